@@ -1,0 +1,25 @@
+"""Composition root: what is plugged together when Django starts."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
+
+
+class DjangoOjsConfig(AppConfig):
+    """Registers checks and the core's chores, and imports the handlers of the installed apps."""
+
+    name = "django_ojs"
+    label = "django_ojs"
+    verbose_name = _("Open Job Spec")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """No database access and no threads here: handlers are imported, nothing is started."""
+        from django_ojs import checks, conf
+        from django_ojs.services import chores
+
+        checks.register_all()
+        chores.register_all()
+        autodiscover_modules(*conf.current().autodiscover)

@@ -1,0 +1,161 @@
+"""Time and dice: the only module that asks for either.
+
+Below the adapters ``now`` is an argument. Adapters take it from :func:`now`, which is the clock of
+the *database*, so that every host agrees about deadlines. Durations inside a process use
+:func:`boottime`, which no clock change moves and which counts a suspended minute.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from django.db import connections
+
+from django_ojs.domain.ids import Uuid7Generator
+
+_REMEASURE_SECONDS = 60.0
+_QUERIES = {
+    "postgresql": "SELECT clock_timestamp()",
+    "mysql": "SELECT UTC_TIMESTAMP(6)",
+}
+_ids = Uuid7Generator()
+_dice = random.SystemRandom()
+
+
+class Clock(Protocol):
+    """Anything that knows the time of a database."""
+
+    def now(self, using: str) -> datetime:
+        """The aware time, in UTC, that rows of the database ``using`` are stamped with."""
+
+
+def boottime() -> float:
+    """Seconds on a clock that never jumps; on Linux it goes on while the machine is suspended."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class SystemClock:
+    """The clock of this host: for SQLite, whose file lives on one host."""
+
+    def now(self, using: str) -> datetime:
+        """The time of this host."""
+        return datetime.now(UTC)
+
+
+class DatabaseClock:
+    """Database time from its measured distance to :func:`boottime`, measured once a minute.
+
+    A failed measurement keeps the last distance; the error is raised only if there is none yet.
+    """
+
+    def __init__(self) -> None:
+        self._origins: dict[str, tuple[datetime, float]] = {}
+
+    def now(self, using: str) -> datetime:
+        """The time of the database ``using``."""
+        vendor = connections[using].vendor
+        if vendor not in _QUERIES:
+            return datetime.now(UTC)
+        measured = self._origins.get(using)
+        at = boottime()
+        if measured is None or not 0 <= at - measured[1] < _REMEASURE_SECONDS:
+            measured = self._measure(using, vendor, measured)
+            at = boottime()
+        return measured[0] + timedelta(seconds=at - measured[1])
+
+    def _measure(
+        self, using: str, vendor: str, last: tuple[datetime, float] | None
+    ) -> tuple[datetime, float]:
+        before = boottime()
+        try:
+            with connections[using].cursor() as cursor:
+                cursor.execute(_QUERIES[vendor])
+                value: datetime = cursor.fetchone()[0]
+        except Exception:
+            if last is None:
+                raise
+            return last
+        if value.tzinfo is None:
+            value = value.replace(tzinfo=UTC)
+        origin = (value.astimezone(UTC), (before + boottime()) / 2)
+        self._origins[using] = origin
+        return origin
+
+    def forget(self) -> None:
+        """Measure anew at the next call: after a fork, and in tests."""
+        self._origins.clear()
+
+
+class FrozenClock:
+    """A clock for tests: stands still until it is moved."""
+
+    def __init__(self, start: datetime | None = None) -> None:
+        self.time = start or datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self, using: str) -> datetime:
+        """Where the clock stands."""
+        return self.time
+
+    def advance(self, seconds: float) -> datetime:
+        """Move by ``seconds`` (backwards too) and return the new time."""
+        self.time += timedelta(seconds=seconds)
+        return self.time
+
+
+database_clock = DatabaseClock()
+_current: Clock = database_clock
+
+
+def now(using: str) -> datetime:
+    """The time for everything that happens in the database ``using``."""
+    return _current.now(using)
+
+
+@contextmanager
+def using_clock(clock: Clock) -> Iterator[Clock]:
+    """Within the block :func:`now` asks ``clock``; for tests."""
+    global _current
+    before, _current = _current, clock
+    try:
+        yield clock
+    finally:
+        _current = before
+
+
+def new_id() -> uuid.UUID:
+    """A fresh UUIDv7, monotonic within the process."""
+    return _ids.next(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big"))
+
+
+def new_lease() -> uuid.UUID:
+    """A fresh lease id: 122 random bits that nobody can guess, never used before."""
+    return uuid.uuid4()
+
+
+def jitter() -> float:
+    """A random number in [0, 1) for spreading retries and polls."""
+    return _dice.random()
+
+
+def pause(seconds: float) -> None:
+    """Sleep: between tries after contention, and between polls."""
+    time.sleep(seconds)
+
+
+if hasattr(os, "register_at_fork"):
+
+    def _after_fork() -> None:
+        global _ids
+        _ids = Uuid7Generator()
+        database_clock.forget()
+
+    os.register_at_fork(after_in_child=_after_fork)

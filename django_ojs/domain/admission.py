@@ -1,0 +1,166 @@
+"""From a validated request to the first record of a job (OJS core PUSH)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django_ojs.domain.envelope import Envelope
+from django_ojs.domain.limits import Limits
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.events import Kind, fact
+from django_ojs.domain.job import Fact, JobRecord
+from django_ojs.domain.states import State
+from django_ojs.domain.timeouts import waiting_deadline
+
+VERBATIM = "_ojs_verbatim"
+"""The key of the stored extra fields under which a client's own spelling of times is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a job gets from its type, its queue and the settings where its request is silent.
+
+    ``explicit`` are the limits that somebody named for this type; ``limits`` has every default.
+    """
+
+    queue: str
+    priority: int
+    explicit: Limits
+    limits: Limits
+    max_attempts: int
+    retry: str
+    always_armed: bool
+
+
+def admit(envelope: Envelope, terms: Terms, *, job_id: UUID, now: datetime) -> JobRecord:
+    """The record of a new job: ``pending``, ``scheduled`` or ``available``.
+
+    Raises :class:`InvalidRequest` when the total timeout is below an explicit timeout.
+    """
+    asked = envelope.limits
+    explicit = terms.explicit
+    timeout = asked.timeout_ms or explicit.timeout_ms
+    total = asked.total_timeout_ms or terms.limits.total_timeout_ms
+    if timeout is not None and total is not None and total < timeout:
+        raise InvalidRequest("total_timeout", "must not be below timeout")
+    heartbeat = asked.heartbeat_timeout_ms or explicit.heartbeat_timeout_ms
+    limits = terms.limits
+    assert limits.timeout_ms and limits.heartbeat_timeout_ms and limits.grace_period_ms is not None
+    state = State.AVAILABLE
+    if envelope.pending:
+        state = State.PENDING
+    elif envelope.scheduled_at is not None and envelope.scheduled_at > now:
+        state = State.SCHEDULED
+    ttl = asked.enqueue_ttl_ms or limits.enqueue_ttl_ms
+    record = JobRecord(
+        id=job_id,
+        state=state.value,
+        queue=envelope.queue or terms.queue,
+        type=envelope.type,
+        priority=terms.priority if envelope.priority is None else envelope.priority,
+        attempt=0,
+        max_attempts=terms.max_attempts,
+        lease_seq=0,
+        lease_id=None,
+        worker_id=None,
+        created_at=now,
+        limits_from=now,
+        enqueued_at=now,
+        scheduled_at=envelope.scheduled_at,
+        expires_at=envelope.expires_at,
+        started_at=None,
+        heartbeat_at=None,
+        lease_expires_at=None,
+        deadline_at=None,
+        finished_at=None,
+        timeout_ms=timeout or limits.timeout_ms,
+        grace_period_ms=_grace(asked, explicit, limits, terms.always_armed),
+        heartbeat_timeout_ms=heartbeat or limits.heartbeat_timeout_ms,
+        total_timeout_ms=total,
+        enqueue_ttl_ms=ttl,
+        visibility_timeout_ms=asked.visibility_timeout_ms or limits.visibility_timeout_ms,
+        lease_visibility_ms=None,
+        extended_ms=0,
+        timeout_explicit=timeout is not None,
+        heartbeat_explicit=heartbeat is not None or terms.always_armed,
+        heartbeat_armed=False,
+        dead_letter=False,
+        retry_delay_ms=None,
+        retry=terms.retry,
+        args=envelope.args_json,
+        meta=envelope.meta_json,
+        tags=json.dumps(list(envelope.tags)) if envelope.tags else "[]",
+        result=None,
+        error=None,
+        errors="[]",
+        extra=_extra(envelope),
+        progress=None,
+        progress_message="",
+        progress_data=None,
+        checkpoint=None,
+        checkpoint_seq=0,
+        digest=None if envelope.id is None else digest(envelope),
+    )
+    if total is None and ttl is None and envelope.expires_at is None:
+        return record
+    return record._replace(deadline_at=waiting_deadline(record))
+
+
+def announced(record: JobRecord) -> tuple[Fact, ...]:
+    """The events of a new job; a pending one is announced when it is activated."""
+    if record.state == State.PENDING:
+        return ()
+    if record.state == State.SCHEDULED:
+        assert record.scheduled_at is not None
+        return (fact(Kind.SCHEDULED, record, scheduled_at=record.scheduled_at.isoformat()),)
+    return (fact(Kind.ENQUEUED, record, priority=record.priority),)
+
+
+def digest(envelope: Envelope) -> str:
+    """A fingerprint of what the client asked for, to tell a repeated request from another one."""
+    content = (
+        envelope.type,
+        envelope.args_json,
+        envelope.meta_json,
+        envelope.queue,
+        envelope.priority,
+        envelope.tags,
+        [getattr(envelope.limits, name) for name in Limits.__dataclass_fields__],
+        envelope.retry,
+        envelope.scheduled_text,
+        envelope.expires_text,
+        envelope.pending,
+        envelope.extra,
+    )
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _grace(asked: Limits, explicit: Limits, limits: Limits, strict: bool) -> int:
+    """Decision T3: a client that speaks in ``timeout_ms`` cannot be told softly."""
+    if asked.grace_period_ms is not None:
+        return asked.grace_period_ms
+    if explicit.grace_period_ms is not None:
+        return explicit.grace_period_ms
+    if asked.timeout_ms is not None and asked.timeout_given_in_ms and not strict:
+        return 0
+    assert limits.grace_period_ms is not None
+    return limits.grace_period_ms
+
+
+def _extra(envelope: Envelope) -> str:
+    verbatim = {
+        name: text
+        for name, text in (
+            ("scheduled_at", envelope.scheduled_text),
+            ("expires_at", envelope.expires_text),
+        )
+        if text is not None
+    }
+    if not verbatim:
+        return json.dumps(envelope.extra) if envelope.extra else "{}"
+    return json.dumps({**(envelope.extra or {}), VERBATIM: verbatim})

@@ -1,0 +1,303 @@
+"""A validated request to enqueue a job, from the wire or from Python (OJS core 5, WIRE 1.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from django_ojs.domain.durations import parse_instant
+from django_ojs.domain.errors import InvalidRequest, TooLarge, Unsupported
+from django_ojs.domain.ids import parse_uuid7
+from django_ojs.domain.jsonvalue import (
+    MAX_ARGS_BYTES,
+    MAX_ENVELOPE_BYTES,
+    MAX_META_BYTES,
+    encode,
+)
+from django_ojs.domain.limits import NAMES, NO_LIMITS, Limits, parse_limits
+from django_ojs.domain.retry import parse_policy
+
+_TYPE = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)*", re.ASCII)
+_QUEUE = re.compile(r"[a-z0-9][a-z0-9\-.]*", re.ASCII)
+_PRIORITIES = {"HIGH": 10, "NORMAL": 0, "LOW": -10}
+MAX_TAGS = 50
+
+SYSTEM_MANAGED = frozenset(
+    "state attempt created_at enqueued_at started_at completed_at cancelled_at discarded_at"
+    " finished_at error errors result worker_id workflow_id workflow_step_id parent_results"
+    " max_attempts lease lease_id lease_seq heartbeat_at lease_expires_at deadline_at limits_from"
+    " next_attempt_at next_retry_at retry_delay_ms dead_letter progress progress_message"
+    " progress_data checkpoint last_checkpoint checkpoint_seq previous_state activated_at"
+    " re_enqueued_at digest extra args_json job _ojs_verbatim".split()
+)
+_LIMIT_KEYS = frozenset(NAMES) | {f"{name}_ms" for name in NAMES}
+_READ = (
+    frozenset(
+        "type args id queue priority meta metadata scheduled_at delay_until expires_at retry"
+        " retry_policy tags pending options specversion".split()
+    )
+    | _LIMIT_KEYS
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What a client asked for, checked; ``None`` where it was silent.
+
+    ``retry`` is the partial policy as given, valid on its own. ``*_text`` keep the client's
+    spelling of an absolute time. ``extra`` has the unknown fields (decision L7).
+    """
+
+    type: str
+    args_json: str
+    id: UUID | None = None
+    queue: str | None = None
+    priority: int | None = None
+    meta_json: str = "{}"
+    tags: tuple[str, ...] = ()
+    limits: Limits = NO_LIMITS
+    retry: Mapping[str, Any] | None = None
+    scheduled_at: datetime | None = None
+    scheduled_text: str | None = None
+    expires_at: datetime | None = None
+    expires_text: str | None = None
+    pending: bool = False
+    extra: Mapping[str, Any] | None = None
+
+
+@lru_cache(maxsize=4096)
+def check_job_type(value: str, field: str) -> str:
+    """A job type: dot-separated words of ``a-z 0-9 _ -``, at most 255 characters."""
+    if not isinstance(value, str) or len(value) > 255 or not _TYPE.fullmatch(value):
+        raise InvalidRequest(
+            field, "must be dot-separated lower-case words such as 'report.generate', at most 255"
+        )
+    return value
+
+
+@lru_cache(maxsize=4096)
+def check_queue_name(value: str, field: str) -> str:
+    """A queue name: ``a-z 0-9 - .``, starting with a letter or digit, at most 255 characters."""
+    if not isinstance(value, str) or len(value) > 255 or not _QUEUE.fullmatch(value):
+        raise InvalidRequest(
+            field, "must be of a-z, 0-9, '-' and '.', start with a letter or digit, at most 255"
+        )
+    return value
+
+
+def from_wire(body: object, *, now: datetime) -> Envelope:
+    """A request body: every alias, at the top level or inside ``options``, which wins.
+
+    Raises :class:`InvalidRequest` naming the field, :class:`Unsupported` for another major version
+    of the specification. System-managed fields are ignored.
+    """
+    if not isinstance(body, Mapping):
+        raise InvalidRequest("body", "must be a JSON object")
+    options = body.get("options")
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidRequest("options", "must be an object")
+    options = options or {}
+    _check_version(body.get("specversion"))
+    if "type" not in body:
+        raise InvalidRequest("type", "is required")
+    if "args" not in body:
+        raise InvalidRequest("args", "is required")
+    if not isinstance(body["args"], list):
+        raise InvalidRequest("args", "must be an array")
+    identity = body.get("id")
+    extra = {
+        key: value
+        for key, value in body.items()
+        if key not in _READ and key not in SYSTEM_MANAGED
+    }
+    for name in ("unique", "rate_limit", "schema", "version"):
+        if name in options:
+            extra[name] = options[name]
+    if extra:
+        encode(extra, "body", max_bytes=MAX_ENVELOPE_BYTES)
+    when = _first(body, options, "delay_until", "scheduled_at")
+    expiry = _first(body, options, "expires_at")
+    scheduled_at, scheduled_text = _moment(when, now)
+    expires_at, expires_text = _moment(expiry, now)
+    return Envelope(
+        type=_type(body["type"]),
+        args_json=encode(body["args"], "args", max_bytes=MAX_ARGS_BYTES),
+        id=None if identity is None else parse_uuid7(identity, "id"),
+        queue=_queue(_first(body, options, "queue")),
+        priority=_priority(_first(body, options, "priority")),
+        meta_json=_wire_meta(body, options),
+        tags=_tags(_first(body, options, "tags")),
+        limits=_limits(body, options),
+        retry=_retry(_first(body, options, "retry", "retry_policy")),
+        scheduled_at=scheduled_at,
+        scheduled_text=scheduled_text,
+        expires_at=expires_at,
+        expires_text=expires_text,
+        pending=_pending(_first(body, options, "pending")),
+        extra=extra or None,
+    )
+
+
+_CALL_OPTIONS = (
+    frozenset("queue priority meta tags retry delay scheduled_at expires_at id pending".split())
+    | _LIMIT_KEYS
+)
+
+
+def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) -> Envelope:
+    """A call of the Python API; an option that is ``None`` counts as not given.
+
+    ``delay`` (seconds, ``timedelta``, ``"5m"``) and ``scheduled_at`` exclude each other. Raises
+    ``TypeError`` for an unknown option, :class:`InvalidRequest` for a bad value.
+    """
+    checked = check_job_type(type, "type") if isinstance(type, str) else _type(type)
+    args_json = encode(list(args), "args", max_bytes=MAX_ARGS_BYTES)
+    if not options:
+        return Envelope(checked, args_json)
+    unknown = options.keys() - _CALL_OPTIONS
+    if unknown:
+        raise TypeError(f"enqueue() has no option {sorted(unknown)[0]!r}")
+    given = {key: value for key, value in options.items() if value is not None}
+    if "delay" in given and "scheduled_at" in given:
+        raise InvalidRequest("delay", "excludes scheduled_at")
+    when = given.get("scheduled_at", given.get("delay"))
+    if isinstance(when, int) and not isinstance(when, bool):
+        when = f"{when}s" if when >= 0 else when
+    name = "delay" if "delay" in given else "scheduled_at"
+    scheduled_at, scheduled_text = _moment(None if when is None else (name, when), now)
+    expiry = given.get("expires_at")
+    expires_at, expires_text = _moment(None if expiry is None else ("expires_at", expiry), now)
+    meta = given.get("meta")
+    tags, priority = given.get("tags"), given.get("priority")
+    return Envelope(
+        type=checked,
+        args_json=args_json,
+        id=parse_uuid7(given["id"], "id") if "id" in given else None,
+        queue=_queue(("queue", given["queue"])) if "queue" in given else None,
+        priority=None if priority is None else _priority(("priority", priority)),
+        meta_json="{}" if meta is None else _meta(meta, "meta"),
+        tags=() if tags is None else _tags(("tags", tags)),
+        limits=_limits(given, {}),
+        retry=_retry(("retry", given["retry"])) if "retry" in given else None,
+        scheduled_at=scheduled_at,
+        scheduled_text=scheduled_text,
+        expires_at=expires_at,
+        expires_text=expires_text,
+        pending=_pending(("pending", given.get("pending", False))),
+    )
+
+
+Found = tuple[str, Any]
+
+
+def _first(body: Mapping[str, Any], options: Mapping[str, Any], *names: str) -> Found | None:
+    for prefix, place in (("options.", options), ("", body)):
+        for name in names:
+            if place.get(name) is not None:
+                return prefix + name, place[name]
+    return None
+
+
+def _type(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest("type", "must be a string")
+    return check_job_type(value, "type")
+
+
+def _queue(found: Found | None) -> str | None:
+    if found is None:
+        return None
+    if not isinstance(found[1], str):
+        raise InvalidRequest(found[0], "must be a string")
+    return check_queue_name(found[1], found[0])
+
+
+def _priority(found: Found | None) -> int | None:
+    if found is None:
+        return None
+    value = found[1]
+    if isinstance(value, str):
+        value = _PRIORITIES.get(value.upper(), value)
+    if type(value) is not int or not -100 <= value <= 100:
+        raise InvalidRequest(found[0], "must be an integer from -100 to 100")
+    return value
+
+
+def _moment(found: Found | None, now: datetime) -> tuple[datetime | None, str | None]:
+    return (None, None) if found is None else parse_instant(found[1], found[0], now)
+
+
+def _pending(found: Found | None) -> bool:
+    if found is None:
+        return False
+    if type(found[1]) is not bool:
+        raise InvalidRequest(found[0], "must be true or false")
+    return found[1]
+
+
+def _tags(found: Found | None) -> tuple[str, ...]:
+    if found is None:
+        return ()
+    name, value = found
+    if not isinstance(value, (list, tuple)) or len(value) > MAX_TAGS:
+        raise InvalidRequest(name, f"must be an array of at most {MAX_TAGS} strings")
+    if not all(isinstance(tag, str) and 0 < len(tag) <= 255 for tag in value):
+        raise InvalidRequest(name, "must hold strings of 1 to 255 characters")
+    encode(list(value), name, max_bytes=MAX_META_BYTES)
+    return tuple(value)
+
+
+def _retry(found: Found | None) -> Mapping[str, Any] | None:
+    if found is None:
+        return None
+    parse_policy(found[1], field=found[0].removeprefix("options.").replace("_policy", ""))
+    policy: Mapping[str, Any] = found[1]
+    return policy
+
+
+def _limits(body: Mapping[str, Any], options: Mapping[str, Any]) -> Limits:
+    limits = parse_limits(body, options)
+    total, timeout = limits.total_timeout_ms, limits.timeout_ms
+    if total is not None and timeout is not None and total < timeout:
+        raise InvalidRequest("total_timeout", "must not be below timeout")
+    return limits
+
+
+def _wire_meta(body: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """``meta``, over its aliases ``options.metadata``, ``options.meta`` and ``metadata``."""
+    merged: dict[str, Any] = {}
+    for name, value in (
+        ("metadata", body.get("metadata")),
+        ("options.meta", options.get("meta")),
+        ("options.metadata", options.get("metadata")),
+        ("meta", body.get("meta")),
+    ):
+        if value is not None:
+            if not isinstance(value, Mapping):
+                raise InvalidRequest(name, "must be an object")
+            merged.update(value)
+    return _meta(merged, "meta") if merged else "{}"
+
+
+def _meta(value: object, name: str) -> str:
+    if not isinstance(value, Mapping):
+        raise InvalidRequest(name, "must be an object")
+    try:
+        return encode(dict(value), name, max_bytes=MAX_META_BYTES)
+    except TooLarge as error:
+        error.code = "metadata_too_large"
+        raise
+
+
+def _check_version(value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str) or not re.fullmatch(r"1(\.[0-9A-Za-z.-]+)?", value):
+        raise Unsupported(
+            "specversion: must be 1.x", field="specversion", supported="1.0"
+        )

@@ -1,0 +1,127 @@
+"""Failures of an attempt: what a worker reports or a clock decides, and the stored error object.
+
+The error object is the one of OJS core 8 with the fields of OJS timeouts 8 where a clock ran out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from django_ojs.domain.durations import format_instant
+from django_ojs.domain.jsonvalue import (
+    MAX_BACKTRACE_BYTES,
+    MAX_ERROR_MESSAGE_BYTES,
+    sanitise_text,
+)
+from django_ojs.domain.timeouts import Clock, Fired
+
+
+class Directive(StrEnum):
+    """What a handler decides about its own failure; beats the retry policy (OJS retry 7.2)."""
+
+    RETRY = "RETRY"
+    DISCARD = "DISCARD"
+    DEAD_LETTER = "DEAD_LETTER"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt failed.
+
+    ``type`` is what ``non_retryable_errors`` is compared with (also ``code`` and
+    ``details["error_class"]``). ``retry_after_ms`` replaces the computed backoff. ``fired`` is set
+    where a timeout is the cause.
+    """
+
+    type: str
+    message: str = ""
+    code: str = ""
+    retryable: bool = True
+    details: Mapping[str, Any] = field(default_factory=dict)
+    backtrace: Sequence[str] = ()
+    directive: Directive | None = None
+    retry_after_ms: int | None = None
+    fired: Fired | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that a non-retryable pattern may match (OJS retry 5)."""
+        more = (self.details.get(key) for key in ("error_class", "type"))
+        return (self.type, self.code or self.type, *(n for n in more if isinstance(n, str)))
+
+
+_TYPES = {
+    Clock.EXECUTION: "timeout",
+    Clock.TOTAL: "total_timeout",
+    Clock.ENQUEUE_TTL: "enqueue_ttl_expired",
+    Clock.STALLED: "stalled",
+    Clock.VISIBILITY: "visibility_timeout",
+}
+_MESSAGES = {
+    Clock.EXECUTION: "Job execution exceeded timeout of {} seconds",
+    Clock.TOTAL: "Job exceeded its total timeout of {} seconds",
+    Clock.ENQUEUE_TTL: "Job did not start within {} seconds",
+    Clock.STALLED: "No heartbeat for {} seconds",
+    Clock.VISIBILITY: "The visibility lease of {} seconds ran out",
+}
+
+
+def timed_out(fired: Fired) -> Failure:
+    """The failure that a clock causes (the outcome table of OJS timeouts 8)."""
+    seconds = fired.limit_ms / 1000
+    return Failure(
+        type=_TYPES[fired.clock],
+        message=_MESSAGES[fired.clock].format(f"{seconds:g}"),
+        retryable=fired.clock not in (Clock.TOTAL, Clock.ENQUEUE_TTL),
+        fired=fired,
+    )
+
+
+def timeout_fields(fired: Fired) -> dict[str, Any]:
+    """``timeout_kind``, ``limit_seconds`` and ``elapsed_seconds`` (OJS timeouts 8)."""
+    kind = Clock.STALLED if fired.clock is Clock.VISIBILITY else fired.clock
+    return {
+        "timeout_kind": str(kind),
+        "limit_seconds": -(-fired.limit_ms // 1000),
+        "elapsed_seconds": fired.elapsed_ms // 1000,
+    }
+
+
+def error_object(failure: Failure, *, attempt: int, now: datetime) -> dict[str, Any]:
+    """The ``error`` of the job. Text is sanitised and cut, never refused."""
+    when = format_instant(now)
+    error: dict[str, Any] = {
+        "type": sanitise_text(failure.type, 255),
+        "code": sanitise_text(failure.code or failure.type, 255),
+        "message": sanitise_text(failure.message, MAX_ERROR_MESSAGE_BYTES),
+        "retryable": failure.retryable,
+        "attempt": attempt,
+        "occurred_at": when,
+        "timestamp": when,
+        "details": dict(failure.details),
+    }
+    if failure.backtrace:
+        error["backtrace"] = _cut(failure.backtrace)
+    if failure.directive is not None:
+        error["directive"] = str(failure.directive)
+    if failure.fired is not None:
+        error.update(timeout_fields(failure.fired))
+    return error
+
+
+def _cut(lines: Sequence[str]) -> list[str]:
+    """The last frames that fit: the cause is at the end of a traceback."""
+    kept: list[str] = []
+    room = MAX_BACKTRACE_BYTES
+    for line in reversed(lines[-100:]):
+        text = sanitise_text(line, 4096)
+        room -= len(text.encode())
+        if room < 0:
+            break
+        kept.append(text)
+    return kept[::-1]

@@ -1,0 +1,154 @@
+"""A row of the job table as an immutable value, and what a decision about it looks like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django_ojs.domain.errors import InvalidTransition
+from django_ojs.domain.states import ARROWS, FENCED, Arrow, State, Trigger
+
+
+class JobRecord(NamedTuple):
+    """What is stored about one job.
+
+    Columns that hold JSON (``args meta tags retry result error errors extra progress_data
+    checkpoint``) are kept as JSON text: most verbs only pass them on. Times are aware, in UTC;
+    limits are milliseconds.
+    """
+
+    id: UUID
+    state: str
+    queue: str
+    type: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    lease_seq: int
+    lease_id: UUID | None
+    worker_id: str | None
+    created_at: datetime
+    limits_from: datetime
+    enqueued_at: datetime | None
+    scheduled_at: datetime | None
+    expires_at: datetime | None
+    started_at: datetime | None
+    heartbeat_at: datetime | None
+    lease_expires_at: datetime | None
+    deadline_at: datetime | None
+    finished_at: datetime | None
+    timeout_ms: int
+    grace_period_ms: int
+    heartbeat_timeout_ms: int
+    total_timeout_ms: int | None
+    enqueue_ttl_ms: int | None
+    visibility_timeout_ms: int | None
+    lease_visibility_ms: int | None
+    extended_ms: int
+    timeout_explicit: bool
+    heartbeat_explicit: bool
+    heartbeat_armed: bool
+    dead_letter: bool
+    retry_delay_ms: int | None
+    retry: str
+    args: str
+    meta: str
+    tags: str
+    result: str | None
+    error: str | None
+    errors: str
+    extra: str
+    progress: float | None
+    progress_message: str
+    progress_data: str | None
+    checkpoint: str | None
+    checkpoint_seq: int
+    digest: str | None
+
+    def json(self, column: str) -> Any:
+        """The parsed value of a JSON column, ``None`` where it is unset."""
+        text = getattr(self, column)
+        return None if text is None else json.loads(text)
+
+
+class AttemptEnd(NamedTuple):
+    """How an attempt ended; becomes its row in the table of attempts."""
+
+    outcome: str
+    error: str | None
+
+
+class Fact(NamedTuple):
+    """An OJS event before it has an id: its kind and its data fields (OJS events)."""
+
+    kind: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """On whose behalf something happens, for events and audit.
+
+    ``source`` is one of ``api``, ``http``, ``admin``, ``command``, ``worker``, ``reaper``.
+    """
+
+    source: str = "api"
+    name: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A decision: what one job becomes, guarded by what it was.
+
+    It is applied by a write that holds only while the job is still in ``source`` and, where
+    ``lease_id`` is given, still under that lease. Raises :class:`InvalidTransition` when the arrow
+    is not in the table, or a worker's report comes without a lease.
+    """
+
+    trigger: Trigger
+    job: JobRecord
+    target: State
+    changes: Mapping[str, Any]
+    attempt: AttemptEnd | None = None
+    facts: tuple[Fact, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if (self.trigger, self.source, self.target) not in ARROWS:
+            raise InvalidTransition(
+                f"a job that is {self.source} cannot {self.trigger} to {self.target}",
+                job_id=str(self.job.id),
+                current_state=str(self.source),
+            )
+        if self.trigger in FENCED and self.job.lease_id is None:
+            raise InvalidTransition(f"{self.trigger} needs a lease", job_id=str(self.job.id))
+
+    @property
+    def source(self) -> State:
+        """The state that the job must still be in."""
+        return State(self.job.state)
+
+    @property
+    def written(self) -> JobRecord:
+        """The record as it is after the write, without reading it again."""
+        return self.job._replace(state=self.target.value, **self.changes)
+
+
+NO_LEASE: Mapping[str, Any] = {
+    "lease_id": None,
+    "worker_id": None,
+    "heartbeat_at": None,
+    "lease_expires_at": None,
+    "lease_visibility_ms": None,
+    "extended_ms": 0,
+}
+"""The changes that end an open attempt."""
+
+
+def arrow_exists(trigger: Trigger, source: State, target: State) -> bool:
+    """Whether the table of transitions has this arrow."""
+    return Arrow(trigger, source, target) in ARROWS

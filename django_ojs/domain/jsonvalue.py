@@ -1,0 +1,89 @@
+"""One validator for every JSON value that is stored: args, meta, results, progress (decision L9).
+
+What PostgreSQL, MariaDB or SQLite alone would refuse is refused before any of them sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from django_ojs.domain.errors import InvalidRequest, TooLarge
+
+MAX_DEPTH = 30
+MAX_ARGS_BYTES = 1 << 20
+MAX_META_BYTES = 64 << 10
+MAX_RESULT_BYTES = 1 << 20
+MAX_ENVELOPE_BYTES = 2 << 20
+MAX_ERROR_MESSAGE_BYTES = 8 << 10
+MAX_BACKTRACE_BYTES = 64 << 10
+MAX_DIGITS = 4300
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_BAD_TEXT = re.compile("[\x00\ud800-\udfff]")
+_NON_TEXT_KEY = (int, float, bool, type(None))
+
+
+def encode(value: Any, field: str, *, max_bytes: int) -> str:
+    """``value`` as compact JSON text.
+
+    Accepts ``None``, booleans, integers of up to 4,300 digits, finite floats, strings without NUL
+    and lone surrogates, lists, tuples and dicts with string keys, nested up to 30 deep. Raises
+    :class:`InvalidRequest` naming the path and the rule, :class:`TooLarge` above ``max_bytes``.
+    """
+    try:
+        text = _encode(value)
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError):
+        _walk(value, field, 0)
+        raise InvalidRequest(field, "must be a JSON value") from None
+    if size > max_bytes:
+        raise TooLarge(field, f"must not be larger than {max_bytes} bytes as JSON", limit=max_bytes)
+    # The encoder has accepted it: what it lets through is rare and shows in its text.
+    if "\\u0000" in text or text.count("[") + text.count("{") > MAX_DEPTH or "{" in text:
+        _walk(value, field, 0)
+    return text
+
+
+def _walk(value: Any, path: str, depth: int) -> None:
+    if value is None or value is True or value is False:
+        return
+    if isinstance(value, str):
+        if _BAD_TEXT.search(value):
+            raise InvalidRequest(path, "must not contain NUL or a lone surrogate")
+    elif isinstance(value, int):
+        if abs(value) >= 10**MAX_DIGITS:
+            raise InvalidRequest(path, f"must not have more than {MAX_DIGITS} digits")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidRequest(path, "must be a finite number")
+    elif isinstance(value, (list, tuple)):
+        _deeper(path, depth)
+        for index, item in enumerate(value):
+            _walk(item, f"{path}[{index}]", depth + 1)
+    elif isinstance(value, dict):
+        _deeper(path, depth)
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidRequest(path, "must have strings as keys")
+            _walk(key, f"{path}.<key>", depth + 1)
+            _walk(item, f"{path}.{sanitise_text(key, 40)}", depth + 1)
+    else:
+        raise InvalidRequest(path, f"must be a JSON value, not {type(value).__name__}")
+
+
+def _deeper(path: str, depth: int) -> None:
+    if depth >= MAX_DEPTH:
+        short = path if len(path) < 80 else path[:80] + "..."
+        raise InvalidRequest(short, f"must not be nested deeper than {MAX_DEPTH}")
+
+
+def sanitise_text(text: str, max_bytes: int) -> str:
+    """Text that every database stores: NUL and lone surrogates become U+FFFD, the rest is cut."""
+    clean = _BAD_TEXT.sub("�", text[:max_bytes])
+    data = clean.encode()
+    if len(data) <= max_bytes and len(text) <= max_bytes:
+        return clean
+    return data[: max(0, max_bytes - 3)].decode(errors="ignore") + "…"

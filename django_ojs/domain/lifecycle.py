@@ -1,0 +1,389 @@
+"""Decisions about the life of a job: pure functions from a record and an explicit ``now``.
+
+Each returns a :class:`~django_ojs.domain.job.Transition` to be committed, or raises
+:class:`~django_ojs.domain.errors.InvalidTransition`. A worker's FAIL and the reaper share
+:func:`fail`; nothing else decides between ``retryable`` and ``discarded``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django_ojs.domain import retry
+from django_ojs.domain.events import Kind, fact
+from django_ojs.domain.failures import (
+    Directive,
+    Failure,
+    error_object,
+    timed_out,
+    timeout_fields,
+)
+from django_ojs.domain.job import NO_LEASE, AttemptEnd, Fact, JobRecord, Transition
+from django_ojs.domain.states import State, Trigger
+from django_ojs.domain.timeouts import (
+    Clock,
+    Fired,
+    active_deadline,
+    after,
+    elapsed,
+    fired,
+    total_deadline,
+    waiting_deadline,
+)
+
+KEPT_ERRORS = 50
+
+def claim(
+    job: JobRecord,
+    *,
+    lease_id: UUID,
+    worker_id: str | None,
+    beats: bool,
+    visibility_ms: int | None,
+    now: datetime,
+) -> Transition:
+    """Give the job to a worker under a fresh lease; the attempt counts from here (decision R1).
+
+    ``beats`` says whether the worker has ever sent a heartbeat, which arms the default heartbeat
+    timeout (decision T4). ``visibility_ms`` is the lease that the worker asked for, if any.
+    """
+    visibility = job.visibility_timeout_ms or visibility_ms
+    changes: dict[str, Any] = {
+        "attempt": job.attempt + 1,
+        "lease_seq": job.lease_seq + 1,
+        "lease_id": lease_id,
+        "worker_id": worker_id,
+        "started_at": now,
+        "heartbeat_at": now,
+        "heartbeat_armed": job.heartbeat_explicit or beats,
+        "extended_ms": 0,
+        "lease_visibility_ms": visibility,
+        "lease_expires_at": None,
+    }
+    deadline = active_deadline(job._replace(started_at=now, extended_ms=0))
+    changes["deadline_at"] = deadline
+    if visibility is not None:
+        changes["lease_expires_at"] = min(after(now, visibility), deadline)
+    claimed = job._replace(attempt=job.attempt + 1)
+    return Transition(
+        Trigger.CLAIM,
+        job,
+        State.ACTIVE,
+        changes,
+        facts=(fact(Kind.STARTED, claimed, worker_id=worker_id),),
+    )
+
+
+def ack(job: JobRecord, *, result: str | None, now: datetime) -> Transition:
+    """The attempt succeeded; ``result`` is JSON text or ``None``."""
+    assert job.started_at is not None
+    changes: dict[str, Any] = {
+        **NO_LEASE,
+        "deadline_at": None,
+        "finished_at": now,
+        "result": result,
+        "error": None,
+    }
+    if job.progress is not None:
+        changes["progress"] = 1.0
+    done = fact(
+        Kind.COMPLETED,
+        job,
+        duration_ms=elapsed(job.started_at, now),
+        result=None if result is None else json.loads(result) if len(result) < 1024 else None,
+    )
+    return Transition(
+        Trigger.ACK, job, State.COMPLETED, changes, AttemptEnd("completed", None), (done,)
+    )
+
+
+def fail(
+    job: JobRecord,
+    failure: Failure,
+    *,
+    now: datetime,
+    jitter: float,
+    trigger: Trigger = Trigger.FAIL,
+) -> Transition:
+    """The attempt failed: retry or give up, in the order of decision R4.
+
+    ``jitter`` is a number in [0, 1) drawn by the caller.
+    """
+    if failure.fired is None and "timeout" in (failure.type, failure.code):
+        due = fired(job, now)
+        if due is not None and due.clock is Clock.TOTAL:
+            return _total_expired(job, timed_out(due), now)
+        failure = replace(failure, fired=_execution(job, now))
+    policy = retry.from_stored(job.retry)
+    directive = failure.directive
+    give_up = (
+        directive in (Directive.DISCARD, Directive.FAIL, Directive.DEAD_LETTER)
+        or (
+            directive is not Directive.RETRY
+            and (
+                not failure.retryable or retry.matches(policy.non_retryable_errors, failure.names)
+            )
+        )
+        or job.attempt >= max(1, job.max_attempts)
+    )
+    delay = failure.retry_after_ms
+    if delay is None:
+        delay = retry.delay_ms(policy, job.attempt, jitter)
+    if trigger is Trigger.LAPSE:
+        delay = 0
+    error = error_object(failure, attempt=job.attempt, now=now)
+    errors = _append(job.errors, error)
+    outcome = AttemptEnd(_outcome(failure), json.dumps(error))
+    facts = _timeout_facts(job, failure)
+    facts += (fact(Kind.FAILED, job, error=_public(error)),)
+
+    total = total_deadline(job)
+    needed = delay + (job.timeout_ms if job.timeout_explicit else 0)
+    if not give_up and total is not None and total < after(now, needed):
+        late = _total_failure(job, now)
+        error = error_object(late, attempt=job.attempt, now=now)
+        errors = _append(errors, error)
+        facts += _timeout_facts(job, late)
+        give_up, directive = True, None
+
+    if give_up:
+        dead = directive is Directive.DEAD_LETTER or (
+            directive not in (Directive.DISCARD, Directive.FAIL)
+            and policy.on_exhaustion == "dead_letter"
+        )
+        return _discarded(job, trigger, error, errors, dead, facts, outcome, now, finished=True)
+
+    changes: dict[str, Any] = {
+        **NO_LEASE,
+        "error": json.dumps(error),
+        "errors": errors,
+        "deadline_at": total,
+    }
+    if trigger is Trigger.LAPSE:
+        changes.update(started_at=None, enqueued_at=now)
+        facts += (fact(Kind.ENQUEUED, job, priority=job.priority),)
+        return Transition(trigger, job, State.AVAILABLE, changes, outcome, facts)
+    when = after(now, delay)
+    changes.update(scheduled_at=when, retry_delay_ms=delay)
+    facts += (
+        fact(
+            Kind.RETRYING,
+            job,
+            max_attempts=job.max_attempts,
+            next_retry_at=when.isoformat(),
+            retry_delay_ms=delay,
+            error=_public(error),
+        ),
+    )
+    return Transition(trigger, job, State.RETRYABLE, changes, outcome, facts)
+
+
+def promote(job: JobRecord, *, now: datetime) -> Transition:
+    """A scheduled or retryable job whose time has come waits for a worker from now on."""
+    facts = (fact(Kind.ENQUEUED, job, priority=job.priority),)
+    return Transition(Trigger.PROMOTE, job, State.AVAILABLE, {"enqueued_at": now}, None, facts)
+
+
+def overdue(job: JobRecord, *, now: datetime, jitter: float) -> Transition | None:
+    """What the reaper does with ``job`` at ``now``; ``None`` when no clock of it has run out."""
+    due = fired(job, now)
+    if due is None:
+        return None
+    failure = timed_out(due)
+    if due.clock is Clock.TOTAL:
+        return _total_expired(job, failure, now)
+    if due.clock is Clock.ENQUEUE_TTL:
+        return _ttl_expired(job, failure, now)
+    trigger = _REAPS[due.clock]
+    return fail(job, failure, now=now, jitter=jitter, trigger=trigger)
+
+
+_REAPS = {
+    Clock.EXECUTION: Trigger.TIMEOUT,
+    Clock.STALLED: Trigger.STALL,
+    Clock.VISIBILITY: Trigger.LAPSE,
+}
+
+
+def requeue(job: JobRecord, *, now: datetime) -> Transition:
+    """The worker gives a started job back (NACK with ``requeue``); the attempt stays counted."""
+    changes = {
+        **NO_LEASE,
+        "started_at": None,
+        "enqueued_at": now,
+        "deadline_at": total_deadline(job),
+    }
+    return Transition(
+        Trigger.REQUEUE,
+        job,
+        State.AVAILABLE,
+        changes,
+        AttemptEnd("requeued", None),
+        (fact(Kind.ENQUEUED, job, priority=job.priority),),
+    )
+
+
+def release(job: JobRecord, *, now: datetime) -> Transition:
+    """The worker gives back a job that it never began: no attempt is consumed.
+
+    The place in the queue is kept, since ``enqueued_at`` does not change.
+    """
+    unstarted = job._replace(attempt=max(0, job.attempt - 1))
+    changes = {
+        **NO_LEASE,
+        "attempt": unstarted.attempt,
+        "started_at": None,
+        "deadline_at": waiting_deadline(unstarted),
+    }
+    return Transition(
+        Trigger.RELEASE,
+        job,
+        State.AVAILABLE,
+        changes,
+        AttemptEnd("released", None),
+        (fact(Kind.RELEASED, job),),
+    )
+
+
+def recover(job: JobRecord, *, execution_until: datetime, now: datetime) -> Transition:
+    """After an outage (decision T9): the stall clock restarts, the execution deadline gets air.
+
+    The total timeout gets none.
+    """
+    deadline = max(job.deadline_at or execution_until, execution_until)
+    total = total_deadline(job)
+    if total is not None:
+        deadline = min(deadline, total)
+    changes: dict[str, Any] = {"heartbeat_at": now, "deadline_at": deadline}
+    if job.lease_expires_at is not None:
+        changes["lease_expires_at"] = max(job.lease_expires_at, min(execution_until, deadline))
+    return Transition(Trigger.RECOVER, job, State.ACTIVE, changes)
+
+
+def _execution(job: JobRecord, now: datetime) -> Fired:
+    """A worker's own report that the execution timeout ran out (OJS timeouts 7.2)."""
+    assert job.started_at is not None
+    return Fired(Clock.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(job.started_at, now))
+
+
+def _total_failure(job: JobRecord, now: datetime) -> Failure:
+    assert job.total_timeout_ms is not None
+    return timed_out(Fired(Clock.TOTAL, job.total_timeout_ms, elapsed(job.limits_from, now)))
+
+
+def _total_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:
+    error = error_object(failure, attempt=job.attempt, now=now)
+    end = None
+    if job.state == State.ACTIVE:
+        end = AttemptEnd("total_timeout", json.dumps(error))
+    dead = retry.from_stored(job.retry).on_exhaustion == "dead_letter"
+    return _discarded(
+        job,
+        Trigger.TOTAL_TIMEOUT,
+        error,
+        _append(job.errors, error),
+        dead,
+        _timeout_facts(job, failure),
+        end,
+        now,
+        finished=job.started_at is not None,
+    )
+
+
+def _ttl_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:
+    error = error_object(failure, attempt=job.attempt, now=now)
+    facts = _timeout_facts(job, failure)
+    assert failure.fired is not None
+    facts += (
+        fact(
+            Kind.EXPIRED,
+            job,
+            created_at=job.created_at.isoformat(),
+            expired_at=now.isoformat(),
+            ttl_ms=failure.fired.limit_ms,
+        ),
+    )
+    return _discarded(
+        job,
+        Trigger.EXPIRE,
+        error,
+        _append(job.errors, error),
+        False,
+        facts,
+        None,
+        now,
+        finished=False,
+    )
+
+
+def _discarded(
+    job: JobRecord,
+    trigger: Trigger,
+    error: dict[str, Any],
+    errors: str,
+    dead: bool,
+    facts: tuple[Fact, ...],
+    end: AttemptEnd | None,
+    now: datetime,
+    *,
+    finished: bool,
+) -> Transition:
+    facts += (
+        fact(
+            Kind.DISCARDED,
+            job,
+            total_attempts=job.attempt,
+            last_error=_public(error),
+            dead_letter=dead,
+        ),
+    )
+    if dead:
+        facts += (fact(Kind.DEAD_LETTER_ADDED, job, error=_public(error)),)
+    changes = {
+        **NO_LEASE,
+        "error": json.dumps(error),
+        "errors": errors,
+        "finished_at": now,
+        "deadline_at": None,
+        "dead_letter": dead,
+    }
+    return Transition(trigger, job, State.DISCARDED, changes, end, facts)
+
+
+def _outcome(failure: Failure) -> str:
+    """The attempt's outcome: the name of what the server or the worker itself caused."""
+    if failure.fired is not None:
+        return failure.type
+    return failure.type if failure.type in ("shutdown", "worker_crash", "timeout") else "failed"
+
+
+_TIMEOUT_KINDS = {
+    Clock.EXECUTION: Kind.TIMEOUT,
+    Clock.STALLED: Kind.STALLED,
+    Clock.VISIBILITY: Kind.STALLED,
+    Clock.TOTAL: Kind.TOTAL_TIMEOUT,
+    Clock.ENQUEUE_TTL: Kind.TTL_EXPIRED,
+}
+
+
+def _timeout_facts(job: JobRecord, failure: Failure) -> tuple[Fact, ...]:
+    if failure.fired is None:
+        return ()
+    kind = _TIMEOUT_KINDS[failure.fired.clock]
+    return (fact(kind, job, **timeout_fields(failure.fired)),)
+
+
+def _append(errors: str, error: dict[str, Any]) -> str:
+    """The history with one more entry, without backtraces: those stay with the attempts."""
+    kept = json.loads(errors)[-(KEPT_ERRORS - 1) :]
+    kept.append({key: value for key, value in error.items() if key != "backtrace"})
+    return json.dumps(kept)
+
+
+def _public(error: dict[str, Any]) -> dict[str, Any]:
+    keys = ("type", "code", "message", "retryable", "timeout_kind")
+    return {key: error[key] for key in keys if key in error}

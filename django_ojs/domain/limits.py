@@ -1,0 +1,89 @@
+"""The limits of a request: seconds, durations or ``*_ms``, at the top level or in ``options``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django_ojs.domain.durations import parse_ms, parse_seconds_ms
+
+NAMES = (
+    "timeout",
+    "grace_period",
+    "heartbeat_timeout",
+    "total_timeout",
+    "enqueue_ttl",
+    "visibility_timeout",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits in milliseconds; ``None`` is unset. ``timeout_given_in_ms`` is what T3 asks about."""
+
+    timeout_ms: int | None = None
+    grace_period_ms: int | None = None
+    heartbeat_timeout_ms: int | None = None
+    total_timeout_ms: int | None = None
+    enqueue_ttl_ms: int | None = None
+    visibility_timeout_ms: int | None = None
+    timeout_given_in_ms: bool = False
+
+    def over(self, base: Limits) -> Limits:
+        """These limits, with those of ``base`` where one is unset."""
+        return Limits(
+            *(
+                mine if mine is not None else theirs
+                for mine, theirs in zip(self._values(), base._values(), strict=True)
+            ),
+            timeout_given_in_ms=self.timeout_given_in_ms,
+        )
+
+    def _values(self) -> tuple[int | None, ...]:
+        return (
+            self.timeout_ms,
+            self.grace_period_ms,
+            self.heartbeat_timeout_ms,
+            self.total_timeout_ms,
+            self.enqueue_ttl_ms,
+            self.visibility_timeout_ms,
+        )
+
+
+NO_LIMITS = Limits()
+_KEYS = frozenset(NAMES) | {f"{name}_ms" for name in NAMES}
+
+
+def parse_limits(source: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Limits:
+    """The limits of a request; ``options`` wins over the top level, ``x`` over ``x_ms``.
+
+    Raises :class:`InvalidRequest` naming the field as it was written.
+    """
+    places = [("options.", options), ("", source)] if options else [("", source)]
+    if not any(_KEYS & place.keys() for _, place in places if place):
+        return NO_LIMITS
+    found: dict[str, Any] = {}
+    for name in NAMES:
+        for prefix, place in places:
+            value = _one(place or {}, prefix, name)
+            if value is not None:
+                found[f"{name}_ms"] = value[0]
+                if name == "timeout":
+                    found["timeout_given_in_ms"] = value[1]
+                break
+    return Limits(**found)
+
+
+def _one(place: Mapping[str, Any], prefix: str, name: str) -> tuple[int, bool] | None:
+    value = place.get(name)
+    if value is not None:
+        zero = name == "grace_period"
+        return parse_seconds_ms(value, prefix + name, allow_zero=zero), False
+    value = place.get(f"{name}_ms")
+    if value is None:
+        return None
+    if name == "grace_period" and value == 0 and type(value) is int:
+        return 0, True
+    ms = parse_ms(value, f"{prefix}{name}_ms")
+    return None if ms is None else (ms, True)

@@ -1,0 +1,142 @@
+"""Decisions that a client or an operator asks for, as against a worker or a clock.
+
+Same form as :mod:`django_ojs.domain.lifecycle`: a record and an explicit ``now`` in, a
+:class:`~django_ojs.domain.job.Transition` out.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django_ojs.domain.errors import Conflict
+from django_ojs.domain.events import Kind, fact
+from django_ojs.domain.job import NO_LEASE, Actor, AttemptEnd, Fact, JobRecord, Transition
+from django_ojs.domain.states import WAITING, State, Trigger
+from django_ojs.domain.timeouts import active_deadline, waiting_deadline
+
+
+def cancel(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
+    """End a waiting or running job at once (decision L3); its worker learns from the next beat."""
+    end = AttemptEnd("cancelled", None) if job.state == State.ACTIVE else None
+    return Transition(
+        Trigger.CANCEL,
+        job,
+        State.CANCELLED,
+        {**NO_LEASE, "deadline_at": None, "finished_at": now},
+        end,
+        (fact(Kind.CANCELLED, job, previous_state=job.state, **_who(actor)),),
+    )
+
+
+def discard(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
+    """An operator gives up a waiting job; it does not enter the dead letter."""
+    facts = (fact(Kind.DISCARDED, job, total_attempts=job.attempt, **_who(actor)),)
+    changes = {"deadline_at": None, "finished_at": now}
+    return Transition(Trigger.DISCARD, job, State.DISCARDED, changes, None, facts)
+
+
+def activate(job: JobRecord, *, now: datetime) -> Transition:
+    """Let a ``pending`` job wait for a worker, or for its time (OJS core ACTIVATE)."""
+    if job.scheduled_at is not None and job.scheduled_at > now:
+        facts = (fact(Kind.SCHEDULED, job, scheduled_at=job.scheduled_at.isoformat()),)
+        return Transition(Trigger.ACTIVATE, job, State.SCHEDULED, {}, None, facts)
+    facts = (fact(Kind.ENQUEUED, job, priority=job.priority),)
+    return Transition(Trigger.ACTIVATE, job, State.AVAILABLE, {"enqueued_at": now}, None, facts)
+
+
+def retry_dead(
+    job: JobRecord, *, actor: Actor, expires_at: datetime | None | bool, now: datetime
+) -> Transition:
+    """An operator retries a ``discarded`` job (decision R5): a new life under the same id.
+
+    ``expires_at`` replaces the absolute expiry, ``None`` clears it, ``False`` keeps it; raises
+    :class:`Conflict` when what is kept has passed.
+    """
+    expiry = job.expires_at if isinstance(expires_at, bool) else expires_at
+    if job.state == State.DISCARDED and expiry is not None and expiry <= now:
+        raise Conflict(
+            "expires_at has passed: give a new one, or clear it",
+            field="expires_at",
+            job_id=str(job.id),
+            current_state=job.state,
+        )
+    reborn = job._replace(attempt=0, limits_from=now, expires_at=expiry)
+    changes: dict[str, Any] = {
+        "attempt": 0,
+        "limits_from": now,
+        "expires_at": expiry,
+        "enqueued_at": now,
+        "scheduled_at": None,
+        "started_at": None,
+        "finished_at": None,
+        "error": None,
+        "retry_delay_ms": None,
+        "dead_letter": False,
+        "deadline_at": waiting_deadline(reborn),
+    }
+    facts: tuple[Fact, ...] = (fact(Kind.RETRIED, reborn, **_who(actor)),)
+    if job.dead_letter:
+        facts += (fact(Kind.DEAD_LETTER_RETRIED, reborn, **_who(actor)),)
+    facts += (fact(Kind.ENQUEUED, reborn, priority=job.priority),)
+    return Transition(Trigger.RETRY, job, State.AVAILABLE, changes, None, facts)
+
+
+def reschedule(job: JobRecord, *, when: datetime, actor: Actor, now: datetime) -> Transition:
+    """Move the start of a ``scheduled`` or ``retryable`` job; a time not after ``now`` means now."""
+    moved = fact(Kind.RESCHEDULED, job, scheduled_at=when.isoformat(), **_who(actor))
+    if when > now:
+        target = State(job.state)
+        return Transition(Trigger.RESCHEDULE, job, target, {"scheduled_at": when}, None, (moved,))
+    facts = (moved, fact(Kind.ENQUEUED, job, priority=job.priority))
+    changes = {"scheduled_at": now, "enqueued_at": now}
+    return Transition(Trigger.RESCHEDULE, job, State.AVAILABLE, changes, None, facts)
+
+
+def extend(job: JobRecord, *, by_ms: int, actor: Actor, now: datetime) -> Transition:
+    """Add ``by_ms`` to the execution deadline of a running job (decision T2).
+
+    Bounded by the total deadline: raises :class:`Conflict` when nothing could be added.
+    """
+    longer = job._replace(extended_ms=job.extended_ms + by_ms)
+    if job.state == State.ACTIVE:
+        deadline = active_deadline(longer)
+        if job.deadline_at is not None and deadline <= job.deadline_at:
+            raise Conflict(
+                "the total timeout leaves no room to extend",
+                job_id=str(job.id),
+                current_state=job.state,
+            )
+    else:
+        deadline = now
+    return Transition(
+        Trigger.EXTEND,
+        job,
+        State.ACTIVE,
+        {"extended_ms": longer.extended_ms, "deadline_at": deadline},
+        None,
+        (
+            fact(
+                Kind.TIMEOUT_EXTENDED,
+                job,
+                extended_by_ms=by_ms,
+                deadline_at=deadline.isoformat(),
+                **_who(actor),
+            ),
+        ),
+    )
+
+
+def edit(job: JobRecord, changes: dict[str, Any], *, actor: Actor) -> Transition:
+    """Change priority, queue or limits of a waiting job; its deadline follows."""
+    edited = job._replace(**changes)
+    deadline = waiting_deadline(edited) if job.state in WAITING else None
+    facts = (fact(Kind.EDITED, job, changed=sorted(changes), **_who(actor)),)
+    return Transition(
+        Trigger.EDIT, job, State(job.state), {**changes, "deadline_at": deadline}, None, facts
+    )
+
+
+def _who(actor: Actor) -> dict[str, str]:
+    named = {"source": actor.source, "actor": actor.name, "reason": actor.reason}
+    return {key: value for key, value in named.items() if value}

@@ -1,0 +1,227 @@
+"""Retry policies: their wire forms, the delay of a retry, and what is never retried (OJS retry)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, cast
+
+from django_ojs.domain.durations import format_iso, parse_duration_ms, parse_ms
+from django_ojs.domain.errors import InvalidRequest, InvalidRetryPolicy
+
+Strategy = Literal["exponential", "linear", "polynomial", "constant"]
+Exhaustion = Literal["discard", "dead_letter"]
+MAX_ATTEMPTS = 100_000
+MAX_PATTERNS = 100
+_STRATEGIES: Mapping[str, Strategy] = {
+    "exponential": "exponential",
+    "linear": "linear",
+    "polynomial": "polynomial",
+    "constant": "constant",
+    "none": "constant",
+    "fixed": "constant",
+}
+_NAMES: Mapping[str, str] = {
+    "maxAttempts": "max_attempts",
+    "initialInterval": "initial_interval",
+    "initial_delay_ms": "initial_interval_ms",
+    "base_delay_ms": "initial_interval_ms",
+    "backoffCoefficient": "backoff_coefficient",
+    "multiplier": "backoff_coefficient",
+    "maxInterval": "max_interval",
+    "max_delay_ms": "max_interval_ms",
+    "nonRetryableErrors": "non_retryable_errors",
+    "onExhaustion": "on_exhaustion",
+    "backoff_type": "backoff_strategy",
+    "strategy": "backoff_strategy",
+    "backoff": "backoff_strategy",
+    "backoffStrategy": "backoff_strategy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """When a failed job is tried again. Intervals are milliseconds.
+
+    ``max_attempts`` counts executions; 0 and 1 both mean one (decision R1).
+    """
+
+    max_attempts: int = 3
+    initial_interval_ms: int = 1000
+    backoff_coefficient: float = 2.0
+    max_interval_ms: int = 300_000
+    jitter: bool = True
+    non_retryable_errors: tuple[str, ...] = ()
+    on_exhaustion: Exhaustion = "discard"
+    backoff_strategy: Strategy = "exponential"
+
+    def to_wire(self) -> dict[str, Any]:
+        """The policy with all eight fields, as OJS writes it and as it is stored."""
+        return {
+            "max_attempts": self.max_attempts,
+            "initial_interval": format_iso(self.initial_interval_ms),
+            "backoff_coefficient": self.backoff_coefficient,
+            "max_interval": format_iso(self.max_interval_ms),
+            "jitter": self.jitter,
+            "non_retryable_errors": list(self.non_retryable_errors),
+            "on_exhaustion": self.on_exhaustion,
+            "backoff_strategy": self.backoff_strategy,
+        }
+
+
+DEFAULT = RetryPolicy()
+
+
+@lru_cache(maxsize=2048)
+def from_stored(text: str) -> RetryPolicy:
+    """A policy from the JSON text in which it is stored."""
+    return parse_policy(json.loads(text))
+
+
+def parse_policy(value: object, field: str = "retry", base: RetryPolicy = DEFAULT) -> RetryPolicy:
+    """A full or partial policy in any of its spellings, merged over ``base`` (decision R6).
+
+    Intervals are ISO 8601 or Go-style durations, ``timedelta`` or seconds; ``*_ms`` names are
+    milliseconds, where 0 means unset. Unknown keys are ignored. Raises
+    :class:`InvalidRetryPolicy` naming the field, for example ``retry.max_attempts``.
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidRetryPolicy(field, "must be an object")
+    given: dict[str, tuple[str, Any]] = {}
+    for key, item in value.items():
+        if item is not None:
+            given.setdefault(_NAMES.get(key, key), (f"{field}.{key}", item))
+    try:
+        return _merged(given, base)
+    except InvalidRetryPolicy:
+        raise
+    except InvalidRequest as error:
+        raise InvalidRetryPolicy(error.field, error.rule) from error
+
+
+def _merged(given: Mapping[str, tuple[str, Any]], base: RetryPolicy) -> RetryPolicy:
+    initial = _interval(given, "initial_interval")
+    longest = _interval(given, "max_interval")
+    initial_ms = base.initial_interval_ms if initial is None else initial
+    if longest is None:
+        longest = max(base.max_interval_ms, initial_ms)
+    elif longest < initial_ms:
+        name = given.get("max_interval", given.get("max_interval_ms", ("retry.max_interval",)))[0]
+        raise InvalidRetryPolicy(name, "must not be below initial_interval")
+    return RetryPolicy(
+        max_attempts=_attempts(given, base.max_attempts),
+        initial_interval_ms=initial_ms,
+        backoff_coefficient=_coefficient(given, base.backoff_coefficient),
+        max_interval_ms=longest,
+        jitter=_jitter(given, base.jitter),
+        non_retryable_errors=_patterns(given, base.non_retryable_errors),
+        on_exhaustion=cast(
+            Exhaustion, _one_of(given, "on_exhaustion", _EXHAUSTIONS, base.on_exhaustion)
+        ),
+        backoff_strategy=cast(
+            Strategy, _one_of(given, "backoff_strategy", _STRATEGIES, base.backoff_strategy)
+        ),
+    )
+
+
+_EXHAUSTIONS = {"discard": "discard", "dead_letter": "dead_letter"}
+
+
+def _interval(given: Mapping[str, tuple[str, Any]], key: str) -> int | None:
+    if key in given:
+        return parse_duration_ms(given[key][1], given[key][0])
+    if f"{key}_ms" in given:
+        name, value = given[f"{key}_ms"]
+        return parse_ms(value, name)
+    return None
+
+
+def _attempts(given: Mapping[str, tuple[str, Any]], default: int) -> int:
+    name, value = given.get("max_attempts", ("", default))
+    if type(value) is not int or not 0 <= value <= MAX_ATTEMPTS:
+        raise InvalidRetryPolicy(name, f"must be an integer from 0 to {MAX_ATTEMPTS}")
+    return value
+
+
+def _coefficient(given: Mapping[str, tuple[str, Any]], default: float) -> float:
+    name, value = given.get("backoff_coefficient", ("", default))
+    if type(value) not in (int, float) or not 1.0 <= value <= 1e6:
+        raise InvalidRetryPolicy(name, "must be a number from 1.0 to 1000000")
+    return float(value)
+
+
+def _jitter(given: Mapping[str, tuple[str, Any]], default: bool) -> bool:
+    name, value = given.get("jitter", ("", default))
+    if type(value) is not bool:
+        raise InvalidRetryPolicy(name, "must be true or false")
+    return value
+
+
+def _patterns(
+    given: Mapping[str, tuple[str, Any]], default: tuple[str, ...]
+) -> tuple[str, ...]:
+    name, value = given.get("non_retryable_errors", ("", default))
+    if not isinstance(value, (list, tuple)) or len(value) > MAX_PATTERNS:
+        raise InvalidRetryPolicy(name, f"must be a list of at most {MAX_PATTERNS} strings")
+    if not all(isinstance(item, str) and 0 < len(item) <= 255 for item in value):
+        raise InvalidRetryPolicy(name, "must hold strings of 1 to 255 characters")
+    return tuple(value)
+
+
+def _one_of(
+    given: Mapping[str, tuple[str, Any]], key: str, choices: Mapping[str, str], default: str
+) -> str:
+    name, value = given.get(key, ("", default))
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidRetryPolicy(name, f"must be one of {', '.join(choices)}")
+    return choices[value]
+
+
+def delay_ms(policy: RetryPolicy, attempt: int, jitter: float) -> int:
+    """The delay before retry number ``attempt`` (the number of attempts made; decision R2).
+
+    ``jitter`` is a number in [0, 1) drawn by the caller. Capped, jittered within [0.5, 1.5) and
+    capped again; never overflows.
+    """
+    n = max(1, attempt)
+    initial, most = policy.initial_interval_ms, policy.max_interval_ms
+    growth = _log_growth(policy, n)
+    # Compared as logarithms, so that no power is computed that does not fit.
+    if growth >= math.log(max(most, 1) / initial):
+        raw = float(most)
+    else:
+        raw = initial * math.exp(growth) if growth else float(initial)
+        if policy.backoff_strategy == "linear":
+            raw = float(initial * n)
+    effective = min(raw, float(most))
+    if policy.jitter:
+        effective = min(effective * (0.5 + jitter), float(most))
+    return int(effective + 1e-6)
+
+
+def _log_growth(policy: RetryPolicy, n: int) -> float:
+    match policy.backoff_strategy:
+        case "constant":
+            return 0.0
+        case "linear":
+            return math.log(n)
+        case "exponential":
+            return (n - 1) * math.log(policy.backoff_coefficient)
+        case "polynomial":
+            return policy.backoff_coefficient * math.log(n)
+
+
+def matches(patterns: Iterable[str], names: Iterable[str]) -> bool:
+    """Whether one of the names is listed: exactly, or under a prefix ``auth.*`` (decision R3)."""
+    known = list(names)
+    for pattern in patterns:
+        if pattern.endswith(".*"):
+            prefix = pattern[:-1]
+            if any(name.startswith(prefix) for name in known):
+                return True
+        elif pattern in known:
+            return True
+    return False

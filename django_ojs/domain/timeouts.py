@@ -1,0 +1,139 @@
+"""The five timeouts: when each falls due, and which one has fired (OJS timeouts 5 to 8).
+
+Two deadlines are stored as absolute times. ``deadline_at`` holds what heartbeats do not move: the
+execution deadline (``started_at + timeout + grace_period``, plus extensions) and the total deadline
+of an active job; the total deadline, ``enqueue_ttl`` and ``expires_at`` of one that waits.
+``heartbeat_at`` and ``lease_expires_at`` move with every beat.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import State
+
+OUTAGE_GRACE = timedelta(seconds=15)
+"""What an outage adds to execution deadlines, so that buffered reports land first."""
+
+
+class Clock(StrEnum):
+    """Which clock ran out; the values are the OJS ``timeout_kind`` but for ``visibility``."""
+
+    EXECUTION = "execution"
+    TOTAL = "total"
+    ENQUEUE_TTL = "enqueue_ttl"
+    STALLED = "stalled"
+    VISIBILITY = "visibility"
+
+
+class Fired(NamedTuple):
+    """A timeout that is due: which, its limit, and how long its clock had run."""
+
+    clock: Clock
+    limit_ms: int
+    elapsed_ms: int
+
+
+def after(start: datetime, ms: int) -> datetime:
+    """``start`` plus ``ms``, at the end of time rather than an overflow."""
+    try:
+        return start + timedelta(milliseconds=ms)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=start.tzinfo)
+
+
+def elapsed(start: datetime, now: datetime) -> int:
+    """Whole milliseconds from ``start`` to ``now``, never negative."""
+    return max(0, (now - start) // timedelta(milliseconds=1))
+
+
+def total_deadline(job: JobRecord) -> datetime | None:
+    """When all attempts together must be over (OJS timeouts 5.2)."""
+    return None if job.total_timeout_ms is None else after(job.limits_from, job.total_timeout_ms)
+
+
+def start_deadline(job: JobRecord) -> datetime | None:
+    """Until when a job that has never started must start (OJS timeouts 5.3, ``expires_at``)."""
+    if job.attempt:
+        return None
+    ttl = None if job.enqueue_ttl_ms is None else after(job.limits_from, job.enqueue_ttl_ms)
+    return _earlier(ttl, job.expires_at)
+
+
+def waiting_deadline(job: JobRecord) -> datetime | None:
+    """``deadline_at`` of a job that waits, or ``None`` if it may wait for ever."""
+    return _earlier(total_deadline(job), start_deadline(job))
+
+
+def soft_deadline(job: JobRecord) -> datetime | None:
+    """When the handler is to be told to stop: the execution deadline without the grace period."""
+    if job.started_at is None:
+        return None
+    return after(job.started_at, job.timeout_ms + job.extended_ms)
+
+
+def active_deadline(job: JobRecord) -> datetime:
+    """``deadline_at`` of a job that runs (OJS timeouts 7.1): beats never move it."""
+    assert job.started_at is not None
+    execution = after(job.started_at, job.timeout_ms + job.grace_period_ms + job.extended_ms)
+    return _earlier(execution, total_deadline(job)) or execution
+
+
+def heartbeat_deadline(job: JobRecord) -> datetime | None:
+    """When a running job counts as stalled (OJS timeouts 5.5), ``None`` if nobody promised beats."""
+    if job.heartbeat_at is None or not job.heartbeat_armed:
+        return None
+    if job.lease_expires_at is not None and not job.heartbeat_explicit:
+        return None
+    return after(job.heartbeat_at, job.heartbeat_timeout_ms)
+
+
+def fired(job: JobRecord, now: datetime) -> Fired | None:
+    """The timeout of ``job`` that is due at ``now``; the first match of decision T8 wins.
+
+    Running: total, execution, visibility, heartbeat. Waiting: total, then the enqueue TTL.
+    """
+    total = total_deadline(job)
+    if job.state in _LIVE and total is not None and total <= now:
+        assert job.total_timeout_ms is not None
+        return Fired(Clock.TOTAL, job.total_timeout_ms, elapsed(job.limits_from, now))
+    if job.state == State.ACTIVE:
+        return _fired_running(job, now)
+    if job.state in _NEVER_STARTED:
+        start = start_deadline(job)
+        if start is not None and start <= now:
+            return Fired(
+                Clock.ENQUEUE_TTL,
+                elapsed(job.limits_from, start),
+                elapsed(job.limits_from, now),
+            )
+    return None
+
+
+def _fired_running(job: JobRecord, now: datetime) -> Fired | None:
+    assert job.started_at is not None
+    if job.deadline_at is not None and job.deadline_at <= now:
+        return Fired(
+            Clock.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(job.started_at, now)
+        )
+    beat = job.heartbeat_at or job.started_at
+    if job.lease_expires_at is not None and job.lease_expires_at <= now:
+        limit = job.lease_visibility_ms or job.visibility_timeout_ms or 0
+        return Fired(Clock.VISIBILITY, limit, elapsed(beat, now))
+    stalled = heartbeat_deadline(job)
+    if stalled is not None and stalled <= now:
+        return Fired(Clock.STALLED, job.heartbeat_timeout_ms, elapsed(beat, now))
+    return None
+
+
+def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
+    if one is None or other is None:
+        return one or other
+    return min(one, other)
+
+
+_NEVER_STARTED = (State.AVAILABLE, State.SCHEDULED, State.PENDING)
+_LIVE = (*_NEVER_STARTED, State.RETRYABLE, State.ACTIVE)

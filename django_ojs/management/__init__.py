@@ -1,0 +1,1 @@
+"""Management commands: arguments in, a service or the worker called, words out."""

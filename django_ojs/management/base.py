@@ -1,0 +1,72 @@
+"""What the commands share: exit codes, and a clear word when the database is not usable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db.migrations.executor import MigrationExecutor
+
+from django_ojs import conf
+from django_ojs.domain.errors import OJSError
+
+EXIT_OVERDUE = 3
+EXIT_UNAVAILABLE = 69
+
+
+class OJSCommand(BaseCommand):
+    """A command on the database of ``OJS["DATABASE"]``; ``--format json`` for machines."""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """``--database`` and ``--format``."""
+        parser.add_argument("--database", help="alias of the database; default OJS['DATABASE']")
+        parser.add_argument("--format", choices=("text", "json"), default="text")
+
+    def alias(self, options: Mapping[str, Any]) -> str:
+        """The database to work on. Raises ``CommandError`` for an unknown alias."""
+        alias = options.get("database") or conf.current().database
+        if alias not in connections:
+            raise CommandError(f"--database: there is no database {alias!r} in DATABASES")
+        return str(alias)
+
+    def emit(self, value: Any) -> None:
+        """Write a value as one line of JSON."""
+        self.stdout.write(json.dumps(value, default=str))
+
+    @contextmanager
+    def usable_database(self, alias: str) -> Iterator[None]:
+        """Exit 69 with one sentence when the database is away, 1 when it is not migrated."""
+        try:
+            require_migrations(alias)
+            yield
+        except OJSError as error:
+            raise CommandError(str(error)) from error
+        except (OperationalError, InterfaceError) as error:
+            raise CommandError(
+                f"the database {alias!r} is not available: {first_line(error)}",
+                returncode=EXIT_UNAVAILABLE,
+            ) from error
+        except DatabaseError as error:
+            raise CommandError(f"the database {alias!r} refused: {first_line(error)}") from error
+
+
+def require_migrations(alias: str) -> None:
+    """Raise ``CommandError`` unless every migration of django_ojs is applied."""
+    executor = MigrationExecutor(connections[alias])
+    targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == "django_ojs"]
+    missing = executor.migration_plan(targets)
+    if missing:
+        names = ", ".join(migration.name for migration, _ in missing)
+        raise CommandError(
+            f"the tables of django_ojs are not up to date in {alias!r} (missing: {names}): "
+            "run `manage.py migrate`"
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

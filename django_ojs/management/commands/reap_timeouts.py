@@ -1,0 +1,122 @@
+"""``reap_timeouts``: enforce every deadline, once or for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+from datetime import datetime
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+from django.db import DatabaseError, InterfaceError, connections
+
+from django_ojs import clock
+from django_ojs.domain.durations import parse_seconds_ms
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, first_line
+from django_ojs.services import promote, reap, scan
+from django_ojs.services.reap import Reaped
+
+
+class Command(OJSCommand):
+    """Any number of these may run at once; each overdue job is ended by exactly one."""
+
+    help = "End jobs whose execution, total, enqueue or heartbeat timeout has passed."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """``--once`` for cron and timers, ``--loop`` for a service."""
+        super().add_arguments(parser)
+        mode = parser.add_mutually_exclusive_group()
+        mode.add_argument("--once", action="store_true", help="one pass (the default)")
+        mode.add_argument("--loop", action="store_true", help="until SIGTERM or SIGINT")
+        mode.add_argument("--dry-run", action="store_true", help="say what is overdue, end nothing")
+        mode.add_argument(
+            "--check", action="store_true", help="exit 3 when something is overdue, end nothing"
+        )
+        parser.add_argument(
+            "--interval", default="0.2", help="longest sleep of --loop, in seconds (default 0.2)"
+        )
+        parser.add_argument("--limit", type=int, help="end at most this many jobs per pass")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run one pass, or loop."""
+        alias = self.alias(options)
+        limit = options["limit"]
+        if limit is not None and limit < 1:
+            raise CommandError("--limit: must be at least 1", returncode=2)
+        with self.usable_database(alias):
+            if options["loop"]:
+                self._loop(alias, _interval(options["interval"]), limit, options)
+            elif options["dry_run"] or options["check"]:
+                found = reap.reap(dry_run=True, limit=limit or 10_000, using=alias)
+                self._say(found, options, "overdue")
+                if options["check"] and found.jobs:
+                    sys.exit(EXIT_OVERDUE)
+            else:
+                done = scan.scan(cadence=None, ran_by=_me(), limit=limit, using=alias)
+                promote.promote(limit=limit, using=alias)
+                self._say(done, options, "reaped")
+
+    def _loop(self, alias: str, interval: float, limit: int | None, options: Any) -> None:
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        if options["verbosity"]:
+            self.stdout.write(f"reaping every {interval:g} s; stop with SIGTERM")
+        loop = scan.Loop(interval=interval, ran_by=_me(), using=alias)
+        while not stop.is_set():
+            wait = interval
+            try:
+                reaped = loop.tick(limit=limit)
+                promote.promote(limit=limit, using=alias)
+                if reaped.jobs:
+                    self._say(reaped, options, "reaped")
+                wait = _until(reaped.next_due, alias, interval)
+            except (DatabaseError, InterfaceError) as error:
+                scan.note_outage()
+                self.stderr.write(f"the database failed: {first_line(error)}")
+                connections[alias].close()
+                wait = max(interval, 1.0)
+            stop.wait(wait)
+
+    def _say(self, reaped: Reaped, options: Any, word: str) -> None:
+        if options["format"] == "json":
+            self.emit(
+                {
+                    word: sum(reaped.counts.values()),
+                    "by_kind": dict(reaped.counts),
+                    "latest_ms": reaped.lateness_ms,
+                    "jobs": [str(job_id) for job_id in reaped.jobs],
+                }
+            )
+        elif options["verbosity"]:
+            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(reaped.counts.items()))
+            total = sum(reaped.counts.values())
+            late = f" ({kinds}; at most {reaped.lateness_ms / 1000:.2f} s late)" if total else ""
+            self.stdout.write(f"{total} {word}{late}")
+
+
+def _until(due: datetime | None, alias: str, interval: float) -> float:
+    if due is None:
+        return interval
+    return max(0.001, min(interval, (due - clock.now(alias)).total_seconds()))
+
+
+def _interval(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parse_seconds_ms(text, "--interval") / 1000
+        except InvalidRequest as error:
+            raise CommandError(str(error), returncode=2) from error
+    if not 0.01 <= seconds <= 3600:
+        raise CommandError("--interval: must be from 0.01 s to 3600 s", returncode=2)
+    return seconds
+
+
+def _me() -> str:
+    return f"reap_timeouts {socket.gethostname()}-{os.getpid()}"

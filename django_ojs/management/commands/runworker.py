@@ -1,0 +1,170 @@
+"""``runworker``: claim jobs and run their handlers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+from django.db import connections
+
+from django_ojs import __version__, conf
+from django_ojs.domain.durations import parse_seconds_ms
+from django_ojs.domain.envelope import check_queue_name
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.management.base import OJSCommand
+from django_ojs.services import queues
+from django_ojs.worker import registry
+from django_ojs.worker.health import HealthServer
+from django_ojs.worker.reload import run_reloading
+from django_ojs.worker.runner import Config, Runner, default_worker_id
+
+
+class Command(OJSCommand):
+    """Arguments to a :class:`Config`, the runner's life, and what is said about it."""
+
+    help = "Claim jobs and run their handlers, with their timeouts enforced."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Every option can be given as ``OJS_<OPTION>`` in the environment too."""
+        super().add_arguments(parser)
+        parser.add_argument("--queue", action="append", default=_env_list("QUEUE"),
+                            help="queue to serve; repeat in the order of service; default all")
+        parser.add_argument("--exclude-queue", action="append", default=_env_list("EXCLUDE_QUEUE"),
+                            help="queue not to serve")
+        parser.add_argument("--concurrency", type=int, default=_env("CONCURRENCY", "2"),
+                            help="jobs at a time, each in a process of its own (default 2)")
+        parser.add_argument("--drain", action="store_true",
+                            help="run until nothing is available, print a summary, exit")
+        parser.add_argument("--once", action="store_true", help="run one job at most, then exit")
+        parser.add_argument("--max-jobs", type=int, default=_env("MAX_JOBS"),
+                            help="exit 75 after this many jobs")
+        parser.add_argument("--max-runtime", default=_env("MAX_RUNTIME"),
+                            help="exit 75 after this time: seconds, 10m, PT1H")
+        parser.add_argument("--max-rss", type=float, default=_env("MAX_RSS"),
+                            help="replace an executor above this many MiB, between jobs")
+        parser.add_argument("--shutdown-timeout", default=_env("SHUTDOWN_TIMEOUT", "25"),
+                            help="how long running jobs may take after SIGTERM (default 25)")
+        parser.add_argument("--worker-id", default=_env("WORKER_ID"),
+                            help="name of this worker; default host, process id and a random part")
+        parser.add_argument("--health-port", type=int, default=_env("HEALTH_PORT"),
+                            help="serve /status/started and /status/connected on this port")
+        parser.add_argument("--reload", action="store_true",
+                            help="restart when a source file changes (development)")
+        parser.add_argument("--no-chores", action="store_true",
+                            help="leave reaping, promoting and pruning to others")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run until stopped; the exit code says why."""
+        if options["reload"] and not os.environ.get("OJS_RELOADING"):
+            sys.exit(run_reloading())
+        alias = self.alias(options)
+        config = self._config(alias, options)
+        if not registry.types():
+            modules = " or ".join(f"{name}.py" for name in conf.current().autodiscover)
+            raise CommandError(
+                f"no job handlers are registered: put functions with @job into {modules} of an "
+                "app in INSTALLED_APPS"
+            )
+        verbosity = options["verbosity"]
+        _log_to(self.stderr, verbosity)
+        with self.usable_database(alias):
+            if verbosity:
+                self._banner(config)
+            connections.close_all()
+            runner = Runner(config)
+            health = None
+            if options["health_port"] is not None:
+                health = HealthServer(options["health_port"], runner)
+                health.start()
+            summary = runner.run()
+            if health is not None:
+                health.close()
+        rate = summary.jobs / summary.seconds if summary.seconds else 0.0
+        per_job = summary.statements / summary.jobs if summary.jobs else 0.0
+        if options["format"] == "json":
+            self.emit({"jobs": summary.jobs, "seconds": round(summary.seconds, 3),
+                       "jobs_per_second": round(rate, 1),
+                       "statements_per_job": round(per_job, 3)})
+        elif verbosity:
+            self.stdout.write(
+                f"{summary.jobs} jobs in {summary.seconds:.2f} s, {rate:.0f} jobs/s, "
+                f"{per_job:.2f} statements per job"
+            )
+        if summary.exit_code:
+            sys.exit(summary.exit_code)
+
+    def _config(self, alias: str, options: dict[str, Any]) -> Config:
+        try:
+            named = [check_queue_name(name, "--queue") for name in options["queue"]]
+            excluded = [check_queue_name(n, "--exclude-queue") for n in options["exclude_queue"]]
+            runtime = options["max_runtime"]
+            return Config(
+                worker_id=options["worker_id"] or default_worker_id(),
+                queues=tuple(named),
+                exclude=tuple(excluded),
+                concurrency=_at_least("--concurrency", options["concurrency"], 1),
+                drain=options["drain"],
+                once=options["once"],
+                max_jobs=_at_least("--max-jobs", options["max_jobs"], 1),
+                max_runtime=None if runtime is None else _seconds("--max-runtime", runtime),
+                max_rss=_at_least("--max-rss", options["max_rss"], 1),
+                shutdown_timeout=_seconds(
+                    "--shutdown-timeout", options["shutdown_timeout"], allow_zero=True
+                ),
+                chores=not options["no_chores"],
+                using=alias,
+            )
+        except InvalidRequest as error:
+            raise CommandError(str(error), returncode=2) from error
+
+    def _banner(self, config: Config) -> None:
+        types = registry.types()
+        served = ", ".join(config.queues) or "all queues"
+        if config.exclude:
+            served += " except " + ", ".join(config.exclude)
+        paused = [n for n in queues.paused(using=config.using) if n in config.queues]
+        limits = conf.current().limits
+        connection = connections[config.using]
+        self.stdout.write(
+            f"django-ojs {__version__} worker {config.worker_id}\n"
+            f"  database   {config.using} ({connection.display_name})\n"
+            f"  queues     {served}" + (f" (paused: {', '.join(paused)})" if paused else "") + "\n"
+            f"  types      {len(types)}: {', '.join(types[:8])}{', ...' if len(types) > 8 else ''}\n"
+            f"  executors  {config.concurrency}\n"
+            f"  defaults   timeout {(limits.timeout_ms or 0) / 1000:g} s,"
+            f" grace {(limits.grace_period_ms or 0) / 1000:g} s,"
+            f" heartbeat {(limits.heartbeat_timeout_ms or 0) / 1000:g} s;"
+            f" shutdown {config.shutdown_timeout:g} s"
+        )
+
+
+def _env(name: str, default: str | None = None) -> str | None:
+    return os.environ.get(f"OJS_{name}", default)
+
+
+def _env_list(name: str) -> list[str]:
+    return [item for item in os.environ.get(f"OJS_{name}", "").split(",") if item]
+
+
+def _at_least(option: str, value: Any, least: int) -> Any:
+    if value is not None and value < least:
+        raise InvalidRequest(option, f"must be at least {least}")
+    return value
+
+
+def _seconds(option: str, value: str, *, allow_zero: bool = False) -> float:
+    return parse_seconds_ms(value, option, allow_zero=allow_zero) / 1000
+
+
+def _log_to(stream: Any, verbosity: int) -> None:
+    """Say what the worker logs, unless the project has configured that logger itself."""
+    logger = logging.getLogger("django_ojs")
+    if logger.handlers or not verbosity:
+        return
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if verbosity > 1 else logging.INFO)

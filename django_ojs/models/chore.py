@@ -1,0 +1,28 @@
+"""When periodic work was last done, by whom, and how often it is."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from django_ojs.models.fields import TokenField
+
+
+class ChoreRun(models.Model):
+    """The last run of a chore. ``cadence_ms`` is how far apart its runs are meant to be.
+
+    ``resumed_at`` is when the reaper last found that it had been blind (decision T9).
+    """
+
+    name = TokenField(primary_key=True, max_length=64)
+    last_run_at = models.DateTimeField(_("last run"))
+    cadence_ms = models.BigIntegerField(null=True)
+    resumed_at = models.DateTimeField(null=True)
+    ran_by = models.CharField(_("ran by"), max_length=255, default="", db_default="")
+
+    class Meta:
+        verbose_name = _("chore")
+        verbose_name_plural = _("chores")
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,24 @@
+"""Column types whose meaning must not depend on the database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+if TYPE_CHECKING:
+    _CharField = models.CharField[str, str]
+else:
+    _CharField = models.CharField
+
+
+class TokenField(_CharField):
+    """A name that is compared byte by byte: ``Queue`` is never ``queue``, on MariaDB neither."""
+
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, Any]:
+        """The column, with a binary collation where the default one folds case."""
+        parameters: dict[str, Any] = super().db_parameters(connection)
+        if connection.vendor == "mysql":
+            parameters["collation"] = "utf8mb4_bin"
+        return parameters

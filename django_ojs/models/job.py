@@ -1,0 +1,136 @@
+"""The job: one row from enqueue to retention; the open attempt lives on it."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from django_ojs.domain.states import TERMINAL, State
+from django_ojs.models.fields import TokenField
+from django_ojs.models.indexes import HotIndex
+
+
+class Job(models.Model):
+    """A job. Only ``store.transitions`` writes ``state``, ``store.enqueueing`` creates rows.
+
+    Limits are milliseconds. ``deadline_at`` is the earliest deadline that beats do not move.
+    ``lease_id`` is the right to finish the open attempt; ``lease_seq`` counts claims ever made.
+    """
+
+    class States(models.TextChoices):
+        """The states, for forms and filters."""
+
+        SCHEDULED = State.SCHEDULED, _("scheduled")
+        PENDING = State.PENDING, _("pending")
+        AVAILABLE = State.AVAILABLE, _("available")
+        ACTIVE = State.ACTIVE, _("active")
+        RETRYABLE = State.RETRYABLE, _("retryable")
+        COMPLETED = State.COMPLETED, _("completed")
+        CANCELLED = State.CANCELLED, _("cancelled")
+        DISCARDED = State.DISCARDED, _("discarded")
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    state = TokenField(_("state"), max_length=10, choices=States.choices)
+    queue = TokenField(_("queue"), max_length=255)
+    type = TokenField(_("type"), max_length=255)
+    priority = models.SmallIntegerField(_("priority"), db_default=0)
+    attempt = models.IntegerField(_("attempt"), db_default=0)
+    max_attempts = models.IntegerField(_("max attempts"), db_default=3)
+    lease_seq = models.BigIntegerField(db_default=0)
+    lease_id = models.UUIDField(null=True)
+    worker_id = TokenField(_("worker"), max_length=255, null=True)
+
+    created_at = models.DateTimeField(_("created"), db_default=Now())
+    limits_from = models.DateTimeField(db_default=Now())
+    enqueued_at = models.DateTimeField(_("enqueued"), null=True)
+    scheduled_at = models.DateTimeField(_("scheduled"), null=True)
+    expires_at = models.DateTimeField(_("expires"), null=True)
+    started_at = models.DateTimeField(_("started"), null=True)
+    heartbeat_at = models.DateTimeField(_("last heartbeat"), null=True)
+    lease_expires_at = models.DateTimeField(null=True)
+    deadline_at = models.DateTimeField(_("deadline"), null=True)
+    finished_at = models.DateTimeField(_("finished"), null=True)
+
+    timeout_ms = models.BigIntegerField(db_default=1_800_000)
+    grace_period_ms = models.BigIntegerField(db_default=30_000)
+    heartbeat_timeout_ms = models.BigIntegerField(db_default=60_000)
+    total_timeout_ms = models.BigIntegerField(null=True)
+    enqueue_ttl_ms = models.BigIntegerField(null=True)
+    visibility_timeout_ms = models.BigIntegerField(null=True)
+    lease_visibility_ms = models.BigIntegerField(null=True)
+    extended_ms = models.BigIntegerField(db_default=0)
+    timeout_explicit = models.BooleanField(db_default=False)
+    heartbeat_explicit = models.BooleanField(db_default=False)
+    heartbeat_armed = models.BooleanField(db_default=False)
+    dead_letter = models.BooleanField(_("dead letter"), db_default=False)
+    retry_delay_ms = models.BigIntegerField(null=True)
+
+    retry = models.JSONField(_("retry policy"), default=dict)
+    args = models.JSONField(_("arguments"), default=list)
+    meta = models.JSONField(_("meta"), default=dict)
+    tags = models.JSONField(_("tags"), default=list)
+    result = models.JSONField(_("result"), null=True)
+    error = models.JSONField(_("error"), null=True)
+    errors = models.JSONField(_("errors"), default=list)
+    extra = models.JSONField(default=dict)
+    progress = models.FloatField(_("progress"), null=True)
+    progress_message = models.TextField(default="")
+    progress_data = models.JSONField(null=True)
+    checkpoint = models.JSONField(_("checkpoint"), null=True)
+    checkpoint_seq = models.IntegerField(db_default=0)
+    digest = models.CharField(max_length=64, null=True)
+
+    class Meta:
+        verbose_name = _("job")
+        verbose_name_plural = _("jobs")
+        indexes = [
+            HotIndex(
+                fields=["state", "queue", "-priority", "enqueued_at", "id"],
+                name="ojs_job_claim",
+                only=Q(state=State.AVAILABLE),
+            ),
+            HotIndex(
+                fields=["state", "queue", "type", "-priority", "enqueued_at", "id"],
+                name="ojs_job_claim_type",
+                only=Q(state=State.AVAILABLE),
+            ),
+            HotIndex(
+                fields=["state", "scheduled_at"],
+                name="ojs_job_due",
+                only=Q(state__in=[State.SCHEDULED, State.RETRYABLE]),
+            ),
+            HotIndex(
+                fields=["deadline_at"],
+                name="ojs_job_deadline",
+                only=Q(deadline_at__isnull=False),
+            ),
+            HotIndex(
+                fields=["state", "worker_id"],
+                name="ojs_job_active",
+                only=Q(state=State.ACTIVE),
+            ),
+            HotIndex(
+                fields=["state", "finished_at"],
+                name="ojs_job_finished",
+                only=Q(state__in=sorted(TERMINAL)),
+            ),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                name="ojs_job_state", condition=Q(state__in=[str(state) for state in State])
+            ),
+            models.CheckConstraint(
+                name="ojs_job_lease",
+                condition=Q(state=State.ACTIVE, lease_id__isnull=False)
+                | (~Q(state=State.ACTIVE) & Q(lease_id__isnull=True)),
+            ),
+            models.CheckConstraint(
+                name="ojs_job_active_deadline",
+                condition=~Q(state=State.ACTIVE) | Q(deadline_at__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.id}"

@@ -1,0 +1,27 @@
+"""A queue that ever had a job, was paused or is served by a worker."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from django_ojs.models.fields import TokenField
+
+
+class Queue(models.Model):
+    """Pausing stops claims, not clocks (decision T11)."""
+
+    name = TokenField(_("name"), primary_key=True, max_length=255)
+    paused = models.BooleanField(_("paused"), db_default=False)
+    paused_at = models.DateTimeField(_("paused at"), null=True)
+    paused_by = models.CharField(_("paused by"), max_length=255, default="", db_default="")
+    reason = models.TextField(_("reason"), default="")
+    created_at = models.DateTimeField(_("created"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+
+    def __str__(self) -> str:
+        return self.name

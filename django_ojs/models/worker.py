@@ -1,0 +1,42 @@
+"""A worker process: who it is, when it was last heard, what it has been told."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from django_ojs.models.fields import TokenField
+
+
+class Worker(models.Model):
+    """One row per worker id. ``incarnation`` is new at every start of a process under that id."""
+
+    class Phase(models.TextChoices):
+        """What the worker said of itself in its last beat."""
+
+        RUNNING = "running", _("running")
+        QUIET = "quiet", _("quiet")
+        TERMINATE = "terminate", _("terminating")
+        STOPPED = "stopped", _("stopped")
+
+    id = TokenField(primary_key=True, max_length=255)
+    incarnation = models.UUIDField()
+    phase = TokenField(_("phase"), max_length=16, choices=Phase.choices, db_default="running")
+    directive = TokenField(_("directive"), max_length=16, null=True)
+    hostname = models.CharField(_("host"), max_length=255, default="", db_default="")
+    pid = models.BigIntegerField(_("process id"), null=True)
+    concurrency = models.IntegerField(_("slots"), null=True)
+    running = models.IntegerField(_("running jobs"), db_default=0)
+    queues = models.JSONField(_("queues"), default=list)
+    types = models.JSONField(_("job types"), default=list)
+    labels = models.JSONField(default=dict)
+    version = models.CharField(_("version"), max_length=255, default="", db_default="")
+    started_at = models.DateTimeField(_("started"))
+    heartbeat_at = models.DateTimeField(_("last heartbeat"))
+
+    class Meta:
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+
+    def __str__(self) -> str:
+        return self.id

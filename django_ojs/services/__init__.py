@@ -1,0 +1,1 @@
+"""The verbs: what clients, workers and operators ask for. Every verb takes many."""

@@ -1,0 +1,30 @@
+"""The core's own periodic work, through the same door as anybody else's."""
+
+from __future__ import annotations
+
+from django_ojs import hooks
+from django_ojs.hooks import Chore, ChoreResult
+from django_ojs.services import promote, prune, queues
+
+
+def _promote(using: str) -> ChoreResult:
+    return ChoreResult({"promoted": promote.promote(using=using)})
+
+
+def _prune(using: str) -> ChoreResult:
+    return ChoreResult(prune.prune(limit=5_000, using=using))
+
+
+def _discover(using: str) -> ChoreResult:
+    return ChoreResult({"queues": queues.discover(using=using)})
+
+
+PROMOTE = Chore("promote", 0.1, _promote, enforces=True)
+PRUNE = Chore("prune", 60.0, _prune)
+DISCOVER = Chore("queues", 30.0, _discover)
+
+
+def register_all() -> None:
+    """Put the core's chores on the list; the reaper keeps its own record (``services.scan``)."""
+    for chore in (PROMOTE, PRUNE, DISCOVER):
+        hooks.register_chore(chore)

@@ -1,0 +1,83 @@
+"""One transaction per decision: guarded write, attempt rows, event rows; afterwards, signals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import partial
+
+from django.db import transaction
+
+from django_ojs import clock, conf
+from django_ojs.domain.job import Fact, Transition
+from django_ojs.domain.states import State
+from django_ojs.signals import Event, by_kind
+from django_ojs.store import inserting, transitions
+
+
+def commit(moves: Sequence[Transition], *, now: datetime, using: str) -> None:
+    """Write decisions and all that must be true with them.
+
+    To be called inside the transaction that locked the jobs. Signals are sent, and workers woken,
+    when the outermost transaction commits.
+    """
+    if not moves:
+        return
+    transitions.apply(moves, using=using)
+    inserting.attempts(
+        [
+            (
+                move.job.id,
+                move.job.lease_id,
+                move.job.lease_seq,
+                move.job.attempt,
+                move.job.worker_id,
+                move.attempt.outcome,
+                move.job.started_at,
+                now,
+                move.job.deadline_at,
+                move.attempt.error,
+                None,
+            )
+            for move in moves
+            if move.attempt is not None
+        ],
+        using=using,
+    )
+    publish((fact for move in moves for fact in move.facts), now=now, using=using)
+    wake(
+        {move.job.queue for move in moves if move.target == State.AVAILABLE},
+        {
+            move.job.worker_id
+            for move in moves
+            if move.source == State.ACTIVE and move.target == State.CANCELLED and move.job.worker_id
+        },
+        using=using,
+    )
+
+
+def publish(facts: Iterable[Fact], *, now: datetime, using: str) -> None:
+    """Store the kinds of events that are kept, and send the signals that anyone listens to."""
+    stored = conf.current().stored_events
+    heard = [
+        Event(clock.new_id(), fact.kind, now, fact.data)
+        for fact in facts
+        if fact.kind in stored or by_kind[fact.kind].receivers
+    ]
+    if not heard:
+        return
+    inserting.events([event for event in heard if event.kind in stored], using=using)
+    for event in heard:
+        if by_kind[event.kind].receivers:
+            transaction.on_commit(partial(_send, event), using=using, robust=True)
+
+
+def wake(queues: Iterable[str], workers: Iterable[str] = (), *, using: str) -> None:
+    """Tell listening workers, with the commit: these queues have jobs, these workers lost some."""
+    if conf.current().notify:
+        payloads = [f"q:{queue}" for queue in sorted(queues)]
+        inserting.notify(payloads + [f"w:{worker}" for worker in sorted(workers)], using=using)
+
+
+def _send(event: Event) -> None:
+    by_kind[event.kind].send_robust(sender=event.kind, event=event)

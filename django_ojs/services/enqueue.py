@@ -1,0 +1,105 @@
+"""Add jobs, in the caller's transaction (OJS core PUSH)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import partial
+
+from django.db import transaction
+
+from django_ojs import clock, conf
+from django_ojs.domain.admission import admit, announced
+from django_ojs.domain.envelope import Envelope
+from django_ojs.domain.errors import Duplicate
+from django_ojs.domain.events import Kind
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import State
+from django_ojs.services.commit import publish
+from django_ojs.services.terms import terms_for
+from django_ojs.signals import job_enqueued, job_scheduled
+from django_ojs.store import inserting, selectors
+from django_ojs.store.contention import atomically
+
+_known_queues: set[tuple[str, str]] = set()
+
+
+def enqueue(
+    envelopes: Sequence[Envelope], *, now: datetime | None = None, using: str | None = None
+) -> list[JobRecord]:
+    """Insert the jobs, all or none, and return their records in the same order.
+
+    The rows become visible with the caller's transaction. An id that is taken by a job of the
+    same content gives that job back (decision L4); raises :class:`Duplicate` for other content.
+    One statement per 1,000 jobs, and one more where their events are stored.
+    """
+    settings = conf.current()
+    using = using or settings.database
+    now = now or clock.now(using)
+    records = [
+        admit(envelope, terms_for(envelope), job_id=envelope.id or clock.new_id(), now=now)
+        for envelope in envelopes
+    ]
+    if not records:
+        return []
+    kept = settings.stored_events & {Kind.ENQUEUED, Kind.SCHEDULED}
+    named = any(record.digest is not None for record in records)
+    told = bool(kept) or bool(job_enqueued.receivers) or bool(job_scheduled.receivers)
+    work = partial(_insert, records, named=named, told=told, now=now, using=using)
+    one_statement = not (named or kept or len(records) > inserting.STRIDE)
+    records = work() if one_statement else atomically(using, work)
+    remember_queues({record.queue for record in records}, using=using)
+    return records
+
+
+def _insert(
+    records: list[JobRecord], *, named: bool, told: bool, now: datetime, using: str
+) -> list[JobRecord]:
+    ready = {record.queue for record in records if record.state == State.AVAILABLE}
+    payloads = [f"q:{queue}" for queue in sorted(ready)] if conf.current().notify else []
+    inserting.jobs(records, may_exist=named, wake=payloads[:1], using=using)
+    inserting.notify(payloads[1:], using=using)
+    fresh = records
+    if named:
+        records, fresh = _existing(records, using)
+    if told:
+        publish((fact for job in fresh for fact in announced(job)), now=now, using=using)
+    return records
+
+
+def _existing(records: list[JobRecord], using: str) -> tuple[list[JobRecord], list[JobRecord]]:
+    """What is stored under the ids that clients chose, and which of the records are new."""
+    chosen = [record.id for record in records if record.digest is not None]
+    stored = selectors.jobs(chosen, using=using)
+    answers, fresh = [], []
+    for record in records:
+        there = record if record.digest is None else stored[record.id]
+        if there.digest != record.digest:
+            raise Duplicate(
+                f"the id {record.id} is taken by a job with other content",
+                existing_job_id=str(record.id),
+                existing_job_state=there.state,
+            )
+        answers.append(there)
+        if there.created_at == record.created_at and there.lease_seq == 0:
+            fresh.append(record)
+    return answers, fresh
+
+
+def remember_queues(names: Iterable[str], *, using: str) -> None:
+    """Give each queue its row, after the commit: a row lock in a caller's long transaction would
+    hold up every other first use of the queue. The ``queues`` chore finds what a crash left out.
+    """
+    new = [name for name in sorted(names) if (using, name) not in _known_queues]
+    if new:
+        transaction.on_commit(partial(_add_queues, new, using), using=using, robust=True)
+
+
+def _add_queues(names: list[str], using: str) -> None:
+    inserting.queues(names, using=using)
+    _known_queues.update((using, name) for name in names)
+
+
+def forget_queues() -> None:
+    """Forget which queues have rows: after their table was emptied, in tests."""
+    _known_queues.clear()

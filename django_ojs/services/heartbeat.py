@@ -1,0 +1,178 @@
+"""Signs of life: beats, progress and checkpoints under a lease; the registry of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django_ojs import clock, conf
+from django_ojs.domain.events import Kind
+from django_ojs.domain.job import Fact
+from django_ojs.domain.timeouts import after
+from django_ojs.models import Worker
+from django_ojs.services.commit import publish
+from django_ojs.store import leases
+from django_ojs.store.leases import Held, Kept
+
+MAX_CHECKPOINT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What a worker process says of itself when it registers."""
+
+    id: str
+    incarnation: UUID
+    hostname: str = ""
+    pid: int | None = None
+    concurrency: int | None = None
+    queues: Sequence[str] = ()
+    types: Sequence[str] = ()
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """The server's word to a worker: ``quiet``, ``terminate``, ``replaced`` or nothing."""
+
+    order: str | None
+
+
+def register(
+    info: WorkerInfo, *, now: datetime | None = None, using: str | None = None
+) -> None:
+    """Record a starting worker. A second one under the same id replaces the first, which learns
+    so from its next beat; their leases are separate all the same.
+    """
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    Worker.objects.using(using).update_or_create(
+        id=info.id,
+        defaults={
+            "incarnation": info.incarnation,
+            "phase": Worker.Phase.RUNNING,
+            "directive": None,
+            "hostname": info.hostname,
+            "pid": info.pid,
+            "concurrency": info.concurrency,
+            "running": 0,
+            "queues": list(info.queues),
+            "types": list(info.types),
+            "labels": dict(info.labels),
+            "version": info.version,
+            "started_at": now,
+            "heartbeat_at": now,
+        },
+    )
+    publish([_worker_fact(Kind.WORKER_STARTED, info.id)], now=now, using=using)
+
+
+def report_worker(
+    info: WorkerInfo,
+    *,
+    phase: str,
+    running: int,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> Directive:
+    """A worker's own sign of life; returns what it is told to do."""
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    workers = Worker.objects.using(using).filter(id=info.id)
+    if workers.filter(incarnation=info.incarnation).update(
+        phase=phase, running=running, heartbeat_at=now
+    ):
+        return Directive(workers.values_list("directive", flat=True).first())
+    if workers.exists():
+        return Directive("replaced")
+    register(info, now=now, using=using)
+    return Directive(None)
+
+
+def deregister(
+    info: WorkerInfo, *, now: datetime | None = None, using: str | None = None
+) -> None:
+    """The worker has stopped; its row stays until retention takes it."""
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    Worker.objects.using(using).filter(id=info.id, incarnation=info.incarnation).update(
+        phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now
+    )
+    publish([_worker_fact(Kind.WORKER_STOPPED, info.id)], now=now, using=using)
+
+
+def beat(
+    held: Sequence[Held], *, now: datetime | None = None, using: str | None = None
+) -> list[Kept]:
+    """Renew leases; returns those that still hold, with the deadline each must keep.
+
+    A lease that is not in the answer is lost: its job was cancelled, reaped or given to somebody
+    else, and must be stopped. Never moves an execution deadline (decision T2). One statement, two
+    where the database cannot say what it wrote; one more where visibility leases are held.
+    """
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    kept = leases.write(held, {"heartbeat_at": now, "heartbeat_armed": True}, using=using)
+    visible = [lease for lease in kept if lease.lease_visibility_ms is not None]
+    if visible:
+        until = [
+            min(after(now, lease.lease_visibility_ms or 0), lease.deadline_at) for lease in visible
+        ]
+        found = [Held(lease.job_id, lease.lease_id) for lease in visible]
+        leases.write(found, {}, {"lease_expires_at": until}, using=using)
+    return kept
+
+
+def holds(held: Sequence[Held], *, using: str | None = None) -> list[Kept]:
+    """Those of the leases that still hold, with their deadlines; renews nothing. One statement."""
+    return leases.find(held, using=using or conf.current().database)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an attempt is: ``fraction`` from 0 to 1; ``data`` is JSON text."""
+
+    lease: Held
+    fraction: float
+    message: str = ""
+    data: str | None = None
+
+
+def progress(
+    reports: Sequence[Progress], *, now: datetime | None = None, using: str | None = None
+) -> list[Kept]:
+    """Store progress; counts as a beat (OJS timeouts 9.3). Returns the leases that still hold."""
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    return leases.write(
+        [report.lease for report in reports],
+        {"heartbeat_at": now},
+        {
+            "progress": [min(1.0, max(0.0, report.fraction)) for report in reports],
+            "progress_message": [report.message for report in reports],
+            "progress_data": [report.data for report in reports],
+        },
+        using=using,
+    )
+
+
+def checkpoint(
+    lease: Held, state: str, *, now: datetime | None = None, using: str | None = None
+) -> bool:
+    """Store where the next attempt resumes (JSON text); counts as a beat.
+
+    Returns whether the lease still held; if not, nothing was written.
+    """
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    return bool(
+        leases.write([lease], {"heartbeat_at": now, "checkpoint": state}, using=using)
+    )
+
+
+def _worker_fact(kind: Kind, worker_id: str) -> Fact:
+    return Fact(kind, {"worker_id": worker_id})

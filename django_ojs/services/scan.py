@@ -1,0 +1,123 @@
+"""The reaper's own clock: how it notices that it, or the database, was away (decision T9).
+
+Each scan is recorded with its *cadence*: for a loop its longest sleep, for single runs the time
+since the run before. Two scans further apart than three cadences (at least 15 s) mean that nobody
+could have heard the living, so their stall clocks start again instead of all running out at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta
+from functools import partial
+
+from django_ojs import clock, conf
+from django_ojs.models import ChoreRun
+from django_ojs.services import reap
+from django_ojs.services.reap import Reaped
+from django_ojs.store.contention import atomically
+
+NAME = "reap"
+_LEAST_GAP = timedelta(seconds=15)
+_RECORD_EVERY = timedelta(seconds=1)
+_failed = threading.Event()
+
+
+def note_outage() -> None:
+    """A scan, beat or report of this process failed because of the database."""
+    _failed.set()
+
+
+def scan(
+    *,
+    cadence: timedelta | None,
+    ran_by: str,
+    limit: int | None = None,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> Reaped:
+    """One recorded pass of the reaper.
+
+    ``cadence`` is the longest pause between this scanner's scans, ``None`` for a single run, whose
+    cadence is the time since the run before.
+    """
+    using = using or conf.current().database
+    moment = now or clock.now(using)
+    suspect = _failed.is_set()
+    atomically(using, partial(_record, cadence, ran_by, suspect, moment, using))
+    if suspect:
+        _failed.clear()
+    return reap.reap(limit=limit, now=now, using=using)
+
+
+def _record(
+    cadence: timedelta | None, ran_by: str, suspect: bool, now: datetime, using: str
+) -> None:
+    runs = ChoreRun.objects.using(using)
+    run, first = runs.select_for_update().get_or_create(
+        name=NAME, defaults={"last_run_at": now, "ran_by": ran_by}
+    )
+    since = now - run.last_run_at
+    recorded = None if run.cadence_ms is None else timedelta(milliseconds=run.cadence_ms)
+    blind = suspect or (
+        not first and recorded is not None and since > max(3 * recorded, _LEAST_GAP)
+    )
+    if blind and _may_recover(run, now, using):
+        reap.recover(now=now, using=using)
+        run.resumed_at = now
+    own = cadence if cadence is not None else (None if first else since)
+    run.cadence_ms = None if own is None else own // timedelta(milliseconds=1)
+    run.last_run_at = now
+    run.ran_by = ran_by
+    run.save(using=using)
+
+
+def _may_recover(run: ChoreRun, now: datetime, using: str) -> bool:
+    """Never twice within the larger of 15 s and the longest heartbeat timeout in use."""
+    if run.resumed_at is None:
+        return True
+    return now - run.resumed_at > max(_LEAST_GAP, reap.longest_heartbeat_timeout(using=using))
+
+
+class Loop:
+    """The scans of one looping process: cheap probes, a recorded scan when something may be due."""
+
+    def __init__(self, *, interval: float, ran_by: str, using: str, lag: float = 0.0) -> None:
+        self.lag = timedelta(seconds=lag)
+        self.interval = timedelta(seconds=interval)
+        self.ran_by = ran_by
+        self.using = using
+        self._scanned_at: datetime | None = None
+        self._beats_due: datetime | None = None
+
+    def tick(self, *, limit: int | None = None) -> Reaped:
+        """Scan if a deadline has passed, a heartbeat may have, or the record grows old.
+
+        With nothing due it costs one probe of the earliest fixed deadline.
+        """
+        now = clock.now(self.using) - self.lag
+        if not self._must_scan(now):
+            first = reap.selectors.next_deadline(using=self.using)
+            if first is None or first > now:
+                return Reaped(next_due=self._next(first))
+        reaped = scan(
+            cadence=max(self.interval, _RECORD_EVERY),
+            ran_by=self.ran_by,
+            limit=limit,
+            now=now if self.lag else None,
+            using=self.using,
+        )
+        self._scanned_at = now
+        self._beats_due = reaped.next_due
+        return reaped
+
+    def _must_scan(self, now: datetime) -> bool:
+        if self._scanned_at is None or _failed.is_set():
+            return True
+        if not timedelta(0) <= now - self._scanned_at < _RECORD_EVERY:
+            return True
+        return self._beats_due is not None and self._beats_due <= now
+
+    def _next(self, first: datetime | None) -> datetime | None:
+        known = [moment for moment in (first, self._beats_due) if moment is not None]
+        return min(known, default=None)

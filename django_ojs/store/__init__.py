@@ -1,0 +1,1 @@
+"""The only SQL: how decisions are written, and how rows are read."""

@@ -1,0 +1,93 @@
+"""Which available jobs a worker may take: the one read that must not wait and must not scan.
+
+The candidates of every (queue, type) pair come from the index of that pair, in claim order, so that
+a backlog of foreign types is never read (decision L10). Where the database has SKIP LOCKED, rows
+that another claim holds are passed over; SQLite has one writer at a time instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import State
+from django_ojs.models import Job, Queue
+from django_ojs.store.columns import Kind
+from django_ojs.store.dialect import cursor, dialect, in_list
+
+_TABLE = Job._meta.db_table
+_QUEUES = Queue._meta.db_table
+_ORDER = "priority DESC, {p}enqueued_at, {p}id"
+
+
+class Source(NamedTuple):
+    """A queue, or one type of it, and its place in the order of service (lower is earlier)."""
+
+    queue: str
+    type: str | None
+    rank: int
+
+
+def paused(names: Sequence[str], *, using: str) -> set[str]:
+    """Those of the queues that are paused, held so that a pause waits for the claim under way.
+
+    After ``pause`` has returned, no job of the queue is claimed any more.
+    """
+    if not names:
+        return set()
+    sql = dialect(using)
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT name, paused FROM {_QUEUES} WHERE name IN {in_list(names)}{sql.for_share}",
+            list(names),
+        )
+        return {name for name, is_paused in cur.fetchall() if is_paused}
+
+
+def sources_with_work(sources: Sequence[Source], *, using: str) -> list[Source]:
+    """Those of the sources that have an available job: one index probe each, one statement."""
+    if not sources:
+        return []
+    sql = dialect(using)
+    typed = sources[0].type is not None
+    match = " AND j.type = v.c1" if typed else ""
+    item, parameter = sql.record_set(
+        [Kind.TEXT, Kind.TEXT, Kind.INT],
+        [(source.queue, source.type, index) for index, source in enumerate(sources)],
+    )
+    with cursor(using) as cur:
+        # A scalar subquery with a LIMIT: MariaDB would turn EXISTS into a join over all of them.
+        cur.execute(
+            f"SELECT v.c2, (SELECT 1 FROM {_TABLE} j WHERE j.state = %s AND j.queue = v.c0"
+            f"{match} LIMIT 1) FROM {item}",
+            [State.AVAILABLE.value, parameter],
+        )
+        return [sources[index] for index, found in sorted(cur.fetchall()) if found]
+
+
+def candidates(sources: Sequence[Source], limit: int, *, using: str) -> list[JobRecord]:
+    """Lock up to ``limit`` available jobs: by rank, priority, time of becoming available, key."""
+    if not sources or limit < 1:
+        return []
+    sql = dialect(using)
+    order = _ORDER.format(p="j.")
+    branches, parameters = [], []
+    for source in sources:
+        match = "" if source.type is None else " AND j.type = %s"
+        branches.append(
+            f"SELECT * FROM (SELECT {sql.job_columns}, {source.rank:d} AS ojs_rank FROM {_TABLE} j"
+            f" WHERE j.state = %s AND j.queue = %s{match}"
+            f" ORDER BY j.{order} LIMIT %s{sql.skip_locked}) b{len(branches)}"
+        )
+        parameters += [State.AVAILABLE.value, source.queue]
+        parameters += [limit] if source.type is None else [source.type, limit]
+    statement = " UNION ALL ".join(branches)
+    if len(branches) > 1:
+        statement = (
+            f"SELECT * FROM ({statement}) j ORDER BY ojs_rank, {_ORDER.format(p='')} LIMIT %s"
+        )
+        parameters.append(limit)
+    with cursor(using) as cur:
+        cur.execute(statement, parameters)
+        return [sql.job(row[:-1]) for row in cur.fetchall()]

@@ -1,0 +1,94 @@
+"""Writes that only the holder of a lease may make and that move no state: beats, progress.
+
+Each is a compare-and-set on the lease and says which leases it still found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django_ojs.domain.states import State
+from django_ojs.models import Job
+from django_ojs.store.columns import JOB, Kind
+from django_ojs.store.dialect import cursor, dialect, in_list
+
+_TABLE = Job._meta.db_table
+
+
+class Held(NamedTuple):
+    """A lease as its holder names it."""
+
+    job_id: UUID
+    lease_id: UUID
+
+
+class Kept(NamedTuple):
+    """A lease that was found: until when the attempt may run, and its visibility, if any."""
+
+    job_id: UUID
+    lease_id: UUID
+    deadline_at: datetime
+    lease_visibility_ms: int | None
+
+
+_COLUMNS = ("id", *Kept._fields[1:])
+# Unqualified: in RETURNING, SQLite knows neither the alias nor a qualified name.
+_KEPT = ", ".join(_COLUMNS)
+_KINDS = [JOB[column] for column in _COLUMNS]
+
+
+def write(
+    leases: Sequence[Held], shared: Mapping[str, Any], varying: Mapping[str, Sequence[Any]] = {},
+    *, using: str,
+) -> list[Kept]:
+    """Write columns of active jobs under these leases; returns the leases that still hold.
+
+    ``shared`` columns get one value, ``varying`` ones a value per lease. One statement where the
+    database can say what it wrote, otherwise two.
+    """
+    if not leases:
+        return []
+    sql = dialect(using)
+    item, parameter = sql.record_set(
+        [Kind.UUID, Kind.UUID, *(JOB[column] for column in varying)],
+        [(*lease, *values) for lease, *values in zip(leases, *varying.values(), strict=True)],
+    )
+    sets, parameters = [], []
+    for column, value in shared.items():
+        sets.append(f"{sql.quoted[column]} = {sql.placeholder(JOB[column])}")
+        parameters.append(sql.bind(JOB[column], value))
+    for index, column in enumerate(varying, start=2):
+        sets.append(f"{sql.quoted[column]} = {sql.value(index, JOB[column])}")
+    statement = sql.update(
+        _TABLE, sets, item, "j.id = v.c0", "j.state = %s AND j.lease_id = v.c1", _KEPT
+    )
+    active = State.ACTIVE.value
+    with cursor(using) as cur:
+        if sql.returning:
+            cur.execute(statement, [*parameters, parameter, active])
+            return _kept(cur.fetchall(), using)
+        cur.execute(statement, [parameter, *parameters, active])
+    return find(leases, using=using)
+
+
+def find(leases: Sequence[Held], *, using: str) -> list[Kept]:
+    """Those of the leases that hold, with their deadlines; one statement."""
+    if not leases:
+        return []
+    sql = dialect(using)
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT {_KEPT} FROM {_TABLE} j WHERE j.state = %s"
+            f" AND j.id IN {in_list(leases)}",
+            [State.ACTIVE.value, *(sql.bind(Kind.UUID, lease.job_id) for lease in leases)],
+        )
+        held = set(leases)
+        return [kept for kept in _kept(cur.fetchall(), using) if Held(*kept[:2]) in held]
+
+
+def _kept(rows: Sequence[Sequence[Any]], using: str) -> list[Kept]:
+    sql = dialect(using)
+    return [Kept._make(map(sql.decode, _KINDS, row)) for row in rows]

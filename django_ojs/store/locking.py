@@ -1,0 +1,88 @@
+"""Reads that hold the rows they return until the transaction ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import State
+from django_ojs.models import Job
+from django_ojs.store.columns import Kind
+from django_ojs.store.dialect import cursor, dialect, in_list
+
+_TABLE = Job._meta.db_table
+
+
+def jobs(ids: Iterable[UUID], *, using: str, skip_locked: bool = False) -> dict[UUID, JobRecord]:
+    """Lock the jobs with these ids, in the order of their ids so that two batches cannot deadlock.
+
+    With ``skip_locked``, rows that somebody else holds are left out.
+    """
+    wanted = sorted(set(ids))
+    if not wanted:
+        return {}
+    sql = dialect(using)
+    lock = sql.skip_locked if skip_locked and sql.skip_locked else sql.for_update
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)}"
+            f" ORDER BY j.id{lock}",
+            [sql.bind(Kind.UUID, job_id) for job_id in wanted],
+        )
+        return {job.id: job for job in map(sql.job, cur.fetchall())}
+
+
+def promotable(now: datetime, limit: int, *, using: str) -> list[JobRecord]:
+    """Lock ``scheduled`` and ``retryable`` jobs whose time has come, the longest due first."""
+    return _range("scheduled_at", (State.SCHEDULED, State.RETRYABLE), now, limit, using)
+
+
+def past_deadline(now: datetime, limit: int, *, using: str) -> list[JobRecord]:
+    """Lock jobs whose ``deadline_at`` has passed, the longest due first; skips locked ones."""
+    return _range("deadline_at", (), now, limit, using)
+
+
+def finished_before(
+    state: State, before: datetime, limit: int, *, dead_letter: bool | None = None, using: str
+) -> list[JobRecord]:
+    """Lock jobs that ended in ``state`` before a time, the oldest first."""
+    sql = dialect(using)
+    flag = "" if dead_letter is None else " AND j.dead_letter = %s"
+    parameters = [state.value, sql.bind(Kind.TIME, before)]
+    if dead_letter is not None:
+        parameters.append(dead_letter)
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.state = %s"
+            f" AND j.finished_at < %s{flag} ORDER BY j.finished_at LIMIT %s{sql.skip_locked}",
+            [*parameters, limit],
+        )
+        return [sql.job(row) for row in cur.fetchall()]
+
+
+def active(*, using: str) -> list[JobRecord]:
+    """Lock every running job that nobody else holds; as many as the fleet has slots."""
+    sql = dialect(using)
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.state = %s"
+            f" ORDER BY j.id{sql.skip_locked}",
+            [State.ACTIVE.value],
+        )
+        return [sql.job(row) for row in cur.fetchall()]
+
+
+def _range(
+    column: str, states: Sequence[State], now: datetime, limit: int, using: str
+) -> list[JobRecord]:
+    sql = dialect(using)
+    among = f"j.state IN {in_list(states)} AND " if states else ""
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE {among}j.{column} <= %s"
+            f" ORDER BY j.{column} LIMIT %s{sql.skip_locked}",
+            [*(state.value for state in states), sql.bind(Kind.TIME, now), limit],
+        )
+        return [sql.job(row) for row in cur.fetchall()]

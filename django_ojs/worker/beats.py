@@ -1,0 +1,135 @@
+"""The heartbeat thread: first up, last down, on a connection of its own (decision T4)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import DatabaseError, InterfaceError, connections
+
+from django_ojs import clock
+from django_ojs.services import heartbeat, scan
+from django_ojs.services.heartbeat import Directive, WorkerInfo
+from django_ojs.store.leases import Held, Kept
+from django_ojs.worker.pool import Running
+
+logger = logging.getLogger("django_ojs.worker")
+
+LONGEST = 5.0
+_SHORTEST = 0.05
+_SLACK = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the runner says of itself to the thread."""
+
+    phase: str
+    held: Sequence[Running]
+
+
+class Beats(threading.Thread):
+    """Beats for every lease whose job shows life: every 5 s, or a quarter of the shortest timeout."""
+
+    def __init__(
+        self,
+        info: WorkerInfo,
+        report: Callable[[], Report],
+        on_beat: Callable[[list[str], list[Kept]], None],
+        on_directive: Callable[[Directive], None],
+        using: str,
+    ) -> None:
+        super().__init__(name="ojs-beats", daemon=True)
+        self._info = info
+        self._report = report
+        self._on_beat = on_beat
+        self._on_directive = on_directive
+        self._using = using
+        self._wake = threading.Event()
+        self._closing = False
+        self._worker_due = 0.0
+        self._interval = LONGEST
+        self.last_success: float | None = None
+        self.statements = 0
+
+    def hurry(self, heartbeat_timeout_ms: int) -> None:
+        """A job with this heartbeat timeout was claimed: beat soon enough for it."""
+        if heartbeat_timeout_ms / 4000 < self._interval:
+            self._wake.set()
+
+    def now(self) -> None:
+        """Beat at once: a notification said that something was taken away."""
+        self._worker_due = 0.0
+        self._wake.set()
+
+    def close(self) -> None:
+        """One last beat that says so, then end."""
+        self._closing = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Until closed."""
+        connection = connections[self._using]
+        try:
+            with connection.execute_wrapper(self._count):
+                while not self._closing:
+                    self._beat()
+                    self._wake.wait(self._interval)
+                    self._wake.clear()
+                self._farewell()
+        finally:
+            connection.close()
+
+    def _count(self, execute, sql, params, many, context):  # type: ignore[no-untyped-def]
+        self.statements += 1
+        return execute(sql, params, many, context)
+
+    def _beat(self) -> None:
+        report = self._report()
+        now = clock.boottime()
+        alive = [running for running in report.held if _shows_life(running, now)]
+        shortest = min((r.job.heartbeat_timeout_ms for r in report.held), default=1 << 30)
+        self._interval = max(_SHORTEST, min(LONGEST, shortest / 4000))
+        try:
+            if alive:
+                held = [Held(running.job_id, UUID(running.lease)) for running in alive]
+                kept = heartbeat.beat(held, using=self._using)
+                self._on_beat([running.lease for running in alive], kept)
+                for running in alive:
+                    if running.manual:
+                        running.seen_at = 0.0
+            if now >= self._worker_due:
+                directive = heartbeat.report_worker(
+                    self._info, phase=report.phase, running=len(report.held), using=self._using
+                )
+                self._worker_due = now + LONGEST
+                self._on_directive(directive)
+            self.last_success = clock.boottime()
+        except (DatabaseError, InterfaceError, OSError) as error:
+            scan.note_outage()
+            logger.warning("a heartbeat failed: %s", error)
+            connections[self._using].close()
+            self._interval = min(self._interval, 1.0)
+
+    def _farewell(self) -> None:
+        try:
+            heartbeat.deregister(self._info, using=self._using)
+        except (DatabaseError, InterfaceError, OSError) as error:
+            logger.warning("could not deregister: %s", error)
+
+
+def _shows_life(running: Running, now: float) -> bool:
+    """Whether the runner may vouch for this job.
+
+    Before it has begun the runner's own life is enough. Afterwards a pulse of the executor must be
+    fresh, or in manual mode the handler must have spoken since the last beat.
+    """
+    if running.began_at is None:
+        return True
+    if running.manual:
+        return running.seen_at > 0.0
+    period = min(1.0, running.job.heartbeat_timeout_ms / 4000)
+    return now - running.seen_at <= 2 * period + _SLACK

@@ -1,0 +1,240 @@
+"""The thread that talks to the database for the runner, so that the runner never waits for it.
+
+Everything that the runner wants written or read goes over this desk in order; outcomes are kept
+until the database has taken them, or their lease cannot be theirs any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from django.db import DatabaseError, InterfaceError, connections
+
+from django_ojs import clock
+from django_ojs.domain.job import JobRecord
+from django_ojs.services import scan
+from django_ojs.services.claim import claim, has_work
+from django_ojs.services.settle import Outcome, Settled, settle
+from django_ojs.store.claiming import Source
+from django_ojs.worker.wakeup import Watcher
+
+logger = logging.getLogger("django_ojs.worker")
+_BATCH = 500
+_OUTAGE = (DatabaseError, InterfaceError, OSError)
+
+
+class Inbox(Protocol):
+    """Where the desk leaves what the runner is to do; called from the desk's thread."""
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Have ``call`` run in the runner's thread, soon."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """An outcome that is not durable yet; dropped at ``until`` (boottime seconds)."""
+
+    outcome: Outcome
+    until: float
+
+
+@dataclass(slots=True)
+class Claims:
+    """How the desk is to claim."""
+
+    where: Callable[[], list[Source]]
+    worker_id: str
+    on_claimed: Callable[[list[JobRecord], float, float], None]
+    on_empty: Callable[[bool], None]
+
+
+class Desk(threading.Thread):
+    """Claims, settles and calls, one after the other, on one connection."""
+
+    def __init__(self, inbox: Inbox, claims: Claims, watcher: Watcher, using: str) -> None:
+        super().__init__(name="ojs-desk", daemon=True)
+        self._inbox = inbox
+        self._claims = claims
+        self._watcher = watcher
+        self._using = using
+        self._changed = threading.Condition()
+        self._calls: deque[tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]] = (
+            deque()
+        )
+        self._outcomes: deque[Pending] = deque()
+        self._want = 0
+        self._immediate = 0
+        self._closing = False
+        self._failures = 0
+        self.connected = threading.Event()
+        self.statements = 0
+
+    # Called by the runner.
+
+    def want(self, jobs: int, immediate: int) -> None:
+        """How many jobs the runner could take now, and how many of them it could begin at once."""
+        with self._changed:
+            rises = jobs > self._want
+            self._want, self._immediate = jobs, immediate
+            if rises:
+                self._changed.notify()
+
+    def settle(self, outcome: Outcome, until: float) -> None:
+        """Write an outcome; keep it until it is written or ``until`` has passed."""
+        with self._changed:
+            self._outcomes.append(Pending(outcome, until))
+            self._changed.notify()
+
+    def call(
+        self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]
+    ) -> None:
+        """Run ``work`` on the desk's connection; ``then(value, error)`` runs in the runner."""
+        with self._changed:
+            self._calls.append((work, then))
+            self._changed.notify()
+
+    def wake(self) -> None:
+        """Something may have become available."""
+        with self._changed:
+            self._watcher.hint()
+            self._changed.notify()
+
+    @property
+    def unwritten(self) -> int:
+        """Outcomes that are not durable yet."""
+        return len(self._outcomes)
+
+    def close(self) -> None:
+        """Write what there is and end."""
+        with self._changed:
+            self._closing = True
+            self._want = 0
+            self._changed.notify()
+
+    # The thread.
+
+    def run(self) -> None:
+        """Until closed and everything is written."""
+        connection = connections[self._using]
+        try:
+            with connection.execute_wrapper(self._count):
+                while self._turn():
+                    pass
+        finally:
+            connection.close()
+
+    def _count(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        self.statements += 1
+        return execute(sql, params, many, context)
+
+    def _turn(self) -> bool:
+        with self._changed:
+            if not (self._calls or self._outcomes or self._closing):
+                pause = self._watcher.pause() if self._want > 0 else None
+                if pause is None or pause > 0:
+                    self._changed.wait(pause)
+            calls = list(self._calls)
+            self._calls.clear()
+            outcomes = [self._outcomes[i] for i in range(min(_BATCH, len(self._outcomes)))]
+            want, immediate = self._want, self._immediate
+            if self._closing and not calls and not outcomes:
+                return False
+        for work, then in calls:
+            self._answer(work, then)
+        if outcomes:
+            self._settle(outcomes)
+        elif want > 0 and self._watcher.due(connections[self._using]):
+            self._claim(want, immediate)
+        return True
+
+    def _answer(
+        self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]
+    ) -> None:
+        value, error = None, None
+        try:
+            value = work()
+        except _OUTAGE as trouble:
+            error = trouble
+            self._broken(trouble)
+        except Exception as trouble:
+            error = trouble
+        self._inbox.post(lambda: then(value, error))
+
+    def _settle(self, batch: Sequence[Pending]) -> None:
+        try:
+            answers = settle([pending.outcome for pending in batch], using=self._using)
+        except _OUTAGE as error:
+            self._broken(error)
+            self._drop_expired()
+            return
+        self._works()
+        for _ in batch:
+            self._outcomes.popleft()
+        self._inbox.post(lambda: self._report(batch, answers))
+
+    def _report(self, batch: Sequence[Pending], answers: Sequence[Settled]) -> None:
+        for pending, answer in zip(batch, answers, strict=True):
+            if answer.verdict not in ("settled", "replayed"):
+                logger.warning(
+                    "report refused: the lease is %s",
+                    answer.verdict,
+                    extra={
+                        "job_id": str(pending.outcome.lease.job_id),
+                        "report": str(pending.outcome.report),
+                    },
+                )
+
+    def _drop_expired(self) -> None:
+        """Past its deadline the server has ended the attempt: the outcome is nobody's any more."""
+        now = clock.boottime()
+        for pending in [p for p in self._outcomes if p.until < now]:
+            self._outcomes.remove(pending)
+            logger.error(
+                "report abandoned: the database did not come back before the deadline",
+                extra={"job_id": str(pending.outcome.lease.job_id)},
+            )
+
+    def _claim(self, want: int, immediate: int) -> None:
+        before = clock.boottime()
+        try:
+            jobs = claim(
+                self._claims.where(),
+                limit=want,
+                immediate=immediate,
+                worker_id=self._claims.worker_id,
+                beats=True,
+                using=self._using,
+            )
+            left = bool(jobs) or has_work(self._claims.where(), using=self._using)
+        except _OUTAGE as error:
+            self._broken(error)
+            return
+        self._works()
+        self._watcher.claimed(len(jobs), want)
+        if not jobs:
+            self._inbox.post(lambda: self._claims.on_empty(left))
+            return
+        with self._changed:
+            self._want = max(0, self._want - len(jobs))
+        after = clock.boottime()
+        self._inbox.post(lambda: self._claims.on_claimed(jobs, before, after))
+
+    def _works(self) -> None:
+        self._failures = 0
+        self.connected.set()
+
+    def _broken(self, error: Exception) -> None:
+        """The database failed: drop the connection, remember the outage, wait a little longer."""
+        scan.note_outage()
+        self.connected.clear()
+        self._failures += 1
+        if self._failures == 1:
+            logger.warning("database trouble: %s", error)
+        connections[self._using].close()
+        pause = min(2.0, 0.05 * 2 ** min(self._failures, 6)) * (0.5 + clock.jitter())
+        clock.pause(pause)

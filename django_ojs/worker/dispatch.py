@@ -1,0 +1,501 @@
+"""Claimed jobs on their way through the executors: assigned, begun, told to stop, killed, reported."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from django_ojs import clock
+from django_ojs.domain.errors import Conflict, LeaseLost
+from django_ojs.domain.failures import Directive, Failure
+from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.domain.timeouts import soft_deadline
+from django_ojs.services import heartbeat, operate
+from django_ojs.services.settle import Outcome, Report
+from django_ojs.store.leases import Held, Kept
+from django_ojs.worker import registry
+from django_ojs.worker.desk import Desk
+from django_ojs.worker.estimate import Estimate
+from django_ojs.worker.frames import Frame
+from django_ojs.worker.pool import Child, Phase, Pool, Running
+
+logger = logging.getLogger("django_ojs.worker")
+
+_STUCK_BEHIND = 0.1
+_UNSTARTED = 0.2
+_PROGRESS_EVERY = 0.5
+_CHECK_PATIENCE = 0.2
+_KEEP_REPORT = 15.0
+_SILENT = ("cancelled", "lost")
+_WORKER = Actor("worker")
+
+
+class Dispatcher:
+    """Every job that this worker holds a lease of. Runs in the runner's main thread."""
+
+    def __init__(self, pool: Pool, desk: Desk, *, using: str, worker_id: str) -> None:
+        self._pool = pool
+        self._desk = desk
+        self._using = using
+        self._worker_id = worker_id
+        self._progress: dict[str, heartbeat.Progress] = {}
+        self._progress_due = 0.0
+        self._checking_until: float | None = None
+        self.leases: dict[str, Running] = {}
+        self.waiting: deque[Running] = deque()
+        self.estimate = Estimate()
+        self.last_done = 0.0
+        self.finished = 0
+        self.shutdown_at: float | None = None
+        """When everything that still runs is killed; ``None`` while the worker is not stopping."""
+
+    # Claimed jobs come in.
+
+    def take(self, jobs: Sequence[JobRecord], before: float) -> None:
+        """Jobs that were claimed at ``before`` (boottime) or later."""
+        for job in jobs:
+            assert job.deadline_at and job.started_at and job.lease_id
+            lasts = (job.deadline_at - job.started_at).total_seconds()
+            running = Running(job, job.lease_id.hex, before, before + lasts, seen_at=before)
+            self.leases[running.lease] = running
+            self.waiting.append(running)
+        self.assign()
+
+    def assign(self) -> None:
+        """Give waiting jobs to executors: to idle ones first, then a little ahead of time."""
+        for child in self._pool:
+            if not self.waiting:
+                return
+            if child.idle and child.recycle is None:
+                self._give(child, self.waiting.popleft())
+        for child in self._pool:
+            while self.waiting and self._may_queue(child, self.waiting[0]):
+                self._give(child, self.waiting.popleft())
+
+    def _may_queue(self, child: Child, job: Running) -> bool:
+        if child.phase is not Phase.READY or child.recycle or job.job.max_attempts <= 1:
+            return False
+        if self.shutdown_at is not None or not (child.running or child.queued):
+            return False
+        if child.running and clock.boottime() - (child.running.began_at or 0) > _STUCK_BEHIND:
+            return False
+        ahead = [*child.queued, job]
+        return len(child.queued) < min(self.estimate.depth(item.job.type) for item in ahead)
+
+    def _give(self, child: Child, running: Running) -> None:
+        child.queued.append(running)
+        self._pool.send(child, _run_frame(running))
+
+    # Frames come back.
+
+    def on_frame(self, child: Child, frame: Frame) -> None:
+        """A frame of an executor; one that does not fit what it holds ends that executor."""
+        op, lease = frame.get("op"), frame.get("lease")
+        if op == "ready":
+            child.phase = Phase.READY if child.phase is Phase.STARTING else child.phase
+        elif op == "begin" and child.running is None and _heads(child.queued, lease):
+            self._begun(child)
+        elif op == "returned" and any(job.lease == lease for job in child.queued):
+            self._returned(child, str(lease))
+        elif child.running is not None and child.running.lease == lease:
+            self._about_running(child, child.running, str(op), frame)
+        elif op != "pulse":
+            logger.error("an executor spoke out of turn", extra={"pid": child.pid, "op": op})
+            self._pool.kill(child)
+
+    def _begun(self, child: Child) -> None:
+        running = child.queued.popleft()
+        child.running = running
+        now = clock.boottime()
+        running.began_at = running.seen_at = now
+        running.soft_at = min(now + running.job.timeout_ms / 1000, running.deadline)
+        if running.lost:
+            self._tell(child, running, "lost")
+
+    def _returned(self, child: Child, lease: str) -> None:
+        running = next(job for job in child.queued if job.lease == lease)
+        child.queued.remove(running)
+        if running.lost:
+            self._drop(running)
+        elif self.shutdown_at is not None:
+            self._release(running)
+        else:
+            self.waiting.appendleft(running)
+
+    def _about_running(self, child: Child, running: Running, op: str, frame: Frame) -> None:
+        running.seen_at = clock.boottime()
+        if op == "done":
+            self._done(child, running, frame)
+        elif op == "progress":
+            held = Held(running.job_id, UUID(running.lease))
+            self._progress[running.lease] = heartbeat.Progress(
+                held, frame["fraction"], frame["message"], frame["data"]
+            )
+        elif op == "call":
+            self._call(child, running, frame)
+
+    def _done(self, child: Child, running: Running, frame: Frame) -> None:
+        now = clock.boottime()
+        child.running = None
+        child.jobs_done += 1
+        self.last_done = now
+        self.estimate.add(running.job.type, frame["took"])
+        if frame.get("threads") or frame.get("children"):
+            child.recycle = "the handler left threads or child processes behind"
+        elif running.told:
+            child.recycle = "a handler was told to stop"
+        self._flush_progress([running.lease])
+        if frame["ok"]:
+            self._report(running, Report.ACK, result=frame["result"])
+        else:
+            failure = frame["failure"]
+            reason = failure.get("stopped")
+            if reason in _SILENT:
+                self._drop(running)
+            elif reason is not None:
+                self._report(running, Report.FAIL, failure=_stopped(reason, failure))
+            else:
+                self._report(running, Report.FAIL, failure=_reported(failure))
+
+    def _call(self, child: Child, running: Running, frame: Frame) -> None:
+        held = Held(running.job_id, UUID(running.lease))
+
+        def answer(value: object, error: Exception | None) -> None:
+            reply: Frame = {"op": "reply", "number": frame["number"], "value": value}
+            if error is not None:
+                kind = {LeaseLost: "lost", Conflict: "conflict"}.get(type(error), "trouble")
+                reply |= {"error": kind, "message": str(error)}
+            if child.running is running:
+                self._pool.send(child, reply)
+
+        if frame["verb"] == "checkpoint":
+
+            def save() -> None:
+                if not heartbeat.checkpoint(held, frame["state"], using=self._using):
+                    raise LeaseLost("the lease was lost")
+
+            self._desk.call(save, answer)
+        elif frame["verb"] == "extend":
+
+            def extend() -> JobRecord:
+                return operate.extend_timeout(
+                    [held.job_id], frame["by_ms"], lease=held, actor=_WORKER, using=self._using
+                )[0]
+
+            def extended(job: JobRecord | None, error: Exception | None) -> None:
+                soft = None
+                if job is not None and job.deadline_at is not None:
+                    self._moved(running, job)
+                    soft = soft_deadline(job)
+                answer(None if soft is None else soft.isoformat(), error)
+
+            self._desk.call(extend, extended)
+
+    def _moved(self, running: Running, job: JobRecord) -> None:
+        """The row has another deadline: the local timers follow it."""
+        self._shift(running, job.deadline_at, job.extended_ms)
+
+    def _shift(self, running: Running, deadline_at: object, extended_ms: int | None = None) -> None:
+        known = running.job.deadline_at
+        assert known is not None
+        shift = (deadline_at - known) / timedelta(seconds=1)  # type: ignore[operator]
+        if not shift:
+            return
+        running.deadline += shift
+        if running.soft_at is not None:
+            running.soft_at = min(running.soft_at + shift, running.deadline)
+        running.job = running.job._replace(deadline_at=deadline_at)  # type: ignore[arg-type]
+
+    # Executors end.
+
+    def on_gone(self, child: Child, status: int | None) -> None:
+        """Nothing is left of this executor: report what it was running, release what it was not."""
+        for running in child.queued:
+            if running.lost:
+                self._drop(running)
+            else:
+                self._release(running)
+        child.queued.clear()
+        running_now, child.running = child.running, None
+        if running_now is None:
+            return
+        self.last_done = clock.boottime()
+        self._flush_progress([running_now.lease])
+        reason = running_now.kill_reason
+        if running_now.lost or reason in _SILENT:
+            self._drop(running_now)
+        elif reason is not None:
+            self._report(running_now, Report.FAIL, failure=_stopped(reason, {}))
+        else:
+            self._report(running_now, Report.FAIL, failure=_crash(status))
+
+    # Clocks.
+
+    def next_wait(self, now: float) -> float | None:
+        """Seconds until one of the clocks here needs a look, ``None`` if none does."""
+        moments: list[float] = []
+        for child in self._pool:
+            if child.running is not None and child.phase is Phase.READY:
+                moments += self._moments(child, child.running)
+        if self._checking_until is not None:
+            moments.append(self._checking_until)
+        if self._progress:
+            moments.append(self._progress_due)
+        if self.waiting:
+            moments.append(self.waiting[0].claimed_at + _UNSTARTED)
+        return max(0.0, min(moments) - now) if moments else None
+
+    def _moments(self, child: Child, running: Running) -> list[float]:
+        moments = []
+        if child.queued:
+            moments.append((running.began_at or 0) + _STUCK_BEHIND)
+        if not running.checking:
+            moments.append(self._kill_at(running))
+            if running.told is None and running.soft_at is not None:
+                moments.append(self._soft_at(running))
+        return moments
+
+    def _soft_at(self, running: Running) -> float:
+        assert running.soft_at is not None
+        if self.shutdown_at is None:
+            return running.soft_at
+        lead = min(running.job.grace_period_ms / 1000, 10.0)
+        return min(running.soft_at, self.shutdown_at - lead)
+
+    def _kill_at(self, running: Running) -> float:
+        moments = [running.deadline]
+        if self.shutdown_at is not None:
+            moments.append(self.shutdown_at)
+        if running.told in _SILENT and running.told_at is not None:
+            moments.append(running.told_at + running.job.grace_period_ms / 1000)
+        return min(moments)
+
+    def tick(self, now: float) -> None:
+        """Do what is due: signals, kills, recalls, releases, progress."""
+        self._recall(now)
+        if self._progress and now >= self._progress_due:
+            self._flush_progress(list(self._progress))
+            self._progress_due = now + _PROGRESS_EVERY
+        if self._checking_until is not None and now >= self._checking_until:
+            self._act(now)
+        due = [
+            child.running
+            for child in self._pool
+            if child.running is not None
+            and child.phase is Phase.READY
+            and not child.running.checking
+            and self._is_due(child.running, now)
+        ]
+        if due:
+            self._check(due, now)
+
+    def _is_due(self, running: Running, now: float) -> bool:
+        soft = running.told is None and running.soft_at is not None
+        return self._kill_at(running) <= now or (soft and self._soft_at(running) <= now)
+
+    def _check(self, due: Sequence[Running], now: float) -> None:
+        """Ask the row once more before acting: somebody may have extended it, or taken it away."""
+        held = [Held(running.job_id, UUID(running.lease)) for running in due]
+        for running in due:
+            running.checking = True
+        if self._checking_until is None:
+            self._checking_until = now + _CHECK_PATIENCE
+
+        def then(kept: list[Kept] | None, error: Exception | None) -> None:
+            if kept is not None:
+                self.on_beat([lease.lease_id.hex for lease in held], kept)
+            self._act(clock.boottime())
+
+        self._desk.call(lambda: heartbeat.holds(held, using=self._using), then)
+
+    def _act(self, now: float) -> None:
+        """Signal and kill what is still due with the deadlines as they are known now."""
+        self._checking_until = None
+        for child in list(self._pool):
+            running = child.running
+            if running is None or not running.checking:
+                continue
+            running.checking = False
+            if child.phase is not Phase.READY:
+                continue
+            if self._kill_at(running) <= now:
+                self._kill(child, running, now)
+            elif running.told is None and running.soft_at is not None:
+                if running.soft_at <= now:
+                    self._tell(child, running, "timeout")
+                elif self._soft_at(running) <= now:
+                    self._tell(child, running, "shutdown")
+
+    def _tell(self, child: Child, running: Running, reason: str) -> None:
+        running.told, running.told_at = reason, clock.boottime()
+        if running.job.grace_period_ms == 0:
+            self._kill(child, running, running.told_at)
+            return
+        self._pool.send(child, {"op": "cancel", "lease": running.lease, "reason": reason})
+        self._pool.ring(child)
+
+    def _kill(self, child: Child, running: Running, now: float) -> None:
+        if running.kill_reason is None:
+            if running.lost or running.told in _SILENT:
+                running.kill_reason = running.told or "lost"
+            elif running.deadline <= now or running.told == "timeout":
+                stopping = self.shutdown_at is not None and self.shutdown_at < running.deadline
+                running.kill_reason = "shutdown" if stopping else "timeout"
+            else:
+                running.kill_reason = "shutdown"
+        self._pool.kill(child)
+
+    def _recall(self, now: float) -> None:
+        """Take back what waits behind a job that turned out to be long, and what cannot start."""
+        for child in self._pool:
+            running = child.running
+            if child.queued and running and now - (running.began_at or now) > _STUCK_BEHIND:
+                self._ask_back(child)
+        while self.waiting and now - self.waiting[0].claimed_at > _UNSTARTED:
+            self._release(self.waiting.popleft())
+
+    def _ask_back(self, child: Child) -> None:
+        asked = False
+        for job in child.queued:
+            if not job.checking:
+                job.checking = asked = True
+                self._pool.send(child, {"op": "return", "lease": job.lease})
+        if asked:
+            self._pool.ring(child)
+
+    # News from the server.
+
+    def on_beat(self, sent: Iterable[str], kept: Sequence[Kept]) -> None:
+        """What a beat answered: deadlines of the leases that hold; the others are lost."""
+        found = {lease.lease_id.hex: lease for lease in kept}
+        for lease in sent:
+            running = self.leases.get(lease)
+            if running is None:
+                continue
+            if lease in found:
+                self._shift(running, found[lease].deadline_at)
+            elif not running.lost:
+                self._lose(running)
+
+    def _lose(self, running: Running) -> None:
+        """The server took the job away: cancelled, reaped, or given to somebody else."""
+        running.lost = True
+        logger.warning("lease lost", extra={"job_id": str(running.job_id)})
+        if running in self.waiting:
+            self.waiting.remove(running)
+            self._drop(running)
+            return
+        for child in self._pool:
+            if child.running is running and running.told is None:
+                self._tell(child, running, "lost")
+            elif running in child.queued and not running.checking:
+                running.checking = True
+                self._pool.send(child, {"op": "return", "lease": running.lease})
+                self._pool.ring(child)
+
+    # Shutdown.
+
+    def shut_down(self, at: float) -> None:
+        """Stop by ``at``: what has not begun goes back at once, the rest may run until then."""
+        self.shutdown_at = at
+        while self.waiting:
+            self._release(self.waiting.popleft())
+        for child in self._pool:
+            self._ask_back(child)
+
+    # Reports.
+
+    def _report(
+        self,
+        running: Running,
+        report: Report,
+        *,
+        result: str | None = None,
+        failure: Failure | None = None,
+    ) -> None:
+        self._drop(running)
+        self.finished += report in (Report.ACK, Report.FAIL)
+        lease = Held(running.job_id, UUID(running.lease))
+        until = running.deadline + _KEEP_REPORT
+        self._desk.settle(Outcome(lease, report, result, failure), until)
+
+    def _release(self, running: Running) -> None:
+        self._report(running, Report.RELEASE)
+
+    def _drop(self, running: Running) -> None:
+        self.leases.pop(running.lease, None)
+
+    def _flush_progress(self, leases: Sequence[str]) -> None:
+        reports = [self._progress.pop(lease) for lease in leases if lease in self._progress]
+        if reports:
+            self._desk.call(
+                lambda: heartbeat.progress(reports, using=self._using), lambda value, error: None
+            )
+
+
+def _heads(queued: deque[Running], lease: object) -> bool:
+    return bool(queued) and queued[0].lease == lease
+
+
+def _run_frame(running: Running) -> str:
+    """The frame for an executor, made around the JSON texts as they are stored."""
+    job = running.job
+    handler = registry.handler_of(job.type)
+    running.manual = handler is not None and handler.heartbeat == "manual"
+    running.checking = False
+    soft = soft_deadline(job)
+    assert soft is not None
+    return (
+        f'{{"op":"run","lease":"{running.lease}","id":"{job.id}","type":{json.dumps(job.type)},'
+        f'"queue":{json.dumps(job.queue)},"attempt":{job.attempt},'
+        f'"max_attempts":{job.max_attempts},"meta":{job.meta},"args":{job.args},'
+        f'"checkpoint":{job.checkpoint or "null"},"deadline":"{soft.isoformat()}",'
+        f'"pulse":{min(1.0, job.heartbeat_timeout_ms / 4000)}}}'
+    )
+
+
+def _stopped(reason: str, report: Frame) -> Failure:
+    """The failure of an attempt that was told to stop or killed."""
+    details = {"raised": report["message"]} if report.get("message") else {}
+    backtrace = report.get("backtrace", ())
+    if reason == "timeout":
+        return Failure("timeout", "Job execution exceeded its timeout", details=details,
+                       backtrace=backtrace)
+    message = "the worker was shut down before the job could finish"
+    return Failure("shutdown", message, details=details, backtrace=backtrace, retry_after_ms=0)
+
+
+def _reported(report: Frame) -> Failure:
+    directive = report.get("directive")
+    return Failure(
+        type=report["type"],
+        message=report["message"],
+        code="handler_error",
+        retryable=report.get("retryable", True),
+        details=report.get("details", {}),
+        backtrace=report.get("backtrace", ()),
+        directive=None if directive is None else Directive(directive),
+        retry_after_ms=report.get("retry_after_ms"),
+    )
+
+
+def _crash(status: int | None) -> Failure:
+    """What is known of an executor that ended in the middle of a job."""
+    if status is None:
+        return Failure("worker_crash", "the executor broke off its line", details={})
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+        return Failure("worker_crash", f"the executor was ended by {name}",
+                       details={"signal": number})
+    code = os.WEXITSTATUS(status)
+    return Failure("worker_crash", f"the executor exited with status {code}",
+                   details={"exit_status": code})
+
+

@@ -1,0 +1,196 @@
+"""The child process that runs handlers: one job at a time, in its main thread.
+
+``start > resolve > run > normalise > report``: whatever a handler does, an outcome comes out, or the
+process ends and its keeper says so. A signal is only a doorbell; the frame on the line names the
+lease that is to stop, so that a late bell cannot hit the next job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django_ojs import clock
+from django_ojs.domain.errors import Conflict
+from django_ojs.worker import cleanup, registry
+from django_ojs.worker.context import JobContext
+from django_ojs.worker.errors import LeaseGone, SoftStop
+from django_ojs.worker.frames import Frame
+from django_ojs.worker.invoke import failure_of, invoke, result_text
+from django_ojs.worker.line import ChildLine
+from django_ojs.worker.pulse import Pulse
+
+BELL = signal.SIGUSR1
+
+
+def serve(line: socket.socket, pulse: int) -> None:
+    """Run jobs from ``line`` until it closes; write to ``pulse`` while one is running."""
+    Executor(line, pulse).run()
+
+
+class Executor:
+    """The state of one executor process.
+
+    ``_current`` is the lease between ``begin`` and ``done``; only while ``_armed`` may the bell
+    raise. An order that comes too early for that is kept in ``_early``.
+    """
+
+    def __init__(self, line: socket.socket, pulse: int) -> None:
+        self._line = ChildLine(line, self._on_bell)
+        self._pulse = Pulse(pulse)
+        self._pid = os.getpid()
+        self._jobs: deque[Frame] = deque()
+        self._replies: dict[int, Frame] = {}
+        self._asked = 0
+        self._current: str | None = None
+        self._armed = False
+        self._early: str | None = None
+        self._context: JobContext | None = None
+        self._cancel_task: Callable[[str], None] | None = None
+
+    def run(self) -> None:
+        """Until the runner hangs up."""
+        signal.signal(BELL, self._rung)
+        cleanup.forget_inherited()
+        self._pulse.start()
+        self._line.send({"op": "ready"})
+        while True:
+            self._sort()
+            while not self._jobs:
+                self._line.flush()
+                if not self._line.receive():
+                    return
+                self._sort()
+            self._run_one(self._jobs.popleft())
+            self._line.peek()
+
+    def _run_one(self, frame: Frame) -> None:
+        self._current = frame["lease"]
+        began = clock.boottime()
+        self._line.send({"op": "begin", "lease": frame["lease"]})
+        signal.signal(BELL, self._rung)
+        outcome = self._outcome(frame)
+        if os.getpid() != self._pid:
+            # A fork that came back out of the handler has no right to speak for this job.
+            os._exit(0)
+        self._pulse.idle()
+        leftovers = cleanup.after_job()
+        took = round(clock.boottime() - began, 6)
+        done = {"op": "done", "lease": frame["lease"], "took": took, **leftovers, **outcome}
+        self._line.buffer(done)
+        self._current, self._early = None, None
+
+    def _outcome(self, frame: Frame) -> Frame:
+        context = self._context = JobContext(
+            self,
+            id=frame["id"],
+            type=frame["type"],
+            queue=frame["queue"],
+            attempt=frame["attempt"],
+            max_attempts=frame["max_attempts"],
+            meta=frame["meta"],
+            last_checkpoint=frame["checkpoint"],
+            deadline=datetime.fromisoformat(frame["deadline"]),
+        )
+        returned: list[Any] = []
+        self._pulse.busy(frame["pulse"])
+        try:
+            handler = registry.find(frame["type"])
+            cleanup.before_job()
+            self._armed = True
+            if self._early is not None:
+                self._interrupt(self._early)
+            returned.append(invoke(handler, context, frame["args"], self._set_canceller))
+            self._armed = False
+        except BaseException as error:
+            self._armed = False
+            # If the bell rang after the handler had returned, what it returned stands.
+            if not (returned and isinstance(error, SoftStop)):
+                return {"ok": False, "failure": failure_of(error, context.cancel_reason)}
+        finally:
+            self._context = None
+        try:
+            return {"ok": True, "result": result_text(returned[0])}
+        except BaseException as error:
+            return {"ok": False, "failure": failure_of(error, None)}
+
+    def _set_canceller(self, cancel: Callable[[str], None] | None) -> None:
+        self._cancel_task = cancel
+
+    def _rung(self, number: int, stack: object) -> None:
+        if os.getpid() == self._pid:
+            self._line.ring()
+
+    def _on_bell(self) -> None:
+        self._line.peek()
+        self._sort()
+
+    def _sort(self) -> None:
+        """Put jobs and replies where they are waited for; obey orders."""
+        while self._line.arrived:
+            frame = self._line.arrived.popleft()
+            match frame["op"]:
+                case "run":
+                    self._jobs.append(frame)
+                case "reply":
+                    self._replies[frame["number"]] = frame
+                case "cancel" if frame["lease"] == self._current:
+                    self._interrupt(frame["reason"])
+                case "cancel" | "return":
+                    self._give_back(frame["lease"])
+
+    def _give_back(self, lease: str) -> None:
+        for frame in self._jobs:
+            if frame["lease"] == lease:
+                self._jobs.remove(frame)
+                self._line.send({"op": "returned", "lease": lease})
+                return
+
+    def _interrupt(self, reason: str) -> None:
+        if not self._armed or self._context is None:
+            self._early = reason
+            return
+        if not self._context._stop(reason):
+            return
+        self._armed = False
+        if self._cancel_task is not None:
+            self._cancel_task(reason)
+            return
+        cleanup.close_connections()
+        raise SoftStop(reason)
+
+    def tell(self, frame: Frame) -> None:
+        """Say something about the running job, from any thread of the handler."""
+        self._line.send({**frame, "lease": self._speaking()})
+
+    def ask(self, frame: Frame) -> Any:
+        """Say something about the running job and wait for the answer; main thread only."""
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("to be called from the handler's own thread")
+        self._asked += 1
+        number = self._asked
+        self._line.send({**frame, "lease": self._speaking(), "number": number})
+        while number not in self._replies:
+            if not self._line.receive():
+                raise LeaseGone("the worker is gone")
+            self._sort()
+        reply = self._replies.pop(number)
+        error = reply.get("error")
+        if error is None:
+            return reply["value"]
+        if error == "lost":
+            raise LeaseGone(reply["message"])
+        if error == "conflict":
+            raise Conflict(reply["message"])
+        raise RuntimeError(reply["message"])
+
+    def _speaking(self) -> str:
+        if self._current is None or self._context is None or os.getpid() != self._pid:
+            raise RuntimeError("no job is running in this process")
+        return self._current

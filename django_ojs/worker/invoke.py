@@ -1,0 +1,152 @@
+"""Call a handler, and turn what came out of it into something that can be stored."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django_ojs.domain.errors import HandlerNotFound, InvalidRequest, OJSError, TooLarge
+from django_ojs.domain.failures import Directive
+from django_ojs.domain.jsonvalue import (
+    MAX_BACKTRACE_BYTES,
+    MAX_ERROR_MESSAGE_BYTES,
+    MAX_RESULT_BYTES,
+    encode,
+    sanitise_text,
+)
+from django_ojs.worker import cleanup
+from django_ojs.worker.context import JobContext
+from django_ojs.worker.errors import DeadLetter, Discard, Fail, HandlerDecision, Retry, SoftStop
+from django_ojs.worker.frames import Frame
+from django_ojs.worker.registry import JobHandler
+
+Canceller = Callable[[Callable[[str], None] | None], None]
+_DIRECTIVES: dict[type[HandlerDecision], Directive] = {
+    Retry: Directive.RETRY,
+    Discard: Directive.DISCARD,
+    DeadLetter: Directive.DEAD_LETTER,
+    Fail: Directive.FAIL,
+}
+_OWN_FRAMES = ("django_ojs/worker/",)
+
+
+def invoke(
+    handler: JobHandler[Any, Any],
+    context: JobContext,
+    args: Sequence[Any],
+    set_canceller: Canceller,
+) -> Any:
+    """Run the handler; a coroutine in an event loop of its own."""
+    values = (context, *args) if handler.wants_context else tuple(args)
+    if not handler.is_async:
+        return handler.function(*values)
+    return asyncio.run(_run_coroutine(handler, values, context, set_canceller))
+
+
+async def _run_coroutine(
+    handler: JobHandler[Any, Any],
+    values: tuple[Any, ...],
+    context: JobContext,
+    set_canceller: Canceller,
+) -> Any:
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(handler.function(*values))
+
+    def cancel(reason: str) -> None:
+        # From the bell's handler, in the loop's own thread: cancelled at the next turn of the loop.
+        def stop() -> None:
+            cleanup.close_connections()
+            task.cancel(reason)
+
+        loop.call_soon_threadsafe(stop)
+
+    set_canceller(cancel)
+    try:
+        # The wakeup descriptor of asyncio lets a signal interrupt the loop's wait.
+        return await task
+    except asyncio.CancelledError:
+        if context.cancel_reason is not None:
+            raise SoftStop(context.cancel_reason) from None
+        raise
+    finally:
+        set_canceller(None)
+
+
+def result_text(value: Any) -> str | None:
+    """The result as JSON text within its limits; ``None`` for no result."""
+    return None if value is None else encode(value, "result", max_bytes=MAX_RESULT_BYTES)
+
+
+def failure_of(error: BaseException, stopped: str | None) -> Frame:
+    """The failure to report for what a handler raised; never raises itself.
+
+    ``stopped`` is the reason for which the handler was told to stop, if it was: then the failure is
+    that reason, whatever the handler made of it.
+    """
+    if stopped is not None:
+        return {"stopped": stopped, "message": _text(error), "backtrace": _backtrace(error)}
+    if isinstance(error, HandlerDecision):
+        return _decision(error)
+    kind, retryable = _type_name(error), True
+    if isinstance(error, TooLarge) and error.field.startswith("result"):
+        kind, retryable = "result_too_large", False
+    elif isinstance(error, InvalidRequest) and error.field.startswith("result"):
+        kind, retryable = "result_unserialisable", False
+    elif isinstance(error, HandlerNotFound):
+        kind = error.code
+    return {
+        "type": kind,
+        "message": _text(error),
+        "retryable": retryable,
+        "details": {"error_class": type(error).__name__},
+        "backtrace": [] if isinstance(error, OJSError) else _backtrace(error),
+    }
+
+
+def _decision(error: HandlerDecision) -> Frame:
+    directive = next(d for kind, d in _DIRECTIVES.items() if isinstance(error, kind))
+    cause = error.__cause__
+    named = error if cause is None else cause
+    return {
+        "type": _type_name(named),
+        "message": _text(error) or _text(named),
+        "directive": str(directive),
+        "retry_after_ms": error.after_ms if isinstance(error, Retry) else None,
+        "details": {"error_class": type(named).__name__},
+        "backtrace": [] if cause is None else _backtrace(cause),
+    }
+
+
+def _type_name(error: BaseException) -> str:
+    own = getattr(error, "ojs_error_type", None)
+    if isinstance(own, str) and own:
+        return own
+    return f"{type(error).__module__}.{type(error).__qualname__}"
+
+
+def _text(error: BaseException) -> str:
+    """The exception's message, whatever its ``__str__`` does."""
+    try:
+        return sanitise_text(str(error), MAX_ERROR_MESSAGE_BYTES)
+    except BaseException:
+        return f"<{type(error).__name__} that cannot be shown>"
+
+
+def _backtrace(error: BaseException) -> list[str]:
+    """Frames, outermost first, without locals and without the worker's own."""
+    try:
+        found = traceback.TracebackException.from_exception(error, limit=-100)
+        lines = [line.rstrip("\n") for line in found.format()]
+    except BaseException:
+        return []
+    kept: list[str] = []
+    room = MAX_BACKTRACE_BYTES
+    for line in reversed([line for line in lines if not any(own in line for own in _OWN_FRAMES)]):
+        text = sanitise_text(line, 4096)
+        room -= len(text.encode())
+        if room < 0:
+            break
+        kept.append(text)
+    return kept[::-1]

@@ -1,0 +1,147 @@
+"""Where executors come from: a process with Django loaded, one thread and no connections.
+
+Forking it costs milliseconds and shares its memory. It is forked from the runner before that starts
+threads; where imports have started some already, or off Linux, children are fresh interpreters
+instead, which is slower and always safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from typing import NoReturn, Protocol
+
+from django_ojs.worker import processes
+from django_ojs.worker.keeper import Serve, keep
+
+
+class Nursery(Protocol):
+    """Starts keepers, each with an executor."""
+
+    mode: str
+
+    def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
+        """Start a keeper on these ends; the caller closes its own copies."""
+
+    def sweep(self, keepers: frozenset[int]) -> None:
+        """Kill what dead keepers have left behind; ``keepers`` are alive."""
+
+    def close(self) -> None:
+        """Nothing will be spawned any more."""
+
+
+class NurseryGone(OSError):
+    """The nursery process has ended; a new one is needed."""
+
+
+class ForkingNursery:
+    """A forked copy of this process, taken while it has one thread."""
+
+    mode = "fork"
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        gc.collect()
+        gc.freeze()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._ours.close()
+            try:
+                _serve_requests(theirs, serve)
+            finally:
+                os._exit(1)
+        gc.unfreeze()
+        theirs.close()
+
+    def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
+        """Raises :class:`NurseryGone` when the nursery has ended."""
+        try:
+            socket.send_fds(self._ours, [b"spawn"], [control.fileno(), line.fileno(), pulse])
+        except OSError as error:
+            raise NurseryGone(str(error)) from error
+
+    def sweep(self, keepers: frozenset[int]) -> None:
+        """Best effort: a nursery that is gone has taken its orphans to init."""
+        with contextlib.suppress(OSError):
+            self._ours.send(b"sweep " + " ".join(map(str, sorted(keepers))).encode())
+
+    def close(self) -> None:
+        """The nursery ends when its line closes."""
+        self._ours.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
+    with contextlib.suppress(OSError):
+        os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    processes.become_subreaper()
+    while True:
+        select.select([requests], [], [])
+        message, descriptors, _, _ = socket.recv_fds(requests, 65536, 3)
+        if not message:
+            os._exit(0)
+        if message.startswith(b"sweep"):
+            spared = frozenset(map(int, message.split()[1:]))
+            processes.kill_below(os.getpid(), spare=spared, patience=1.0)
+            continue
+        if os.fork() == 0:
+            requests.close()
+            _keep(descriptors, serve)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _keep(descriptors: list[int], serve: Serve) -> NoReturn:
+    control, line, pulse = descriptors
+    keep(socket.socket(fileno=control), socket.socket(fileno=line), pulse, serve)
+
+
+class ExecNursery:
+    """Every keeper is a fresh interpreter."""
+
+    mode = "exec"
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
+        """Start ``python -m django_ojs.worker.spawned`` with the three descriptors."""
+        descriptors = (control.fileno(), line.fileno(), pulse)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._started = [child for child in self._started if child.poll() is None]
+        self._started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "django_ojs.worker.spawned", *map(str, descriptors)],
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        )
+
+    def sweep(self, keepers: frozenset[int]) -> None:
+        """The orphans of a dead keeper have gone to init, out of reach."""
+
+    def close(self) -> None:
+        """Collect the keepers that have ended."""
+        for child in self._started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=1)
+
+
+def open_nursery(serve: Serve) -> Nursery:
+    """The fastest nursery that is safe here."""
+    if processes.LINUX and processes.thread_count() == 1:
+        return ForkingNursery(serve)
+    return ExecNursery()

@@ -1,0 +1,273 @@
+"""The runner's side of its executors: starting them, feeding them, killing them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from uuid import UUID
+
+from django_ojs import clock
+from django_ojs.domain.job import JobRecord
+from django_ojs.worker import processes
+from django_ojs.worker.executor import BELL, serve
+from django_ojs.worker.frames import Frame, FrameReader, ProtocolError, pack, pack_text
+from django_ojs.worker.nursery import ExecNursery, Nursery, NurseryGone, open_nursery
+
+START_TIMEOUT = 60.0
+_CHUNK = 1 << 18
+
+
+@dataclass(slots=True)
+class Running:
+    """A claimed job on its way through an executor. Times are :func:`clock.boottime` seconds."""
+
+    job: JobRecord
+    lease: str
+    claimed_at: float
+    deadline: float
+    """When the row's deadline passes; beats and extensions move it."""
+    began_at: float | None = None
+    soft_at: float | None = None
+    told: str | None = None
+    """The reason for which the handler was told to stop."""
+    told_at: float | None = None
+    seen_at: float = 0.0
+    """Last sign of life: pulse, or the handler's own heartbeat in manual mode."""
+    manual: bool = False
+    lost: bool = False
+    kill_reason: str | None = None
+    checking: bool = False
+
+    @property
+    def job_id(self) -> UUID:
+        """The job's id."""
+        return self.job.id
+
+
+class Phase(Enum):
+    """Where an executor process is in its life."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DYING = "dying"
+
+
+@dataclass(eq=False, slots=True)
+class Child:
+    """One executor process as the runner knows it."""
+
+    line: socket.socket
+    control: socket.socket
+    pulse: int
+    started_at: float
+    phase: Phase = Phase.STARTING
+    pid: int = 0
+    keeper: int = 0
+    running: Running | None = None
+    queued: deque[Running] = field(default_factory=deque)
+    jobs_done: int = 0
+    recycle: str | None = None
+    out: bytearray = field(default_factory=bytearray)
+    reader: FrameReader = field(default_factory=FrameReader)
+    control_reader: FrameReader = field(default_factory=FrameReader)
+    status: int | None = None
+
+    @property
+    def assigned(self) -> list[Running]:
+        """Every job that this child has, begun or not."""
+        return [*([self.running] if self.running else []), *self.queued]
+
+    @property
+    def idle(self) -> bool:
+        """Whether it could begin a job at once."""
+        return self.phase is Phase.READY and not self.running and not self.queued
+
+
+Handler = Callable[[Child, Frame], None]
+
+
+class Pool:
+    """The executors of one runner. All methods are called from the runner's main thread."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        *,
+        on_frame: Handler,
+        on_gone: Callable[[Child, int | None], None],
+    ) -> None:
+        self._selector = selector
+        self._on_frame = on_frame
+        self._on_gone = on_gone
+        self._nursery: Nursery = open_nursery(serve)
+        self.children: list[Child] = []
+
+    @property
+    def mode(self) -> str:
+        """``fork`` or ``exec``."""
+        return self._nursery.mode
+
+    def __iter__(self) -> Iterator[Child]:
+        return iter(self.children)
+
+    def spawn(self) -> Child:
+        """Start one more executor; it says ``ready`` when it can take jobs."""
+        line, child_line = socket.socketpair()
+        control, child_control = socket.socketpair()
+        pulse, child_pulse = os.pipe()
+        try:
+            self._nursery.spawn(child_control, child_line, child_pulse)
+        except NurseryGone:
+            # Threads run by now, so a new nursery cannot be forked; fresh interpreters are safe.
+            self._nursery = ExecNursery()
+            self._nursery.spawn(child_control, child_line, child_pulse)
+        finally:
+            child_line.close()
+            child_control.close()
+            os.close(child_pulse)
+        for end in (line, control):
+            end.setblocking(False)
+        os.set_blocking(pulse, False)
+        child = Child(line, control, pulse, clock.boottime())
+        self.children.append(child)
+        self._selector.register(line, selectors.EVENT_READ, (self._read_line, child))
+        self._selector.register(control, selectors.EVENT_READ, (self._read_control, child))
+        self._selector.register(pulse, selectors.EVENT_READ, (self._read_pulse, child))
+        return child
+
+    def send(self, child: Child, frame: Frame | str) -> None:
+        """Queue a frame (an object, or its JSON text) for a child and write what fits."""
+        child.out += pack_text(frame) if isinstance(frame, str) else pack(frame)
+        self._write(child)
+
+    def ring(self, child: Child) -> None:
+        """Make a child look at its line even while a handler runs."""
+        if child.pid and child.phase is not Phase.DYING:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, BELL)
+
+    def kill(self, child: Child) -> None:
+        """SIGKILL the executor and everything below it; ``on_gone`` follows when nothing is left."""
+        if child.phase is Phase.DYING:
+            return
+        child.phase = Phase.DYING
+        if child.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+        try:
+            child.control.sendall(pack({"op": "kill"}))
+        except OSError:
+            self._bury(child)
+
+    def retire(self, child: Child) -> None:
+        """End an idle executor in good order: it leaves when its line closes."""
+        if child.phase is Phase.DYING:
+            return
+        self.kill(child)
+
+    def close(self) -> None:
+        """After the last child: end the nursery."""
+        self._nursery.close()
+
+    def _write(self, child: Child) -> None:
+        try:
+            while child.out:
+                sent = child.line.send(child.out)
+                del child.out[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            child.out.clear()
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.out else 0)
+        with contextlib.suppress(KeyError):
+            if self._selector.get_key(child.line).events != events:
+                self._selector.modify(child.line, events, (self._read_line, child))
+
+    def _read_line(self, child: Child, mask: int) -> None:
+        if mask & selectors.EVENT_WRITE:
+            self._write(child)
+        if not mask & selectors.EVENT_READ:
+            return
+        try:
+            data = child.line.recv(_CHUNK)
+            frames = child.reader.feed(data)
+        except BlockingIOError:
+            return
+        except (OSError, ProtocolError):
+            data, frames = b"", []
+        for frame in frames:
+            self._on_frame(child, frame)
+        if not data:
+            # Closed by the handler, or garbage on it: the process can say nothing any more.
+            self._forget(child.line)
+            self.kill(child)
+
+    def _read_control(self, child: Child, mask: int) -> None:
+        try:
+            data = child.control.recv(4096)
+            frames = child.control_reader.feed(data)
+        except BlockingIOError:
+            return
+        except (OSError, ProtocolError):
+            data, frames = b"", []
+        for frame in frames:
+            if frame["op"] == "born":
+                child.pid, child.keeper = frame["pid"], frame["keeper"]
+                if child.phase is Phase.DYING:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(child.pid, signal.SIGKILL)
+            elif frame["op"] == "gone":
+                self._bury(child, frame["status"])
+                return
+        if not data:
+            # The keeper died without a word; its executor died with it, the rest is swept.
+            living = frozenset(other.keeper for other in self.children if other is not child)
+            self._nursery.sweep(living)
+            self._bury(child)
+
+    def _read_pulse(self, child: Child, mask: int) -> None:
+        try:
+            beat = os.read(child.pulse, 4096)
+        except BlockingIOError:
+            return
+        if not beat:
+            self._forget(child.pulse)
+        elif child.running is not None and not child.running.manual:
+            child.running.seen_at = clock.boottime()
+
+    def _bury(self, child: Child, status: int | None = None) -> None:
+        if child not in self.children:
+            return
+        self.children.remove(child)
+        self._drain(child)
+        child.phase = Phase.DYING
+        for end in (child.line, child.control, child.pulse):
+            self._forget(end)
+        child.line.close()
+        child.control.close()
+        os.close(child.pulse)
+        child.status = status
+        self._on_gone(child, status)
+
+    def _drain(self, child: Child) -> None:
+        """Frames that were written before the end still count."""
+        with contextlib.suppress(OSError, ProtocolError):
+            while data := child.line.recv(_CHUNK):
+                for frame in child.reader.feed(data):
+                    self._on_frame(child, frame)
+
+    def _forget(self, end: socket.socket | int) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(end)
+
+
+def rss_mib(child: Child) -> float:
+    """Resident memory of an executor."""
+    return processes.rss_mib(child.pid) if child.pid else 0.0

@@ -1,0 +1,131 @@
+"""What Linux offers to own a tree of processes: subreapers, parent-death signals, ``/proc``.
+
+Elsewhere these do less: process groups are killed, descendants that left them are not found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+LINUX = sys.platform == "linux"
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, value: int) -> None:
+    if LINUX:
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def become_subreaper() -> None:
+    """Orphans among the descendants of this process become its children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent: int) -> None:
+    """SIGKILL for this process when its parent ends; at once if it has ended already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def prefer_for_oom_kill() -> None:
+    """Let the kernel pick this process, not the runner, when memory runs out."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def _children(pid: int) -> Iterator[int]:
+    """Direct children of ``pid``, of all its threads."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return
+    for task in tasks:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:
+            for child in file.read().split():
+                yield int(child)
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below ``pid``, parents before children."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        for child in _children(waiting.pop()):
+            found.append(child)
+            waiting.append(child)
+    return found
+
+
+def has_children() -> bool:
+    """Whether this process has any child, living or not yet waited for; it takes none of them."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def thread_count() -> int:
+    """Threads of this process, those that Python did not start too."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        import threading
+
+        return threading.active_count()
+
+
+def rss_mib(pid: int) -> float:
+    """Resident memory of a process in MiB, 0 where it cannot be told."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def kill_below(pid: int, *, spare: frozenset[int] = frozenset(), patience: float = 5.0) -> int:
+    """SIGKILL everything below this process ``pid`` (its own) and wait until it is gone.
+
+    ``spare`` are children to leave alone with all that is below them. Returns how many different
+    processes were killed. Repeats, since a process may fork while it is being killed.
+    """
+    killed: set[int] = set()
+    until = time.monotonic() + patience
+    pause = 0.0005
+    while True:
+        reap_children()
+        targets = [
+            target
+            for child in _children(pid)
+            if child not in spare
+            for target in (child, *descendants(child))
+        ]
+        if not targets or time.monotonic() > until:
+            return len(killed)
+        for target in targets:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(target, signal.SIGKILL)
+                killed.add(target)
+        time.sleep(pause)
+        pause = min(0.02, pause * 2)
+
+
+def reap_children() -> dict[int, int]:
+    """Wait for children that have ended; their wait statuses by pid."""
+    statuses = {}
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            statuses[pid] = status
+    return statuses

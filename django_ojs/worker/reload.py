@@ -1,0 +1,67 @@
+"""Development: run the worker as a child and restart it when a source file changes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from django.utils.autoreload import iter_all_python_module_files
+
+from django_ojs import clock
+
+_EVERY = 1.0
+
+
+def run_reloading() -> int:
+    """Until interrupted; returns the exit code of the last child."""
+    child = _start()
+    seen = _modified()
+    stopping = False
+
+    def forward(number: int, frame: object) -> None:
+        nonlocal stopping
+        stopping = True
+        child.send_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, forward)
+    while True:
+        try:
+            code = child.wait(timeout=_EVERY)
+        except subprocess.TimeoutExpired:
+            now = _modified()
+            changed = [path for path, at in now.items() if seen.get(path, at) != at]
+            if changed and not stopping:
+                sys.stderr.write(f"{changed[0]} changed, restarting the worker\n")
+                child.terminate()
+                child.wait()
+                child = _start()
+            seen = now
+            continue
+        if stopping or code == 0:
+            return code
+        # It failed, perhaps on a half-written file: wait for the next change.
+        while not stopping and _modified() == seen:
+            clock.pause(_EVERY)
+        if stopping:
+            return code
+        seen = _modified()
+        child = _start()
+
+
+def _start() -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "OJS_RELOADING": "1"}
+    return subprocess.Popen([sys.executable, *sys.argv], env=environment)
+
+
+def _modified() -> dict[Path, float]:
+    found = {}
+    for path in iter_all_python_module_files():
+        try:
+            found[path] = path.stat().st_mtime
+        except OSError:
+            continue
+    return found

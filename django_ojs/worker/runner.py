@@ -1,0 +1,447 @@
+"""The runner: one loop over executors, clocks and signals; it never waits for the database."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+from django_ojs import __version__, clock, conf
+from django_ojs.domain.job import JobRecord
+from django_ojs.services import promote, queues
+from django_ojs.services.claim import sources
+from django_ojs.services.heartbeat import Directive, WorkerInfo, register
+from django_ojs.store.claiming import Source
+from django_ojs.worker import registry
+from django_ojs.worker.beats import Beats, Report
+from django_ojs.worker.chores import Chores
+from django_ojs.worker.desk import Claims, Desk
+from django_ojs.worker.dispatch import Dispatcher
+from django_ojs.worker.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
+from django_ojs.worker.wakeup import Listener, watcher_for
+
+logger = logging.getLogger("django_ojs.worker")
+
+EXIT_OK, EXIT_ERROR, EXIT_RECYCLE, EXIT_INTERRUPTED = 0, 1, 75, 130
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGCONT)
+_IDLE_WAIT = 1.0
+_RSS_EVERY = 1.0
+_QUEUES_EVERY = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What ``runworker`` was asked to do. ``queues`` empty means all but ``exclude``."""
+
+    worker_id: str
+    queues: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    concurrency: int = 1
+    drain: bool = False
+    once: bool = False
+    max_jobs: int | None = None
+    max_runtime: float | None = None
+    max_rss: float | None = None
+    shutdown_timeout: float = 25.0
+    chores: bool = True
+    using: str = "default"
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a worker did in its life."""
+
+    jobs: int = 0
+    seconds: float = 0.0
+    statements: int = 0
+    exit_code: int = EXIT_OK
+    notes: list[str] = field(default_factory=list)
+
+
+class Runner:
+    """One worker process. ``phase`` is ``running``, ``quiet`` or ``terminate``."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.phase = "running"
+        self._using = config.using
+        self._selector = selectors.DefaultSelector()
+        self._posted: deque[Callable[[], None]] = deque()
+        self._wake_end, self._wake_in = socket.socketpair()
+        for end in (self._wake_end, self._wake_in):
+            end.setblocking(False)
+        self._selector.register(self._wake_end, selectors.EVENT_READ, (self._woken, None))
+        # The nursery is forked here, before any thread exists.
+        self._pool = Pool(self._selector, on_frame=self._on_frame, on_gone=self._on_gone)
+        self._sources: list[Source] = []
+        self._sources_at = float("-inf")
+        self._empty = False
+        self._asked_empty = False
+        self._claimed = 0
+        self._promoted_at_end = False
+        self._signals: deque[int] = deque()
+        self._stop_reason: str | None = None
+        self._killed_early = False
+        self._spawn_after = 0.0
+        self._spawn_failures = 0
+        self._rss_due = 0.0
+        self._started = clock.boottime()
+        self._first_claim: float | None = None
+        self._exit_code = EXIT_OK
+        self.info = WorkerInfo(
+            id=config.worker_id,
+            incarnation=clock.new_lease(),
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            concurrency=config.concurrency,
+            queues=tuple(config.queues),
+            types=tuple(registry.types()),
+            version=f"django-ojs {__version__}",
+        )
+        claims = Claims(self._where, config.worker_id, self._on_claimed, self._on_empty)
+        self._desk = Desk(self, claims, watcher_for(self._using), self._using)
+        self._dispatcher = Dispatcher(
+            self._pool, self._desk, using=self._using, worker_id=config.worker_id
+        )
+        self._beats = Beats(
+            self.info, self._report, self._on_beat, self._on_directive, self._using
+        )
+        self._chores: Chores | None = None
+        if config.chores:
+            self._chores = Chores(self._desk.wake, ran_by=config.worker_id, using=self._using)
+        self._listener: Listener | None = None
+        if Listener.possible(self._using):
+            self._listener = Listener(self._on_payload, self._using)
+
+    @property
+    def mode(self) -> str:
+        """How executors are started: ``fork`` or ``exec``."""
+        return self._pool.mode
+
+    def started(self) -> bool:
+        """Whether an executor is ready."""
+        return any(child.phase is Phase.READY for child in self._pool)
+
+    def connected(self) -> bool:
+        """Whether the database answered last time."""
+        return self._desk.connected.is_set()
+
+    # The loop.
+
+    def run(self) -> Summary:
+        """Work until told to stop or, with ``drain`` and ``once``, until there is nothing to do."""
+        self._install_signals()
+        register(self.info, using=self._using)
+        for thread in (self._beats, self._desk, self._chores, self._listener):
+            if thread is not None:
+                thread.start()
+        try:
+            while not self._finished():
+                self._turn()
+        finally:
+            self._close()
+        return Summary(
+            jobs=self._dispatcher.finished,
+            seconds=clock.boottime() - (self._first_claim or self._started),
+            statements=self._desk.statements + self._beats.statements,
+            exit_code=self._exit_code,
+        )
+
+    def _turn(self) -> None:
+        for key, mask in self._selector.select(self._wait()):
+            callback, child = key.data
+            callback(child, mask)
+        while self._posted:
+            self._posted.popleft()()
+        while self._signals:
+            self._obey(self._signals.popleft())
+        now = clock.boottime()
+        self._limits(now)
+        self._tend_children(now)
+        self._dispatcher.tick(now)
+        self._dispatcher.assign()
+        self._ask_for_jobs(now)
+
+    def _wait(self) -> float:
+        if self._posted or self._signals:
+            return 0.0
+        now = clock.boottime()
+        waits = [_IDLE_WAIT]
+        dispatch = self._dispatcher.next_wait(now)
+        if dispatch is not None:
+            waits.append(dispatch)
+        if self._dispatcher.shutdown_at is not None:
+            waits.append(max(0.0, self._dispatcher.shutdown_at - now))
+        if len(self._pool.children) < self.config.concurrency:
+            waits.append(max(0.0, self._spawn_after - now))
+        return min(waits)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Run ``call`` in the loop; from any thread."""
+        self._posted.append(call)
+        try:
+            self._wake_in.send(b".")
+        except BlockingIOError:
+            pass
+
+    def _woken(self, child: None, mask: int) -> None:
+        try:
+            while self._wake_end.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    # Claiming.
+
+    def _where(self) -> list[Source]:
+        """Called by the desk: what to claim from; all queues are looked up now and then."""
+        now = clock.boottime()
+        if now - self._sources_at > _QUEUES_EVERY:
+            self._sources_at = now
+            types = registry.types()
+            if self.config.queues:
+                named = [name for name in self.config.queues if name not in self.config.exclude]
+                self._sources = sources(named, types)
+            else:
+                known = [
+                    name
+                    for name in queues.known(using=self._using)
+                    if name not in self.config.exclude
+                ]
+                self._sources = sources(known, types, ranked=False)
+        return self._sources
+
+    def _ask_for_jobs(self, now: float) -> None:
+        free = sum(1 for child in self._pool if child.idle and child.recycle is None)
+        busy = len(self._dispatcher.leases)
+        room = 0
+        if self.phase == "running" and not (self.config.once and self._claimed):
+            ahead = 0
+            if now - self._dispatcher.last_done < 0.05:
+                ahead = self._dispatcher.estimate.prefetch(self.config.concurrency)
+            held_back = len(self._dispatcher.waiting)
+            queued = sum(len(child.queued) for child in self._pool)
+            room = max(0, free + ahead - held_back - queued)
+            if self.config.once:
+                room = min(room, 1)
+            if self.config.max_jobs is not None:
+                room = min(room, self.config.max_jobs - self._claimed)
+            if busy and room and room < ahead // 2:
+                room = 0
+        self._desk.want(room, free)
+
+    def _on_claimed(self, jobs: list[JobRecord], before: float, after: float) -> None:
+        self._empty = self._asked_empty = False
+        self._claimed += len(jobs)
+        if self._first_claim is None:
+            self._first_claim = before
+        self._dispatcher.take(jobs, before)
+        if self.phase == "terminate":
+            self._dispatcher.shut_down(self._dispatcher.shutdown_at or clock.boottime())
+        self._beats.hurry(min(job.heartbeat_timeout_ms for job in jobs))
+
+    def _on_empty(self, left: bool) -> None:
+        """The desk found nothing to claim; ``left`` if others hold what there is."""
+        self._empty = not left
+        self._asked_empty = False
+
+    def _report(self) -> Report:
+        """Called by the heartbeat thread."""
+        return Report(self.phase, list(self._dispatcher.leases.values()))
+
+    # What arrives.
+
+    def _on_frame(self, child: Child, frame: dict[str, object]) -> None:
+        if frame.get("op") == "ready":
+            self._spawn_failures = 0
+        if frame.get("op") == "done":
+            self._empty = False
+        self._dispatcher.on_frame(child, frame)
+
+    def _on_gone(self, child: Child, status: int | None) -> None:
+        if child.jobs_done == 0 and not child.running and child.recycle is None:
+            self._spawn_failures += 1
+            pause = min(10.0, 0.2 * 2 ** min(self._spawn_failures, 6))
+            self._spawn_after = clock.boottime() + pause
+            if self.phase != "terminate":
+                logger.error("an executor ended before it ran anything (status %s)", status)
+        self._empty = False
+        self._dispatcher.on_gone(child, status)
+
+    def _on_beat(self, sent: list[str], kept: list) -> None:  # type: ignore[type-arg]
+        self.post(lambda: self._dispatcher.on_beat(sent, kept))
+
+    def _on_directive(self, directive: Directive) -> None:
+        if directive.order == "quiet":
+            self.post(self.quiet)
+        elif directive.order in ("terminate", "replaced"):
+            if directive.order == "replaced":
+                logger.error("another worker has started under the id %s", self.info.id)
+            self.post(lambda: self.stop(str(directive.order)))
+
+    def _on_payload(self, payload: str) -> None:
+        """Called by the listener."""
+        if payload.startswith("w:"):
+            if payload[2:] == self.info.id:
+                self._beats.now()
+        else:
+            if not self.config.queues and payload[2:] not in {s.queue for s in self._sources}:
+                self._sources_at = float("-inf")
+            self._desk.wake()
+
+    # Executors.
+
+    def _tend_children(self, now: float) -> None:
+        for child in list(self._pool):
+            if child.phase is Phase.STARTING and now - child.started_at > START_TIMEOUT:
+                logger.error("an executor did not start within %s seconds", START_TIMEOUT)
+                self._pool.kill(child)
+            elif child.running is None and child.phase is Phase.READY:
+                if child.jobs_done >= conf.current().executor_max_jobs:
+                    child.recycle = "it has run its number of jobs"
+                if child.recycle and not child.queued:
+                    logger.info("recycling an executor: %s", child.recycle)
+                    self._pool.retire(child)
+        if self.config.max_rss is not None and now >= self._rss_due:
+            self._rss_due = now + _RSS_EVERY
+            for child in self._pool:
+                if rss_mib(child) > self.config.max_rss:
+                    child.recycle = f"it uses more than {self.config.max_rss:g} MiB"
+        if self.phase == "terminate" or now < self._spawn_after:
+            return
+        alive = sum(child.phase is not Phase.DYING for child in self._pool)
+        for _ in range(self.config.concurrency - alive):
+            self._pool.spawn()
+
+    # Stopping.
+
+    def _install_signals(self) -> None:
+        for number in _SIGNALS:
+            signal.signal(number, self._note_signal)
+        signal.set_wakeup_fd(self._wake_in.fileno(), warn_on_full_buffer=False)
+
+    def _note_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals.append(number)
+
+    def _obey(self, number: int) -> None:
+        if number == signal.SIGTSTP:
+            self.quiet()
+        elif number == signal.SIGCONT:
+            self.resume()
+        else:
+            self.stop(signal.Signals(number).name)
+            if number == signal.SIGINT and self._killed_early:
+                self._exit_code = EXIT_INTERRUPTED
+
+    def quiet(self) -> None:
+        """Claim nothing more; what runs goes on."""
+        if self.phase == "running":
+            self.phase = "quiet"
+            logger.info("quiet: no more jobs are claimed")
+            self._beats.now()
+
+    def resume(self) -> None:
+        """Claim again, unless stopping."""
+        if self.phase == "quiet":
+            self.phase = "running"
+            logger.info("running again")
+            self._beats.now()
+
+    def stop(self, reason: str) -> None:
+        """Shut down gracefully (decision L8); the second time, at once."""
+        now = clock.boottime()
+        if self.phase == "terminate":
+            if reason not in ("terminate", "replaced", "limit"):
+                self._killed_early = True
+                self._dispatcher.shut_down(now)
+            return
+        self.phase = "terminate"
+        self._stop_reason = reason
+        logger.info("stopping (%s): running jobs have %g s", reason, self.config.shutdown_timeout)
+        self._dispatcher.shut_down(now + self.config.shutdown_timeout)
+        self._beats.now()
+
+    def _limits(self, now: float) -> None:
+        config = self.config
+        over_time = config.max_runtime is not None and now - self._started > config.max_runtime
+        over_jobs = config.max_jobs is not None and self._dispatcher.finished >= config.max_jobs
+        if (over_time or over_jobs) and self.phase != "terminate":
+            self._exit_code = EXIT_RECYCLE
+            self.stop("limit")
+
+    def _finished(self) -> bool:
+        if self._dispatcher.leases or any(child.assigned for child in self._pool):
+            return False
+        if self.phase == "terminate":
+            return self._desk.unwritten == 0 or self._gave_up()
+        if self._desk.unwritten or not (self.config.drain or self.config.once):
+            return False
+        if self.config.once and self._claimed:
+            return True
+        if self._empty and self._promoted_at_end:
+            return True
+        if not self._asked_empty:
+            self._asked_empty = True
+            self._look_again()
+        return False
+
+    def _gave_up(self) -> bool:
+        """The database did not take the last reports in time: their leases will run out."""
+        at = self._dispatcher.shutdown_at
+        if at is None or clock.boottime() < at + 5.0:
+            return False
+        self._exit_code = EXIT_ERROR
+        return True
+
+    def _look_again(self) -> None:
+        """Before a drain ends: promote what is due, then claim once more."""
+
+        def then(moved: int | None, error: Exception | None) -> None:
+            self._promoted_at_end = error is None
+            self._desk.wake()
+
+        if self._promoted_at_end or not self.config.chores:
+            self._promoted_at_end = True
+            self._desk.wake()
+        else:
+            self._desk.call(lambda: promote.promote(using=self._using), then)
+
+    def _close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.SIG_IGN)
+        self.phase = "terminate"
+        for thread in (self._listener, self._chores):
+            if thread is not None:
+                (thread.stop if isinstance(thread, Listener) else thread.close)()
+        for child in list(self._pool):
+            self._pool.kill(child)
+        until = clock.boottime() + 6.0
+        while self._pool.children and clock.boottime() < until:
+            for key, mask in self._selector.select(0.1):
+                callback, child = key.data
+                callback(child, mask)
+        self._desk.close()
+        self._desk.join(5.0)
+        for thread in (self._chores, self._listener):
+            if thread is not None:
+                thread.join(2.0)
+        self._beats.close()
+        self._beats.join(5.0)
+        self._pool.close()
+        self._selector.close()
+        self._wake_end.close()
+        self._wake_in.close()
+
+
+def default_worker_id() -> str:
+    """Host, process and a little chance: unique enough, and readable."""
+    return f"{socket.gethostname()}-{os.getpid()}-{clock.new_lease().hex[:6]}"
+
+
