@@ -1,5 +1,25 @@
-"""Background jobs in your own database, with deadlines that are kept (Open Job Spec)."""
+"""Background jobs in your own database, with deadlines that are kept (Open Job Spec).
+
+Everything public is importable from here; it is loaded on first use, since Django's app registry
+must be ready for most of it.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from django_ojs.api import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    from importlib import import_module
+
+    try:
+        return import_module("django_ojs.api").__dict__[name]
+    except KeyError:
+        raise AttributeError(f"module 'django_ojs' has no attribute {name!r}") from None

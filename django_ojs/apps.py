@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from django.apps import AppConfig
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -22,4 +25,7 @@ class DjangoOjsConfig(AppConfig):
 
         checks.register_all()
         chores.register_all()
-        autodiscover_modules(*conf.current().autodiscover)
+        # With wrong settings nothing is imported; the check ojs.E001 says what is wrong.
+        with contextlib.suppress(ImproperlyConfigured):
+            modules = conf.current().autodiscover
+            autodiscover_modules(*modules)

@@ -1,7 +1,231 @@
-"""System checks."""
+"""System checks: every mistake that would lose a promise is named before it does."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import get_commands
+from django.db import DatabaseError, connections, router
+
+from django_ojs import conf
+from django_ojs.domain.errors import InvalidRequest
+
+Message = checks.CheckMessage
+_OURS = ("runworker", "reap_timeouts", "ojs")
+
 
 def register_all() -> None:
-    """Register the checks."""
+    """Register the checks with Django."""
+    checks.register(check_settings, "ojs")
+    checks.register(check_commands, "ojs")
+    checks.register(check_database_settings, "ojs")
+    checks.register(check_database, checks.Tags.database)
+    checks.register(check_reaper, "ojs", deploy=True)
+
+
+def check_settings(app_configs: object, **kwargs: Any) -> list[Message]:
+    """``ojs.E001``: a key or value of ``settings.OJS`` is wrong."""
+    try:
+        conf.parse(getattr(settings, "OJS", {}))
+    except InvalidRequest as error:
+        hint = "The keys and their forms are in the settings reference."
+        return [checks.Error(str(error), hint=hint, id="ojs.E001")]
+    return []
+
+
+def check_commands(app_configs: object, **kwargs: Any) -> list[Message]:
+    """``ojs.W002``: another app's command of the same name comes first."""
+    return [
+        checks.Warning(
+            f"the command {name!r} is that of {app}, not of django_ojs",
+            hint="Put django_ojs before that app in INSTALLED_APPS.",
+            id="ojs.W002",
+        )
+        for name, app in sorted(get_commands().items())
+        if name in _OURS
+        and (app if isinstance(app, str) else app.__module__) != "django_ojs"
+        and not str(getattr(app, "__module__", "")).startswith("django_ojs.")
+    ]
+
+
+def check_database_settings(app_configs: object, **kwargs: Any) -> list[Message]:
+    """What can be told from ``settings`` alone, without a connection."""
+    config = _config()
+    if config is None:
+        return []
+    if config.database not in settings.DATABASES:
+        return [
+            checks.Error(
+                f"OJS['DATABASE'] is {config.database!r}, which is not in DATABASES",
+                id="ojs.E002",
+            )
+        ]
+    found: list[Message] = []
+    if not settings.USE_TZ:
+        found.append(
+            checks.Error(
+                "USE_TZ is False: deadlines need times with a zone",
+                id="ojs.E003",
+                hint="Set USE_TZ = True.",
+            )
+        )
+    if (alias := config.listen_database) is not None and alias not in settings.DATABASES:
+        found.append(
+            checks.Error(
+                f"OJS['LISTEN_DATABASE'] is {alias!r}, which is not in DATABASES", id="ojs.E004"
+            )
+        )
+    database = settings.DATABASES[config.database]
+    engine = str(database.get("ENGINE", ""))
+    options = database.get("OPTIONS", {})
+    if engine.endswith("sqlite3"):
+        found += _sqlite(options)
+    if engine.endswith("mysql"):
+        found += _mysql(options)
+    found += _routes(config.database)
+    found += _heartbeats(config)
+    return found
+
+
+def _sqlite(options: dict[str, Any]) -> list[Message]:
+    found: list[Message] = []
+    if not settings.DEBUG:
+        found.append(
+            checks.Warning(
+                "the jobs are in SQLite: one host only, one writer at a time",
+                hint="Use PostgreSQL or MariaDB for more than one host.",
+                id="ojs.W003",
+            )
+        )
+    if str(options.get("transaction_mode", "")).upper() != "IMMEDIATE":
+        found.append(
+            checks.Warning(
+                "SQLite transactions are not IMMEDIATE: concurrent claims fail and are repeated",
+                hint="Set OPTIONS['transaction_mode'] = 'IMMEDIATE'.",
+                id="ojs.W004",
+            )
+        )
+    if "wal" not in str(options.get("init_command", "")).lower():
+        found.append(
+            checks.Warning(
+                "SQLite is not set to write-ahead logging: readers and the writer block each other",
+                hint="Set OPTIONS['init_command'] = 'PRAGMA journal_mode=WAL;'.",
+                id="ojs.W005",
+            )
+        )
+    return found
+
+
+def _mysql(options: dict[str, Any]) -> list[Message]:
+    level = str(options.get("isolation_level", "read committed")).lower()
+    if level == "read committed":
+        return []
+    return [
+        checks.Warning(
+            f"the isolation level is {level!r}: claims take gap locks and deadlock",
+            hint="Set OPTIONS['isolation_level'] = 'read committed'.",
+            id="ojs.W006",
+        )
+    ]
+
+
+def _routes(alias: str) -> list[Message]:
+    from django_ojs import models
+
+    wrong = [
+        model.__name__
+        for name in models.__all__
+        if not router.allow_migrate_model(alias, model := getattr(models, name))
+    ]
+    if not wrong:
+        return []
+    return [
+        checks.Error(
+            f"a database router keeps {', '.join(wrong)} out of {alias!r}: all models of "
+            "django_ojs must be in one database",
+            hint="Route the app label django_ojs to OJS['DATABASE'].",
+            id="ojs.E005",
+        )
+    ]
+
+
+def _heartbeats(config: conf.Settings) -> list[Message]:
+    limits = [("OJS['DEFAULTS']", config.limits.heartbeat_timeout_ms)]
+    limits += [
+        (f"OJS['QUEUES'][{name!r}]", queue.limits.heartbeat_timeout_ms)
+        for name, queue in config.queues.items()
+    ]
+    return [
+        checks.Warning(
+            f"{where}: a heartbeat timeout below 2 s may fire for healthy jobs",
+            hint="Beats are sent four times per timeout; leave them time to arrive.",
+            id="ojs.W007",
+        )
+        for where, ms in limits
+        if ms is not None and ms < 2000
+    ]
+
+
+def check_database(
+    app_configs: object, databases: Sequence[str] | None = None, **kwargs: Any
+) -> list[Message]:
+    """What only the server can tell; run by ``check --database``."""
+    config = _config()
+    if config is None or config.database not in (databases or ()):
+        return []
+    connection = connections[config.database]
+    if connection.vendor == "sqlite":
+        import sqlite3
+
+        if sqlite3.sqlite_version_info >= (3, 35):
+            return []
+        return [
+            checks.Error(
+                f"SQLite {sqlite3.sqlite_version} lacks UPDATE ... RETURNING",
+                hint="3.35 or later is needed.",
+                id="ojs.E006",
+            )
+        ]
+    if not connection.features.has_select_for_update_skip_locked:
+        return [
+            checks.Error(
+                f"{connection.display_name} lacks SELECT ... FOR UPDATE SKIP LOCKED",
+                hint="MariaDB 10.6, MySQL 8.0.1 or PostgreSQL is needed.",
+                id="ojs.E007",
+            )
+        ]
+    return []
+
+
+def check_reaper(app_configs: object, **kwargs: Any) -> list[Message]:
+    """``ojs.W008`` (``check --deploy``): nobody enforces the timeouts."""
+    from django_ojs import clock
+    from django_ojs.services.inspect import reaper_trouble
+
+    config = _config()
+    if config is None:
+        return []
+    try:
+        troubles = reaper_trouble(clock.now(config.database), config.database)
+    except DatabaseError:
+        return []
+    return [
+        checks.Warning(
+            trouble,
+            hint="Run a worker with chores, or `reap_timeouts` from a timer.",
+            id="ojs.W008",
+        )
+        for trouble in troubles
+    ]
+
+
+def _config() -> conf.Settings | None:
+    """The settings, or ``None`` where ``ojs.E001`` says what is wrong with them."""
+    try:
+        return conf.current()
+    except ImproperlyConfigured:
+        return None

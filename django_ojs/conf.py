@@ -109,9 +109,7 @@ def parse(value: object) -> Settings:
     unknown = set(value) - _KEYS
     if unknown:
         raise InvalidRequest(f"OJS[{sorted(map(str, unknown))[0]!r}]", "is not a setting")
-    defaults = parse_defaults(
-        value.get("DEFAULTS", {}), "OJS['DEFAULTS']", keys=frozenset({"queue"})
-    )
+    defaults = parse_defaults(value.get("DEFAULTS", {}), "OJS['DEFAULTS']", keys=frozenset({"queue"}))
     queues = value.get("QUEUES", {})
     if not isinstance(queues, Mapping):
         raise InvalidRequest("OJS['QUEUES']", "must be a dict of dicts")
@@ -124,8 +122,7 @@ def parse(value: object) -> Settings:
         queue=defaults.queue or "default",
         priority=defaults.priority or 0,
         queues={
-            str(name): parse_defaults(item, f"OJS['QUEUES'][{name!r}]")
-            for name, item in queues.items()
+            str(name): parse_defaults(item, f"OJS['QUEUES'][{name!r}]") for name, item in queues.items()
         },
         autodiscover=tuple(value.get("AUTODISCOVER", ("jobs", "tasks"))),
         stored_events=_events(value.get("EVENTS", "problems")),

@@ -9,10 +9,10 @@ from datetime import datetime
 from uuid import UUID
 
 from django_ojs.domain.envelope import Envelope
-from django_ojs.domain.limits import Limits
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.events import Kind, fact
 from django_ojs.domain.job import Fact, JobRecord
+from django_ojs.domain.limits import Limits
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import waiting_deadline
 

@@ -8,9 +8,12 @@ from datetime import UTC, datetime, timedelta
 from django_ojs.domain.errors import InvalidRequest
 
 TEN_YEARS_MS = 3653 * 86_400_000
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_GO = re.compile(r"(?:[0-9]{1,15}(?:ms|[smhd]))+", re.ASCII)
-_GO_PART = re.compile(r"([0-9]{1,15})(ms|[smhd])", re.ASCII)
+LATEST = timedelta(days=36_525)
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_GO = re.compile(
+    r"(?=[0-9])(?:[0-9]{1,12}h)?(?:[0-9]{1,12}m(?!s))?(?:[0-9]{1,12}s)?(?:[0-9]{1,15}ms)?", re.ASCII
+)
+_GO_PART = re.compile(r"([0-9]{1,15})(ms|[smh])", re.ASCII)
 _ISO = re.compile(
     r"P(?:([0-9]{1,9})W)?(?:([0-9]{1,9})D)?"
     r"(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,12})(?:\.([0-9]{1,9}))?S)?)?",
@@ -58,18 +61,19 @@ def parse_instant(value: object, field: str, now: datetime) -> tuple[datetime, s
     """A moment, in UTC: RFC 3339 with a zone, an aware ``datetime``, or a time from ``now``.
 
     Relative forms are ``timedelta``, ``"+PT2S"``, ``"PT2S"`` and ``"5s"``. The second value is the
-    text of an absolute moment as it was written, for echoing. Raises :class:`InvalidRequest`.
+    text of an absolute moment as it was written, for echoing. Raises :class:`InvalidRequest`, also
+    for what is before 1970 or more than a hundred years ahead.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidRequest(field, "must have a time zone")
-        return _utc(value, field), None
+        return _utc(value, field, now), None
     if isinstance(value, timedelta):
         return _later(now, _bounded(value // timedelta(milliseconds=1), field, True)), None
     if not isinstance(value, str):
         raise InvalidRequest(field, "must be an RFC 3339 time with a zone, or a duration from now")
     if _RFC3339.fullmatch(value):
-        return _absolute(value, field), value
+        return _absolute(value, field, now), value
     if len(value) > 10 and value[:4].isdigit() and "-" in value[:8]:
         raise InvalidRequest(field, "must be an RFC 3339 time with a zone")
     return _later(now, _bounded(_text_ms(value.removeprefix("+"), field), field, True)), None
@@ -119,25 +123,26 @@ def _bounded(ms: int, field: str, allow_zero: bool) -> int:
     return ms
 
 
-def _absolute(text: str, field: str) -> datetime:
+def _absolute(text: str, field: str, now: datetime) -> datetime:
     head, _, fraction = text.upper().replace(" ", "T").partition(".")
     if fraction:
         digits = re.match(r"[0-9]+", fraction)
         assert digits is not None
         head += "." + digits[0][:6].ljust(6, "0") + fraction[digits.end() :]
     try:
-        return _utc(datetime.fromisoformat(head), field)
+        return _utc(datetime.fromisoformat(head), field, now)
     except ValueError as error:
         raise InvalidRequest(field, "is not a time that exists") from error
 
 
-def _utc(moment: datetime, field: str) -> datetime:
+def _utc(moment: datetime, field: str, now: datetime) -> datetime:
+    rule = "must be after 1970 and at most a hundred years ahead"
     try:
         utc = moment.astimezone(UTC)
     except OverflowError as error:
-        raise InvalidRequest(field, "must be between the years 1970 and 9999") from error
-    if not 1970 <= utc.year <= 9999:
-        raise InvalidRequest(field, "must be between the years 1970 and 9999")
+        raise InvalidRequest(field, rule) from error
+    if utc.year < 1970 or utc - now > LATEST:
+        raise InvalidRequest(field, rule)
     return utc
 
 

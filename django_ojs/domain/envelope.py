@@ -28,18 +28,72 @@ _PRIORITIES = {"HIGH": 10, "NORMAL": 0, "LOW": -10}
 MAX_TAGS = 50
 
 SYSTEM_MANAGED = frozenset(
-    "state attempt created_at enqueued_at started_at completed_at cancelled_at discarded_at"
-    " finished_at error errors result worker_id workflow_id workflow_step_id parent_results"
-    " max_attempts lease lease_id lease_seq heartbeat_at lease_expires_at deadline_at limits_from"
-    " next_attempt_at next_retry_at retry_delay_ms dead_letter progress progress_message"
-    " progress_data checkpoint last_checkpoint checkpoint_seq previous_state activated_at"
-    " re_enqueued_at digest extra args_json job _ojs_verbatim".split()
+    [
+        "state",
+        "attempt",
+        "created_at",
+        "enqueued_at",
+        "started_at",
+        "completed_at",
+        "cancelled_at",
+        "discarded_at",
+        "finished_at",
+        "error",
+        "errors",
+        "result",
+        "worker_id",
+        "workflow_id",
+        "workflow_step_id",
+        "parent_results",
+        "max_attempts",
+        "lease",
+        "lease_id",
+        "lease_seq",
+        "heartbeat_at",
+        "lease_expires_at",
+        "deadline_at",
+        "limits_from",
+        "next_attempt_at",
+        "next_retry_at",
+        "retry_delay_ms",
+        "dead_letter",
+        "progress",
+        "progress_message",
+        "progress_data",
+        "checkpoint",
+        "last_checkpoint",
+        "checkpoint_seq",
+        "previous_state",
+        "activated_at",
+        "re_enqueued_at",
+        "digest",
+        "extra",
+        "args_json",
+        "job",
+        "_ojs_verbatim",
+    ]
 )
 _LIMIT_KEYS = frozenset(NAMES) | {f"{name}_ms" for name in NAMES}
 _READ = (
     frozenset(
-        "type args id queue priority meta metadata scheduled_at delay_until expires_at retry"
-        " retry_policy tags pending options specversion".split()
+        [
+            "type",
+            "args",
+            "id",
+            "queue",
+            "priority",
+            "meta",
+            "metadata",
+            "scheduled_at",
+            "delay_until",
+            "expires_at",
+            "retry",
+            "retry_policy",
+            "tags",
+            "pending",
+            "options",
+            "specversion",
+        ]
     )
     | _LIMIT_KEYS
 )
@@ -111,14 +165,13 @@ def from_wire(body: object, *, now: datetime) -> Envelope:
         raise InvalidRequest("args", "must be an array")
     identity = body.get("id")
     extra = {
-        key: value
-        for key, value in body.items()
-        if key not in _READ and key not in SYSTEM_MANAGED
+        key: value for key, value in body.items() if key not in _READ and key not in SYSTEM_MANAGED
     }
     for name in ("unique", "rate_limit", "schema", "version"):
         if name in options:
             extra[name] = options[name]
     if extra:
+        _check_shapes(extra)
         encode(extra, "body", max_bytes=MAX_ENVELOPE_BYTES)
     when = _first(body, options, "delay_until", "scheduled_at")
     expiry = _first(body, options, "expires_at")
@@ -143,8 +196,33 @@ def from_wire(body: object, *, now: datetime) -> Envelope:
     )
 
 
+def _check_shapes(extra: Mapping[str, Any]) -> None:
+    """The types of the known fields that are only kept (``null`` counts as not given)."""
+    for name in ("unique", "rate_limit"):
+        if not isinstance(extra.get(name), (Mapping, type(None))):
+            raise InvalidRequest(name, "must be an object")
+    if not isinstance(extra.get("schema"), (str, type(None))):
+        raise InvalidRequest("schema", "must be a string")
+    version = extra.get("version")
+    if isinstance(version, bool) or not isinstance(version, (int, str, type(None))):
+        raise InvalidRequest("version", "must be an integer or a string")
+
+
 _CALL_OPTIONS = (
-    frozenset("queue priority meta tags retry delay scheduled_at expires_at id pending".split())
+    frozenset(
+        [
+            "queue",
+            "priority",
+            "meta",
+            "tags",
+            "retry",
+            "delay",
+            "scheduled_at",
+            "expires_at",
+            "id",
+            "pending",
+        ]
+    )
     | _LIMIT_KEYS
 )
 
@@ -156,7 +234,9 @@ def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) 
     ``TypeError`` for an unknown option, :class:`InvalidRequest` for a bad value.
     """
     checked = check_job_type(type, "type") if isinstance(type, str) else _type(type)
-    args_json = encode(list(args), "args", max_bytes=MAX_ARGS_BYTES)
+    if not isinstance(args, (list, tuple)):
+        raise InvalidRequest("args", "must be a list or a tuple")
+    args_json = encode(args, "args", max_bytes=MAX_ARGS_BYTES)
     if not options:
         return Envelope(checked, args_json)
     unknown = options.keys() - _CALL_OPTIONS
@@ -298,6 +378,4 @@ def _check_version(value: object) -> None:
     if value is None:
         return
     if not isinstance(value, str) or not re.fullmatch(r"1(\.[0-9A-Za-z.-]+)?", value):
-        raise Unsupported(
-            "specversion: must be 1.x", field="specversion", supported="1.0"
-        )
+        raise Unsupported("specversion: must be 1.x", field="specversion", supported="1.0")

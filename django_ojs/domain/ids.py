@@ -8,9 +8,7 @@ from uuid import UUID
 
 from django_ojs.domain.errors import InvalidRequest
 
-_V7 = re.compile(
-    r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.ASCII
-)
+_V7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.ASCII)
 _LOW_BITS = 62
 _RANDOM_BITS = 74
 _MOST_MS = (1 << 48) - 1

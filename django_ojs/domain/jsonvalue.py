@@ -23,7 +23,9 @@ MAX_DIGITS = 4300
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _BAD_TEXT = re.compile("[\x00\ud800-\udfff]")
-_NON_TEXT_KEY = (int, float, bool, type(None))
+_TOO_BIG = 10**MAX_DIGITS
+_CONVERTED_KEY = re.compile(r'"(?:true|false|null|-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?)":')
+"""How the encoder writes a key that was no string."""
 
 
 def encode(value: Any, field: str, *, max_bytes: int) -> str:
@@ -42,7 +44,11 @@ def encode(value: Any, field: str, *, max_bytes: int) -> str:
     if size > max_bytes:
         raise TooLarge(field, f"must not be larger than {max_bytes} bytes as JSON", limit=max_bytes)
     # The encoder has accepted it: what it lets through is rare and shows in its text.
-    if "\\u0000" in text or text.count("[") + text.count("{") > MAX_DEPTH or "{" in text:
+    if (
+        "\\u0000" in text
+        or text.count("[") + text.count("{") > MAX_DEPTH
+        or ("{" in text and _CONVERTED_KEY.search(text))
+    ):
         _walk(value, field, 0)
     return text
 
@@ -54,7 +60,7 @@ def _walk(value: Any, path: str, depth: int) -> None:
         if _BAD_TEXT.search(value):
             raise InvalidRequest(path, "must not contain NUL or a lone surrogate")
     elif isinstance(value, int):
-        if abs(value) >= 10**MAX_DIGITS:
+        if not -_TOO_BIG < value < _TOO_BIG:
             raise InvalidRequest(path, f"must not have more than {MAX_DIGITS} digits")
     elif isinstance(value, float):
         if not math.isfinite(value):

@@ -37,6 +37,7 @@ from django_ojs.domain.timeouts import (
 
 KEPT_ERRORS = 50
 
+
 def claim(
     job: JobRecord,
     *,
@@ -124,9 +125,7 @@ def fail(
         directive in (Directive.DISCARD, Directive.FAIL, Directive.DEAD_LETTER)
         or (
             directive is not Directive.RETRY
-            and (
-                not failure.retryable or retry.matches(policy.non_retryable_errors, failure.names)
-            )
+            and (not failure.retryable or retry.matches(policy.non_retryable_errors, failure.names))
         )
         or job.attempt >= max(1, job.max_attempts)
     )

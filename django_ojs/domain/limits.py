@@ -33,21 +33,13 @@ class Limits:
     def over(self, base: Limits) -> Limits:
         """These limits, with those of ``base`` where one is unset."""
         return Limits(
-            *(
-                mine if mine is not None else theirs
-                for mine, theirs in zip(self._values(), base._values(), strict=True)
-            ),
-            timeout_given_in_ms=self.timeout_given_in_ms,
-        )
-
-    def _values(self) -> tuple[int | None, ...]:
-        return (
-            self.timeout_ms,
-            self.grace_period_ms,
-            self.heartbeat_timeout_ms,
-            self.total_timeout_ms,
-            self.enqueue_ttl_ms,
-            self.visibility_timeout_ms,
+            _or(self.timeout_ms, base.timeout_ms),
+            _or(self.grace_period_ms, base.grace_period_ms),
+            _or(self.heartbeat_timeout_ms, base.heartbeat_timeout_ms),
+            _or(self.total_timeout_ms, base.total_timeout_ms),
+            _or(self.enqueue_ttl_ms, base.enqueue_ttl_ms),
+            _or(self.visibility_timeout_ms, base.visibility_timeout_ms),
+            self.timeout_given_in_ms,
         )
 
 
@@ -56,7 +48,7 @@ _KEYS = frozenset(NAMES) | {f"{name}_ms" for name in NAMES}
 
 
 def parse_limits(source: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Limits:
-    """The limits of a request; ``options`` wins over the top level, ``x`` over ``x_ms``.
+    """The limits of a request; ``options`` wins over the top level, ``x_ms`` over ``x``.
 
     Raises :class:`InvalidRequest` naming the field as it was written.
     """
@@ -75,15 +67,18 @@ def parse_limits(source: Mapping[str, Any], options: Mapping[str, Any] | None = 
     return Limits(**found)
 
 
+def _or(mine: int | None, other: int | None) -> int | None:
+    return other if mine is None else mine
+
+
 def _one(place: Mapping[str, Any], prefix: str, name: str) -> tuple[int, bool] | None:
-    value = place.get(name)
-    if value is not None:
-        zero = name == "grace_period"
-        return parse_seconds_ms(value, prefix + name, allow_zero=zero), False
     value = place.get(f"{name}_ms")
+    if value is not None:
+        ms = parse_ms(value, f"{prefix}{name}_ms")
+        if ms is not None:
+            return ms, True
+    value = place.get(name)
     if value is None:
         return None
-    if name == "grace_period" and value == 0 and type(value) is int:
-        return 0, True
-    ms = parse_ms(value, f"{prefix}{name}_ms")
-    return None if ms is None else (ms, True)
+    zero = name == "grace_period"
+    return parse_seconds_ms(value, prefix + name, allow_zero=zero), False

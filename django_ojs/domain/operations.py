@@ -46,7 +46,7 @@ def activate(job: JobRecord, *, now: datetime) -> Transition:
 
 
 def retry_dead(
-    job: JobRecord, *, actor: Actor, expires_at: datetime | None | bool, now: datetime
+    job: JobRecord, *, actor: Actor, expires_at: datetime | bool | None, now: datetime
 ) -> Transition:
     """An operator retries a ``discarded`` job (decision R5): a new life under the same id.
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 
 from django_ojs.domain.durations import format_iso, parse_duration_ms, parse_ms
 from django_ojs.domain.errors import InvalidRequest, InvalidRetryPolicy
+from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode
 
 Strategy = Literal["exponential", "linear", "polynomial", "constant"]
 Exhaustion = Literal["discard", "dead_letter"]
@@ -160,14 +161,13 @@ def _jitter(given: Mapping[str, tuple[str, Any]], default: bool) -> bool:
     return value
 
 
-def _patterns(
-    given: Mapping[str, tuple[str, Any]], default: tuple[str, ...]
-) -> tuple[str, ...]:
+def _patterns(given: Mapping[str, tuple[str, Any]], default: tuple[str, ...]) -> tuple[str, ...]:
     name, value = given.get("non_retryable_errors", ("", default))
     if not isinstance(value, (list, tuple)) or len(value) > MAX_PATTERNS:
         raise InvalidRetryPolicy(name, f"must be a list of at most {MAX_PATTERNS} strings")
     if not all(isinstance(item, str) and 0 < len(item) <= 255 for item in value):
         raise InvalidRetryPolicy(name, "must hold strings of 1 to 255 characters")
+    encode(value, name, max_bytes=MAX_META_BYTES)
     return tuple(value)
 
 

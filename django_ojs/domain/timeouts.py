@@ -116,9 +116,7 @@ def fired(job: JobRecord, now: datetime) -> Fired | None:
 def _fired_running(job: JobRecord, now: datetime) -> Fired | None:
     assert job.started_at is not None
     if job.deadline_at is not None and job.deadline_at <= now:
-        return Fired(
-            Clock.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(job.started_at, now)
-        )
+        return Fired(Clock.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(job.started_at, now))
     beat = job.heartbeat_at or job.started_at
     if job.lease_expires_at is not None and job.lease_expires_at <= now:
         limit = job.lease_visibility_ms or job.visibility_timeout_ms or 0

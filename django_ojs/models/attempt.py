@@ -35,9 +35,7 @@ class Attempt(models.Model):
     class Meta:
         verbose_name = _("attempt")
         verbose_name_plural = _("attempts")
-        constraints = [
-            models.UniqueConstraint(fields=["job", "lease_seq"], name="ojs_attempt_job_seq")
-        ]
+        constraints = [models.UniqueConstraint(fields=["job", "lease_seq"], name="ojs_attempt_job_seq")]
 
     def __str__(self) -> str:
         return f"{self.job_id} #{self.lease_seq} {self.outcome}"

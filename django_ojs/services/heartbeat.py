@@ -42,9 +42,7 @@ class Directive:
     order: str | None
 
 
-def register(
-    info: WorkerInfo, *, now: datetime | None = None, using: str | None = None
-) -> None:
+def register(info: WorkerInfo, *, now: datetime | None = None, using: str | None = None) -> None:
     """Record a starting worker. A second one under the same id replaces the first, which learns
     so from its next beat; their leases are separate all the same.
     """
@@ -93,9 +91,7 @@ def report_worker(
     return Directive(None)
 
 
-def deregister(
-    info: WorkerInfo, *, now: datetime | None = None, using: str | None = None
-) -> None:
+def deregister(info: WorkerInfo, *, now: datetime | None = None, using: str | None = None) -> None:
     """The worker has stopped; its row stays until retention takes it."""
     using = using or conf.current().database
     now = now or clock.now(using)
@@ -105,9 +101,7 @@ def deregister(
     publish([_worker_fact(Kind.WORKER_STOPPED, info.id)], now=now, using=using)
 
 
-def beat(
-    held: Sequence[Held], *, now: datetime | None = None, using: str | None = None
-) -> list[Kept]:
+def beat(held: Sequence[Held], *, now: datetime | None = None, using: str | None = None) -> list[Kept]:
     """Renew leases; returns those that still hold, with the deadline each must keep.
 
     A lease that is not in the answer is lost: its job was cancelled, reaped or given to somebody
@@ -169,9 +163,7 @@ def checkpoint(
     """
     using = using or conf.current().database
     now = now or clock.now(using)
-    return bool(
-        leases.write([lease], {"heartbeat_at": now, "checkpoint": state}, using=using)
-    )
+    return bool(leases.write([lease], {"heartbeat_at": now, "checkpoint": state}, using=using))
 
 
 def _worker_fact(kind: Kind, worker_id: str) -> Fact:

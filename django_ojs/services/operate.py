@@ -33,9 +33,7 @@ def decide_each(
     return atomically(using, partial(_decide_each, list(ids), decide, now, using))
 
 
-def _decide_each(
-    ids: list[UUID], decide: Decide, now: datetime | None, using: str
-) -> list[JobRecord]:
+def _decide_each(ids: list[UUID], decide: Decide, now: datetime | None, using: str) -> list[JobRecord]:
     locked = locking.jobs(ids, using=using)
     now = now or clock.now(using)
     moves = []
@@ -75,16 +73,14 @@ def activate(
     ids: Iterable[UUID], *, now: datetime | None = None, using: str | None = None
 ) -> list[JobRecord]:
     """Release ``pending`` jobs to the workers (OJS core ACTIVATE)."""
-    return decide_each(
-        ids, lambda job, now: operations.activate(job, now=now), now=now, using=using
-    )
+    return decide_each(ids, lambda job, now: operations.activate(job, now=now), now=now, using=using)
 
 
 def retry_dead(
     ids: Iterable[UUID],
     *,
     actor: Actor = API,
-    expires_at: datetime | None | bool = False,
+    expires_at: datetime | bool | None = False,
     now: datetime | None = None,
     using: str | None = None,
 ) -> list[JobRecord]:

@@ -14,9 +14,7 @@ from django_ojs.store.contention import atomically
 BATCH = 1000
 
 
-def promote(
-    *, limit: int | None = None, now: datetime | None = None, using: str | None = None
-) -> int:
+def promote(*, limit: int | None = None, now: datetime | None = None, using: str | None = None) -> int:
     """Move due ``scheduled`` and ``retryable`` jobs to ``available``; returns how many.
 
     A job whose deadline has passed meanwhile is discarded instead. Costs two index probes when

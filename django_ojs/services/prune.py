@@ -48,9 +48,7 @@ def prune(
     if (age := keep["events"]) is not None:
         counts["events"] = _events(now - timedelta(milliseconds=age), limit, dry_run, using)
     if (age := keep["workers"]) is not None:
-        gone = Worker.objects.using(using).filter(
-            heartbeat_at__lt=now - timedelta(milliseconds=age)
-        )
+        gone = Worker.objects.using(using).filter(heartbeat_at__lt=now - timedelta(milliseconds=age))
         counts["workers"] = gone.count() if dry_run else gone.delete()[0]
     return counts
 

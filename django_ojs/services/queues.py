@@ -51,9 +51,7 @@ def _switch(
     return atomically(using, partial(_write, wanted, paused, actor, now, using))
 
 
-def _write(
-    names: list[str], paused: bool, actor: Actor, now: datetime | None, using: str
-) -> list[str]:
+def _write(names: list[str], paused: bool, actor: Actor, now: datetime | None, using: str) -> list[str]:
     inserting.queues(names, using=using)
     rows = Queue.objects.using(using).select_for_update().filter(name__in=names)
     changed = [row.name for row in rows.order_by("name") if row.paused is not paused]

@@ -28,6 +28,11 @@ def note_outage() -> None:
     _failed.set()
 
 
+def forget_outage() -> None:
+    """As if the database had always answered."""
+    _failed.clear()
+
+
 def scan(
     *,
     cadence: timedelta | None,
@@ -50,18 +55,14 @@ def scan(
     return reap.reap(limit=limit, now=now, using=using)
 
 
-def _record(
-    cadence: timedelta | None, ran_by: str, suspect: bool, now: datetime, using: str
-) -> None:
+def _record(cadence: timedelta | None, ran_by: str, suspect: bool, now: datetime, using: str) -> None:
     runs = ChoreRun.objects.using(using)
     run, first = runs.select_for_update().get_or_create(
         name=NAME, defaults={"last_run_at": now, "ran_by": ran_by}
     )
     since = now - run.last_run_at
     recorded = None if run.cadence_ms is None else timedelta(milliseconds=run.cadence_ms)
-    blind = suspect or (
-        not first and recorded is not None and since > max(3 * recorded, _LEAST_GAP)
-    )
+    blind = suspect or (not first and recorded is not None and since > max(3 * recorded, _LEAST_GAP))
     if blind and _may_recover(run, now, using):
         reap.recover(now=now, using=using)
         run.resumed_at = now

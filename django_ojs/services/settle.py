@@ -131,7 +131,7 @@ def _refuse(outcomes: Sequence[Outcome], now: datetime, using: str) -> set[Held]
             report = {"report": str(outcome.report), "at": format_instant(now)}
             if outcome.failure is not None:
                 report["error_type"] = outcome.failure.type
-            Attempt.objects.using(using).filter(pk=attempt.pk, late_report=None).update(
+            Attempt.objects.using(using).filter(pk=attempt.pk, late_report__isnull=True).update(
                 late_report=json.loads(json.dumps(report))
             )
     return replayed

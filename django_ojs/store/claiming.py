@@ -84,9 +84,7 @@ def candidates(sources: Sequence[Source], limit: int, *, using: str) -> list[Job
         parameters += [limit] if source.type is None else [source.type, limit]
     statement = " UNION ALL ".join(branches)
     if len(branches) > 1:
-        statement = (
-            f"SELECT * FROM ({statement}) j ORDER BY ojs_rank, {_ORDER.format(p='')} LIMIT %s"
-        )
+        statement = f"SELECT * FROM ({statement}) j ORDER BY ojs_rank, {_ORDER.format(p='')} LIMIT %s"
         parameters.append(limit)
     with cursor(using) as cur:
         cur.execute(statement, parameters)

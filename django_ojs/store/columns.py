@@ -21,9 +21,7 @@ class Kind(StrEnum):
 
 
 def _kinds(**named: str) -> dict[str, Kind]:
-    return {
-        column: Kind(kind) for kind, columns in named.items() for column in columns.split()
-    }
+    return {column: Kind(kind) for kind, columns in named.items() for column in columns.split()}
 
 
 JOB: Mapping[str, Kind] = _kinds(

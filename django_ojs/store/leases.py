@@ -41,8 +41,11 @@ _KINDS = [JOB[column] for column in _COLUMNS]
 
 
 def write(
-    leases: Sequence[Held], shared: Mapping[str, Any], varying: Mapping[str, Sequence[Any]] = {},
-    *, using: str,
+    leases: Sequence[Held],
+    shared: Mapping[str, Any],
+    varying: Mapping[str, Sequence[Any]] = {},
+    *,
+    using: str,
 ) -> list[Kept]:
     """Write columns of active jobs under these leases; returns the leases that still hold.
 
@@ -81,8 +84,7 @@ def find(leases: Sequence[Held], *, using: str) -> list[Kept]:
     sql = dialect(using)
     with cursor(using) as cur:
         cur.execute(
-            f"SELECT {_KEPT} FROM {_TABLE} j WHERE j.state = %s"
-            f" AND j.id IN {in_list(leases)}",
+            f"SELECT {_KEPT} FROM {_TABLE} j WHERE j.state = %s AND j.id IN {in_list(leases)}",
             [State.ACTIVE.value, *(sql.bind(Kind.UUID, lease.job_id) for lease in leases)],
         )
         held = set(leases)

@@ -78,9 +78,7 @@ def running(*, using: str) -> list[Watched]:
             f"SELECT {', '.join(Watched._fields)} FROM {_TABLE} WHERE state = %s",
             [State.ACTIVE.value],
         )
-        return [
-            Watched._make(map(sql.decode, _WATCHED_KINDS, row)) for row in cur.fetchall()
-        ]
+        return [Watched._make(map(sql.decode, _WATCHED_KINDS, row)) for row in cur.fetchall()]
 
 
 def has_available(*, using: str) -> bool:
@@ -97,8 +95,7 @@ def queues_with_work(*, using: str) -> list[str]:
         last = ""
         while True:
             cur.execute(
-                f"SELECT queue FROM {_TABLE} WHERE state = %s AND queue > %s"
-                " ORDER BY queue LIMIT 1",
+                f"SELECT queue FROM {_TABLE} WHERE state = %s AND queue > %s ORDER BY queue LIMIT 1",
                 [State.AVAILABLE.value, last],
             )
             row = cur.fetchone()
@@ -126,6 +123,4 @@ def counts_by_state(*, queue: str | None = None, cap: int = COUNT_CAP, using: st
 
 def paused_queues(*, using: str) -> set[str]:
     """The names of all paused queues."""
-    return set(
-        Queue.objects.using(using).filter(paused=True).values_list("name", flat=True)
-    )
+    return set(Queue.objects.using(using).filter(paused=True).values_list("name", flat=True))

@@ -63,9 +63,7 @@ class Desk(threading.Thread):
         self._watcher = watcher
         self._using = using
         self._changed = threading.Condition()
-        self._calls: deque[tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]] = (
-            deque()
-        )
+        self._calls: deque[tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]] = deque()
         self._outcomes: deque[Pending] = deque()
         self._want = 0
         self._immediate = 0
@@ -90,9 +88,7 @@ class Desk(threading.Thread):
             self._outcomes.append(Pending(outcome, until))
             self._changed.notify()
 
-    def call(
-        self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]
-    ) -> None:
+    def call(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
         """Run ``work`` on the desk's connection; ``then(value, error)`` runs in the runner."""
         with self._changed:
             self._calls.append((work, then))
@@ -152,9 +148,7 @@ class Desk(threading.Thread):
             self._claim(want, immediate)
         return True
 
-    def _answer(
-        self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]
-    ) -> None:
+    def _answer(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
         value, error = None, None
         try:
             value = work()

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -465,8 +465,9 @@ def _stopped(reason: str, report: Frame) -> Failure:
     details = {"raised": report["message"]} if report.get("message") else {}
     backtrace = report.get("backtrace", ())
     if reason == "timeout":
-        return Failure("timeout", "Job execution exceeded its timeout", details=details,
-                       backtrace=backtrace)
+        return Failure(
+            "timeout", "Job execution exceeded its timeout", details=details, backtrace=backtrace
+        )
     message = "the worker was shut down before the job could finish"
     return Failure("shutdown", message, details=details, backtrace=backtrace, retry_after_ms=0)
 
@@ -492,10 +493,8 @@ def _crash(status: int | None) -> Failure:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
-        return Failure("worker_crash", f"the executor was ended by {name}",
-                       details={"signal": number})
+        return Failure("worker_crash", f"the executor was ended by {name}", details={"signal": number})
     code = os.WEXITSTATUS(status)
-    return Failure("worker_crash", f"the executor exited with status {code}",
-                   details={"exit_status": code})
-
-
+    return Failure(
+        "worker_crash", f"the executor exited with status {code}", details={"exit_status": code}
+    )

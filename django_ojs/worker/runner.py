@@ -109,9 +109,7 @@ class Runner:
         self._dispatcher = Dispatcher(
             self._pool, self._desk, using=self._using, worker_id=config.worker_id
         )
-        self._beats = Beats(
-            self.info, self._report, self._on_beat, self._on_directive, self._using
-        )
+        self._beats = Beats(self.info, self._report, self._on_beat, self._on_directive, self._using)
         self._chores: Chores | None = None
         if config.chores:
             self._chores = Chores(self._desk.wake, ran_by=config.worker_id, using=self._using)
@@ -210,9 +208,7 @@ class Runner:
                 self._sources = sources(named, types)
             else:
                 known = [
-                    name
-                    for name in queues.known(using=self._using)
-                    if name not in self.config.exclude
+                    name for name in queues.known(using=self._using) if name not in self.config.exclude
                 ]
                 self._sources = sources(known, types, ranked=False)
         return self._sources
@@ -443,5 +439,3 @@ class Runner:
 def default_worker_id() -> str:
     """Host, process and a little chance: unique enough, and readable."""
     return f"{socket.gethostname()}-{os.getpid()}-{clock.new_lease().hex[:6]}"
-
-

@@ -30,31 +30,68 @@ class Command(OJSCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Every option can be given as ``OJS_<OPTION>`` in the environment too."""
         super().add_arguments(parser)
-        parser.add_argument("--queue", action="append", default=_env_list("QUEUE"),
-                            help="queue to serve; repeat in the order of service; default all")
-        parser.add_argument("--exclude-queue", action="append", default=_env_list("EXCLUDE_QUEUE"),
-                            help="queue not to serve")
-        parser.add_argument("--concurrency", type=int, default=_env("CONCURRENCY", "2"),
-                            help="jobs at a time, each in a process of its own (default 2)")
-        parser.add_argument("--drain", action="store_true",
-                            help="run until nothing is available, print a summary, exit")
+        parser.add_argument(
+            "--queue",
+            action="append",
+            default=_env_list("QUEUE"),
+            help="queue to serve; repeat in the order of service; default all",
+        )
+        parser.add_argument(
+            "--exclude-queue",
+            action="append",
+            default=_env_list("EXCLUDE_QUEUE"),
+            help="queue not to serve",
+        )
+        parser.add_argument(
+            "--concurrency",
+            type=int,
+            default=_env("CONCURRENCY", "2"),
+            help="jobs at a time, each in a process of its own (default 2)",
+        )
+        parser.add_argument(
+            "--drain",
+            action="store_true",
+            help="run until nothing is available, print a summary, exit",
+        )
         parser.add_argument("--once", action="store_true", help="run one job at most, then exit")
-        parser.add_argument("--max-jobs", type=int, default=_env("MAX_JOBS"),
-                            help="exit 75 after this many jobs")
-        parser.add_argument("--max-runtime", default=_env("MAX_RUNTIME"),
-                            help="exit 75 after this time: seconds, 10m, PT1H")
-        parser.add_argument("--max-rss", type=float, default=_env("MAX_RSS"),
-                            help="replace an executor above this many MiB, between jobs")
-        parser.add_argument("--shutdown-timeout", default=_env("SHUTDOWN_TIMEOUT", "25"),
-                            help="how long running jobs may take after SIGTERM (default 25)")
-        parser.add_argument("--worker-id", default=_env("WORKER_ID"),
-                            help="name of this worker; default host, process id and a random part")
-        parser.add_argument("--health-port", type=int, default=_env("HEALTH_PORT"),
-                            help="serve /status/started and /status/connected on this port")
-        parser.add_argument("--reload", action="store_true",
-                            help="restart when a source file changes (development)")
-        parser.add_argument("--no-chores", action="store_true",
-                            help="leave reaping, promoting and pruning to others")
+        parser.add_argument(
+            "--max-jobs", type=int, default=_env("MAX_JOBS"), help="exit 75 after this many jobs"
+        )
+        parser.add_argument(
+            "--max-runtime",
+            default=_env("MAX_RUNTIME"),
+            help="exit 75 after this time: seconds, 10m, PT1H",
+        )
+        parser.add_argument(
+            "--max-rss",
+            type=float,
+            default=_env("MAX_RSS"),
+            help="replace an executor above this many MiB, between jobs",
+        )
+        parser.add_argument(
+            "--shutdown-timeout",
+            default=_env("SHUTDOWN_TIMEOUT", "25"),
+            help="how long running jobs may take after SIGTERM (default 25)",
+        )
+        parser.add_argument(
+            "--worker-id",
+            default=_env("WORKER_ID"),
+            help="name of this worker; default host, process id and a random part",
+        )
+        parser.add_argument(
+            "--health-port",
+            type=int,
+            default=_env("HEALTH_PORT"),
+            help="serve /status/started and /status/connected on this port",
+        )
+        parser.add_argument(
+            "--reload", action="store_true", help="restart when a source file changes (development)"
+        )
+        parser.add_argument(
+            "--no-chores",
+            action="store_true",
+            help="leave reaping, promoting and pruning to others",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until stopped; the exit code says why."""
@@ -85,9 +122,14 @@ class Command(OJSCommand):
         rate = summary.jobs / summary.seconds if summary.seconds else 0.0
         per_job = summary.statements / summary.jobs if summary.jobs else 0.0
         if options["format"] == "json":
-            self.emit({"jobs": summary.jobs, "seconds": round(summary.seconds, 3),
-                       "jobs_per_second": round(rate, 1),
-                       "statements_per_job": round(per_job, 3)})
+            self.emit(
+                {
+                    "jobs": summary.jobs,
+                    "seconds": round(summary.seconds, 3),
+                    "jobs_per_second": round(rate, 1),
+                    "statements_per_job": round(per_job, 3),
+                }
+            )
         elif verbosity:
             self.stdout.write(
                 f"{summary.jobs} jobs in {summary.seconds:.2f} s, {rate:.0f} jobs/s, "

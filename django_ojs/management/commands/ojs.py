@@ -1,0 +1,220 @@
+"""``ojs``: look at jobs and act on them from a shell."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import CommandError, CommandParser
+
+from django_ojs import clock
+from django_ojs.domain.durations import parse_instant, parse_seconds_ms
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.domain.states import State
+from django_ojs.management.base import EXIT_OVERDUE, OJSCommand
+from django_ojs.services import inspect, operate, prune, queues
+from django_ojs.store import invariants
+
+
+class Command(OJSCommand):
+    """One subcommand per verb; every one takes ``--format json``."""
+
+    help = "Status of queues and jobs; inspect, explain, retry, cancel, extend, pause, prune, check."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """The verbs."""
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        self._verb(verbs, "status", "jobs by state and queue, workers, when the reaper last ran")
+        self._verb(verbs, "inspect", "everything about one job", ids=1)
+        self._verb(verbs, "explain", "why a job is not running", ids=1)
+        retry = self._verb(verbs, "retry", "give discarded jobs a new life", ids=2, reason=True)
+        retry.add_argument("--expires-at", help="new absolute expiry, or 'none' to clear it")
+        self._verb(verbs, "cancel", "cancel waiting and running jobs", ids=2, reason=True)
+        extend = self._verb(verbs, "extend", "give a running attempt more time", ids=1, reason=True)
+        extend.add_argument("by", help="seconds, 5m, PT1H")
+        for name, text in (("pause", "stop claims from queues"), ("resume", "allow them again")):
+            verb = self._verb(verbs, name, text, reason=True)
+            verb.add_argument("queues", nargs="+", metavar="QUEUE")
+        pruned = self._verb(verbs, "prune", "delete what OJS['RETENTION'] no longer keeps")
+        pruned.add_argument("--limit", type=int, help="at most this many of each kind")
+        pruned.add_argument("--dry-run", action="store_true")
+        check = self._verb(verbs, "check", "verify the invariants of the stored jobs")
+        check.add_argument("--slack", default="10", help="how late a reaper may be (default 10 s)")
+
+    def _verb(
+        self, verbs: Any, name: str, text: str, *, ids: int = 0, reason: bool = False
+    ) -> CommandParser:
+        parser: CommandParser = verbs.add_parser(name, help=text, description=text)
+        super().add_arguments(parser)
+        if ids:
+            parser.add_argument("ids", nargs=1 if ids == 1 else "+", metavar="ID")
+        if reason:
+            parser.add_argument("--reason", default="", help="kept with the event")
+        return parser
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run the verb."""
+        alias = self.alias(options)
+        verb: Callable[[str, dict[str, Any]], None] = getattr(self, f"do_{options['verb']}")
+        with self.usable_database(alias):
+            try:
+                verb(alias, options)
+            except InvalidRequest as error:
+                raise CommandError(str(error), returncode=2) from error
+
+    def do_status(self, alias: str, options: dict[str, Any]) -> None:
+        """``ojs status``."""
+        report = inspect.status(using=alias)
+        if options["format"] == "json":
+            self.emit(report)
+            return
+        self._line("jobs", report["jobs"], report["count_cap"])
+        for queue in report["queues"]:
+            name = queue["name"] + (" (paused)" if queue["paused"] else "")
+            self._line(f"  {name}", {s: queue[s] for s in State}, report["count_cap"])
+        for worker in report["workers"]:
+            self.stdout.write(
+                f"worker {worker['id']}: {worker['phase']}, {worker['running']} of "
+                f"{worker['concurrency']} slots, heard {worker['heartbeat_age_seconds']} s ago"
+            )
+        if not report["workers"]:
+            self.stdout.write("no workers")
+        for name, when in report["last_runs"].items():
+            self.stdout.write(f"{name} last ran at {when}")
+        for trouble in report["troubles"]:
+            self.stdout.write(self.style.WARNING(trouble))
+
+    def _line(self, name: str, counts: dict[str, int], cap: int) -> None:
+        shown = [
+            f"{state} {count if count < cap else f'{cap}+'}" for state, count in counts.items() if count
+        ]
+        self.stdout.write(f"{name}: {', '.join(shown) or 'none'}")
+
+    def do_inspect(self, alias: str, options: dict[str, Any]) -> None:
+        """``ojs inspect ID``."""
+        job = inspect.find(_id(options["ids"][0]), using=alias)
+        story = {**inspect.describe(job), "attempts": inspect.attempts_of(job, using=alias)}
+        if options["format"] == "json":
+            self.emit(story)
+            return
+        attempts = story.pop("attempts")
+        for name, value in story.items():
+            self.stdout.write(f"{name:22} {value}")
+        for row in attempts:
+            error = row["error"] or {}
+            why = f" {error.get('type')}: {error.get('message')}" if error else ""
+            self.stdout.write(
+                f"attempt {row['attempt']} (lease {row['lease_seq']}): {row['outcome']} after "
+                f"{row['seconds']} s on {row['worker_id']}{why}"
+            )
+
+    def do_explain(self, alias: str, options: dict[str, Any]) -> None:
+        """``ojs explain ID``."""
+        found = inspect.explain(_id(options["ids"][0]), using=alias)
+        if options["format"] == "json":
+            self.emit({"state": found.state, "summary": found.summary, "reasons": list(found.reasons)})
+            return
+        self.stdout.write(found.summary)
+        for reason in found.reasons:
+            self.stdout.write(f"- {reason}")
+
+    def do_retry(self, alias: str, options: dict[str, Any]) -> None:
+        """``ojs retry ID...``."""
+        text = options["expires_at"]
+        expiry: Any = False
+        if text is not None:
+            expiry = None
+            if text != "none":
+                expiry = parse_instant(text, "--expires-at", clock.now(alias))[0]
+        jobs = operate.retry_dead(_ids(options), actor=_actor(options), expires_at=expiry, using=alias)
+        self._jobs(jobs, options)
+
+    def do_cancel(self, alias: str, options: dict[str, Any]) -> None:
+        """``ojs cancel ID...``."""
+        self._jobs(operate.cancel(_ids(options), actor=_actor(options), using=alias), options)
+
+    def do_extend(self, alias: str, options: dict[str, Any]) -> None:
+        """``ojs extend ID BY``."""
+        by_ms = parse_seconds_ms(options["by"], "by")
+        jobs = operate.extend_timeout(_ids(options), by_ms, actor=_actor(options), using=alias)
+        self._jobs(jobs, options)
+
+    def do_pause(self, alias: str, options: dict[str, Any]) -> None:
+        """``ojs pause QUEUE...``."""
+        changed = queues.pause(options["queues"], actor=_actor(options), using=alias)
+        self._changed("paused", changed, options)
+
+    def do_resume(self, alias: str, options: dict[str, Any]) -> None:
+        """``ojs resume QUEUE...``."""
+        changed = queues.resume(options["queues"], actor=_actor(options), using=alias)
+        self._changed("resumed", changed, options)
+
+    def do_prune(self, alias: str, options: dict[str, Any]) -> None:
+        """``ojs prune``."""
+        counts = prune.prune(limit=options["limit"], dry_run=options["dry_run"], using=alias)
+        if options["format"] == "json":
+            self.emit(dict(counts))
+        elif options["verbosity"]:
+            word = "would delete" if options["dry_run"] else "deleted"
+            shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+            self.stdout.write(f"{word}: {shown}")
+
+    def do_check(self, alias: str, options: dict[str, Any]) -> None:
+        """``ojs check``: exit 3 when an invariant is broken."""
+        slack = timedelta(milliseconds=parse_seconds_ms(options["slack"], "--slack"))
+        findings = invariants.check(now=clock.now(alias), slack=slack, using=alias)
+        if options["format"] == "json":
+            self.emit(
+                {
+                    "checked": sorted(invariants.RULES),
+                    "broken": [finding._asdict() for finding in findings],
+                }
+            )
+        else:
+            for finding in findings:
+                self.stdout.write(
+                    self.style.ERROR(f"{finding.name} broken: {finding.rule}")
+                    + f" (for example {', '.join(finding.examples)})"
+                )
+            if not findings and options["verbosity"]:
+                self.stdout.write(f"{len(invariants.RULES)} invariants hold")
+        if findings:
+            sys.exit(EXIT_OVERDUE)
+
+    def _jobs(self, jobs: list[JobRecord], options: dict[str, Any]) -> None:
+        if options["format"] == "json":
+            self.emit([inspect.describe(job) for job in jobs])
+        elif options["verbosity"]:
+            for job in jobs:
+                self.stdout.write(f"{job.id} {job.type} is {job.state}")
+
+    def _changed(self, word: str, names: list[str], options: dict[str, Any]) -> None:
+        if options["format"] == "json":
+            self.emit({word: names})
+        elif options["verbosity"]:
+            for name in options["queues"]:
+                self.stdout.write(f"{name} {'' if name in names else 'was already '}{word}")
+
+
+def _id(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidRequest("ID", f"{text!r} is not a job id") from None
+
+
+def _ids(options: dict[str, Any]) -> list[UUID]:
+    return [_id(text) for text in options["ids"]]
+
+
+def _actor(options: dict[str, Any]) -> Actor:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = ""
+    return Actor("command", name, options["reason"])

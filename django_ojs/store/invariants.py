@@ -1,0 +1,141 @@
+"""The invariants of the stored jobs, each as a query for what breaks it.
+
+They hold at any moment, under any load. Each reads the job table once, so they are for ``ojs check``
+and for tests, not for a monitoring loop on a large history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.db.models import Count, F, Q, QuerySet
+from django.db.models.functions import Greatest
+
+from django_ojs import conf
+from django_ojs.domain.events import Kind
+from django_ojs.domain.states import LIVE, State
+from django_ojs.models import Attempt, Event, Job
+
+
+class Finding(NamedTuple):
+    """A broken invariant: its name, what it says, and some of the rows that break it."""
+
+    name: str
+    rule: str
+    examples: list[str]
+
+
+RULES: Mapping[str, str] = {
+    "I3": "attempt is at most max(1, max_attempts)",
+    "I4": "a lease is open exactly while the job is active",
+    "I5": "ended attempts plus the open one are as many as the claims",
+    "I6": "an ended attempt's lease is not open any more",
+    "I7": "completed means exactly one completed attempt, and it is the last",
+    "I8": "leases of one job do not overlap",
+    "I9": "no job is active long past its deadline",
+    "I11": "no job outlives its total timeout; no retry is planned that cannot end in time",
+    "I12": "an expired job that never started is discarded",
+    "I16": "a planned retry is in the future of its failure",
+    "I17": "every change of state that is stored as an event has its event",
+    "I21": "a finished job has no deadline, a waiting one no lease data",
+}
+
+
+def check(*, now: datetime, slack: timedelta, using: str) -> list[Finding]:
+    """Every broken invariant; ``slack`` is how late a reaper may be."""
+    late = now - slack
+    jobs = Job.objects.using(using)
+    queries: dict[str, QuerySet[Job]] = {
+        "I3": jobs.filter(attempt__gt=Greatest(F("max_attempts"), 1)),
+        "I4": jobs.filter(
+            Q(state=State.ACTIVE, lease_id=None) | (~Q(state=State.ACTIVE) & ~Q(lease_id=None))
+        ),
+        "I5": _claims_without_attempt(jobs),
+        "I6": jobs.filter(attempts__lease_id=F("lease_id")),
+        "I9": jobs.filter(state=State.ACTIVE, deadline_at__lt=late),
+        "I11": jobs.filter(
+            state__in=[State.SCHEDULED, State.AVAILABLE, State.PENDING, State.RETRYABLE],
+            total_timeout_ms__isnull=False,
+            deadline_at__lt=late,
+        ),
+        "I12": jobs.filter(
+            state__in=[State.SCHEDULED, State.AVAILABLE, State.PENDING],
+            attempt=0,
+            deadline_at__lt=late,
+        ),
+        "I16": jobs.filter(state=State.RETRYABLE, scheduled_at__lt=F("started_at")),
+        "I21": jobs.filter(
+            (~Q(state__in=LIVE) & Q(deadline_at__isnull=False))
+            | (~Q(state=State.ACTIVE) & Q(heartbeat_at__isnull=False))
+        ),
+    }
+    findings = [
+        Finding(name, RULES[name], [str(pk) for pk in found])
+        for name, query in queries.items()
+        if (found := list(query.values_list("pk", flat=True)[:5]))
+    ]
+    for name, examples in (
+        ("I7", _completed_wrong(using)),
+        ("I8", _overlaps(using)),
+        ("I17", _without_event(using)),
+    ):
+        if examples:
+            findings.append(Finding(name, RULES[name], examples))
+    return findings
+
+
+def _claims_without_attempt(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    counted = jobs.annotate(ended=Count("attempts"))
+    return counted.exclude(
+        Q(state=State.ACTIVE, lease_seq=F("ended") + 1)
+        | (~Q(state=State.ACTIVE) & Q(lease_seq=F("ended")))
+    )
+
+
+def _completed_wrong(using: str) -> list[str]:
+    counted = Job.objects.using(using).annotate(
+        done=Count("attempts", filter=Q(attempts__outcome="completed")),
+        last=Count(
+            "attempts",
+            filter=Q(attempts__outcome="completed", attempts__lease_seq=F("lease_seq")),
+        ),
+    )
+    wrong = counted.filter(
+        (Q(state=State.COMPLETED) & ~Q(done=1, last=1)) | (~Q(state=State.COMPLETED) & Q(done__gt=0))
+    )
+    return [str(pk) for pk in wrong.values_list("pk", flat=True)[:5]]
+
+
+def _overlaps(using: str) -> list[str]:
+    """Pairs of neighbouring leases of which the later began before the earlier ended."""
+    found = (
+        Attempt.objects.using(using)
+        .filter(
+            job__attempts__lease_seq=F("lease_seq") + 1,
+            job__attempts__started_at__lt=F("ended_at"),
+        )
+        .values_list("job_id", flat=True)[:5]
+    )
+    return [str(job_id) for job_id in found]
+
+
+_TOLD = {
+    State.CANCELLED: Kind.CANCELLED,
+    State.DISCARDED: Kind.DISCARDED,
+    State.COMPLETED: Kind.COMPLETED,
+}
+
+
+def _without_event(using: str) -> list[str]:
+    """Finished jobs without the event of their end, for the kinds that are stored."""
+    stored = conf.current().stored_events
+    missing: list[str] = []
+    for state, kind in _TOLD.items():
+        if kind not in stored:
+            continue
+        told = Event.objects.using(using).filter(kind=kind, job_id__isnull=False).values("job_id")
+        silent = Job.objects.using(using).filter(state=state).exclude(pk__in=told)
+        missing += [str(pk) for pk in silent.values_list("pk", flat=True)[:5]]
+    return missing

@@ -1,0 +1,58 @@
+"""Fixtures of all database tests: real commits, emptied tables, a clock that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connections
+from django.test.utils import setup_databases, teardown_databases
+
+from django_ojs import clock
+from django_ojs.models import Attempt, ChoreRun, Event, Job, Queue, Worker
+from django_ojs.services import enqueue as enqueue_service
+from django_ojs.services import scan
+
+OURS = (Attempt, Event, Job, Queue, Worker, ChoreRun)
+
+
+def empty_tables() -> None:
+    """Delete every row of ours, and what the process remembers of them."""
+    for model in OURS:
+        model.objects.all()._raw_delete("default")
+    enqueue_service.forget_queues()
+    scan.forget_outage()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> Iterator[None]:
+    """The test database, migrated once."""
+    with django_db_blocker.unblock():
+        made = setup_databases(verbosity=0, interactive=False)
+        yield
+        teardown_databases(made, verbosity=0)
+
+
+@pytest.fixture
+def ojs_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The test database with real transactions; our tables are empty before and after."""
+    with django_db_blocker.unblock():
+        empty_tables()
+        yield
+        connections["default"].close()
+        empty_tables()
+
+
+@pytest.fixture
+def frozen() -> Iterator[clock.FrozenClock]:
+    """Database time that moves only when told to."""
+    with clock.using_clock(clock.FrozenClock()) as stopped:
+        assert isinstance(stopped, clock.FrozenClock)
+        yield stopped
+
+
+@pytest.fixture
+def vendor(ojs_db: None) -> str:
+    """``sqlite``, ``postgresql`` or ``mysql``."""
+    return connections["default"].vendor

@@ -1,0 +1,167 @@
+"""Enqueueing is part of the caller's transaction, all or nothing, and idempotent by id."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection, transaction
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
+
+from django_ojs import clock
+from django_ojs.api import enqueue, enqueue_many, enqueue_on_commit
+from django_ojs.domain.errors import Duplicate, InvalidRequest
+from django_ojs.models import Event, Job, Queue
+
+pytestmark = pytest.mark.usefixtures("ojs_db")
+
+
+def test_what_is_stored_is_what_was_returned() -> None:
+    job = enqueue(
+        "test.job",
+        [1, "ü", {"a": [None, True, 1.5]}],
+        queue="mail",
+        priority=7,
+        meta={"tenant": "acme"},
+        tags=["a", "b"],
+        timeout=30,
+        grace_period=0,
+        total_timeout="1h",
+        enqueue_ttl="5m",
+        heartbeat_timeout="PT10S",
+        retry={"max_attempts": 9},
+    )
+    row = Job.objects.get(pk=job.id)
+    assert row.args == [1, "ü", {"a": [None, True, 1.5]}]
+    assert (row.queue, row.priority, row.meta, row.tags) == (
+        "mail",
+        7,
+        {"tenant": "acme"},
+        ["a", "b"],
+    )
+    assert (row.timeout_ms, row.grace_period_ms, row.heartbeat_timeout_ms) == (30_000, 0, 10_000)
+    assert (row.total_timeout_ms, row.enqueue_ttl_ms) == (3_600_000, 300_000)
+    assert (row.max_attempts, row.retry["max_attempts"]) == (9, 9)
+    assert row.retry["max_interval"] == "PT5M"
+    assert row.state == "available"
+    assert row.deadline_at is not None
+    assert (row.deadline_at - row.created_at).total_seconds() == 300
+    assert Queue.objects.filter(name="mail").exists()
+
+
+def test_a_rolled_back_transaction_leaves_no_job() -> None:
+    with pytest.raises(RuntimeError), transaction.atomic():
+        enqueue("test.job")
+        enqueue_many("test.job", [[1], [2]])
+        raise RuntimeError
+    assert not Job.objects.exists()
+    assert not Event.objects.exists()
+
+
+def test_on_commit_inserts_after_the_outermost_commit() -> None:
+    with transaction.atomic():
+        with transaction.atomic():
+            enqueue_on_commit("test.job", [1])
+        assert not Job.objects.exists()
+    assert Job.objects.count() == 1
+
+
+def test_on_commit_checks_at_once() -> None:
+    with pytest.raises(InvalidRequest, match="args"):
+        enqueue_on_commit("test.job", [object()])
+
+
+@pytest.mark.parametrize("count", [1, 999, 2500])
+@override_settings(OJS={"EVENTS": "problems"})
+def test_many_take_one_statement_per_thousand(count: int) -> None:
+    enqueue("test.job")
+    with CaptureQueriesContext(connection) as queries:
+        jobs = enqueue_many("test.job", ([n] for n in range(count)))
+    inserts = [q["sql"] for q in queries if "INSERT INTO" in q["sql"]]
+    assert len(inserts) == -(-count // 1000)
+    assert Job.objects.count() == count + 1
+    assert [job.args for job in jobs[:2]] == [f"[{n}]" for n in range(min(2, count))]
+
+
+def test_one_bad_job_keeps_all_out() -> None:
+    with pytest.raises(InvalidRequest):
+        enqueue_many("test.job", [[1], [float("nan")], [2]])
+    assert not Job.objects.exists()
+
+
+def test_the_same_id_and_content_give_the_same_job() -> None:
+    job_id = clock.new_id()
+    first = enqueue("test.job", [1], id=job_id)
+    again = enqueue("test.job", [1], id=str(job_id))
+    assert again == first
+    assert Job.objects.count() == 1
+    assert Event.objects.filter(kind="job.enqueued").count() == 1
+
+
+def test_the_same_id_with_other_content_is_refused_and_nothing_is_written() -> None:
+    job_id = clock.new_id()
+    enqueue("test.job", [1], id=job_id)
+    with pytest.raises(Duplicate) as caught, transaction.atomic():
+        enqueue("test.job", [2], id=job_id)
+    assert caught.value.details["existing_job_id"] == str(job_id)
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": 1.5}, "timeout"),
+        ({"timeout": True}, "timeout"),
+        ({"timeout": 60, "total_timeout": 30}, "total_timeout"),
+        ({"priority": 101}, "priority"),
+        ({"queue": "No Good"}, "queue"),
+        ({"meta": []}, "meta"),
+        ({"retry": {"max_attempts": -1}}, "retry.max_attempts"),
+        ({"delay": 5, "scheduled_at": "5s"}, "delay"),
+        ({"id": "not-a-uuid"}, "id"),
+        ({"tags": "x"}, "tags"),
+    ],
+)
+def test_bad_options_name_the_field(options: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        enqueue("test.job", [], **options)
+    assert caught.value.field == field
+    assert not Job.objects.exists()
+
+
+def test_an_unknown_option_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="tiemout"):
+        enqueue("test.job", [], tiemout=5)
+
+
+def test_json_that_one_database_would_refuse_is_refused_by_all() -> None:
+    deep: object = 1
+    for _ in range(31):
+        deep = [deep]
+    for bad in (["\x00"], ["\ud800"], [deep], [float("inf")], [10**5000]):
+        with pytest.raises(InvalidRequest):
+            enqueue("test.job", bad)
+    deepest: object = 1
+    for _ in range(29):
+        deepest = [deepest]
+    job = enqueue("test.job", [deepest])
+    assert Job.objects.get(pk=job.id).args == [deepest]
+
+
+def test_a_delayed_job_is_scheduled() -> None:
+    job = enqueue("test.job", delay="10s")
+    assert job.state == "scheduled"
+    assert job.scheduled_at is not None
+    assert 9.9 < (job.scheduled_at - job.created_at).total_seconds() <= 10.0
+
+
+@override_settings(
+    OJS={
+        "DEFAULTS": {"timeout": 100, "grace_period": "5s", "retry": {"max_attempts": 7}},
+        "QUEUES": {"slow": {"timeout": "1h", "priority": -5}},
+    }
+)
+def test_queue_settings_beat_the_defaults() -> None:
+    plain, slow = enqueue("test.job"), enqueue("test.job", queue="slow")
+    assert (plain.timeout_ms, plain.grace_period_ms, plain.max_attempts) == (100_000, 5000, 7)
+    assert (slow.timeout_ms, slow.priority, slow.timeout_explicit) == (3_600_000, -5, False)

@@ -1,0 +1,266 @@
+"""The five timeouts are enforced on the server's word alone; an outage never mass-fails the living."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_ojs.api import enqueue
+from django_ojs.clock import FrozenClock
+from django_ojs.models import Attempt, ChoreRun, Event
+from django_ojs.services import heartbeat, operate, promote, reap, scan
+
+from .support import ack, held, make, now_stored, take
+
+pytestmark = pytest.mark.usefixtures("ojs_db")
+
+NO_JITTER = {"initial_interval": "PT10S", "jitter": False}
+
+
+def _reap(frozen: FrozenClock, seconds: float) -> dict[str, int]:
+    frozen.advance(seconds)
+    return dict(reap.reap().counts)
+
+
+def test_execution_timeout_is_enforced_at_timeout_plus_grace(frozen: FrozenClock) -> None:
+    make(timeout=2, grace_period=1, retry=NO_JITTER)
+    (job,) = take()
+    assert _reap(frozen, 2.9) == {}
+    assert _reap(frozen, 0.1) == {"execution": 1}
+    stored = now_stored(job)
+    error = stored.json("error")
+    assert stored.state == "retryable"
+    assert (error["type"], error["timeout_kind"]) == ("timeout", "execution")
+    assert (error["limit_seconds"], error["elapsed_seconds"]) == (2, 3)
+    event = Event.objects.get(kind="job.timeout").data
+    assert {
+        "job_id",
+        "job_type",
+        "queue",
+        "timeout_kind",
+        "limit_seconds",
+        "elapsed_seconds",
+        "attempt",
+    } <= set(event)
+    assert Attempt.objects.get().outcome == "timeout"
+
+
+def test_heartbeats_never_move_the_execution_deadline(frozen: FrozenClock) -> None:
+    make(timeout=10, grace_period=0)
+    (job,) = take()
+    for _ in range(9):
+        frozen.advance(1)
+        (kept,) = heartbeat.beat([held(job)])
+        assert kept.deadline_at == job.deadline_at
+    assert _reap(frozen, 1) == {"execution": 1}
+
+
+def test_stalled_after_the_heartbeat_timeout(frozen: FrozenClock) -> None:
+    make(heartbeat_timeout=2, retry=NO_JITTER)
+    (job,) = take()
+    frozen.advance(1.5)
+    assert len(heartbeat.beat([held(job)])) == 1
+    assert _reap(frozen, 1.9) == {}
+    assert _reap(frozen, 0.2) == {"stalled": 1}
+    stored = now_stored(job)
+    assert (stored.state, stored.json("error")["timeout_kind"]) == ("retryable", "stalled")
+    assert Event.objects.filter(kind="job.stalled").count() == 1
+
+
+def test_the_default_heartbeat_timeout_needs_a_worker_that_beats(frozen: FrozenClock) -> None:
+    make(2)
+    silent = take(1, beats=False)[0]
+    beating = take(1, beats=True)[0]
+    assert _reap(frozen, 61) == {"stalled": 1}
+    assert (now_stored(silent).state, now_stored(beating).state) == ("active", "retryable")
+    heartbeat.beat([held(silent)])
+    assert _reap(frozen, 61) == {"stalled": 1}
+
+
+def test_total_timeout_ends_a_job_in_any_state(frozen: FrozenClock) -> None:
+    waiting = enqueue("test.job", total_timeout=5)
+    scheduled = enqueue("test.job", total_timeout=5, delay=60)
+    pending = enqueue("test.job", total_timeout=5, pending=True)
+    running = enqueue("test.other", total_timeout=5)
+    take(types=["test.other"])
+    assert _reap(frozen, 5) == {"total": 4}
+    for job in (waiting, scheduled, pending, running):
+        stored = now_stored(job)
+        assert stored.state == "discarded"
+        assert stored.json("error")["timeout_kind"] == "total"
+    assert Event.objects.filter(kind="job.total_timeout").count() == 4
+
+
+def test_enqueue_ttl_holds_until_the_first_start_only(frozen: FrozenClock) -> None:
+    never = enqueue("test.job", enqueue_ttl=3, retry=NO_JITTER)
+    started = enqueue("test.other", enqueue_ttl=3)
+    (claimed,) = take(types=["test.other"])
+    assert _reap(frozen, 3) == {"enqueue_ttl": 1}
+    stored = now_stored(never)
+    assert (stored.state, stored.dead_letter) == ("discarded", False)
+    assert stored.json("error")["type"] == "enqueue_ttl_expired"
+    kinds = set(Event.objects.filter(job_id=never.id).values_list("kind", flat=True))
+    assert {"job.ttl_expired", "job.expired", "job.discarded"} <= kinds
+    assert ack(claimed)[0].job is not None
+    assert now_stored(started).state == "completed"
+
+
+def test_an_expired_job_is_discarded_by_the_claim_that_meets_it(frozen: FrozenClock) -> None:
+    job = enqueue("test.job", enqueue_ttl=3)
+    frozen.advance(3)
+    assert take() == []
+    assert now_stored(job).state == "discarded"
+
+
+def test_a_visibility_lease_returns_the_job_at_once(frozen: FrozenClock) -> None:
+    make()
+    (job,) = take(visibility_ms=3000, beats=False)
+    assert _reap(frozen, 2.9) == {}
+    assert _reap(frozen, 0.1) == {"visibility": 1}
+    stored = now_stored(job)
+    assert (stored.state, stored.attempt, stored.started_at) == ("available", 1, None)
+    (again,) = take(visibility_ms=3000)
+    frozen.advance(2)
+    heartbeat.beat([held(again)])
+    assert _reap(frozen, 2) == {}
+
+
+def test_an_extension_moves_the_deadline_and_is_bounded_by_the_total(frozen: FrozenClock) -> None:
+    make(timeout=2, grace_period=0, total_timeout=10)
+    (job,) = take()
+    operate.extend_timeout([job.id], 3000)
+    assert _reap(frozen, 4.9) == {}
+    operate.extend_timeout([job.id], 60_000)
+    assert now_stored(job).deadline_at == job.created_at + timedelta(seconds=10)
+    assert _reap(frozen, 5.1) == {"total": 1}
+
+
+def test_a_retry_that_cannot_end_in_time_is_not_planned(frozen: FrozenClock) -> None:
+    from .support import fail
+
+    make(timeout=5, total_timeout=10, retry=NO_JITTER)
+    (job,) = take()
+    fail(job, type="boom")
+    stored = now_stored(job)
+    assert (stored.state, stored.json("error")["type"]) == ("discarded", "total_timeout")
+    assert [error["type"] for error in stored.json("errors")] == ["boom", "total_timeout"]
+    assert Attempt.objects.get().error["type"] == "boom"
+
+
+def test_limit_and_dry_run(frozen: FrozenClock) -> None:
+    make(5, enqueue_ttl=1)
+    frozen.advance(2)
+    assert reap.reap(dry_run=True).counts == {"enqueue_ttl": 5}
+    assert reap.reap(limit=2).counts == {"enqueue_ttl": 2}
+    assert reap.reap().counts == {"enqueue_ttl": 3}
+
+
+def test_more_than_a_batch_is_reaped_in_one_pass(frozen: FrozenClock) -> None:
+    make(reap.BATCH + 30, enqueue_ttl=1)
+    assert _reap(frozen, 2) == {"enqueue_ttl": reap.BATCH + 30}
+
+
+def test_next_due_is_the_earliest_clock(frozen: FrozenClock) -> None:
+    make(total_timeout=60)
+    enqueue("test.other", heartbeat_timeout=4)
+    take(types=["test.other"])
+    assert reap.reap().next_due == frozen.time + timedelta(seconds=4)
+
+
+class TestOutage:
+    """Decision T9."""
+
+    def _scan(self) -> dict[str, int]:
+        return dict(scan.scan(cadence=timedelta(seconds=1), ran_by="test").counts)
+
+    def test_an_outage_does_not_stall_the_living(self, frozen: FrozenClock) -> None:
+        make(3)
+        jobs = take(3)
+        assert self._scan() == {}
+        frozen.advance(300)
+        assert self._scan() == {}
+        assert {now_stored(job).state for job in jobs} == {"active"}
+        assert ChoreRun.objects.get(name="reap").resumed_at == frozen.time
+        heartbeat.beat([held(jobs[0])])
+        for _ in range(61):
+            frozen.advance(1)
+            heartbeat.beat([held(jobs[0])])
+            self._scan()
+        assert now_stored(jobs[0]).state == "active"
+        assert now_stored(jobs[1]).state == "retryable"
+
+    def test_execution_deadlines_get_15_seconds_once(self, frozen: FrozenClock) -> None:
+        make(timeout=60, grace_period=0, heartbeat_timeout=3600)
+        (job,) = take()
+        self._scan()
+        frozen.advance(300)
+        assert self._scan() == {}
+        frozen.advance(14)
+        assert self._scan() == {}
+        frozen.advance(1)
+        assert self._scan() == {"execution": 1}
+        assert now_stored(job).state == "retryable"
+
+    def test_total_and_ttl_get_none(self, frozen: FrozenClock) -> None:
+        make(total_timeout=60)
+        make(enqueue_ttl=60)
+        self._scan()
+        frozen.advance(300)
+        assert self._scan() == {"total": 1, "enqueue_ttl": 1}
+
+    def test_a_first_scan_is_no_gap(self, frozen: FrozenClock) -> None:
+        make(heartbeat_timeout=5)
+        take()
+        frozen.advance(300)
+        assert self._scan() == {"stalled": 1}
+
+    def test_a_failed_write_of_this_process_counts_as_an_outage(self, frozen: FrozenClock) -> None:
+        make(heartbeat_timeout=5)
+        take()
+        self._scan()
+        frozen.advance(6)
+        scan.note_outage()
+        assert self._scan() == {}
+        frozen.advance(6)
+        assert self._scan() == {"stalled": 1}
+
+    @pytest.mark.parametrize("every", [20, 60])
+    def test_single_runs_from_cron_enforce_everything_within_one_run(
+        self, frozen: FrozenClock, every: int
+    ) -> None:
+        def once() -> None:
+            scan.scan(cadence=None, ran_by="cron")
+            promote.promote()
+
+        for _ in range(3):
+            once()
+            frozen.advance(every)
+        once()
+        execution = enqueue("t.execution", timeout=5, grace_period=1, retry=NO_JITTER)
+        stalled = enqueue("t.stalled", heartbeat_timeout=5, retry=NO_JITTER)
+        for kind in ("t.execution", "t.stalled"):
+            assert len(take(types=[kind])) == 1
+        total = enqueue("t.total", total_timeout=5)
+        ttl = enqueue("t.ttl", enqueue_ttl=5)
+        soft = enqueue("t.soft", timeout=5, grace_period=0, retry=NO_JITTER)
+        take(types=["t.soft"])
+        frozen.advance(every)
+        once()
+        kinds = [
+            now_stored(j).json("error")["timeout_kind"] for j in (execution, soft, stalled, total, ttl)
+        ]
+        assert kinds == ["execution", "execution", "stalled", "total", "enqueue_ttl"]
+
+
+def test_a_loop_scans_only_when_something_may_be_due(frozen: FrozenClock) -> None:
+    loop = scan.Loop(interval=0.2, ran_by="test", using="default")
+    make(heartbeat_timeout=2)
+    take()
+    loop.tick()
+    first = ChoreRun.objects.get(name="reap").last_run_at
+    frozen.advance(0.2)
+    assert loop.tick().counts == {}
+    assert ChoreRun.objects.get(name="reap").last_run_at == first
+    frozen.advance(1.9)
+    assert loop.tick().counts == {"stalled": 1}

@@ -1,0 +1,170 @@
+"""Real processes for tests: started on the test database, watched with deadlines, cleaned up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from django.db import connections
+
+ROOT = Path(__file__).resolve().parent.parent
+T = TypeVar("T")
+
+
+def poll(look: Callable[[], T], timeout: float = 10.0, *, every: float = 0.01) -> T:
+    """The first truthy value of ``look``; fails the test when there is none within ``timeout``."""
+    until = time.monotonic() + timeout
+    while True:
+        value = look()
+        if value:
+            return value
+        if time.monotonic() > until:
+            raise AssertionError(f"not within {timeout:g} s: {_what(look)} (last: {value!r})")
+        time.sleep(every)
+
+
+def _what(look: Callable[[], object]) -> str:
+    code = getattr(look, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(look)
+
+
+def database_url() -> str:
+    """The URL under which another process finds the database of this test."""
+    database = connections["default"].settings_dict
+    if connections["default"].vendor == "sqlite":
+        return f"sqlite:///{quote(str(database['NAME']))}"
+    scheme = {"postgresql": "postgres", "mysql": "mysql"}[connections["default"].vendor]
+    account = quote(database["USER"], safe="")
+    if database["PASSWORD"]:
+        account += ":" + quote(database["PASSWORD"], safe="")
+    port = f":{database['PORT']}" if database["PORT"] else ""
+    return f"{scheme}://{account}@{database['HOST']}{port}/{quote(database['NAME'], safe='')}"
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is more than a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def descendants(pid: int) -> list[int]:
+    """Every living process below ``pid``, parents before children."""
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] not in ("Z", "X"):
+            parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        children = parents.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found
+
+
+class Manage:
+    """``manage.py ...`` in a session of its own, its output in files."""
+
+    def __init__(
+        self, arguments: tuple[str, ...], folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        folder.mkdir(parents=True)
+        self.stdout_file, self.stderr_file = folder / "stdout", folder / "stderr"
+        with self.stdout_file.open("wb") as out, self.stderr_file.open("wb") as err:
+            self._process = subprocess.Popen(
+                [sys.executable, "manage.py", *arguments],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={
+                    **os.environ,
+                    "DJANGO_SETTINGS_MODULE": "tests.settings",
+                    "DATABASE_URL": database_url(),
+                    "PYTHONUNBUFFERED": "1",
+                    **environment,
+                },
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        self._seen: set[int] = set()
+
+    @property
+    def stdout(self) -> str:
+        """What it has written so far."""
+        return self.stdout_file.read_text(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """What it has written so far."""
+        return self.stderr_file.read_text(errors="replace")
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def send(self, number: int) -> None:
+        """Send it a signal, and remember who is below it."""
+        self.below()
+        if self.running:
+            os.kill(self.pid, number)
+
+    def below(self) -> list[int]:
+        """Every living process that it or its descendants started."""
+        found = descendants(self.pid)
+        self._seen.update(found)
+        return found
+
+    def wait(self, timeout: float = 15.0) -> int:
+        """Its exit code. Fails the test when it does not end in time."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"still running after {timeout:g} s\n{self.stdout}\n{self.stderr}"
+            ) from None
+
+    def stop(self) -> None:
+        """End it and everything that was ever seen below it."""
+        self.below()
+        if self.running:
+            os.kill(self.pid, signal.SIGCONT)
+            os.kill(self.pid, signal.SIGTERM)
+            try:
+                self._process.wait(0.5)
+            except subprocess.TimeoutExpired:
+                self.below()
+                os.kill(self.pid, signal.SIGKILL)
+        self._process.wait(10)
+        for pid in self._seen:
+            if _is_ours(pid):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether the pid is still a process of the tests, not one that took the number over."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return b"DJANGO_SETTINGS_MODULE=tests.settings" in environment

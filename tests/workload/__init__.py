@@ -1,0 +1,3 @@
+"""Handlers that behave and misbehave, for tests with real workers."""
+
+from __future__ import annotations

@@ -1,0 +1,370 @@
+"""What the workers of the process tests run. ``diary`` is a file that tells the test what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from django.db import connection, transaction
+
+from django_ojs.api import JobContext, SoftStop, job
+from django_ojs.models import Queue
+
+LATER = {"initial_interval": "PT1H", "jitter": False}
+AT_ONCE = {"initial_interval": "PT0.01S", "jitter": False, "max_attempts": 5}
+QUICK = {"timeout": 2, "grace_period": 1, "retry": LATER}
+
+
+def note(diary: str, *words: object) -> None:
+    """Append a line to the test's file."""
+    with open(diary, "a") as file:
+        file.write(" ".join(map(str, words)) + "\n")
+
+
+def wait_for(path: str, timeout: float = 60.0) -> None:
+    """Wait until the test makes this file."""
+    until = time.monotonic() + timeout
+    while not Path(path).exists():
+        if time.monotonic() > until:
+            raise TimeoutError(path)
+        time.sleep(0.01)
+
+
+@job("work.echo")
+def echo(value: Any) -> Any:
+    return value
+
+
+@job("work.pid", retry=LATER)
+def pid(diary: str) -> int:
+    note(diary, "pid", os.getpid())
+    return os.getpid()
+
+
+@job("work.hold", retry=AT_ONCE)
+def hold(ctx: JobContext, diary: str, until: str) -> str:
+    """Runs until the file ``until`` exists."""
+    note(diary, "started", ctx.attempt, os.getpid())
+    wait_for(until)
+    note(diary, "finished", ctx.attempt)
+    return f"attempt {ctx.attempt}"
+
+
+@job("work.hold-once", retry={"max_attempts": 1})
+def hold_once(diary: str, until: str) -> None:
+    note(diary, "started", os.getpid())
+    wait_for(until)
+
+
+@job("work.loop", **QUICK)
+def loop(diary: str) -> None:
+    note(diary, "started", os.getpid())
+    while True:
+        pass
+
+
+@job("work.swallow", **QUICK)
+def swallow(diary: str) -> None:
+    """Catches everything, with a child and a grandchild in a session of its own."""
+    child = subprocess.Popen(["sleep", "300"])
+    detached = subprocess.Popen(
+        ["sh", "-c", "setsid sleep 301 >/dev/null 2>&1 & echo $!"],
+        stdout=subprocess.PIPE, text=True,
+    )
+    assert detached.stdout is not None
+    grandchild = detached.stdout.readline().strip()
+    note(diary, "started", os.getpid(), child.pid, grandchild)
+    while True:
+        with contextlib.suppress(BaseException):
+            while True:
+                time.sleep(0.01)
+
+
+@job("work.mask", timeout=1, grace_period=1, retry=LATER)
+def mask(diary: str) -> None:
+    """Blocks every signal that can be blocked."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    note(diary, "started", os.getpid())
+    while True:
+        time.sleep(0.01)
+
+
+@job("work.hold-gil", timeout=1, grace_period=1, retry=LATER)
+def hold_gil(diary: str) -> None:
+    """A C call that keeps the interpreter lock."""
+    note(diary, "started", os.getpid())
+    ctypes.PyDLL(None).sleep(300)
+    while True:
+        ctypes.PyDLL(None).sleep(300)
+
+
+@job("work.late-result", timeout=1, grace_period=3, retry=LATER)
+def late_result(diary: str) -> str:
+    try:
+        time.sleep(300)
+    except SoftStop as stop:
+        note(diary, "stopped", stop.reason)
+    return "late"
+
+
+@job("work.clean-up", timeout=1, grace_period=5, retry=AT_ONCE)
+def clean_up(ctx: JobContext, diary: str) -> Any:
+    """The first attempt saves a checkpoint in its clean-up, the second returns it."""
+    if ctx.last_checkpoint is not None:
+        return ctx.last_checkpoint
+    try:
+        time.sleep(300)
+    finally:
+        ctx.checkpoint({"row": 41, "attempt": ctx.attempt})
+        note(diary, "saved")
+
+
+@job("work.slow-clean-up", timeout=1, grace_period=1, retry=LATER)
+def slow_clean_up(diary: str) -> None:
+    note(diary, "started", os.getpid())
+    try:
+        time.sleep(300)
+    finally:
+        time.sleep(300)
+
+
+@job("work.query-in-clean-up", timeout=1, grace_period=5, retry=LATER)
+def query_in_clean_up(name: str) -> None:
+    """The signal comes inside a transaction; the clean-up uses the database again."""
+    try:
+        with transaction.atomic():
+            Queue.objects.create(name=f"{name}-lost")
+            while True:
+                with connection.cursor() as cursor:
+                    cursor.execute("SELECT 1")
+                    cursor.fetchone()
+                time.sleep(0.01)
+    finally:
+        Queue.objects.create(name=f"{name}-kept")
+
+
+@job("work.patient", timeout=2, grace_period=1, retry=LATER)
+def patient(diary: str, until: str) -> str:
+    note(diary, "started", os.getpid())
+    wait_for(until)
+    return "done"
+
+
+@job("work.extend", timeout=1, grace_period=1, retry=LATER)
+def extend(ctx: JobContext) -> str:
+    """Longer than its timeout, as it says itself."""
+    before = ctx.deadline
+    after = ctx.extend_timeout(2)
+    time.sleep(1.6)
+    return f"{(after - before).total_seconds():g}"
+
+
+@job("work.shielded", timeout=1, grace_period=5, retry=LATER)
+def shielded(ctx: JobContext, diary: str) -> None:
+    with ctx.shield():
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            time.sleep(0.01)
+        note(diary, "whole", ctx.cancelled)
+    time.sleep(300)
+
+
+@job("work.steps", heartbeat_timeout=2, timeout=60, retry=AT_ONCE)
+def steps(ctx: JobContext, diary: str, until: str) -> Any:
+    """Saves a checkpoint and waits; a later attempt resumes from it."""
+    if ctx.last_checkpoint is not None:
+        note(diary, "resumed", ctx.attempt)
+        return {"resumed_from": ctx.last_checkpoint}
+    ctx.checkpoint({"step": 7})
+    note(diary, "started", os.getpid())
+    wait_for(until)
+    return "first attempt"
+
+
+@job("work.silent", heartbeat="manual", heartbeat_timeout=2, timeout=60, retry=LATER)
+def silent(ctx: JobContext, diary: str) -> None:
+    """Speaks once and then never again."""
+    ctx.heartbeat()
+    note(diary, "started", os.getpid())
+    while True:
+        time.sleep(0.01)
+
+
+@job("work.exit", retry=LATER)
+def exit_now(status: int) -> None:
+    os._exit(status)
+
+
+@job("work.segfault", retry=LATER)
+def segfault() -> None:
+    import faulthandler
+
+    faulthandler.disable()
+    ctypes.string_at(0)
+
+
+@job("work.kill-self", retry=LATER)
+def kill_self() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Strange(BaseException):
+    """Not an ``Exception``."""
+
+
+class Unspeakable(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+_RAISED: dict[str, type[BaseException]] = {
+    "SystemExit": SystemExit,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "GeneratorExit": GeneratorExit,
+    "CancelledError": asyncio.CancelledError,
+    "Strange": Strange,
+    "Unspeakable": Unspeakable,
+    "StopIteration": StopIteration,
+    "RecursionError": RecursionError,
+    "MemoryError": MemoryError,
+}
+
+
+@job("work.raise", retry=LATER)
+def raise_it(name: str) -> None:
+    raise _RAISED[name]("of my own")
+
+
+@job("work.raise-text", retry=LATER)
+def raise_text(repeat: int) -> None:
+    raise ValueError("\x00\ud800 text " * repeat)
+
+
+@job("work.recurse", retry=LATER)
+def recurse() -> None:
+    recurse.function()
+
+
+@job("work.result", retry=LATER)
+def result(kind: str) -> Any:
+    cyclic: list[Any] = []
+    cyclic.append(cyclic)
+    return {
+        "large": "x" * (1 << 20),
+        "object": object(),
+        "bytes": b"x",
+        "nul": "a\x00b",
+        "nan": float("nan"),
+        "surrogate": "\ud800",
+        "key": {1: 2},
+        "cycle": cyclic,
+    }[kind]
+
+
+@job("work.fork", retry=LATER)
+def fork(diary: str) -> str:
+    """Forks, and the child comes back out of the handler too."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        note(diary, "parent", os.getpid())
+        return "parent"
+    return "child"
+
+
+@job("work.close-descriptors", retry=LATER)
+def close_descriptors() -> None:
+    os.closerange(3, 4096)
+
+
+@job("work.garbage", retry=LATER)
+def garbage(diary: str) -> None:
+    """Writes into every socket it finds."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                os.write(int(name), b"GARBAGE GARBAGE GARBAGE")
+    note(diary, "wrote", os.getpid())
+    time.sleep(300)
+
+
+@job("work.thread", retry=LATER)
+def leave_thread() -> int:
+    threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
+    return os.getpid()
+
+
+@job("work.children", retry=LATER)
+def leave_children(diary: str) -> int:
+    child = subprocess.Popen(["sleep", "300"])
+    detached = subprocess.Popen(["sleep", "301"], start_new_session=True)
+    note(diary, "children", child.pid, detached.pid)
+    return os.getpid()
+
+
+@job("work.open-transaction", retry=LATER)
+def open_transaction(name: str) -> int:
+    transaction.set_autocommit(False)
+    Queue.objects.create(name=name)
+    return os.getpid()
+
+
+@job("work.open-atomic", retry=LATER)
+def open_atomic(name: str) -> int:
+    transaction.atomic().__enter__()
+    Queue.objects.create(name=name)
+    return os.getpid()
+
+
+@job("work.write", retry=LATER)
+def write(name: str) -> int:
+    Queue.objects.create(name=name)
+    return os.getpid()
+
+
+@job("work.async", timeout=1, grace_period=3, retry=LATER)
+async def sleep_async(diary: str) -> None:
+    try:
+        await asyncio.sleep(300)
+    except asyncio.CancelledError:
+        note(diary, "cancelled")
+        raise
+
+
+@job("work.async-deaf", timeout=1, grace_period=1, retry=LATER)
+async def deaf_async(diary: str) -> None:
+    note(diary, "started", os.getpid())
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(300)
+
+
+@job("work.async-busy", timeout=1, grace_period=1, retry=LATER)
+async def busy_async(diary: str) -> None:
+    """Never gives the loop a turn."""
+    note(diary, "started", os.getpid())
+    while True:
+        pass
+
+
+@job("work.async-echo")
+async def echo_async(value: Any) -> Any:
+    await asyncio.sleep(0)
+    return value
+
+
+@job("work.stop-self", timeout=1, grace_period=1, heartbeat_timeout=60, retry=LATER)
+def stop_self(diary: str) -> None:
+    note(diary, "started", os.getpid())
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(300)
