@@ -124,15 +124,14 @@ def digest(envelope: Envelope) -> str:
     """A fingerprint of what the client asked for, to tell a repeated request from another one."""
     content = (
         envelope.type,
-        envelope.args_json,
-        envelope.meta_json,
+        json.loads(envelope.args_json),
+        json.loads(envelope.meta_json),
         envelope.queue,
         envelope.priority,
         envelope.tags,
         [getattr(envelope.limits, name) for name in Limits.__dataclass_fields__],
         envelope.retry,
-        envelope.scheduled_text,
-        envelope.expires_text,
+        envelope.times_asked,
         envelope.pending,
         envelope.extra,
     )

@@ -104,7 +104,7 @@ class Envelope:
     """What a client asked for, checked; ``None`` where it was silent.
 
     ``retry`` is the partial policy as given, valid on its own. ``*_text`` keep the client's
-    spelling of an absolute time. ``extra`` has the unknown fields (decision L7).
+    spelling of an absolute time, ``times_asked`` that of any (to tell requests apart). ``extra`` has the unknown fields (decision L7).
     """
 
     type: str
@@ -120,6 +120,7 @@ class Envelope:
     scheduled_text: str | None = None
     expires_at: datetime | None = None
     expires_text: str | None = None
+    times_asked: tuple[str | None, str | None] = (None, None)
     pending: bool = False
     extra: Mapping[str, Any] | None = None
 
@@ -191,6 +192,7 @@ def from_wire(body: object, *, now: datetime) -> Envelope:
         scheduled_text=scheduled_text,
         expires_at=expires_at,
         expires_text=expires_text,
+        times_asked=(_spelling(when), _spelling(expiry)),
         pending=_pending(_first(body, options, "pending")),
         extra=extra or None,
     )
@@ -247,7 +249,7 @@ def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) 
         raise InvalidRequest("delay", "excludes scheduled_at")
     when = given.get("scheduled_at", given.get("delay"))
     if isinstance(when, int) and not isinstance(when, bool):
-        when = f"{when}s" if when >= 0 else when
+        when = f"{min(when, 10**11)}s" if when >= 0 else when
     name = "delay" if "delay" in given else "scheduled_at"
     scheduled_at, scheduled_text = _moment(None if when is None else (name, when), now)
     expiry = given.get("expires_at")
@@ -268,6 +270,7 @@ def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) 
         scheduled_text=scheduled_text,
         expires_at=expires_at,
         expires_text=expires_text,
+        times_asked=(None if when is None else str(when), None if expiry is None else str(expiry)),
         pending=_pending(("pending", given.get("pending", False))),
     )
 
@@ -310,6 +313,10 @@ def _priority(found: Found | None) -> int | None:
 
 def _moment(found: Found | None, now: datetime) -> tuple[datetime | None, str | None]:
     return (None, None) if found is None else parse_instant(found[1], found[0], now)
+
+
+def _spelling(found: Found | None) -> str | None:
+    return None if found is None else str(found[1])
 
 
 def _pending(found: Found | None) -> bool:

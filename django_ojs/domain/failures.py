@@ -12,9 +12,12 @@ from enum import StrEnum
 from typing import Any
 
 from django_ojs.domain.durations import format_instant
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.jsonvalue import (
     MAX_BACKTRACE_BYTES,
     MAX_ERROR_MESSAGE_BYTES,
+    MAX_META_BYTES,
+    encode,
     sanitise_text,
 )
 from django_ojs.domain.timeouts import Clock, Fired
@@ -73,10 +76,11 @@ _MESSAGES = {
 
 def timed_out(fired: Fired) -> Failure:
     """The failure that a clock causes (the outcome table of OJS timeouts 8)."""
-    seconds = fired.limit_ms / 1000
+    whole, rest = divmod(fired.limit_ms, 1000)
+    seconds = f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
     return Failure(
         type=_TYPES[fired.clock],
-        message=_MESSAGES[fired.clock].format(f"{seconds:g}"),
+        message=_MESSAGES[fired.clock].format(seconds),
         retryable=fired.clock not in (Clock.TOTAL, Clock.ENQUEUE_TTL),
         fired=fired,
     )
@@ -103,7 +107,7 @@ def error_object(failure: Failure, *, attempt: int, now: datetime) -> dict[str, 
         "attempt": attempt,
         "occurred_at": when,
         "timestamp": when,
-        "details": dict(failure.details),
+        "details": _details(failure.details),
     }
     if failure.backtrace:
         error["backtrace"] = _cut(failure.backtrace)
@@ -112,6 +116,25 @@ def error_object(failure: Failure, *, attempt: int, now: datetime) -> dict[str, 
     if failure.fired is not None:
         error.update(timeout_fields(failure.fired))
     return error
+
+
+def _details(details: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The details, or what can be stored of them."""
+    try:
+        encode(dict(details), "details", max_bytes=MAX_META_BYTES)
+    except InvalidRequest:
+        return {sanitise_text(str(key), 255): _plain(details[key]) for key in list(details)[:50]}
+    return dict(details)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return sanitise_text(value, 1024)
+    try:
+        encode(value, "details", max_bytes=1024)
+    except InvalidRequest:
+        return f"({type(value).__name__})"
+    return value
 
 
 def _cut(lines: Sequence[str]) -> list[str]:

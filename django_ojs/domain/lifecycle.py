@@ -81,7 +81,6 @@ def claim(
 
 def ack(job: JobRecord, *, result: str | None, now: datetime) -> Transition:
     """The attempt succeeded; ``result`` is JSON text or ``None``."""
-    assert job.started_at is not None
     changes: dict[str, Any] = {
         **NO_LEASE,
         "deadline_at": None,
@@ -94,7 +93,7 @@ def ack(job: JobRecord, *, result: str | None, now: datetime) -> Transition:
     done = fact(
         Kind.COMPLETED,
         job,
-        duration_ms=elapsed(job.started_at, now),
+        duration_ms=elapsed(job.started_at or now, now),
         result=None if result is None else json.loads(result) if len(result) < 1024 else None,
     )
     return Transition(
@@ -116,7 +115,7 @@ def fail(
     """
     if failure.fired is None and "timeout" in (failure.type, failure.code):
         due = fired(job, now)
-        if due is not None and due.clock is Clock.TOTAL:
+        if job.state == State.ACTIVE and due is not None and due.clock is Clock.TOTAL:
             return _total_expired(job, timed_out(due), now)
         failure = replace(failure, fired=_execution(job, now))
     policy = retry.from_stored(job.retry)
@@ -265,8 +264,8 @@ def recover(job: JobRecord, *, execution_until: datetime, now: datetime) -> Tran
 
 def _execution(job: JobRecord, now: datetime) -> Fired:
     """A worker's own report that the execution timeout ran out (OJS timeouts 7.2)."""
-    assert job.started_at is not None
-    return Fired(Clock.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(job.started_at, now))
+    started = job.started_at or now
+    return Fired(Clock.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(started, now))
 
 
 def _total_failure(job: JobRecord, now: datetime) -> Failure:

@@ -13,7 +13,7 @@ from django_ojs.domain.errors import Conflict
 from django_ojs.domain.events import Kind, fact
 from django_ojs.domain.job import NO_LEASE, Actor, AttemptEnd, Fact, JobRecord, Transition
 from django_ojs.domain.states import WAITING, State, Trigger
-from django_ojs.domain.timeouts import active_deadline, waiting_deadline
+from django_ojs.domain.timeouts import active_deadline, total_deadline, waiting_deadline
 
 
 def cancel(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
@@ -100,13 +100,16 @@ def extend(job: JobRecord, *, by_ms: int, actor: Actor, now: datetime) -> Transi
     """
     longer = job._replace(extended_ms=job.extended_ms + by_ms)
     if job.state == State.ACTIVE:
-        deadline = active_deadline(longer)
-        if job.deadline_at is not None and deadline <= job.deadline_at:
+        current = job.deadline_at or now
+        total = total_deadline(job)
+        if total is not None and total <= current:
             raise Conflict(
                 "the total timeout leaves no room to extend",
                 job_id=str(job.id),
                 current_state=job.state,
             )
+        # After an outage the deadline may be later than what the limits add up to.
+        deadline = max(active_deadline(longer), current)
     else:
         deadline = now
     return Transition(

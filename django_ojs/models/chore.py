@@ -25,4 +25,4 @@ class ChoreRun(models.Model):
         verbose_name_plural = _("chores")
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)

@@ -8,7 +8,7 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 if TYPE_CHECKING:
-    _CharField = models.CharField[str, str]
+    _CharField = models.CharField[Any, Any]
 else:
     _CharField = models.CharField
 

@@ -24,4 +24,4 @@ class Queue(models.Model):
         verbose_name_plural = _("queues")
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)

@@ -39,4 +39,4 @@ class Worker(models.Model):
         verbose_name_plural = _("workers")
 
     def __str__(self) -> str:
-        return self.id
+        return str(self.id)

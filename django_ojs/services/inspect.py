@@ -53,8 +53,9 @@ def describe(job: JobRecord) -> dict[str, Any]:
         if name in _HIDDEN or name == "id" or value is None:
             continue
         if name in _JSON:
-            value = json.loads(value)
-        answer[name] = format_instant(value) if isinstance(value, datetime) else value
+            answer[name] = json.loads(str(value))
+        else:
+            answer[name] = format_instant(value) if isinstance(value, datetime) else value
     return answer
 
 

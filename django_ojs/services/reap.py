@@ -7,7 +7,7 @@ made under the row's lock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,7 +16,6 @@ from uuid import UUID
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import OUTAGE_GRACE, after, fired
 from django_ojs.services.commit import commit
 from django_ojs.store import locking, selectors
@@ -24,8 +23,6 @@ from django_ojs.store.contention import atomically
 from django_ojs.store.selectors import Watched
 
 BATCH = 200
-RESCAN = timedelta(seconds=1)
-"""How long the active rows may go unread: shorter than any heartbeat timeout that is kept closely."""
 
 
 @dataclass(slots=True)
@@ -100,7 +97,9 @@ def _locked_list(ids: Sequence[UUID], using: str) -> list[JobRecord]:
     return list(locking.jobs(ids, skip_locked=True, using=using).values())
 
 
-def _decide(read, reaped: Reaped, now: datetime, dry_run: bool, using: str) -> int:  # type: ignore[no-untyped-def]
+def _decide(
+    read: Callable[[], list[JobRecord]], reaped: Reaped, now: datetime, dry_run: bool, using: str
+) -> int:
     moves = []
     for job in read():
         due = fired(job, now)
@@ -153,6 +152,3 @@ def longest_heartbeat_timeout(*, using: str) -> timedelta:
 def overdue_now(*, now: datetime | None = None, using: str | None = None) -> Mapping[str, int]:
     """How many jobs are past a deadline and not yet reaped, by kind; reads only."""
     return reap(dry_run=True, limit=10_000, now=now, using=using).counts
-
-
-__all__ = ["RESCAN", "Reaped", "State", "beat_due", "overdue_now", "reap", "recover"]

@@ -15,11 +15,14 @@ from django_ojs import clock, conf
 from django_ojs.models import ChoreRun
 from django_ojs.services import reap
 from django_ojs.services.reap import Reaped
+from django_ojs.store import selectors
 from django_ojs.store.contention import atomically
 
 NAME = "reap"
 _LEAST_GAP = timedelta(seconds=15)
 _RECORD_EVERY = timedelta(seconds=1)
+"""How long active rows may go unread by a loop: shorter than any heartbeat timeout kept closely."""
+
 _failed = threading.Event()
 
 
@@ -98,7 +101,7 @@ class Loop:
         """
         now = clock.now(self.using) - self.lag
         if not self._must_scan(now):
-            first = reap.selectors.next_deadline(using=self.using)
+            first = selectors.next_deadline(using=self.using)
             if first is None or first > now:
                 return Reaped(next_due=self._next(first))
         reaped = scan(

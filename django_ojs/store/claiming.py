@@ -72,7 +72,8 @@ def candidates(sources: Sequence[Source], limit: int, *, using: str) -> list[Job
         return []
     sql = dialect(using)
     order = _ORDER.format(p="j.")
-    branches, parameters = [], []
+    branches: list[str] = []
+    parameters: list[str | int] = []
     for source in sources:
         match = "" if source.type is None else " AND j.type = %s"
         branches.append(

@@ -149,7 +149,7 @@ class _Textual(Dialect):
         return _dump(encoded)
 
     def _decoder(self, kind: Kind) -> Callable[[Any], Any] | None:
-        return {Kind.TIME: _aware, Kind.UUID: _as_uuid, Kind.BOOL: bool}.get(kind)
+        return _TEXTUAL_DECODERS.get(kind)
 
 
 class SQLite(_Textual):
@@ -211,16 +211,22 @@ def _as_uuid(value: UUID | str) -> UUID:
     return value if isinstance(value, UUID) else UUID(value)
 
 
+_ATTRIBUTE = "_ojs_dialect"
+_TEXTUAL_DECODERS: Mapping[Kind, Callable[[Any], Any]] = {
+    Kind.TIME: _aware,
+    Kind.UUID: _as_uuid,
+    Kind.BOOL: bool,
+}
 _FAMILIES: Mapping[str, type[Dialect]] = {"postgresql": Postgres, "sqlite": SQLite, "mysql": MySQL}
 
 
 def dialect(using: str) -> Dialect:
     """The dialect of the connection ``using`` in this thread."""
     connection = connections[using]
-    found: Dialect | None = getattr(connection, "_ojs_dialect", None)
+    found: Dialect | None = getattr(connection, _ATTRIBUTE, None)
     if found is None:
         found = _FAMILIES[connection.vendor](connection)
-        connection._ojs_dialect = found
+        setattr(connection, _ATTRIBUTE, found)
     return found
 
 

@@ -149,7 +149,8 @@ class Desk(threading.Thread):
         return True
 
     def _answer(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
-        value, error = None, None
+        value: Any = None
+        error: Exception | None = None
         try:
             value = work()
         except _OUTAGE as trouble:

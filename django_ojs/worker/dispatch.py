@@ -169,7 +169,8 @@ class Dispatcher:
         def answer(value: object, error: Exception | None) -> None:
             reply: Frame = {"op": "reply", "number": frame["number"], "value": value}
             if error is not None:
-                kind = {LeaseLost: "lost", Conflict: "conflict"}.get(type(error), "trouble")
+                kind = "lost" if isinstance(error, LeaseLost) else "trouble"
+                kind = "conflict" if type(error) is Conflict else kind
                 reply |= {"error": kind, "message": str(error)}
             if child.running is running:
                 self._pool.send(child, reply)

@@ -73,13 +73,13 @@ def _watch(control: socket.socket, bell: int, executor: int) -> int | None:
     """Wait for the executor's end or the order to kill it; its wait status, if it had ended."""
     reader = FrameReader()
     while True:
-        readable, _, _ = select.select([control, bell], [], [])
+        readable, _, _ = select.select([control.fileno(), bell], [], [])
         if bell in readable:
             os.read(bell, 4096)
             statuses = processes.reap_children()
             if executor in statuses:
                 return statuses[executor]
-        if control in readable:
+        if control.fileno() in readable:
             try:
                 data = control.recv(4096)
                 frames = reader.feed(data) if data else [{"op": "kill"}]

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from django.utils.autoreload import iter_all_python_module_files
@@ -19,11 +20,10 @@ def run_reloading() -> int:
     """Until interrupted; returns the exit code of the last child."""
     child = _start()
     seen = _modified()
-    stopping = False
+    stopping = threading.Event()
 
     def forward(number: int, frame: object) -> None:
-        nonlocal stopping
-        stopping = True
+        stopping.set()
         child.send_signal(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -34,19 +34,19 @@ def run_reloading() -> int:
         except subprocess.TimeoutExpired:
             now = _modified()
             changed = [path for path, at in now.items() if seen.get(path, at) != at]
-            if changed and not stopping:
+            if changed and not stopping.is_set():
                 sys.stderr.write(f"{changed[0]} changed, restarting the worker\n")
                 child.terminate()
                 child.wait()
                 child = _start()
             seen = now
             continue
-        if stopping or code == 0:
+        if stopping.is_set() or code == 0:
             return code
         # It failed, perhaps on a half-written file: wait for the next change.
-        while not stopping and _modified() == seen:
+        while not stopping.is_set() and _modified() == seen:
             clock.pause(_EVERY)
-        if stopping:
+        if stopping.is_set():
             return code
         seen = _modified()
         child = _start()
