@@ -104,7 +104,8 @@ class Envelope:
     """What a client asked for, checked; ``None`` where it was silent.
 
     ``retry`` is the partial policy as given, valid on its own. ``*_text`` keep the client's
-    spelling of an absolute time, ``times_asked`` that of any (to tell requests apart). ``extra`` has the unknown fields (decision L7).
+    spelling of an absolute time, ``times_asked`` that of any time, to tell requests apart.
+    ``extra`` has the unknown fields (decision L7).
     """
 
     type: str
@@ -251,9 +252,10 @@ def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) 
     if isinstance(when, int) and not isinstance(when, bool):
         when = f"{min(when, 10**11)}s" if when >= 0 else when
     name = "delay" if "delay" in given else "scheduled_at"
-    scheduled_at, scheduled_text = _moment(None if when is None else (name, when), now)
-    expiry = given.get("expires_at")
-    expires_at, expires_text = _moment(None if expiry is None else ("expires_at", expiry), now)
+    start = None if when is None else (name, when)
+    scheduled_at, scheduled_text = _moment(start, now)
+    expiry = ("expires_at", given["expires_at"]) if "expires_at" in given else None
+    expires_at, expires_text = _moment(expiry, now)
     meta = given.get("meta")
     tags, priority = given.get("tags"), given.get("priority")
     return Envelope(
@@ -270,7 +272,7 @@ def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) 
         scheduled_text=scheduled_text,
         expires_at=expires_at,
         expires_text=expires_text,
-        times_asked=(None if when is None else str(when), None if expiry is None else str(expiry)),
+        times_asked=(_spelling(start), _spelling(expiry)),
         pending=_pending(("pending", given.get("pending", False))),
     )
 

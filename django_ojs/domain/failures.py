@@ -121,7 +121,8 @@ def error_object(failure: Failure, *, attempt: int, now: datetime) -> dict[str, 
 def _details(details: Mapping[str, Any]) -> Mapping[str, Any]:
     """The details, or what can be stored of them."""
     try:
-        encode(dict(details), "details", max_bytes=MAX_META_BYTES)
+        # Two deep already where the error is part of the job's history.
+        encode([[dict(details)]], "details", max_bytes=MAX_META_BYTES)
     except InvalidRequest:
         return {sanitise_text(str(key), 255): _plain(details[key]) for key in list(details)[:50]}
     return dict(details)

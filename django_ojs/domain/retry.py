@@ -193,9 +193,7 @@ def delay_ms(policy: RetryPolicy, attempt: int, jitter: float) -> int:
     if growth >= math.log(max(most, 1) / initial):
         raw = float(most)
     else:
-        raw = initial * math.exp(growth) if growth else float(initial)
-        if policy.backoff_strategy == "linear":
-            raw = float(initial * n)
+        raw = initial * _factor(policy, n)
     effective = min(raw, float(most))
     if policy.jitter:
         effective = min(effective * (0.5 + jitter), float(most))
@@ -212,6 +210,18 @@ def _log_growth(policy: RetryPolicy, n: int) -> float:
             return (n - 1) * math.log(policy.backoff_coefficient)
         case "polynomial":
             return policy.backoff_coefficient * math.log(n)
+
+
+def _factor(policy: RetryPolicy, n: int) -> float:
+    match policy.backoff_strategy:
+        case "constant":
+            return 1.0
+        case "linear":
+            return float(n)
+        case "exponential":
+            return float(policy.backoff_coefficient ** (n - 1))
+        case "polynomial":
+            return float(n**policy.backoff_coefficient)
 
 
 def matches(patterns: Iterable[str], names: Iterable[str]) -> bool:

@@ -18,6 +18,7 @@ from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
 _QUEUES = Queue._meta.db_table
+_AVAILABLE = f"j.state = '{State.AVAILABLE.value}'"
 _ORDER = "priority DESC, {p}enqueued_at, {p}id"
 
 
@@ -58,10 +59,11 @@ def sources_with_work(sources: Sequence[Source], *, using: str) -> list[Source]:
     )
     with cursor(using) as cur:
         # A scalar subquery with a LIMIT: MariaDB would turn EXISTS into a join over all of them.
+        # In claim order: otherwise PostgreSQL takes the first match of a sequential scan for cheap.
         cur.execute(
-            f"SELECT v.c2, (SELECT 1 FROM {_TABLE} j WHERE j.state = %s AND j.queue = v.c0"
-            f"{match} LIMIT 1) FROM {item}",
-            [State.AVAILABLE.value, parameter],
+            f"SELECT v.c2, (SELECT 1 FROM {_TABLE} j WHERE {_AVAILABLE} AND j.queue = v.c0"
+            f"{match} ORDER BY j.{_ORDER.format(p='j.')} LIMIT 1) FROM {item}",
+            [parameter],
         )
         return [sources[index] for index, found in sorted(cur.fetchall()) if found]
 
@@ -78,11 +80,10 @@ def candidates(sources: Sequence[Source], limit: int, *, using: str) -> list[Job
         match = "" if source.type is None else " AND j.type = %s"
         branches.append(
             f"SELECT * FROM (SELECT {sql.job_columns}, {source.rank:d} AS ojs_rank FROM {_TABLE} j"
-            f" WHERE j.state = %s AND j.queue = %s{match}"
+            f" WHERE {_AVAILABLE} AND j.queue = %s{match}"
             f" ORDER BY j.{order} LIMIT %s{sql.skip_locked}) b{len(branches)}"
         )
-        parameters += [State.AVAILABLE.value, source.queue]
-        parameters += [limit] if source.type is None else [source.type, limit]
+        parameters += [source.queue, *([] if source.type is None else [source.type]), limit]
     statement = " UNION ALL ".join(branches)
     if len(branches) > 1:
         statement = f"SELECT * FROM ({statement}) j ORDER BY ojs_rank, {_ORDER.format(p='')} LIMIT %s"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import TERMINAL, State
 
 
 class Kind(StrEnum):
@@ -51,6 +52,22 @@ EVENT: Mapping[str, Kind] = _kinds(
     uuid="id job_id", text="kind job_type queue", time="created_at", json="data"
 )
 QUEUE: Mapping[str, Kind] = _kinds(text="name reason", bool="paused")
+
+
+def among(states: Iterable[State], alias: str = "") -> str:
+    """``state IN (...)`` with literals, in the words of the partial indexes.
+
+    Literals, since a planner that does not know a parameter's value cannot use a partial index;
+    spelled like the index, since SQLite proves no more than that.
+    """
+    names = ", ".join(f"'{state.value}'" for state in states)
+    return f"{alias}state IN ({names})"
+
+
+DUE = (State.SCHEDULED, State.RETRYABLE)
+"""The states of the index ``ojs_job_due``, in its order."""
+ENDED = tuple(sorted(TERMINAL))
+"""The states of the index ``ojs_job_finished``, in its order."""
 
 JOB_COLUMNS: tuple[str, ...] = JobRecord._fields
 assert set(JOB_COLUMNS) == set(JOB)

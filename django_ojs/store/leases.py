@@ -66,14 +66,13 @@ def write(
     for index, column in enumerate(varying, start=2):
         sets.append(f"{sql.quoted[column]} = {sql.value(index, JOB[column])}")
     statement = sql.update(
-        _TABLE, sets, item, "j.id = v.c0", "j.state = %s AND j.lease_id = v.c1", _KEPT
+        _TABLE, sets, item, "j.id = v.c0", f"j.state = '{State.ACTIVE}' AND j.lease_id = v.c1", _KEPT
     )
-    active = State.ACTIVE.value
     with cursor(using) as cur:
         if sql.returning:
-            cur.execute(statement, [*parameters, parameter, active])
+            cur.execute(statement, [*parameters, parameter])
             return _kept(cur.fetchall(), using)
-        cur.execute(statement, [parameter, *parameters, active])
+        cur.execute(statement, [parameter, *parameters])
     return find(leases, using=using)
 
 
@@ -84,8 +83,9 @@ def find(leases: Sequence[Held], *, using: str) -> list[Kept]:
     sql = dialect(using)
     with cursor(using) as cur:
         cur.execute(
-            f"SELECT {_KEPT} FROM {_TABLE} j WHERE j.state = %s AND j.id IN {in_list(leases)}",
-            [State.ACTIVE.value, *(sql.bind(Kind.UUID, lease.job_id) for lease in leases)],
+            f"SELECT {_KEPT} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'"
+            f" AND j.id IN {in_list(leases)}",
+            [sql.bind(Kind.UUID, lease.job_id) for lease in leases],
         )
         held = set(leases)
         return [kept for kept in _kept(cur.fetchall(), using) if Held(*kept[:2]) in held]

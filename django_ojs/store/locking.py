@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from uuid import UUID
 
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Job
-from django_ojs.store.columns import Kind
+from django_ojs.store.columns import DUE, ENDED, Kind, among
 from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
@@ -36,12 +36,12 @@ def jobs(ids: Iterable[UUID], *, using: str, skip_locked: bool = False) -> dict[
 
 def promotable(now: datetime, limit: int, *, using: str) -> list[JobRecord]:
     """Lock ``scheduled`` and ``retryable`` jobs whose time has come, the longest due first."""
-    return _range("scheduled_at", (State.SCHEDULED, State.RETRYABLE), now, limit, using)
+    return _range("scheduled_at", f"{among(DUE, 'j.')} AND ", now, limit, using)
 
 
 def past_deadline(now: datetime, limit: int, *, using: str) -> list[JobRecord]:
     """Lock jobs whose ``deadline_at`` has passed, the longest due first; skips locked ones."""
-    return _range("deadline_at", (), now, limit, using)
+    return _range("deadline_at", "", now, limit, using)
 
 
 def finished_before(
@@ -50,13 +50,14 @@ def finished_before(
     """Lock jobs that ended in ``state`` before a time, the oldest first."""
     sql = dialect(using)
     flag = "" if dead_letter is None else " AND j.dead_letter = %s"
-    parameters = [state.value, sql.bind(Kind.TIME, before)]
+    parameters = [sql.bind(Kind.TIME, before)]
     if dead_letter is not None:
         parameters.append(dead_letter)
     with cursor(using) as cur:
         cur.execute(
-            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.state = %s"
-            f" AND j.finished_at < %s{flag} ORDER BY j.finished_at LIMIT %s{sql.skip_locked}",
+            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.state = '{state}'"
+            f" AND {among(ENDED, 'j.')} AND j.finished_at < %s{flag}"
+            f" ORDER BY j.finished_at LIMIT %s{sql.skip_locked}",
             [*parameters, limit],
         )
         return [sql.job(row) for row in cur.fetchall()]
@@ -67,22 +68,18 @@ def active(*, using: str) -> list[JobRecord]:
     sql = dialect(using)
     with cursor(using) as cur:
         cur.execute(
-            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.state = %s"
-            f" ORDER BY j.id{sql.skip_locked}",
-            [State.ACTIVE.value],
+            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'"
+            f" ORDER BY j.id{sql.skip_locked}"
         )
         return [sql.job(row) for row in cur.fetchall()]
 
 
-def _range(
-    column: str, states: Sequence[State], now: datetime, limit: int, using: str
-) -> list[JobRecord]:
+def _range(column: str, among: str, now: datetime, limit: int, using: str) -> list[JobRecord]:
     sql = dialect(using)
-    among = f"j.state IN {in_list(states)} AND " if states else ""
     with cursor(using) as cur:
         cur.execute(
             f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE {among}j.{column} <= %s"
             f" ORDER BY j.{column} LIMIT %s{sql.skip_locked}",
-            [*(state.value for state in states), sql.bind(Kind.TIME, now), limit],
+            [sql.bind(Kind.TIME, now), limit],
         )
         return [sql.job(row) for row in cur.fetchall()]

@@ -10,7 +10,7 @@ from uuid import UUID
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
-from django_ojs.store.columns import JOB, Kind
+from django_ojs.store.columns import DUE, JOB, Kind, among
 from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
@@ -33,24 +33,24 @@ def jobs(ids: Iterable[UUID], *, using: str) -> dict[UUID, JobRecord]:
 
 def next_deadline(*, using: str) -> datetime | None:
     """The earliest ``deadline_at`` of all jobs: one probe of its index."""
-    return _first("deadline_at", "deadline_at IS NOT NULL", [], using)
+    return _first("deadline_at", "deadline_at IS NOT NULL", using)
 
 
 def next_due(*, using: str) -> datetime | None:
     """When the next ``scheduled`` or ``retryable`` job is due: one probe per state."""
     due = [
-        _first("scheduled_at", "state = %s AND scheduled_at IS NOT NULL", [state.value], using)
-        for state in (State.SCHEDULED, State.RETRYABLE)
+        _first(
+            "scheduled_at", f"state = '{state}' AND {among(DUE)} AND scheduled_at IS NOT NULL", using
+        )
+        for state in DUE
     ]
     return min((moment for moment in due if moment is not None), default=None)
 
 
-def _first(column: str, where: str, parameters: list[Any], using: str) -> datetime | None:
+def _first(column: str, where: str, using: str) -> datetime | None:
     sql = dialect(using)
     with cursor(using) as cur:
-        cur.execute(
-            f"SELECT {column} FROM {_TABLE} WHERE {where} ORDER BY {column} LIMIT 1", parameters
-        )
+        cur.execute(f"SELECT {column} FROM {_TABLE} WHERE {where} ORDER BY {column} LIMIT 1")
         row = cur.fetchone()
     moment: datetime | None = None if row is None else sql.decode(Kind.TIME, row[0])
     return moment
@@ -74,18 +74,8 @@ def running(*, using: str) -> list[Watched]:
     """Every active job: as many as the fleet has slots, whatever the backlog."""
     sql = dialect(using)
     with cursor(using) as cur:
-        cur.execute(
-            f"SELECT {', '.join(Watched._fields)} FROM {_TABLE} WHERE state = %s",
-            [State.ACTIVE.value],
-        )
+        cur.execute(f"SELECT {', '.join(Watched._fields)} FROM {_TABLE} WHERE state = '{State.ACTIVE}'")
         return [Watched._make(map(sql.decode, _WATCHED_KINDS, row)) for row in cur.fetchall()]
-
-
-def has_available(*, using: str) -> bool:
-    """Whether any job is available, in any queue and of any type."""
-    with cursor(using) as cur:
-        cur.execute(f"SELECT 1 FROM {_TABLE} WHERE state = %s LIMIT 1", [State.AVAILABLE.value])
-        return cur.fetchone() is not None
 
 
 def queues_with_work(*, using: str) -> list[str]:
@@ -95,8 +85,8 @@ def queues_with_work(*, using: str) -> list[str]:
         last = ""
         while True:
             cur.execute(
-                f"SELECT queue FROM {_TABLE} WHERE state = %s AND queue > %s ORDER BY queue LIMIT 1",
-                [State.AVAILABLE.value, last],
+                f"SELECT queue FROM {_TABLE} WHERE state = '{State.AVAILABLE}' AND queue > %s ORDER BY queue LIMIT 1",
+                [last],
             )
             row = cur.fetchone()
             if row is None:
@@ -110,12 +100,12 @@ def counts_by_state(*, queue: str | None = None, cap: int = COUNT_CAP, using: st
     also = "" if queue is None else " AND queue = %s"
     statement = " UNION ALL ".join(
         f"SELECT '{state.value}', COUNT(*) FROM"
-        f" (SELECT 1 FROM {_TABLE} WHERE state = %s{also} LIMIT %s) c{index}"
+        f" (SELECT 1 FROM {_TABLE} WHERE state = '{state}'{also} LIMIT %s) c{index}"
         for index, state in enumerate(State)
     )
     parameters: list[Any] = []
-    for state in State:
-        parameters += [state.value, *([] if queue is None else [queue]), cap]
+    for _ in State:
+        parameters += [*([] if queue is None else [queue]), cap]
     with cursor(using) as cur:
         cur.execute(statement, parameters)
         return {state: int(count) for state, count in cur.fetchall()}

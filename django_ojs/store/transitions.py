@@ -52,13 +52,11 @@ def _write(
     item, parameter = sql.record_set(kinds, rows)
     for index, column in enumerate(varying, start=2):
         sets.append(f"{sql.quoted[column]} = {sql.value(index, JOB[column])}")
-    where = "j.state = %s" + (" AND j.lease_id = v.c1" if fenced else " AND j.lease_id IS NULL")
-    statement = sql.update(_TABLE, sets, item, "j.id = v.c0", where)
-    bound = (
-        [*parameters, parameter, source.value]
-        if sql.returning
-        else [parameter, *parameters, source.value]
+    where = f"j.state = '{source}'" + (
+        " AND j.lease_id = v.c1" if fenced else " AND j.lease_id IS NULL"
     )
+    statement = sql.update(_TABLE, sets, item, "j.id = v.c0", where)
+    bound = [*parameters, parameter] if sql.returning else [parameter, *parameters]
     with cursor(using) as cur:
         cur.execute(statement, bound)
         written = cur.rowcount

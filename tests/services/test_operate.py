@@ -1,0 +1,181 @@
+"""What clients and operators do, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_ojs import clock
+from django_ojs.api import activate, cancel, enqueue, extend_timeout, get, reschedule, retry
+from django_ojs.clock import FrozenClock
+from django_ojs.domain.errors import Conflict, InvalidTransition, LeaseLost, NotFound
+from django_ojs.models import Attempt, Event, Job
+from django_ojs.services import heartbeat, operate, promote, prune
+from django_ojs.services.heartbeat import Progress, WorkerInfo
+from django_ojs.store import invariants
+
+from .support import ack, fail, held, make, now_stored, take
+
+pytestmark = pytest.mark.usefixtures("ojs_db")
+
+
+def test_cancel_ends_waiting_and_running_jobs_at_once() -> None:
+    waiting, running = make(2)
+    take(1)
+    for job in (waiting, running):
+        assert cancel(job, reason="no longer needed", by="ada").state == "cancelled"
+    assert [a.outcome for a in Attempt.objects.all()] == ["cancelled"]
+    data = Event.objects.filter(kind="job.cancelled").first().data  # type: ignore[union-attr]
+    assert (data["reason"], data["actor"], data["source"]) == ("no longer needed", "ada", "api")
+
+
+def test_cancelling_what_is_over_changes_nothing_or_is_refused_when_strict() -> None:
+    make()
+    (job,) = take()
+    ack(job)
+    assert cancel(job).state == "completed"
+    with pytest.raises(InvalidTransition):
+        operate.cancel([job.id], strict=True)
+
+
+def test_a_batch_with_one_bad_id_changes_nothing() -> None:
+    (job,) = make()
+    with pytest.raises(NotFound):
+        operate.cancel([job.id, clock.new_id()])
+    assert now_stored(job).state == "available"
+
+
+def test_pending_jobs_wait_for_activation() -> None:
+    job = enqueue("test.job", pending=True)
+    later = enqueue("test.job", pending=True, delay=60)
+    assert (activate(job).state, activate(later).state) == ("available", "scheduled")
+    with pytest.raises(InvalidTransition):
+        activate(job)
+
+
+def test_manual_retry_starts_a_new_life(frozen: FrozenClock) -> None:
+    make(retry={"max_attempts": 1}, total_timeout=60)
+    (first,) = take()
+    frozen.advance(30)
+    fail(first)
+    frozen.advance(20)
+    again = retry(first.id)
+    assert (again.state, again.attempt, again.error, again.lease_seq) == ("available", 0, None, 1)
+    assert len(again.json("errors")) == 1
+    assert again.created_at == first.created_at
+    assert again.deadline_at == frozen.time + timedelta(seconds=60)
+    with pytest.raises(InvalidTransition):
+        retry(first.id)
+
+
+def test_an_expiry_in_the_past_must_be_replaced(frozen: FrozenClock) -> None:
+    job = enqueue("test.job", expires_at="5s")
+    frozen.advance(6)
+    from django_ojs.services.reap import reap
+
+    reap()
+    with pytest.raises(Conflict, match="expires_at"):
+        retry(job)
+    assert get(job).state == "discarded"
+    assert retry(job, expires_at=None).expires_at is None
+
+
+def test_reschedule_moves_the_start(frozen: FrozenClock) -> None:
+    job = enqueue("test.job", delay=60)
+    moved = reschedule(job, timedelta(seconds=5))
+    assert moved.scheduled_at == frozen.time + timedelta(seconds=5)
+    assert reschedule(job, timedelta(0)).state == "available"
+
+
+def test_extension_needs_a_running_job_and_room() -> None:
+    (job,) = make(total_timeout=10, timeout=10)
+    with pytest.raises(InvalidTransition):
+        extend_timeout(job, 5)
+    (running,) = take()
+    with pytest.raises(Conflict, match="total"):
+        extend_timeout(running, 5)
+    with pytest.raises(LeaseLost):
+        operate.extend_timeout([job.id], 1000, lease=held(running)._replace(lease_id=clock.new_lease()))
+
+
+def test_promotion_is_by_time(frozen: FrozenClock) -> None:
+    enqueue("test.job", [0], delay=10)
+    enqueue("test.job", [1], delay=5)
+    assert promote.promote() == 0
+    frozen.advance(5)
+    assert promote.promote() == 1
+    frozen.advance(5)
+    assert promote.promote() == 1
+    assert [job.json("args")[0] for job in take(5)] == [1, 0]
+
+
+def test_progress_and_checkpoints_need_the_lease_and_count_as_beats(frozen: FrozenClock) -> None:
+    make()
+    (job,) = take()
+    frozen.advance(7)
+    assert len(heartbeat.progress([Progress(held(job), 1.7, "half", '{"n":1}')])) == 1
+    assert heartbeat.checkpoint(held(job), '{"at":10}')
+    stored = now_stored(job)
+    assert (stored.progress, stored.progress_message) == (1.0, "half")
+    assert (stored.json("progress_data"), stored.json("checkpoint")) == ({"n": 1}, {"at": 10})
+    assert stored.heartbeat_at == frozen.time
+    stale = held(job)._replace(lease_id=clock.new_lease())
+    assert heartbeat.progress([Progress(stale, 0.1)]) == []
+    assert not heartbeat.checkpoint(stale, "{}")
+    assert now_stored(job) == stored
+
+
+def test_a_second_worker_of_the_same_id_replaces_the_first() -> None:
+    one = WorkerInfo("w", clock.new_lease())
+    two = WorkerInfo("w", clock.new_lease())
+    heartbeat.register(one)
+    assert heartbeat.report_worker(one, phase="running", running=0).order is None
+    heartbeat.register(two)
+    assert heartbeat.report_worker(one, phase="running", running=0).order == "replaced"
+    assert heartbeat.report_worker(two, phase="running", running=0).order is None
+
+
+def test_prune_keeps_what_retention_keeps(frozen: FrozenClock) -> None:
+    make(3)
+    done = take(1)
+    ack(*done)
+    frozen.advance(6 * 86_400)
+    young = take(1)
+    ack(*young)
+    frozen.advance(2 * 86_400)
+    assert prune.prune(dry_run=True)["completed"] == 1
+    assert prune.prune()["completed"] == 1
+    assert not Job.objects.filter(pk=done[0].id).exists()
+    assert not Attempt.objects.filter(job_id=done[0].id).exists()
+    assert Job.objects.count() == 2
+
+
+class TestInvariants:
+    """``ojs check`` finds what is broken, and nothing else."""
+
+    def _broken(self) -> set[str]:
+        found = invariants.check(now=clock.now("default"), slack=timedelta(seconds=5), using="default")
+        return {finding.name for finding in found}
+
+    def test_ordinary_life_breaks_nothing(self, frozen: FrozenClock) -> None:
+        make(6, retry={"max_attempts": 2})
+        jobs = take(5)
+        ack(jobs[0])
+        fail(jobs[1])
+        operate.cancel([jobs[2].id])
+        from .support import release
+
+        release(jobs[3])
+        assert self._broken() == set()
+
+    def test_damage_is_found(self) -> None:
+        make(4)
+        jobs = take(3)
+        ack(jobs[0])
+        Job.objects.filter(pk=jobs[0].id).update(deadline_at=clock.now("default"))
+        Job.objects.filter(pk=jobs[1].id).update(attempt=9)
+        Job.objects.filter(pk=jobs[2].id).update(lease_seq=7)
+        Attempt.objects.filter(job_id=jobs[0].id).update(outcome="failed")
+        Event.objects.filter(kind="job.completed").delete()
+        assert self._broken() == {"I3", "I5", "I7", "I17", "I21"}

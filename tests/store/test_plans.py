@@ -1,0 +1,168 @@
+"""With 200,000 rows the hot reads use their indexes: claim, promote, reap, beats, prune."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_ojs import clock
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import State
+from django_ojs.models import Job
+from django_ojs.store import claiming, inserting, leases, locking, selectors
+from django_ojs.store.claiming import Source
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ROWS = 200_000
+
+
+def _row(number: int) -> JobRecord:
+    """Mostly foreign types in front, and a history behind."""
+    state = State.AVAILABLE
+    if number % 2:
+        state = (State.COMPLETED, State.DISCARDED, State.CANCELLED)[number % 3]
+    mine = number >= ROWS - 200
+    if mine:
+        state = (State.AVAILABLE, State.SCHEDULED, State.RETRYABLE, State.ACTIVE)[number % 4]
+    running = state == State.ACTIVE
+    ended = state in (State.COMPLETED, State.DISCARDED, State.CANCELLED)
+    at = NOW + timedelta(seconds=number)
+    return JobRecord(
+        id=clock.new_id(), state=state, queue="default", type="test.mine" if mine else f"foreign.{number % 3}",
+        priority=0, attempt=int(running or ended), max_attempts=3, lease_seq=int(running or ended),
+        lease_id=clock.new_lease() if running else None, worker_id="w" if running else None,
+        created_at=at, limits_from=at, enqueued_at=at,
+        scheduled_at=at if state in (State.SCHEDULED, State.RETRYABLE) else None, expires_at=None,
+        started_at=at if running or ended else None, heartbeat_at=at if running else None,
+        lease_expires_at=None, deadline_at=at + timedelta(hours=1) if running else None,
+        finished_at=at if ended else None, timeout_ms=1000, grace_period_ms=0,
+        heartbeat_timeout_ms=1000, total_timeout_ms=None, enqueue_ttl_ms=None,
+        visibility_timeout_ms=None, lease_visibility_ms=None, extended_ms=0, timeout_explicit=False,
+        heartbeat_explicit=False, heartbeat_armed=running, dead_letter=False, retry_delay_ms=None,
+        retry="{}", args="[]", meta="{}", tags="[]", result=None, error=None, errors="[]", extra="{}",
+        progress=None, progress_message="", progress_data=None, checkpoint=None, checkpoint_seq=0,
+        digest=None,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def full(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """A table of 200,000 jobs with fresh statistics."""
+    from tests.conftest import empty_tables
+
+    with django_db_blocker.unblock():
+        empty_tables()
+        with transaction.atomic():
+            for start in range(0, ROWS, 5000):
+                inserting.jobs([_row(n) for n in range(start, start + 5000)], using="default")
+        with connection.cursor() as cursor:
+            if connection.vendor == "mysql":
+                cursor.execute("ANALYZE TABLE django_ojs_job")
+                cursor.fetchall()
+            else:
+                cursor.execute("ANALYZE django_ojs_job")
+        yield
+        empty_tables()
+
+
+def _scans(statement: str) -> list[str]:
+    """The parts of a statement's plan that read the whole job table, or sort much of it."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("EXPLAIN (FORMAT JSON) " + statement)
+            plan = cursor.fetchone()[0]
+            tree = json.loads(plan) if isinstance(plan, str) else plan
+            return _postgres(tree[0]["Plan"])
+        if connection.vendor == "sqlite":
+            cursor.execute("EXPLAIN QUERY PLAN " + statement)
+            details = [row[3] for row in cursor.fetchall()]
+            return [d for d in details if re.match(r"SCAN (j|django_ojs_job)\b(?!.*USING)", d)]
+        cursor.execute("EXPLAIN " + statement)
+        names = [column[0] for column in cursor.description]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        return [
+            str(row)
+            for row in rows
+            if row["table"] in ("j", "django_ojs_job") and (row["type"] == "ALL" or not row["key"])
+        ]
+
+
+def _postgres(node: dict[str, Any]) -> list[str]:
+    bad = []
+    if node["Node Type"] == "Seq Scan" and node.get("Relation Name") == "django_ojs_job":
+        bad.append(json.dumps(node))
+    for child in node.get("Plans", ()):
+        bad += _postgres(child)
+    return bad
+
+
+def _check(call: Any) -> list[str]:
+    """Run ``call`` in a transaction that is rolled back; the bad parts of its statements' plans."""
+    with CaptureQueriesContext(connection) as queries, transaction.atomic():
+        call()
+        transaction.set_rollback(True)
+    bad = []
+    for query in queries:
+        sql = query["sql"]
+        if "django_ojs_job" in sql and re.match(r"(SELECT|UPDATE|DELETE)", sql):
+            bad += _scans(sql)
+    assert any("django_ojs_job" in query["sql"] for query in queries)
+    return bad
+
+
+def test_claims_stay_index_ordered_behind_foreign_types(full: None) -> None:
+    where = [Source("default", "test.mine", 0), Source("other", "test.mine", 1)]
+    assert _check(lambda: claiming.sources_with_work(where, using="default")) == []
+    found: list[JobRecord] = []
+    assert _check(lambda: found.extend(claiming.candidates(where, 10, using="default"))) == []
+    assert {job.type for job in found} == {"test.mine"}
+    assert len(found) == 10
+    assert found == sorted(found, key=lambda job: (-job.priority, job.enqueued_at, job.id))
+
+
+def test_claims_without_types_are_index_ordered(full: None) -> None:
+    where = [Source("default", None, 0)]
+    found: list[JobRecord] = []
+    assert _check(lambda: found.extend(claiming.candidates(where, 10, using="default"))) == []
+    assert len(found) == 10
+
+
+def test_probes_of_what_is_due_next(full: None) -> None:
+    assert _check(lambda: selectors.next_deadline(using="default")) == []
+    assert _check(lambda: selectors.next_due(using="default")) == []
+    assert _check(lambda: selectors.queues_with_work(using="default")) == []
+
+
+def test_promotion_and_reaping(full: None) -> None:
+    late = NOW + timedelta(days=30)
+    assert _check(lambda: locking.promotable(late, 100, using="default")) == []
+    assert _check(lambda: locking.past_deadline(late, 100, using="default")) == []
+    assert _check(lambda: selectors.running(using="default")) == []
+
+
+def test_beats(full: None) -> None:
+    held = [
+        leases.Held(row.id, row.lease_id)
+        for row in Job.objects.filter(state=State.ACTIVE)[:20]
+        if row.lease_id
+    ]
+    assert len(held) == 20
+    kept: list[leases.Kept] = []
+    assert _check(lambda: kept.extend(leases.write(held, {"heartbeat_at": NOW}, using="default"))) == []
+    assert {k.lease_id for k in kept} == {h.lease_id for h in held}
+
+
+def test_pruning(full: None) -> None:
+    before = NOW + timedelta(days=30)
+    assert _check(lambda: locking.finished_before(State.COMPLETED, before, 100, using="default")) == []
+
+
+def test_a_scan_would_be_noticed(full: None) -> None:
+    assert _check(lambda: list(Job.objects.filter(progress_message="x"))) != []
