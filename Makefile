@@ -1,34 +1,39 @@
-# The standard commands. Everything runs in a virtual environment of its own, .venv.
+# The standard commands. Python 3.11 or later and make are all that is needed: everything runs in a
+# virtual environment of its own, .venv, made by the first command.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PORT   ?= 8000
+# Where pyenv is, let the matrix see every interpreter that it has.
+MATRIX := $(shell pyenv versions --bare 2>/dev/null | grep -E '^3\.1[1-9]\.[0-9]+$$' | paste -sd:)
 
-.PHONY: demo test test-all check lint types contracts serve setup clean
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check lint types contracts fast serve conformance bench soak docs clean
 
-setup: $(STAMP)
+help: ## what there is
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+setup: $(STAMP) ## make the virtual environment
 
 $(STAMP): pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=python3.13 ..." if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	touch $(STAMP)
+	@touch $(STAMP)
 
-demo: $(STAMP)
+demo: $(STAMP) ## real jobs and the five timeouts, in under a minute
 	$(BIN)/python manage.py migrate --verbosity 0
 	$(BIN)/python manage.py demo
 
-test: $(STAMP)
+test: $(STAMP) ## all tests but the long ones, on every database that answers
 	$(BIN)/python tests/run.py
 
-test-all: $(STAMP)
+test-all: $(STAMP) ## the long tests too, then the matrix of Python and Django
 	$(BIN)/python tests/run.py --long
-	$(BIN)/python -m tox
+	$(if $(MATRIX),PYENV_VERSION=$(MATRIX) )$(BIN)/python -m tox run
 
-check: $(STAMP) lint types contracts
-	$(BIN)/python manage.py makemigrations --check --dry-run --verbosity 1
-	$(BIN)/python tests/run.py --quick
+check: lint types contracts fast ## lint, types, contracts, missing migrations, fast tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -38,11 +43,18 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 contracts: $(STAMP)
-	$(BIN)/lint-imports --no-logo || $(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python manage.py makemigrations --check --dry-run
 
-serve: $(STAMP)
+fast: $(STAMP)
+	$(BIN)/python tests/run.py --quick
+
+serve: $(STAMP) ## the example project on http://127.0.0.1:$(PORT)
 	$(BIN)/python manage.py migrate --verbosity 0
-	$(BIN)/python manage.py serve --port $(PORT)
+	$(BIN)/python manage.py runserver 127.0.0.1:$(PORT)
 
-clean:
-	rm -rf $(VENV) db.sqlite3* var build dist
+conformance bench soak docs:
+	@echo "make $@: not available yet" >&2; exit 2
+
+clean: ## remove what the commands made
+	rm -rf $(VENV) .tox db.sqlite3* var build dist

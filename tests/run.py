@@ -2,7 +2,8 @@
 
 ``OJS_TEST_PG_URL`` and ``OJS_TEST_MARIADB_URL`` name servers and an account that may create
 databases; without them the usual local ones are tried. ``OJS_REQUIRE=pg,mariadb`` turns a skip into
-a failure. ``--quick`` runs the fast tests on SQLite only, ``--long`` the long ones too.
+a failure. ``--quick`` runs the fast tests on SQLite only, ``--long`` the long ones too. The last two
+lines are the sum over all databases, and what was skipped and why.
 """
 
 from __future__ import annotations
@@ -10,56 +11,86 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 ROOT = Path(__file__).resolve().parent.parent
-KNOWN = ("pg", "mariadb", "chromium", "node", "pgbouncer")
+SERVERS = {
+    "pg": (
+        "PostgreSQL",
+        "OJS_TEST_PG_URL",
+        ("postgres://root@127.0.0.1:5432/postgres", "postgres://postgres@127.0.0.1:5432/postgres"),
+    ),
+    "mariadb": ("MariaDB", "OJS_TEST_MARIADB_URL", ("mysql://root@127.0.0.1:3306/test",)),
+}
+TOOLS = {
+    "chromium": ("chromium", "chromium-browser", "google-chrome"),
+    "node": ("node", "nodejs"),
+    "pgbouncer": ("pgbouncer",),
+}
 PURE = ("tests/domain", "tests/architecture")
-COUNTS = re.compile(r"(\d+) (passed|failed|error|errors|skipped)")
+AT_ONCE = 2
+COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
+SUMMARY = re.compile(r"\d+ \w+.* in \d[\d.]*s\b")
+SKIP = re.compile(r"^SKIPPED \[(\d+)\] (\S+?)(?::\d+)?: (.*)$", re.MULTILINE)
 
 
-@dataclass
+@dataclass(frozen=True)
+class Outcome:
+    """What one pytest process said."""
+
+    code: int
+    text: str
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Tests by outcome. A run that failed without saying which test did counts as one failure."""
+        summary = next((x for x in reversed(self.text.splitlines()) if SUMMARY.search(x)), "")
+        counts: Counter[str] = Counter()
+        for number, word in COUNTS.findall(summary):
+            counts["failed" if word == "error" else word] += int(number)
+        if self.code and not counts["failed"]:
+            counts["failed"] = 1
+        return counts
+
+    @property
+    def skips(self) -> Counter[str]:
+        """How many tests skipped themselves, by reason."""
+        skips: Counter[str] = Counter()
+        for number, _, reason in SKIP.findall(self.text):
+            skips[reason] += int(number)
+        return skips
+
+
+@dataclass(frozen=True)
 class Run:
     """One pytest process on one database."""
 
     name: str
     url: str
-    arguments: list[str]
-    output: Path
-    process: subprocess.Popen[bytes] | None = None
+    arguments: tuple[str, ...]
 
-    def start(self) -> None:
-        """Start pytest."""
-        environment = {**os.environ, "DATABASE_URL": self.url, "PYTHONUNBUFFERED": "1"}
-        with self.output.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", "-q", *self.arguments],
-                cwd=ROOT,
-                env=environment,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-            )
-
-    def finish(self) -> tuple[int, dict[str, int]]:
-        """Wait, show the output, count."""
-        assert self.process is not None
-        code = self.process.wait()
-        text = self.output.read_text(errors="replace")
-        print(f"\n===== {self.name}: exit {code} =====\n{text}", flush=True)
-        counts: dict[str, int] = {}
-        for line in reversed(text.splitlines()):
-            found = COUNTS.findall(line)
-            if found and " in " in line:
-                for number, word in found:
-                    key = "failed" if word.startswith("error") else word
-                    counts[key] = counts.get(key, 0) + int(number)
-                break
-        return code, counts
+    def __call__(self) -> Outcome:
+        """Run it to its end."""
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-rfEs", *self.arguments],
+            cwd=ROOT,
+            env={**os.environ, "DATABASE_URL": self.url, "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        return Outcome(done.returncode, done.stdout)
 
 
 def with_name(url: str, name: str) -> str:
@@ -103,68 +134,74 @@ def server(variable: str, guesses: tuple[str, ...]) -> tuple[str | None, str]:
     return None, f"{variable} is not set and no local server answers"
 
 
-def main() -> int:
-    """Plan the runs, two at a time, and sum them up."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--long", action="store_true")
-    parser.add_argument("only", nargs="*", help="paths or pytest options")
-    options = parser.parse_args()
-    required = [item for item in os.environ.get("OJS_REQUIRE", "").split(",") if item]
-    unknown = sorted(set(required) - set(KNOWN))
-    if unknown:
-        print(f"OJS_REQUIRE: unknown {', '.join(unknown)}; known are {', '.join(KNOWN)}")
-        return 2
-    marks = [] if options.long else ["-m", "not long"]
+def plan(options: argparse.Namespace, scratch: Path) -> tuple[list[Run], dict[str, str]]:
+    """The runs, the longest first, and why a database is left out."""
+    only = tuple(options.only)
+    excluded = "not long and not process" if options.quick else "" if options.long else "not long"
+    marks = ("-m", excluded) if excluded else ()
+    # A file, so that the processes that tests start can use it too.
+    runs = [Run("SQLite", f"sqlite:///{scratch}/ojs.sqlite3", (*marks, *only))]
     skipped: dict[str, str] = {}
-    scratch = Path(tempfile.mkdtemp(prefix="ojs-test-"))
-    # Stored by Django under test_<name>; a file, so that other processes can use it too.
-    sqlite = f"sqlite:///{scratch}/ojs.sqlite3"
-    if options.quick:
-        marks = ["-m", "not long and not process"]
-    runs = [Run("SQLite", sqlite, [*marks, *options.only], scratch / "sqlite.txt")]
     if not options.quick:
-        ignore = [] if options.only else [f"--ignore={path}" for path in PURE]
-        for key, name, variable, guesses in (
-            (
-                "pg",
-                "PostgreSQL",
-                "OJS_TEST_PG_URL",
-                (
-                    "postgres://root@127.0.0.1:5432/postgres",
-                    "postgres://postgres@127.0.0.1:5432/postgres",
-                ),
-            ),
-            ("mariadb", "MariaDB", "OJS_TEST_MARIADB_URL", ("mysql://root@127.0.0.1:3306/test",)),
-        ):
+        ignore = () if only else tuple(f"--ignore={path}" for path in PURE)
+        for key, (name, variable, guesses) in SERVERS.items():
             url, reason = server(variable, guesses)
             if url is None:
                 skipped[key] = reason
-                continue
-            own = with_name(url, f"ojs_{os.getpid()}")
-            runs.append(Run(name, own, [*marks, *ignore, *options.only], scratch / f"{key}.txt"))
-    code = 0
-    totals = {"passed": 0, "failed": 0, "skipped": 0}
-    waiting, running = list(runs), []
-    while waiting or running:
-        while waiting and len(running) < 2:
-            run = waiting.pop(0)
-            run.start()
-            running.append(run)
-        done = running.pop(0)
-        status, counts = done.finish()
-        code = code or status
-        for key, number in counts.items():
-            totals[key] = totals.get(key, 0) + number
-    missing = [f"{key} ({skipped[key]})" for key in required if key in skipped]
-    if missing:
-        print(f"required but missing: {'; '.join(missing)}")
-        code = code or 1
-    print("{passed} passed, {failed} failed, {skipped} skipped".format(**totals))
-    shown = "; ".join(f"{key}: {reason}" for key, reason in skipped.items())
-    ran = ", ".join(run.name for run in runs)
-    print(f"ran on {ran}; databases skipped: {shown or 'none'}")
-    return code
+            else:
+                own = with_name(url, f"ojs_{os.getpid()}")
+                runs.append(Run(name, own, (*marks, *ignore, *only)))
+    return runs, skipped
+
+
+def missing_tools(required: list[str]) -> dict[str, str]:
+    """The required programs that are not installed."""
+    return {
+        key: f"{names[0]} is not installed"
+        for key, names in TOOLS.items()
+        if key in required and not any(shutil.which(name) for name in names)
+    }
+
+
+def execute(runs: list[Run]) -> tuple[bool, Counter[str], list[str]]:
+    """Run them, at most two at a time; show the output of each when it ends."""
+    good, totals, skips = True, Counter[str](), []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        futures = {pool.submit(run): run for run in runs}
+        for future in as_completed(futures):
+            run, outcome = futures[future], future.result()
+            print(f"\n===== {run.name}: exit {outcome.code} =====\n{outcome.text}", flush=True)
+            good &= outcome.code == 0
+            totals += outcome.counts
+            skips += [f"{run.name}: {n} x {reason}" for reason, n in outcome.skips.items()]
+    return good, totals, skips
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Plan the runs, execute them, and sum them up."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fast tests, on SQLite only")
+    parser.add_argument("--long", action="store_true", help="the long tests too")
+    parser.add_argument("only", nargs="*", help="paths or, after --, pytest options")
+    options = parser.parse_args(arguments)
+    required = [item.strip() for item in os.environ.get("OJS_REQUIRE", "").split(",")]
+    required = [item for item in required if item]
+    known = {**SERVERS, **TOOLS}
+    if unknown := sorted(set(required) - set(known)):
+        print(f"OJS_REQUIRE: unknown {', '.join(unknown)}; known are {', '.join(known)}")
+        return 2
+    with tempfile.TemporaryDirectory(prefix="ojs-test-") as scratch:
+        runs, skipped = plan(options, Path(scratch))
+        good, totals, skips = execute(runs)
+    # ``--quick`` is about one database only.
+    absent = {key: why for key, why in skipped.items() if key in required}
+    absent |= {} if options.quick else missing_tools(required)
+    if absent:
+        print("required but missing: " + "; ".join(f"{key} ({why})" for key, why in absent.items()))
+    print(f"{totals['passed']} passed, {totals['failed']} failed, {totals['skipped']} skipped")
+    reasons = [f"{key} ({why})" for key, why in skipped.items()] + skips
+    print(f"skipped: {'; '.join(reasons) or 'nothing'}")
+    return 0 if good and not absent else 1
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return sanitise_text(value, 1024)
     try:
-        encode(value, "details", max_bytes=1024)
+        encode([[[value]]], "details", max_bytes=1024)
     except InvalidRequest:
         return f"({type(value).__name__})"
     return value

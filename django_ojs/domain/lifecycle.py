@@ -117,7 +117,9 @@ def fail(
         due = fired(job, now)
         if job.state == State.ACTIVE and due is not None and due.clock is Clock.TOTAL:
             return _total_expired(job, timed_out(due), now)
-        failure = replace(failure, fired=_execution(job, now))
+        ran_out = _execution(job, now)
+        message = failure.message or timed_out(ran_out).message
+        failure = replace(failure, fired=ran_out, message=message)
     policy = retry.from_stored(job.retry)
     directive = failure.directive
     give_up = (

@@ -190,10 +190,8 @@ def delay_ms(policy: RetryPolicy, attempt: int, jitter: float) -> int:
     initial, most = policy.initial_interval_ms, policy.max_interval_ms
     growth = _log_growth(policy, n)
     # Compared as logarithms, so that no power is computed that does not fit.
-    if growth >= math.log(max(most, 1) / initial):
-        raw = float(most)
-    else:
-        raw = initial * _factor(policy, n)
+    fits = growth < math.log(max(most, 1) / initial)
+    raw = initial * _factor(policy, n) if fits else float(most)
     effective = min(raw, float(most))
     if policy.jitter:
         effective = min(effective * (0.5 + jitter), float(most))

@@ -159,11 +159,15 @@ def checkpoint(
 ) -> bool:
     """Store where the next attempt resumes (JSON text); counts as a beat.
 
+    ``checkpoint_seq`` grows by 1 with every save.
     Returns whether the lease still held; if not, nothing was written.
     """
     using = using or conf.current().database
     now = now or clock.now(using)
-    return bool(leases.write([lease], {"heartbeat_at": now, "checkpoint": state}, using=using))
+    saved = leases.write(
+        [lease], {"heartbeat_at": now, "checkpoint": state}, {}, ["checkpoint_seq"], using=using
+    )
+    return bool(saved)
 
 
 def _worker_fact(kind: Kind, worker_id: str) -> Fact:

@@ -16,7 +16,7 @@ from uuid import UUID
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.timeouts import OUTAGE_GRACE, after, fired
+from django_ojs.domain.timeouts import OUTAGE_GRACE, Clock, after, fired
 from django_ojs.services.commit import commit
 from django_ojs.store import locking, selectors
 from django_ojs.store.contention import atomically
@@ -107,7 +107,8 @@ def _decide(
         if due is None or move is None:
             continue
         reaped.counts[str(due.clock)] += 1
-        reaped.lateness_ms = max(reaped.lateness_ms, due.elapsed_ms - due.limit_ms)
+        grace = job.grace_period_ms if due.clock is Clock.EXECUTION else 0
+        reaped.lateness_ms = max(reaped.lateness_ms, due.elapsed_ms - due.limit_ms - grace)
         reaped.jobs.append(job.id)
         moves.append(move)
     if not dry_run:

@@ -44,12 +44,13 @@ def write(
     leases: Sequence[Held],
     shared: Mapping[str, Any],
     varying: Mapping[str, Sequence[Any]] = {},
+    counted: Sequence[str] = (),
     *,
     using: str,
 ) -> list[Kept]:
     """Write columns of active jobs under these leases; returns the leases that still hold.
 
-    ``shared`` columns get one value, ``varying`` ones a value per lease. One statement where the
+    ``shared`` columns get one value, ``varying`` ones a value per lease, ``counted`` ones grow by 1. One statement where the
     database can say what it wrote, otherwise two.
     """
     if not leases:
@@ -65,6 +66,7 @@ def write(
         parameters.append(sql.bind(JOB[column], value))
     for index, column in enumerate(varying, start=2):
         sets.append(f"{sql.quoted[column]} = {sql.value(index, JOB[column])}")
+    sets += [f"{sql.quoted[column]} = j.{sql.quoted[column]} + 1" for column in counted]
     statement = sql.update(
         _TABLE, sets, item, "j.id = v.c0", f"j.state = '{State.ACTIVE}' AND j.lease_id = v.c1", _KEPT
     )

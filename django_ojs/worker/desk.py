@@ -11,7 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
 
 from django.db import DatabaseError, InterfaceError, connections
 
@@ -43,13 +44,24 @@ class Pending:
     until: float
 
 
+class Moment(NamedTuple):
+    """One moment on the database's clock and on this process's own."""
+
+    database: datetime
+    boottime: float
+
+    def of(self, moment: datetime) -> float:
+        """``moment``, a database time, on this process's clock."""
+        return self.boottime + (moment - self.database).total_seconds()
+
+
 @dataclass(slots=True)
 class Claims:
     """How the desk is to claim."""
 
     where: Callable[[], list[Source]]
     worker_id: str
-    on_claimed: Callable[[list[JobRecord], float, float], None]
+    on_claimed: Callable[[list[JobRecord], Moment], None]
     on_empty: Callable[[bool], None]
 
 
@@ -195,7 +207,6 @@ class Desk(threading.Thread):
             )
 
     def _claim(self, want: int, immediate: int) -> None:
-        before = clock.boottime()
         try:
             jobs = claim(
                 self._claims.where(),
@@ -206,6 +217,7 @@ class Desk(threading.Thread):
                 using=self._using,
             )
             left = bool(jobs) or has_work(self._claims.where(), using=self._using)
+            at = Moment(clock.now(self._using), clock.boottime())
         except _OUTAGE as error:
             self._broken(error)
             return
@@ -216,8 +228,7 @@ class Desk(threading.Thread):
             return
         with self._changed:
             self._want = max(0, self._want - len(jobs))
-        after = clock.boottime()
-        self._inbox.post(lambda: self._claims.on_claimed(jobs, before, after))
+        self._inbox.post(lambda: self._claims.on_claimed(jobs, at))
 
     def _works(self) -> None:
         self._failures = 0

@@ -20,7 +20,7 @@ from django_ojs.services import heartbeat, operate
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.leases import Held, Kept
 from django_ojs.worker import registry
-from django_ojs.worker.desk import Desk
+from django_ojs.worker.desk import Desk, Moment
 from django_ojs.worker.estimate import Estimate
 from django_ojs.worker.frames import Frame
 from django_ojs.worker.pool import Child, Phase, Pool, Running
@@ -57,12 +57,20 @@ class Dispatcher:
 
     # Claimed jobs come in.
 
-    def take(self, jobs: Sequence[JobRecord], before: float) -> None:
-        """Jobs that were claimed at ``before`` (boottime) or later."""
+    def take(self, jobs: Sequence[JobRecord], at: Moment) -> None:
+        """Jobs that were claimed; ``at`` is when their claim had committed.
+
+        Their deadlines are converted with it, not counted from when the claim was begun: it may
+        have waited for a lock.
+        """
         for job in jobs:
-            assert job.deadline_at and job.started_at and job.lease_id
-            lasts = (job.deadline_at - job.started_at).total_seconds()
-            running = Running(job, job.lease_id.hex, before, before + lasts, seen_at=before)
+            assert job.deadline_at is not None
+            assert job.started_at is not None
+            assert job.lease_id is not None
+            claimed_at = at.of(job.started_at)
+            running = Running(
+                job, job.lease_id.hex, claimed_at, at.of(job.deadline_at), seen_at=claimed_at
+            )
             self.leases[running.lease] = running
             self.waiting.append(running)
         self.assign()
@@ -466,9 +474,7 @@ def _stopped(reason: str, report: Frame) -> Failure:
     details = {"raised": report["message"]} if report.get("message") else {}
     backtrace = report.get("backtrace", ())
     if reason == "timeout":
-        return Failure(
-            "timeout", "Job execution exceeded its timeout", details=details, backtrace=backtrace
-        )
+        return Failure("timeout", details=details, backtrace=backtrace)
     message = "the worker was shut down before the job could finish"
     return Failure("shutdown", message, details=details, backtrace=backtrace, retry_after_ms=0)
 

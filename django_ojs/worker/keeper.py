@@ -18,6 +18,8 @@ from typing import NoReturn
 from django_ojs.worker import processes
 from django_ojs.worker.frames import FrameReader, ProtocolError, pack
 
+_FAREWELL = 0.1
+"""Seconds for an executor that has closed its line to end: it is ending, or never will."""
 Serve = Callable[[socket.socket, int], None]
 _RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD)
 
@@ -72,8 +74,11 @@ def _become_executor(keeper: int, control: socket.socket, *descriptors: int) -> 
 def _watch(control: socket.socket, bell: int, executor: int) -> int | None:
     """Wait for the executor's end or the order to kill it; its wait status, if it had ended."""
     reader = FrameReader()
+    patience: float | None = None
     while True:
-        readable, _, _ = select.select([control.fileno(), bell], [], [])
+        readable, _, _ = select.select([control.fileno(), bell], [], [], patience)
+        if not readable:
+            return None
         if bell in readable:
             os.read(bell, 4096)
             statuses = processes.reap_children()
@@ -87,6 +92,8 @@ def _watch(control: socket.socket, bell: int, executor: int) -> int | None:
                 frames = [{"op": "kill"}]
             if any(frame["op"] == "kill" for frame in frames):
                 return None
+            if any(frame["op"] == "closed" for frame in frames):
+                patience = _FAREWELL
 
 
 def _tell(control: socket.socket, frame: dict[str, object]) -> None:

@@ -161,10 +161,17 @@ class Pool:
         if child.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
-        try:
+        # A keeper that is gone has left its last word on the line, or nothing: read there.
+        with contextlib.suppress(OSError):
             child.control.sendall(pack({"op": "kill"}))
-        except OSError:
-            self._bury(child)
+
+    def _see_off(self, child: Child) -> None:
+        """Its line has closed, mostly because it ends: let its keeper see with which status."""
+        if child.phase is Phase.DYING:
+            return
+        child.phase = Phase.DYING
+        with contextlib.suppress(OSError):
+            child.control.sendall(pack({"op": "closed"}))
 
     def retire(self, child: Child) -> None:
         """End an idle executor in good order: it leaves when its line closes."""
@@ -195,19 +202,25 @@ class Pool:
             self._write(child)
         if not mask & selectors.EVENT_READ:
             return
+        garbage = False
         try:
             data = child.line.recv(_CHUNK)
             frames = child.reader.feed(data)
         except BlockingIOError:
             return
-        except (OSError, ProtocolError):
+        except ProtocolError:
+            data, frames, garbage = b"", [], True
+        except OSError:
             data, frames = b"", []
         for frame in frames:
             self._on_frame(child, frame)
         if not data:
-            # Closed by the handler, or garbage on it: the process can say nothing any more.
+            # Ended, closed by the handler, or garbage: the process can say nothing any more.
             self._forget(child.line)
-            self.kill(child)
+            if garbage:
+                self.kill(child)
+            else:
+                self._see_off(child)
 
     def _read_control(self, child: Child, mask: int) -> None:
         try:

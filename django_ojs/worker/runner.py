@@ -16,12 +16,13 @@ from django_ojs import __version__, clock, conf
 from django_ojs.domain.job import JobRecord
 from django_ojs.services import promote, queues
 from django_ojs.services.claim import sources
+from django_ojs.services.commit import wake
 from django_ojs.services.heartbeat import Directive, WorkerInfo, register
 from django_ojs.store.claiming import Source
 from django_ojs.worker import registry
 from django_ojs.worker.beats import Beats, Report
 from django_ojs.worker.chores import Chores
-from django_ojs.worker.desk import Claims, Desk
+from django_ojs.worker.desk import Claims, Desk, Moment
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
 from django_ojs.worker.wakeup import Listener, watcher_for
@@ -77,6 +78,8 @@ class Runner:
         for end in (self._wake_end, self._wake_in):
             end.setblocking(False)
         self._selector.register(self._wake_end, selectors.EVENT_READ, (self._woken, None))
+        self._signals: deque[int] = deque()
+        self._install_signals()
         # The nursery is forked here, before any thread exists.
         self._pool = Pool(self._selector, on_frame=self._on_frame, on_gone=self._on_gone)
         self._sources: list[Source] = []
@@ -85,7 +88,6 @@ class Runner:
         self._asked_empty = False
         self._claimed = 0
         self._promoted_at_end = False
-        self._signals: deque[int] = deque()
         self._stop_reason: str | None = None
         self._killed_early = False
         self._spawn_after = 0.0
@@ -134,7 +136,6 @@ class Runner:
 
     def run(self) -> Summary:
         """Work until told to stop or, with ``drain`` and ``once``, until there is nothing to do."""
-        self._install_signals()
         register(self.info, using=self._using)
         for thread in (self._beats, self._desk, self._chores, self._listener):
             if thread is not None:
@@ -143,11 +144,13 @@ class Runner:
             while not self._finished():
                 self._turn()
         finally:
+            ended = clock.boottime()
             self._close()
+        chores = self._chores.statements if self._chores is not None else 0
         return Summary(
             jobs=self._dispatcher.finished,
-            seconds=clock.boottime() - (self._first_claim or self._started),
-            statements=self._desk.statements + self._beats.statements,
+            seconds=ended - (self._first_claim or self._started),
+            statements=self._desk.statements + self._beats.statements + chores,
             exit_code=self._exit_code,
         )
 
@@ -232,12 +235,12 @@ class Runner:
                 room = 0
         self._desk.want(room, free)
 
-    def _on_claimed(self, jobs: list[JobRecord], before: float, after: float) -> None:
+    def _on_claimed(self, jobs: list[JobRecord], at: Moment) -> None:
         self._empty = self._asked_empty = False
         self._claimed += len(jobs)
         if self._first_claim is None:
-            self._first_claim = before
-        self._dispatcher.take(jobs, before)
+            self._first_claim = at.boottime
+        self._dispatcher.take(jobs, at)
         if self.phase == "terminate":
             self._dispatcher.shut_down(self._dispatcher.shutdown_at or clock.boottime())
         self._beats.hurry(min(job.heartbeat_timeout_ms for job in jobs))
@@ -423,6 +426,9 @@ class Runner:
             for key, mask in self._selector.select(0.1):
                 callback, child = key.data
                 callback(child, mask)
+        if self._listener is not None:
+            # It waits for a notification; give it one.
+            self._desk.call(lambda: wake((), [self.info.id], using=self._using), lambda *_: None)
         self._desk.close()
         self._desk.join(5.0)
         for thread in (self._chores, self._listener):

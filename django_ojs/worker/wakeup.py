@@ -128,7 +128,7 @@ class Listener(threading.Thread):
                 # What was committed before LISTEN took effect was not announced to us.
                 self._on_payload("q:")
                 while not self._stopping.is_set():
-                    for notification in connection.notifies(timeout=1.0):
+                    for notification in connection.notifies(timeout=1.0, stop_after=1):
                         self._on_payload(notification.payload)
             except Exception as error:
                 logger.info("listening was interrupted: %s", error)

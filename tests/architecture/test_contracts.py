@@ -22,7 +22,12 @@ pytest.importorskip("importlinter")
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run import-linter in a folder with the project's configuration."""
     return subprocess.run(
-        [*LINT, "--no-cache"], cwd=folder, capture_output=True, text=True, timeout=100, check=False
+        [*LINT, "--no-cache", "--no-logo"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
 
 
@@ -40,22 +45,69 @@ def test_all_contracts_are_kept() -> None:
     assert "0 broken" in result.stdout
 
 
+LAYERS = "Layers: every room has its floor"
+PURE = "The domain is pure"
+COMPOSITION = "The composition is seen by nobody below it"
+SERVICES = "Extensions ask the services"
+STRANGERS = "Extensions do not see each other"
+WRITER = "One writer of a job's state"
+CYCLES = "No cycles between siblings"
+
+
 @pytest.mark.parametrize(
-    ("module", "line"),
+    ("contract", "files"),
     [
-        ("domain/states.py", "import django.db"),
-        ("domain/retry.py", "import random"),
-        ("services/reap.py", "import django_ojs.worker.runner"),
-        ("store/locking.py", "import django_ojs.services.claim"),
-        ("worker/desk.py", "import django_ojs.store.transitions"),
-        ("clock.py", "import django_ojs.models"),
-        ("admin.py", "import django_ojs.worker.registry"),
-        ("attic.py", "x = 1"),
+        (LAYERS, {"services/reap.py": "import django_ojs.worker.runner"}),
+        (LAYERS, {"store/locking.py": "import django_ojs.services.claim"}),
+        (LAYERS, {"admin.py": "import django_ojs.worker.registry"}),
+        (LAYERS, {"domain/states.py": "import django_ojs.clock"}),
+        (LAYERS, {"clock.py": "import django_ojs.models"}),
+        (LAYERS, {"attic.py": "x = 1"}),
+        # Rooms that are built later are bound from their first day.
+        (LAYERS, {"http/__init__.py": "import django_ojs.worker.registry"}),
+        (LAYERS, {"http/__init__.py": "", "conf.py": "import django_ojs.http"}),
+        (LAYERS, {"testing/__init__.py": "import django_ojs.admin"}),
+        (LAYERS, {"extensions/__init__.py": "", "services/reap.py": "import django_ojs.extensions"}),
+        (
+            SERVICES,
+            {"extensions/__init__.py": "", "extensions/cron.py": "import django_ojs.store.locking"},
+        ),
+        (
+            STRANGERS,
+            {
+                "extensions/__init__.py": "",
+                "extensions/cron.py": "",
+                "extensions/unique.py": "import django_ojs.extensions.cron",
+            },
+        ),
+        (PURE, {"domain/states.py": "import django.db"}),
+        (PURE, {"domain/retry.py": "import random"}),
+        (COMPOSITION, {"services/reap.py": "import django_ojs.api"}),
+        (WRITER, {"worker/desk.py": "import django_ojs.store.transitions"}),
+        (WRITER, {"services/reap.py": "from django_ojs.store import transitions"}),
+        (CYCLES, {"services/reap.py": "import django_ojs.services.scan"}),
     ],
 )
-def test_a_planted_violation_is_found(copy: Path, module: str, line: str) -> None:
-    path = copy / "django_ojs" / module
-    text = path.read_text() if path.exists() else ""
-    path.write_text(f"{text}\n{line}\n")
+def test_a_planted_violation_is_found(copy: Path, contract: str, files: dict[str, str]) -> None:
+    for name, line in files.items():
+        path = copy / "django_ojs" / name
+        path.parent.mkdir(exist_ok=True)
+        text = path.read_text() if path.exists() else ""
+        path.write_text(f"{text}\n{line}\n")
     result = lint(copy)
-    assert result.returncode != 0, result.stdout
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert f"{contract} BROKEN" in result.stdout
+
+
+def test_a_room_of_later_may_use_what_is_below_it(copy: Path) -> None:
+    for name, line in {
+        "http/__init__.py": "",
+        "http/base.py": "from django_ojs.services import claim",
+        "extensions/__init__.py": "",
+        "extensions/cron.py": "from django_ojs.http import base\nfrom django_ojs import hooks",
+    }.items():
+        path = copy / "django_ojs" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(line + "\n")
+    result = lint(copy)
+    assert result.returncode == 0, result.stdout + result.stderr

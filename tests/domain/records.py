@@ -124,3 +124,8 @@ def fact_of(move: Transition, kind: str) -> Fact:
     """The only event of that kind."""
     (found,) = [fact for fact in move.facts if fact.kind == kind]
     return found
+
+
+def each(names: str, *values: object) -> list[tuple[str, Any]]:
+    """Every one of the blank-separated names with every value: rows of a table of bad input."""
+    return [(name, value) for name in names.split() for value in values]

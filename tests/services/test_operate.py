@@ -119,6 +119,7 @@ def test_progress_and_checkpoints_need_the_lease_and_count_as_beats(frozen: Froz
     stored = now_stored(job)
     assert (stored.progress, stored.progress_message) == (1.0, "half")
     assert (stored.json("progress_data"), stored.json("checkpoint")) == ({"n": 1}, {"at": 10})
+    assert stored.checkpoint_seq == 1
     assert stored.heartbeat_at == frozen.time
     stale = held(job)._replace(lease_id=clock.new_lease())
     assert heartbeat.progress([Progress(stale, 0.1)]) == []

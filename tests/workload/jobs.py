@@ -77,7 +77,8 @@ def swallow(diary: str) -> None:
     child = subprocess.Popen(["sleep", "300"])
     detached = subprocess.Popen(
         ["sh", "-c", "setsid sleep 301 >/dev/null 2>&1 & echo $!"],
-        stdout=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert detached.stdout is not None
     grandchild = detached.stdout.readline().strip()
@@ -90,7 +91,7 @@ def swallow(diary: str) -> None:
 
 @job("work.mask", timeout=1, grace_period=1, retry=LATER)
 def mask(diary: str) -> None:
-    """Blocks every signal that can be blocked."""
+    """Blocks every signal that can be blocked, in its own thread."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     note(diary, "started", os.getpid())
     while True:
@@ -101,9 +102,7 @@ def mask(diary: str) -> None:
 def hold_gil(diary: str) -> None:
     """A C call that keeps the interpreter lock."""
     note(diary, "started", os.getpid())
-    ctypes.PyDLL(None).sleep(300)
-    while True:
-        ctypes.PyDLL(None).sleep(300)
+    sum(range(1 << 60))
 
 
 @job("work.late-result", timeout=1, grace_period=3, retry=LATER)
@@ -177,7 +176,7 @@ def shielded(ctx: JobContext, diary: str) -> None:
     time.sleep(300)
 
 
-@job("work.steps", heartbeat_timeout=2, timeout=60, retry=AT_ONCE)
+@job("work.steps", heartbeat_timeout=2, timeout=60, retry=LATER)
 def steps(ctx: JobContext, diary: str, until: str) -> Any:
     """Saves a checkpoint and waits; a later attempt resumes from it."""
     if ctx.last_checkpoint is not None:
@@ -189,7 +188,14 @@ def steps(ctx: JobContext, diary: str, until: str) -> Any:
     return "first attempt"
 
 
-@job("work.silent", heartbeat="manual", heartbeat_timeout=2, timeout=60, retry=LATER)
+@job(
+    "work.silent",
+    heartbeat="manual",
+    heartbeat_timeout=2,
+    timeout=60,
+    grace_period=1,
+    retry=LATER,
+)
 def silent(ctx: JobContext, diary: str) -> None:
     """Speaks once and then never again."""
     ctx.heartbeat()

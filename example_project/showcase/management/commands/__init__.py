@@ -1,0 +1,3 @@
+"""Commands of the showcase."""
+
+from __future__ import annotations

@@ -1,0 +1,169 @@
+"""The stored error: sanitised and cut, never refused; the fields of a timeout (T7, L9)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_ojs.domain import lifecycle
+from django_ojs.domain.failures import Directive, Failure, error_object, timed_out, timeout_fields
+from django_ojs.domain.jsonvalue import encode
+from django_ojs.domain.timeouts import Clock, Fired
+from tests.domain.records import NOW, at, running
+
+
+def error(failure: Failure) -> dict[str, Any]:
+    return error_object(failure, attempt=2, now=NOW)
+
+
+def test_the_fields() -> None:
+    assert error(Failure("SmtpError", "no route", details={"host": "a"})) == {
+        "type": "SmtpError",
+        "code": "SmtpError",
+        "message": "no route",
+        "retryable": True,
+        "attempt": 2,
+        "occurred_at": "2026-02-12T10:30:00.000Z",
+        "timestamp": "2026-02-12T10:30:00.000Z",
+        "details": {"host": "a"},
+    }
+
+
+def test_optional_fields() -> None:
+    told = error(Failure("E", code="handler_error", directive=Directive.DISCARD, backtrace=["a", "b"]))
+    assert told["code"] == "handler_error"
+    assert told["directive"] == "DISCARD"
+    assert told["backtrace"] == ["a", "b"]
+
+
+class TestTimeouts:
+    @pytest.mark.parametrize(
+        ("clock", "type_", "kind", "retryable", "message"),
+        [
+            (
+                Clock.EXECUTION,
+                "timeout",
+                "execution",
+                True,
+                "Job execution exceeded timeout of 300 seconds",
+            ),
+            (Clock.TOTAL, "total_timeout", "total", False, "300 seconds"),
+            (Clock.ENQUEUE_TTL, "enqueue_ttl_expired", "enqueue_ttl", False, "300 seconds"),
+            (Clock.STALLED, "stalled", "stalled", True, "300 seconds"),
+            (Clock.VISIBILITY, "visibility_timeout", "stalled", True, "300 seconds"),
+        ],
+    )
+    def test_outcomes(self, clock: Clock, type_: str, kind: str, retryable: bool, message: str) -> None:
+        told = error(timed_out(Fired(clock, 300_000, 305_900)))
+        assert (told["type"], told["code"], told["retryable"]) == (type_, type_, retryable)
+        assert message in told["message"]
+        assert (told["timeout_kind"], told["limit_seconds"], told["elapsed_seconds"]) == (
+            kind,
+            300,
+            305,
+        )
+        assert type(told["timeout_kind"]) is str
+
+    @pytest.mark.parametrize(
+        ("ms", "seconds"),
+        [
+            (1, "0.001"),
+            (500, "0.5"),
+            (1000, "1"),
+            (1500, "1.5"),
+            (100_000, "100"),
+            (86_401_250, "86401.25"),
+            (1_234_567_000, "1234567"),
+            (315_619_200_000, "315619200"),
+        ],
+    )
+    def test_the_limit_in_words(self, ms: int, seconds: str) -> None:
+        assert timed_out(Fired(Clock.EXECUTION, ms, ms)).message.endswith(f" of {seconds} seconds")
+
+    @pytest.mark.parametrize(("ms", "seconds"), [(1, 1), (999, 1), (1000, 1), (1001, 2)])
+    def test_a_limit_is_rounded_up_to_a_whole_second(self, ms: int, seconds: int) -> None:
+        fields = timeout_fields(Fired(Clock.STALLED, ms, 5999))
+        assert fields == {"timeout_kind": "stalled", "limit_seconds": seconds, "elapsed_seconds": 5}
+
+
+class TestSanitising:
+    def test_text(self) -> None:
+        told = error(Failure("E\x00", "a\x00b\ud800", code="c\udfff", backtrace=["\x00x"]))
+        assert (told["type"], told["message"], told["code"]) == ("E\ufffd", "a\ufffdb\ufffd", "c\ufffd")
+        assert told["backtrace"] == ["\ufffdx"]
+
+    def test_long_text_is_cut(self) -> None:
+        told = error(Failure("t" * 999, "\u00e9" * 9000, code="c" * 999))
+        assert len(told["type"].encode()) <= 255 and told["type"].endswith("\u2026")
+        assert len(told["code"].encode()) <= 255
+        assert 8180 <= len(told["message"].encode()) <= 8192
+
+    def test_a_backtrace_keeps_its_end(self) -> None:
+        told = error(Failure("E", backtrace=[f"line {n}" for n in range(500)]))
+        assert told["backtrace"] == [f"line {n}" for n in range(400, 500)]
+        told = error(Failure("E", backtrace=[*("x" * 4000 for _ in range(60)), "the end"]))
+        assert told["backtrace"][-1] == "the end"
+        assert 60_000 < sum(len(line.encode()) for line in told["backtrace"]) <= 64 << 10
+        (line,) = error(Failure("E", backtrace=["y" * 9000]))["backtrace"]
+        assert len(line.encode()) <= 4096
+
+    @pytest.mark.parametrize(
+        ("details", "kept"),
+        [
+            ({"a": [1, {"b": None}]}, {"a": [1, {"b": None}]}),
+            ({"raised": "a\x00b", "n": 1}, {"raised": "a\ufffdb", "n": 1}),
+            ({"\ud800": 1}, {"\ufffd": 1}),
+            ({"a": float("nan"), "b": {"c": 1}}, {"a": "(float)", "b": {"c": 1}}),
+            ({"a": {1}, "b": object()}, {"a": "(set)", "b": "(object)"}),
+            ({"a": ["\x00"]}, {"a": "(list)"}),
+        ],
+        ids=ascii,
+    )
+    def test_details(self, details: dict[str, Any], kept: dict[str, Any]) -> None:
+        assert error(Failure("E", details=details))["details"] == kept
+
+    def test_details_that_are_too_large(self) -> None:
+        told = error(Failure("E", details={"dump": "x" * (1 << 20), "list": [0] * 99_999, "n": 1}))
+        assert told["details"]["n"] == 1
+        assert told["details"]["list"] == "(list)"
+        assert len(json.dumps(told)) < 3000
+
+    def test_details_leave_room_for_the_history_around_them(self) -> None:
+        deep: Any = "x"
+        for _ in range(29):
+            deep = [deep]
+        job = lifecycle.fail(
+            running(), Failure("E", details={"deep": deep}), now=at(1), jitter=0.5
+        ).written
+        assert encode(job.json("errors"), "errors", max_bytes=1 << 20) != "[]"
+
+    @given(
+        st.text(st.characters(exclude_categories=()), max_size=300),
+        st.lists(st.text(st.characters(exclude_categories=()), max_size=50), max_size=5),
+        st.dictionaries(
+            st.text(st.characters(exclude_categories=()), max_size=5),
+            st.text(st.characters(exclude_categories=())) | st.floats() | st.binary(),
+            max_size=4,
+        ),
+    )
+    def test_any_failure_can_be_stored(
+        self, text: str, lines: list[str], details: dict[str, Any]
+    ) -> None:
+        failure = Failure(text, text, code=text, backtrace=lines, details=details)
+        move = lifecycle.fail(running(), failure, now=at(1), jitter=0.5)
+        stored = move.written
+        for column in ("error", "errors"):
+            value = stored.json(column)
+            assert json.loads(encode(value, column, max_bytes=1 << 20)) == value
+        for fact in move.facts:
+            assert encode(dict(fact.data), "data", max_bytes=1 << 20) != "{}"
+
+
+def test_names_for_matching() -> None:
+    failure = Failure("T", code="C", details={"error_class": "K", "type": 5})
+    assert failure.names == ("T", "C", "K")
+    assert set(Failure("T", details={"type": "D"}).names) == {"T", "D"}

@@ -1,0 +1,130 @@
+"""UUIDv7: the bits, the order, and what is taken for one (RFC 9562)."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.ids import Uuid7Generator, parse_uuid7, time_of, uuid7
+
+MS = 1_770_892_200_123
+ALL_ONES = (1 << 74) - 1
+
+
+def test_the_example_of_the_rfc() -> None:
+    made = uuid7(0x017F22E279B0, (0xCC3 << 62) | 0x18C4DC0C0C07398F)
+    assert str(made) == "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
+
+
+@given(st.integers(0, (1 << 48) - 1), st.integers(0, 1 << 100))
+def test_bits(ms: int, bits: int) -> None:
+    made = uuid7(ms, bits)
+    assert made.version == 7
+    assert made.variant == "specified in RFC 4122"
+    assert time_of(made) == ms
+    random = ((made.int >> 64) & 0xFFF) << 62 | (made.int & ((1 << 62) - 1))
+    assert random == bits & ALL_ONES
+    assert parse_uuid7(str(made), "id") == made
+
+
+def test_a_moment_outside_of_the_range_is_clamped() -> None:
+    assert time_of(uuid7(-5, 0)) == 0
+    assert time_of(uuid7(1 << 60, 0)) == (1 << 48) - 1
+
+
+@given(st.lists(st.tuples(st.integers(MS - 3, MS + 3), st.integers(0, ALL_ONES)), max_size=60))
+def test_only_grows_whatever_clock_and_dice_do(draws: list[tuple[int, int]]) -> None:
+    generator = Uuid7Generator()
+    made = [generator.next(ms, bits) for ms, bits in draws]
+    assert all(one < other for one, other in pairwise(made))
+    assert all(str(one) < str(other) for one, other in pairwise(made))
+    assert all(UUID(str(one)).version == 7 for one in made)
+
+
+def test_many_in_one_millisecond() -> None:
+    generator = Uuid7Generator()
+    made = [generator.next(MS, 12345) for _ in range(20_000)]
+    assert made == sorted(set(made))
+    assert {time_of(one) for one in made} == {MS}
+
+
+def test_a_full_millisecond_runs_over_into_the_next() -> None:
+    generator = Uuid7Generator()
+    first = generator.next(MS, ALL_ONES)
+    second = generator.next(MS, 0)
+    assert (time_of(first), time_of(second)) == (MS, MS + 1)
+    assert first < second and second.version == 7
+
+
+def test_the_clock_going_back_is_overtaken_again() -> None:
+    generator = Uuid7Generator()
+    first = generator.next(MS, 5)
+    back = generator.next(MS - 3_600_000, 5)
+    later = generator.next(MS + 1, 5)
+    assert first < back < later
+    assert time_of(back) == MS
+    assert time_of(later) == MS + 1
+
+
+def test_threads_share_a_generator() -> None:
+    generator = Uuid7Generator()
+    made: list[list[UUID]] = [[] for _ in range(4)]
+
+    def draw(into: list[UUID]) -> None:
+        into.extend(generator.next(MS, 7) for _ in range(2000))
+
+    threads = [threading.Thread(target=draw, args=(into,)) for into in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(one == sorted(one) for one in made)
+    assert len(set().union(*made)) == 8000
+
+
+def test_parse() -> None:
+    text = "019539a4-b68c-7def-8000-1a2b3c4d5e6f"
+    assert parse_uuid7(text, "id") == UUID(text)
+    assert parse_uuid7(UUID(text), "id") == UUID(text)
+    assert time_of(UUID(text)) == 0x019539A4B68C
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "x",
+        "019539A4-B68C-7DEF-8000-1A2B3C4D5E6F",
+        "019539a4b68c7def80001a2b3c4d5e6f",
+        "{019539a4-b68c-7def-8000-1a2b3c4d5e6f}",
+        "urn:uuid:019539a4-b68c-7def-8000-1a2b3c4d5e6f",
+        "019539a4-b68c-4def-8000-1a2b3c4d5e6f",
+        "019539a4-b68c-8def-8000-1a2b3c4d5e6f",
+        "019539a4-b68c-7def-0000-1a2b3c4d5e6f",
+        "019539a4-b68c-7def-c000-1a2b3c4d5e6f",
+        "019539a4-b68c-7def-8000-1a2b3c4d5e6",
+        "019539a4-b68c-7def-8000-1a2b3c4d5e6f0",
+        "019539a4-b68c-7def-8000-1a2b3c4d5e6f\n",
+        " 019539a4-b68c-7def-8000-1a2b3c4d5e6f",
+        "\u0660\u0661\u0669539a4-b68c-7def-8000-1a2b3c4d5e6f",
+        str(uuid4()),
+        uuid4(),
+        UUID(int=0),
+        1,
+        None,
+        True,
+        [],
+        b"019539a4-b68c-7def-8000-1a2b3c4d5e6f",
+    ],
+    ids=lambda value: ascii(value)[:45] if not isinstance(value, UUID) else "a uuid",
+)
+def test_parse_refuses(value: object) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_uuid7(value, "jobs[1].id")
+    assert caught.value.field == "jobs[1].id"

@@ -1,0 +1,274 @@
+"""``runworker`` and ``reap_timeouts`` as an operator meets them: options, exit codes, signals."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from django_ojs import api
+from django_ojs.models import Worker
+from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, failed, in_state, lasted
+from tests.support import alive, poll
+from tests.workload import jobs
+
+pytestmark = pytest.mark.process
+
+
+def test_term_lets_a_running_job_finish(worker: StartWorker, diary: Diary, flag: Flag) -> None:
+    job = jobs.hold.enqueue(diary.path, flag.path)
+    runner = worker()
+    diary.wait("started")
+    runner.send(signal.SIGTERM)
+    poll(lambda: "stopping (SIGTERM)" in runner.stderr)
+    late = jobs.echo.enqueue(1)
+    flag.set()
+    assert runner.wait() == 0
+    assert api.get(job).json("result") == "attempt 1"
+    assert api.get(late).state == "available"
+    assert Worker.objects.get().phase == "stopped"
+
+
+def test_job_that_outlives_the_shutdown_fails_with_shutdown(worker: StartWorker, diary: Diary) -> None:
+    job = jobs.swallow.using(timeout=300, grace_period=1).enqueue(diary.path)
+    runner = worker("--shutdown-timeout", "2")
+    pids = [int(pid) for pid in diary.wait("started")]
+    runner.send(signal.SIGTERM)
+    sent = time.monotonic()
+    runner.wait()
+    assert 1.9 <= time.monotonic() - sent <= 3.5
+    error = failed(job)
+    assert (error["type"], error["attempt"]) == ("shutdown", 1)
+    assert not [pid for pid in pids if alive(pid)]
+
+
+def test_soft_signal_before_the_end_of_a_shutdown(
+    worker: StartWorker, diary: Diary, flag: Flag
+) -> None:
+    job = jobs.hold.using(grace_period=1).enqueue(diary.path, flag.path)
+    runner = worker("--shutdown-timeout", "2")
+    diary.wait("started")
+    runner.send(signal.SIGTERM)
+    sent = time.monotonic()
+    assert runner.wait() == 0
+    assert 0.9 <= time.monotonic() - sent <= 1.9
+    assert [(a.outcome, a.error["type"]) for a in attempts(job)] == [("shutdown", "shutdown")]
+
+
+def test_timeout_during_a_shutdown_stays_a_timeout(worker: StartWorker, diary: Diary) -> None:
+    job = jobs.swallow.using(timeout=1, grace_period=1).enqueue(diary.path)
+    runner = worker("--shutdown-timeout", "10")
+    diary.wait("started")
+    runner.send(signal.SIGTERM)
+    runner.wait()
+    assert failed(job)["type"] == "timeout"
+    assert 2.0 <= lasted(attempts(job)[0]) <= 2.5
+
+
+def test_second_term_is_at_once(worker: StartWorker, diary: Diary) -> None:
+    job = jobs.swallow.using(timeout=300).enqueue(diary.path)
+    runner = worker("--shutdown-timeout", "60")
+    pids = [int(pid) for pid in diary.wait("started")]
+    runner.send(signal.SIGTERM)
+    poll(lambda: "stopping" in runner.stderr)
+    runner.send(signal.SIGTERM)
+    sent = time.monotonic()
+    runner.wait()
+    assert time.monotonic() - sent <= 2.0
+    assert failed(job)["type"] == "shutdown"
+    assert not [pid for pid in pids if alive(pid)]
+
+
+def test_second_interrupt_exits_130(worker: StartWorker, diary: Diary) -> None:
+    jobs.swallow.using(timeout=300).enqueue(diary.path)
+    runner = worker()
+    diary.wait("started")
+    runner.send(signal.SIGINT)
+    poll(lambda: "stopping (SIGINT)" in runner.stderr)
+    runner.send(signal.SIGINT)
+    assert runner.wait() == 130
+
+
+def test_quiet_and_running_again(worker: StartWorker, diary: Diary, flag: Flag) -> None:
+    job = jobs.hold.enqueue(diary.path, flag.path)
+    runner = worker()
+    diary.wait("started")
+    runner.send(signal.SIGTSTP)
+    poll(lambda: "quiet" in runner.stderr)
+    waiting = jobs.echo.enqueue("quiet")
+    poll(lambda: Worker.objects.filter(phase="quiet").exists())
+    flag.set()
+    in_state(job, "completed")
+    assert api.get(waiting).state == "available"
+    assert runner.running
+    runner.send(signal.SIGCONT)
+    in_state(waiting, "completed")
+    poll(lambda: Worker.objects.filter(phase="running").exists())
+
+
+def test_drain_ends_with_a_summary(worker: StartWorker) -> None:
+    made = jobs.echo.enqueue_many([[number] for number in range(500)])
+    runner = worker("--drain")
+    assert runner.wait(30) == 0
+    assert {api.get(job).state for job in made} == {"completed"}
+    last = runner.stdout.strip().splitlines()[-1]
+    found = re.fullmatch(r"500 jobs in ([\d.]+) s, \d+ jobs/s, ([\d.]+) statements per job", last)
+    assert found, last
+    assert float(found[2]) < 1
+
+
+def test_drain_of_nothing_ends_at_once_and_speaks_json(worker: StartWorker) -> None:
+    runner = worker("--drain", "--format", "json")
+    assert runner.wait() == 0
+    assert json.loads(runner.stdout.strip().splitlines()[-1])["jobs"] == 0
+
+
+def test_once_runs_one_job(worker: StartWorker) -> None:
+    made = [jobs.echo.enqueue(number) for number in range(5)]
+    runner = worker("--once", "--concurrency", "2")
+    assert runner.wait() == 0
+    states = sorted(api.get(job).state for job in made)
+    assert states == ["available"] * 4 + ["completed"]
+    assert {api.get(job).attempt for job in made if api.get(job).state == "available"} == {0}
+
+
+def test_max_jobs_exits_75(worker: StartWorker) -> None:
+    made = [jobs.echo.enqueue(number) for number in range(10)]
+    assert worker("--max-jobs", "3").wait() == 75
+    states = sorted(api.get(job).state for job in made)
+    assert states == ["available"] * 7 + ["completed"] * 3
+
+
+def test_max_runtime_exits_75(worker: StartWorker) -> None:
+    assert worker("--max-runtime", "1").wait() == 75
+
+
+def test_banner_names_what_is_served(worker: StartWorker) -> None:
+    runner = worker("--queue", "one", "--queue", "two", "--worker-id", "named", "--drain")
+    assert runner.wait() == 0
+    assert "worker named" in runner.stdout
+    assert "one, two" in runner.stdout
+    assert Worker.objects.get().id == "named"
+
+
+def test_queues_are_served_as_told(worker: StartWorker) -> None:
+    one = jobs.echo.using(queue="one").enqueue(1)
+    two = jobs.echo.using(queue="two").enqueue(2)
+    assert worker("--queue", "two", "--drain").wait() == 0
+    assert (api.get(one).state, api.get(two).state) == ("available", "completed")
+    three = jobs.echo.using(queue="three").enqueue(3)
+    assert worker("--exclude-queue", "one", "--drain").wait() == 0
+    assert (api.get(one).state, api.get(three).state) == ("available", "completed")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--queue", "Not A Queue"),
+        ("--exclude-queue", "ä"),
+        ("--concurrency", "0"),
+        ("--max-jobs", "0"),
+        ("--max-runtime", "-1"),
+        ("--shutdown-timeout", "soon"),
+        ("--no-such-option",),
+    ],
+)
+def test_bad_option_exits_2_naming_it(manage: Start, arguments: tuple[str, ...]) -> None:
+    runner = manage("runworker", *arguments)
+    assert runner.wait() == 2
+    assert arguments[0] in runner.stderr
+    assert "Traceback" not in runner.stderr
+
+
+def test_no_handlers(manage: Start) -> None:
+    runner = manage("runworker", DJANGO_SETTINGS_MODULE="tests.workload.settings_without_handlers")
+    assert runner.wait() == 1
+    assert "no job handlers are registered" in runner.stderr
+    assert "Traceback" not in runner.stderr
+
+
+@pytest.mark.parametrize("command", ["runworker", "reap_timeouts"])
+def test_no_migrations(manage: Start, tmp_path: object, command: str) -> None:
+    process = manage(command, DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
+    assert process.wait() == 1
+    assert "manage.py migrate" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("command", ["runworker", "reap_timeouts"])
+@pytest.mark.parametrize("scheme", ["postgres", "mysql"])
+def test_database_down_exits_69(manage: Start, command: str, scheme: str) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+        process = manage(command, DATABASE_URL=f"{scheme}://root@127.0.0.1:{port}/none")
+        assert process.wait() == 69
+    assert "is not available" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+def fetch(port: int, path: str) -> int:
+    """The status of a health answer; 0 while nobody listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+    except OSError:
+        return 0
+
+
+def test_health_port(worker: StartWorker) -> None:
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    runner = worker("--health-port", str(port))
+    poll(lambda: fetch(port, "/status/started") == 200)
+    poll(lambda: fetch(port, "/status/connected") == 200)
+    assert fetch(port, "/other") == 404
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 0
+    assert fetch(port, "/status/started") == 0
+
+
+def test_reaper_once_check_and_dry_run(manage: Start) -> None:
+    clean = manage("reap_timeouts", "--check")
+    assert clean.wait() == 0
+    job = jobs.echo.using(enqueue_ttl="PT0.001S").enqueue(1)
+    assert manage("reap_timeouts", "--check").wait() == 3
+    tried = manage("reap_timeouts", "--dry-run", "--format", "json")
+    assert tried.wait() == 0
+    assert json.loads(tried.stdout)["overdue"] == 1
+    assert api.get(job).state == "available"
+    done = manage("reap_timeouts", "--format", "json")
+    assert done.wait() == 0
+    assert json.loads(done.stdout)["by_kind"] == {"enqueue_ttl": 1}
+    assert api.get(job).json("error")["type"] == "enqueue_ttl_expired"
+    assert manage("reap_timeouts", "--check").wait() == 0
+
+
+def test_reaper_loop_is_within_a_quarter_second_and_ends_on_term(manage: Start) -> None:
+    reaper = manage("reap_timeouts", "--loop")
+    poll(lambda: "reaping" in reaper.stdout, 15)
+    made = [jobs.echo.using(enqueue_ttl=f"PT{1 + n / 10}S").enqueue(n) for n in range(5)]
+    for job in made:
+        ended = in_state(job, "discarded")
+        assert ended.finished_at is not None
+        due = job.created_at.timestamp() + (job.enqueue_ttl_ms or 0) / 1000
+        assert 0 <= ended.finished_at.timestamp() - due <= 0.25
+    reaper.send(signal.SIGTERM)
+    assert reaper.wait() == 0
+
+
+@pytest.mark.parametrize("arguments", [("--interval", "0"), ("--limit", "0"), ("--interval", "x")])
+def test_reaper_refuses_bad_options(manage: Start, arguments: tuple[str, ...]) -> None:
+    process = manage("reap_timeouts", "--loop", *arguments)
+    assert process.wait() == 2
+    assert arguments[0] in process.stderr

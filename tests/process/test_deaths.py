@@ -1,0 +1,157 @@
+"""Processes of the worker that die: the whole worker, its nursery, a keeper, an executor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from django_ojs import api
+from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, failed, in_state
+from tests.support import alive, poll
+from tests.workload import jobs
+
+pytestmark = pytest.mark.process
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_killed_worker_leaves_nothing_and_its_job_resumes(
+    worker: StartWorker, manage: Start, diary: Diary, flag: Flag
+) -> None:
+    reaper = manage("reap_timeouts", "--loop")
+    poll(lambda: "reaping" in reaper.stdout, 15)
+    job = jobs.steps.enqueue(diary.path, flag.path)
+    first = worker("--no-chores")
+    diary.wait("started")
+    below = first.below()
+    assert len(below) >= 3
+    first.send(signal.SIGKILL)
+    dead = time.monotonic()
+    poll(lambda: not any(alive(pid) for pid in below), 1.0)
+    assert time.monotonic() - dead < 1.0
+    last_beat = api.get(job).heartbeat_at
+    assert last_beat is not None
+    error = failed(job, timeout=5)
+    (attempt,) = attempts(job)
+    assert (error["type"], error["timeout_kind"], attempt.outcome) == (
+        "stalled",
+        "stalled",
+        "stalled",
+    )
+    assert 2.0 <= (attempt.ended_at - last_beat).total_seconds() <= 2.5
+    api.reschedule(job, timedelta(0))
+    worker()
+    done = in_state(job, "completed")
+    assert done.json("result") == {"resumed_from": {"step": 7}}
+    assert diary.lines("resumed") == [["2"]]
+
+
+def test_killed_worker_takes_detached_grandchildren_with_it(worker: StartWorker, diary: Diary) -> None:
+    jobs.swallow.using(timeout=300).enqueue(diary.path)
+    runner = worker()
+    pids = [int(pid) for pid in diary.wait("started")]
+    runner.send(signal.SIGKILL)
+    poll(lambda: not any(alive(pid) for pid in pids), 1.0)
+
+
+def test_killed_executor_is_learnt_at_once(worker: StartWorker, diary: Diary, flag: Flag) -> None:
+    job = jobs.hold_once.enqueue(diary.path, flag.path)
+    runner = worker()
+    (pid,) = diary.wait("started")
+    os.kill(int(pid), signal.SIGKILL)
+    killed = time.monotonic()
+    error = failed(job, "discarded")
+    assert time.monotonic() - killed < 1.0
+    assert error["type"] == "worker_crash"
+    assert error["details"]["signal"] == signal.SIGKILL
+    in_state(jobs.echo.enqueue(1), "completed")
+    assert runner.running
+
+
+def test_killed_keeper_takes_its_executor_with_it(
+    worker: StartWorker, diary: Diary, flag: Flag
+) -> None:
+    job = jobs.swallow.using(timeout=300).enqueue(diary.path)
+    runner = worker()
+    pids = [int(pid) for pid in diary.wait("started")]
+    os.kill(parent_of(pids[0]), signal.SIGKILL)
+    error = failed(job)
+    assert error["type"] == "worker_crash"
+    poll(lambda: not any(alive(pid) for pid in pids), 2.0)
+    in_state(jobs.echo.enqueue(1), "completed")
+    assert runner.running
+
+
+def test_killed_nursery_is_replaced(worker: StartWorker, diary: Diary, flag: Flag) -> None:
+    job = jobs.hold.enqueue(diary.path, flag.path)
+    runner = worker()
+    _, pid = diary.wait("started")
+    nursery = parent_of(parent_of(int(pid)))
+    assert parent_of(nursery) == runner.pid
+    os.kill(nursery, signal.SIGKILL)
+    poll(lambda: not alive(nursery), 2)
+    flag.set()
+    in_state(job, "completed", timeout=15)
+    # The next executor can only come from a new nursery.
+    crashed = jobs.exit_now.enqueue(3)
+    assert failed(crashed, timeout=15)["type"] == "worker_crash"
+    in_state(jobs.echo.enqueue("after"), "completed", timeout=20)
+    assert runner.running
+
+
+def test_prefetched_jobs_go_back_when_the_executor_is_stuck(
+    worker: StartWorker, diary: Diary, flag: Flag
+) -> None:
+    """Quick jobs make the worker claim ahead; the stuck one must not hold the others."""
+    for number in range(200):
+        jobs.echo.enqueue(number)
+    stuck = jobs.hold.enqueue(diary.path, flag.path)
+    behind = [jobs.echo.enqueue(number) for number in range(20)]
+    worker("--worker-id", "stuck")
+    diary.wait("started", timeout=20)
+    poll(lambda: all(api.get(job).state == "available" for job in behind), 5)
+    assert [api.get(job).attempt for job in behind] == [0] * len(behind)
+    assert api.get(stuck).state == "active"
+    worker("--worker-id", "free")
+    for job in behind:
+        in_state(job, "completed")
+        assert api.get(job).attempt == 1
+        assert [a.outcome for a in attempts(job) if a.outcome != "released"] == ["completed"]
+        assert attempts(job)[-1].worker_id == "free"
+    flag.set()
+    assert in_state(stuck, "completed").attempt == 1
+
+
+def test_prefetched_jobs_survive_the_crash_before_them(
+    worker: StartWorker,
+) -> None:
+    for number in range(100):
+        jobs.echo.enqueue(number)
+    crash = jobs.exit_now.enqueue(9)
+    behind = [jobs.echo.enqueue(number) for number in range(20)]
+    worker("--drain").wait(30)
+    assert failed(crash)["details"]["exit_status"] == 9
+    assert {api.get(job).state for job in behind} == {"completed"}
+    assert {api.get(job).attempt for job in behind} == {1}
+
+
+def test_two_workers_under_one_name(worker: StartWorker, diary: Diary, flag: Flag) -> None:
+    """The newer one stays; the older one drains and leaves."""
+    job = jobs.hold.enqueue(diary.path, flag.path)
+    first = worker("--worker-id", "same")
+    diary.wait("started")
+    second = worker("--worker-id", "same")
+    poll(lambda: "stopping (replaced)" in first.stderr, 15)
+    flag.set()
+    assert first.wait() == 0
+    assert in_state(job, "completed").attempt == 1
+    in_state(jobs.echo.enqueue(1), "completed")
+    assert second.running

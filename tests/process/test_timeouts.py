@@ -1,0 +1,268 @@
+"""The execution timeout: soft signal, grace, hard kill; extensions; heartbeats."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from django_ojs import api
+from django_ojs.models import Attempt, Event, Queue
+from tests.process.tools import (
+    Diary,
+    Flag,
+    Start,
+    StartWorker,
+    attempts,
+    failed,
+    in_state,
+    lasted,
+)
+from tests.support import alive, poll
+from tests.workload import jobs
+
+pytestmark = pytest.mark.process
+
+
+def test_endless_loop_is_ended_by_the_soft_signal(worker: StartWorker, diary: Diary) -> None:
+    job = jobs.loop.enqueue(diary.path)
+    runner = worker()
+    error = failed(job)
+    assert error["type"] == "timeout"
+    assert error["timeout_kind"] == "execution"
+    assert (error["limit_seconds"], error["attempt"]) == (2, 1)
+    (attempt,) = attempts(job)
+    assert attempt.outcome == "timeout"
+    assert 2.0 <= lasted(attempt) <= 2.5
+    assert Event.objects.filter(job_id=job.id, kind="job.timeout").count() == 1
+    following = jobs.echo.enqueue("next")
+    assert in_state(following, "completed").json("result") == "next"
+    assert runner.running
+    assert attempts(following)[0].worker_id == attempt.worker_id
+
+
+def test_what_swallows_everything_is_killed_with_all_it_started(
+    worker: StartWorker, diary: Diary
+) -> None:
+    job = jobs.swallow.enqueue(diary.path)
+    runner = worker()
+    pids = [int(pid) for pid in diary.wait("started")]
+    assert all(alive(pid) for pid in pids)
+    begun = api.get(job).started_at
+    error = failed(job)
+    assert not [pid for pid in pids if alive(pid)], "reported before everything was gone"
+    assert (error["type"], error["timeout_kind"]) == ("timeout", "execution")
+    (attempt,) = attempts(job)
+    assert attempt.started_at == begun
+    assert 3.0 <= lasted(attempt) <= 3.5
+    following = jobs.echo.enqueue("next")
+    assert in_state(following, "completed").worker_id is None
+    assert attempts(following)[0].worker_id == attempt.worker_id
+    assert runner.running
+
+
+@pytest.mark.parametrize("handler", [jobs.mask, jobs.hold_gil, jobs.slow_clean_up, jobs.busy_async])
+def test_hard_kill_needs_nothing_from_the_handler(
+    worker: StartWorker, diary: Diary, handler: object
+) -> None:
+    job = handler.enqueue(diary.path)  # type: ignore[attr-defined]
+    worker()
+    (pid,) = diary.wait("started")
+    error = failed(job)
+    assert error["type"] == "timeout"
+    assert not alive(int(pid))
+    (attempt,) = attempts(job)
+    assert attempt.outcome == "timeout"
+    # The mask holds for one thread only: another one lets the soft signal in.
+    assert (1.0 if handler is jobs.mask else 2.0) <= lasted(attempt) <= 2.5
+
+
+def test_stopped_executor_is_killed_on_time(worker: StartWorker, diary: Diary) -> None:
+    job = jobs.stop_self.enqueue(diary.path)
+    worker()
+    (pid,) = diary.wait("started")
+    assert failed(job)["type"] == "timeout"
+    assert not alive(int(pid))
+    assert 2.0 <= lasted(attempts(job)[0]) <= 2.5
+
+
+def test_result_inside_the_grace_period_counts(worker: StartWorker, diary: Diary) -> None:
+    job = jobs.late_result.enqueue(diary.path)
+    worker()
+    done = in_state(job, "completed", "retryable", "discarded")
+    assert diary.lines("stopped") == [["timeout"]]
+    assert (done.state, done.json("result")) == ("completed", "late")
+    assert lasted(attempts(job)[0]) >= 1.0
+
+
+def test_checkpoint_saved_in_the_clean_up_is_where_the_next_attempt_resumes(
+    worker: StartWorker, diary: Diary
+) -> None:
+    job = jobs.clean_up.enqueue(diary.path)
+    worker()
+    done = in_state(job, "completed")
+    assert diary.lines("saved") == [[]]
+    assert done.json("result") == {"row": 41, "attempt": 1}
+    assert [attempt.outcome for attempt in attempts(job)] == ["timeout", "completed"]
+
+
+def test_clean_up_may_use_the_database_and_the_transaction_is_rolled_back(
+    worker: StartWorker,
+) -> None:
+    job = jobs.query_in_clean_up.enqueue("clean-up")
+    worker()
+    assert failed(job)["type"] == "timeout"
+    names = set(Queue.objects.filter(name__startswith="clean-up").values_list("name", flat=True))
+    assert names == {"clean-up-kept"}
+
+
+def test_shield_holds_the_soft_signal_back(worker: StartWorker, diary: Diary) -> None:
+    job = jobs.shielded.enqueue(diary.path)
+    worker()
+    assert failed(job)["type"] == "timeout"
+    assert diary.lines("whole") == [["True"]]
+    assert 1.5 <= lasted(attempts(job)[0]) <= 2.5
+
+
+def test_extension_made_elsewhere_half_a_second_before_the_timeout(
+    worker: StartWorker, diary: Diary, flag: Flag
+) -> None:
+    job = jobs.patient.enqueue(diary.path, flag.path)
+    worker("--no-chores")
+    diary.wait("started")
+    started = time.monotonic()
+    poll(lambda: time.monotonic() - started > 1.5, 5)
+    api.extend_timeout(job, 2)
+    poll(lambda: time.monotonic() - started > 3.2, 5)
+    assert api.get(job).state == "active"
+    flag.set()
+    assert in_state(job, "completed", "retryable").json("result") == "done"
+
+
+def test_extension_that_runs_out_is_enforced(worker: StartWorker, diary: Diary, flag: Flag) -> None:
+    job = jobs.patient.enqueue(diary.path, flag.path)
+    worker()
+    diary.wait("started")
+    api.extend_timeout(job, 1)
+    assert failed(job)["type"] == "timeout"
+    assert 3.0 <= lasted(attempts(job)[0]) <= 3.5
+
+
+def test_handler_extends_its_own_timeout(worker: StartWorker) -> None:
+    job = jobs.extend.enqueue()
+    worker()
+    done = in_state(job, "completed", "retryable")
+    assert (done.state, done.json("result")) == ("completed", "2")
+
+
+def test_coroutine_is_cancelled(worker: StartWorker, diary: Diary) -> None:
+    job = jobs.sleep_async.enqueue(diary.path)
+    worker()
+    assert failed(job)["type"] == "timeout"
+    assert diary.lines("cancelled") == [[]]
+    assert 1.0 <= lasted(attempts(job)[0]) <= 1.6
+
+
+def test_coroutine_that_ignores_its_cancellation_is_killed(worker: StartWorker, diary: Diary) -> None:
+    job = jobs.deaf_async.enqueue(diary.path)
+    worker()
+    (pid,) = diary.wait("started")
+    assert failed(job)["type"] == "timeout"
+    assert not alive(int(pid))
+    assert 2.0 <= lasted(attempts(job)[0]) <= 2.5
+
+
+def test_silent_handler_in_manual_mode_is_stalled(
+    worker: StartWorker, manage: Start, diary: Diary
+) -> None:
+    job = jobs.silent.enqueue(diary.path)
+    worker("--no-chores")
+    manage("reap_timeouts", "--loop")
+    (pid,) = diary.wait("started")
+    error = failed(job)
+    assert (error["type"], error["timeout_kind"]) == ("stalled", "stalled")
+    poll(lambda: not alive(int(pid)), 5)
+
+
+def test_total_timeout_ends_a_running_job(worker: StartWorker, diary: Diary, flag: Flag) -> None:
+    job = jobs.hold.using(total_timeout=2, grace_period=1).enqueue(diary.path, flag.path)
+    worker()
+    _, pid = diary.wait("started")
+    error = failed(job, "discarded")
+    assert (error["type"], error["timeout_kind"]) == ("total_timeout", "total")
+    poll(lambda: not alive(int(pid)), 5)
+    assert Attempt.objects.get(job_id=job.id).outcome == "total_timeout"
+
+
+def test_cancelled_job_is_stopped(worker: StartWorker, diary: Diary, flag: Flag) -> None:
+    job = jobs.hold.using(heartbeat_timeout=1, grace_period=1).enqueue(diary.path, flag.path)
+    worker()
+    _, pid = diary.wait("started")
+    api.cancel(job)
+    cancelled = api.get(job)
+    assert (cancelled.state, cancelled.lease_id) == ("cancelled", None)
+    following = jobs.echo.enqueue(1)
+    in_state(following, "completed")
+    assert not alive(int(pid)), "the executor of a stopped handler is recycled"
+    assert api.get(job).state == "cancelled"
+    assert [attempt.outcome for attempt in attempts(job)] == ["cancelled"]
+
+
+def test_cancelled_deaf_job_is_killed(worker: StartWorker, diary: Diary) -> None:
+    job = jobs.swallow.using(timeout=300, heartbeat_timeout=1).enqueue(diary.path)
+    worker()
+    pids = [int(pid) for pid in diary.wait("started")]
+    api.cancel(job)
+    poll(lambda: not any(alive(pid) for pid in pids), 5)
+    assert api.get(job).state == "cancelled"
+
+
+def test_suspended_runner_comes_back_too_late(
+    worker: StartWorker, manage: Start, diary: Diary, flag: Flag
+) -> None:
+    job = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, flag.path)
+    first = worker("--no-chores", "--worker-id", "first")
+    diary.wait("started")
+    os.kill(first.pid, signal.SIGSTOP)
+    manage("reap_timeouts", "--loop")
+    poll(lambda: attempts(job), 10)
+    worker("--no-chores", "--worker-id", "second")
+    assert diary.wait("started", 2)[0] == "2"
+    flag.set()
+    assert in_state(job, "completed").json("result") == "attempt 2"
+    diary.wait("finished", 2)
+    os.kill(first.pid, signal.SIGCONT)
+    poll(lambda: attempts(job)[0].late_report, 10)
+    stale, valid = attempts(job)
+    assert (stale.outcome, stale.worker_id, stale.attempt) == ("stalled", "first", 1)
+    assert stale.late_report["report"] == "ack"
+    assert (valid.outcome, valid.worker_id, valid.attempt) == ("completed", "second", 2)
+    assert api.get(job).json("result") == "attempt 2"
+    assert first.running
+
+
+def test_suspended_worker_gives_up_what_it_has_lost(
+    worker: StartWorker, manage: Start, diary: Diary, flag: Flag
+) -> None:
+    """Runner, keeper and executor sleep and wake together, as with a virtual machine."""
+    job = jobs.hold.using(heartbeat_timeout=2, grace_period=1).enqueue(diary.path, flag.path)
+    first = worker("--no-chores", "--worker-id", "first", "--queue", "default", "--queue", "own")
+    _, pid = diary.wait("started")
+    everybody = [first.pid, *first.below()]
+    for number in everybody:
+        os.kill(number, signal.SIGSTOP)
+    manage("reap_timeouts", "--loop")
+    poll(lambda: attempts(job), 10)
+    worker("--no-chores", "--worker-id", "second", "--queue", "default")
+    assert diary.wait("started", 2)[0] == "2"
+    for number in everybody:
+        os.kill(number, signal.SIGCONT)
+    poll(lambda: not alive(int(pid)), 5)
+    again = jobs.echo.using(queue="own").enqueue("still there")
+    in_state(again, "completed")
+    assert attempts(again)[0].worker_id == "first"
+    flag.set()
+    assert in_state(job, "completed").json("result") == "attempt 2"
+    assert first.running

@@ -1,0 +1,84 @@
+"""What the process tests share beside fixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from django_ojs import api
+from django_ojs.domain.job import JobRecord
+from django_ojs.models import Attempt
+from tests.support import Manage, poll
+
+
+class Start(Protocol):
+    """Starts ``manage.py`` with arguments; keywords are environment variables."""
+
+    def __call__(self, *arguments: str, **environment: str) -> Manage: ...
+
+
+StartWorker = Callable[..., Manage]
+
+
+class Diary:
+    """The file into which handlers write what happens to them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def lines(self, word: str) -> list[list[str]]:
+        """The lines that begin with a word, without it."""
+        try:
+            text = Path(self.path).read_text()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind("\n") + 1]
+        return [line.split()[1:] for line in whole.splitlines() if line.split()[0] == word]
+
+    def wait(self, word: str, count: int = 1, timeout: float = 10.0) -> list[str]:
+        """The ``count``-th line that begins with a word, as soon as it is there."""
+        return poll(lambda: self.lines(word)[count - 1 : count], timeout)[0]
+
+
+class Flag:
+    """A file whose appearance lets handlers go on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def set(self) -> None:
+        """Let them go on."""
+        Path(self.path).touch()
+
+
+def in_state(job: JobRecord, *states: str, timeout: float = 10.0) -> JobRecord:
+    """The job as soon as it is in one of the states."""
+
+    def look() -> JobRecord | None:
+        found = api.get(job)
+        return found if found.state in states else None
+
+    try:
+        return poll(look, timeout)
+    except AssertionError:
+        found = api.get(job)
+        raise AssertionError(
+            f"{found.type} is {found.state}, not {states}, after {timeout:g} s: {found.error}"
+        ) from None
+
+
+def attempts(job: JobRecord) -> list[Attempt]:
+    """How the attempts of a job ended, in order."""
+    return list(Attempt.objects.filter(job_id=job.id).order_by("lease_seq"))
+
+
+def lasted(attempt: Attempt) -> float:
+    """Seconds from the claim to the end of an attempt, by the database."""
+    return (attempt.ended_at - attempt.started_at).total_seconds()
+
+
+def failed(job: JobRecord, state: str = "retryable", timeout: float = 10.0) -> dict[str, Any]:
+    """The error of a job as soon as it is in that state."""
+    error: dict[str, Any] = in_state(job, state, timeout=timeout).json("error")
+    return error
