@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from django_ojs.domain.durations import parse_instant
+from django_ojs.domain.durations import TEN_YEARS_MS, parse_instant
 from django_ojs.domain.errors import InvalidRequest, TooLarge, Unsupported
 from django_ojs.domain.ids import parse_uuid7
 from django_ojs.domain.jsonvalue import (
@@ -20,7 +20,7 @@ from django_ojs.domain.jsonvalue import (
     encode,
 )
 from django_ojs.domain.limits import NAMES, NO_LIMITS, Limits, parse_limits
-from django_ojs.domain.retry import parse_policy
+from django_ojs.domain.retry import RetryPolicy, parse_policy
 
 _TYPE = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)*", re.ASCII)
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9\-.]*", re.ASCII)
@@ -341,10 +341,15 @@ def _tags(found: Found | None) -> tuple[str, ...]:
     return tuple(value)
 
 
+_ANYTHING = RetryPolicy(initial_interval_ms=1, max_interval_ms=TEN_YEARS_MS)
+
+
 def _retry(found: Found | None) -> Mapping[str, Any] | None:
     if found is None:
         return None
-    parse_policy(found[1], field=found[0].removeprefix("options.").replace("_policy", ""))
+    # What is left out comes from the job type, so only what is given can be judged here.
+    name = found[0].removeprefix("options.").replace("_policy", "")
+    parse_policy(found[1], field=name, base=_ANYTHING)
     policy: Mapping[str, Any] = found[1]
     return policy
 

@@ -155,7 +155,7 @@ def fail(
             directive not in (Directive.DISCARD, Directive.FAIL)
             and policy.on_exhaustion == "dead_letter"
         )
-        return _discarded(job, trigger, error, errors, dead, facts, outcome, now, finished=True)
+        return _discarded(job, trigger, error, errors, dead, facts, outcome, now)
 
     changes: dict[str, Any] = {
         **NO_LEASE,
@@ -210,9 +210,13 @@ _REAPS = {
 
 
 def requeue(job: JobRecord, *, now: datetime) -> Transition:
-    """The worker gives a started job back (NACK with ``requeue``); the attempt stays counted."""
+    """The worker gives a started job back (NACK with ``requeue``); the attempt stays counted.
+
+    Unless it was the last one: then the job may run once more.
+    """
     changes = {
         **NO_LEASE,
+        "attempt": min(job.attempt, max(1, job.max_attempts) - 1),
         "started_at": None,
         "enqueued_at": now,
         "deadline_at": total_deadline(job),
@@ -290,7 +294,6 @@ def _total_expired(job: JobRecord, failure: Failure, now: datetime) -> Transitio
         _timeout_facts(job, failure),
         end,
         now,
-        finished=job.started_at is not None,
     )
 
 
@@ -316,7 +319,6 @@ def _ttl_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:
         facts,
         None,
         now,
-        finished=False,
     )
 
 
@@ -329,8 +331,6 @@ def _discarded(
     facts: tuple[Fact, ...],
     end: AttemptEnd | None,
     now: datetime,
-    *,
-    finished: bool,
 ) -> Transition:
     facts += (
         fact(

@@ -50,8 +50,8 @@ def write(
 ) -> list[Kept]:
     """Write columns of active jobs under these leases; returns the leases that still hold.
 
-    ``shared`` columns get one value, ``varying`` ones a value per lease, ``counted`` ones grow by 1. One statement where the
-    database can say what it wrote, otherwise two.
+    ``shared`` columns get one value, ``varying`` ones a value per lease, ``counted`` ones grow by 1.
+    One statement where the database can say what it wrote, otherwise two.
     """
     if not leases:
         return []

@@ -85,7 +85,8 @@ def queues_with_work(*, using: str) -> list[str]:
         last = ""
         while True:
             cur.execute(
-                f"SELECT queue FROM {_TABLE} WHERE state = '{State.AVAILABLE}' AND queue > %s ORDER BY queue LIMIT 1",
+                f"SELECT queue FROM {_TABLE} WHERE state = '{State.AVAILABLE}' AND queue > %s"
+                " ORDER BY queue LIMIT 1",
                 [last],
             )
             row = cur.fetchone()

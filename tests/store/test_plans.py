@@ -35,7 +35,8 @@ def _row(number: int) -> JobRecord:
     ended = state in (State.COMPLETED, State.DISCARDED, State.CANCELLED)
     at = NOW + timedelta(seconds=number)
     return JobRecord(
-        id=clock.new_id(), state=state, queue="default", type="test.mine" if mine else f"foreign.{number % 3}",
+        id=clock.new_id(), state=state, queue="default",
+        type="test.mine" if mine else f"f.{number % 3}",
         priority=0, attempt=int(running or ended), max_attempts=3, lease_seq=int(running or ended),
         lease_id=clock.new_lease() if running else None, worker_id="w" if running else None,
         created_at=at, limits_from=at, enqueued_at=at,

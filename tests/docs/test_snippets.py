@@ -1,0 +1,153 @@
+"""What the README and the documentation show is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands, load_command_class
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "example_project/README.md"]
+_BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the word behind it, its text."""
+
+    language: str
+    word: str
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page."""
+    for language, word, text in _BLOCK.findall(page.read_text()):
+        yield Block(language, word, text)
+
+
+def _commands() -> list[tuple[str, str]]:
+    found = []
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "console":
+                found += [
+                    (page.name, line[2:].split("#")[0].strip())
+                    for line in block.text.splitlines()
+                    if line.startswith("$ python manage.py") and "<" not in line
+                ]
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), _commands())
+def test_every_shown_command_is_understood(page: str, line: str) -> None:
+    words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', line)][2:]
+    app = get_commands()[words[0]]
+    command = load_command_class(app, words[0]) if isinstance(app, str) else app
+    parser = command.create_parser("manage.py", words[0])
+    assert parser.parse_args(words[1:]) is not None
+
+
+def _python() -> list[tuple[str, str]]:
+    return [
+        (f"{page.name}-{number}", block.text)
+        for page in PAGES
+        for number, block in enumerate(blocks(page))
+        if block.language == "python" and not block.word
+    ]
+
+
+@pytest.mark.parametrize(("name", "source"), _python())
+def test_every_settings_snippet_is_valid(name: str, source: str) -> None:
+    from django_ojs import conf
+
+    scope: dict[str, object] = {}
+    exec(compile(source, name, "exec"), scope)
+    assert scope.keys() & {"OJS", "DATABASES"}
+    if "OJS" in scope:
+        assert conf.parse(scope["OJS"]).database == "default"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if any(b.word for b in blocks(p))], ids=lambda p: p.name
+)
+def test_the_snippets_of_a_page_work(page: Path, tmp_path: Path) -> None:
+    """In a new project: files are written, commands run in order; without commands, the jobs load."""
+    project = tmp_path / "shop"
+    project.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
+    for name in ("DJANGO_SETTINGS_MODULE", "DATABASE_URL"):
+        environment.pop(name, None)
+
+    def run(*words: str, stdin: str | None = None) -> str:
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=project,
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    run("-m", "django", "startproject", "shop", ".")
+    settings = project / "shop" / "settings.py"
+    settings.write_text(settings.read_text() + '\nINSTALLED_APPS += ["django_ojs", "shop"]\n')
+    said = ""
+    for block in blocks(page):
+        if block.word.startswith("file="):
+            target = project / block.word.removeprefix("file=")
+            if target == settings:
+                assert block.text.strip() in settings.read_text()
+                continue
+            target.write_text(block.text)
+            if block.word == "file=shop/jobs.py":
+                said += run("manage.py", "check")
+        elif block.word == "run":
+            for line in block.text.splitlines():
+                command, _, source = line.removeprefix("$ python ").partition(" < ")
+                stdin = (project / source).read_text() if source else None
+                said += run(*command.split(), stdin=stdin)
+    assert "System check identified" in said
+    if page.name == "README.md":
+        assert "1 jobs in" in said
+        assert "completed 1" in said
+
+
+def test_links_lead_somewhere() -> None:
+    link = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+    links = [(page, target) for page in PAGES for target in link.findall(page.read_text())]
+    assert links
+    assert [(p.name, target) for p, target in links if not (p.parent / target).exists()] == []
+
+
+def test_documented_imports_are_public() -> None:
+    import django_ojs
+    from django_ojs import api
+
+    used = set()
+    for page in PAGES:
+        for names in re.findall(r"^from django_ojs import ([^(\n]+)$", page.read_text(), re.MULTILINE):
+            used |= {name.strip() for name in names.split(",")}
+    assert used
+    assert used <= set(api.__all__)
+    assert all(hasattr(django_ojs, name) for name in used)
+
+
+def test_every_check_is_documented() -> None:
+    source = (ROOT / "django_ojs/checks.py").read_text()
+    page = (ROOT / "docs/reference/checks.md").read_text()
+    ids = set(re.findall(r"ojs\.[EW]\d{3}", source))
+    assert ids
+    assert ids == set(re.findall(r"ojs\.[EW]\d{3}", page))

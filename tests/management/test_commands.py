@@ -1,0 +1,219 @@
+"""``ojs`` and ``reap_timeouts``: what they print, refuse and exit with."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from django_ojs import clock
+from django_ojs.api import enqueue
+from django_ojs.clock import FrozenClock
+from django_ojs.domain.job import JobRecord
+from django_ojs.models import Event, Job
+from django_ojs.services import heartbeat, queues, scan
+from django_ojs.services.heartbeat import WorkerInfo
+from tests.services.support import ack, fail, held, make, now_stored, take
+
+pytestmark = pytest.mark.usefixtures("ojs_db")
+
+
+def run(*words: str) -> str:
+    """What a command prints; it must exit 0."""
+    out = StringIO()
+    call_command(*words, stdout=out)
+    return out.getvalue()
+
+
+def refused(*words: str) -> tuple[int, str]:
+    """How a command ends that does not exit 0."""
+    out = StringIO()
+    try:
+        call_command(*words, stdout=out)
+    except CommandError as error:
+        return error.returncode, str(error)
+    except SystemExit as stop:
+        return int(stop.code or 0), out.getvalue()
+    raise AssertionError("it exited 0")
+
+
+def as_json(*words: str) -> Any:
+    """The JSON that a command prints."""
+    return json.loads(run(*words, "--format", "json"))
+
+
+class TestReapTimeouts:
+    """Cron, loops and health checks."""
+
+    def _overdue(self, frozen: FrozenClock) -> JobRecord:
+        (job,) = make(enqueue_ttl=2)
+        frozen.advance(3)
+        return job
+
+    def test_once_ends_what_is_overdue(self, frozen: FrozenClock) -> None:
+        job = self._overdue(frozen)
+        assert run("reap_timeouts") == "1 reaped (enqueue_ttl 1; at most 1.00 s late)\n"
+        assert now_stored(job).state == "discarded"
+        assert run("reap_timeouts") == "0 reaped\n"
+        assert run("reap_timeouts", "-v0") == ""
+
+    def test_json(self, frozen: FrozenClock) -> None:
+        job = self._overdue(frozen)
+        assert as_json("reap_timeouts") == {
+            "reaped": 1,
+            "by_kind": {"enqueue_ttl": 1},
+            "latest_ms": 1000,
+            "jobs": [str(job.id)],
+        }
+
+    def test_check_and_dry_run_end_nothing(self, frozen: FrozenClock) -> None:
+        assert run("reap_timeouts", "--check") == "0 overdue\n"
+        job = self._overdue(frozen)
+        assert "1 overdue" in run("reap_timeouts", "--dry-run")
+        code, said = refused("reap_timeouts", "--check")
+        assert (code, "1 overdue" in said) == (3, True)
+        assert now_stored(job).state == "available"
+
+    def test_due_jobs_are_promoted(self, frozen: FrozenClock) -> None:
+        job = enqueue("test.job", delay=5)
+        frozen.advance(5)
+        run("reap_timeouts")
+        assert now_stored(job).state == "available"
+
+    @pytest.mark.parametrize(
+        ("words", "said"),
+        [
+            (["--limit", "0"], "--limit"),
+            (["--interval", "0"], "--interval"),
+            (["--interval", "soon"], "--interval"),
+            (["--database", "nowhere"], "nowhere"),
+        ],
+    )
+    def test_bad_values_name_the_option(self, words: list[str], said: str) -> None:
+        loop = ["--loop"] if "--interval" in words else []
+        code, message = refused("reap_timeouts", *loop, *words)
+        assert code in (1, 2)
+        assert said in message
+
+
+class TestOjs:
+    """The umbrella."""
+
+    def test_status(self) -> None:
+        make(3)
+        take(1)
+        heartbeat.register(WorkerInfo("w1", clock.new_lease(), concurrency=2))
+        report = as_json("ojs", "status")
+        assert (report["jobs"]["available"], report["jobs"]["active"]) == (2, 1)
+        assert report["workers"][0]["id"] == "w1"
+        assert "never run" in report["troubles"][0]
+        scan.scan(cadence=None, ran_by="test")
+        assert as_json("ojs", "status")["troubles"] == []
+        assert "jobs: available 2, active 1" in run("ojs", "status")
+
+    def test_inspect_tells_the_story_but_not_the_lease(self) -> None:
+        make(retry={"max_attempts": 2})
+        (job,) = take()
+        fail(job)
+        story = as_json("ojs", "inspect", str(job.id))
+        assert (story["state"], story["attempts"][0]["outcome"]) == ("retryable", "failed")
+        assert story["errors"][0]["type"] == "test.Error"
+        assert str(job.lease_id) not in json.dumps(story)
+        assert "attempt 1 (lease 1): failed" in run("ojs", "inspect", str(job.id))
+
+    def test_explain_names_every_reason(self) -> None:
+        (job,) = make()
+        said = run("ojs", "explain", str(job.id))
+        assert "No worker is alive." in said
+        queues.pause(["default"])
+        heartbeat.register(WorkerInfo("w", clock.new_lease(), queues=["default"], types=["other"]))
+        reasons = as_json("ojs", "explain", str(job.id))["reasons"]
+        assert any("paused" in reason for reason in reasons)
+        assert any("has a handler for 'test.job'" in reason for reason in reasons)
+        heartbeat.register(
+            WorkerInfo("w", clock.new_lease(), concurrency=1, queues=["default"], types=["test.job"])
+        )
+        queues.resume(["default"])
+        assert as_json("ojs", "explain", str(job.id))["reasons"] == []
+
+    def test_explain_every_state(self, frozen: FrozenClock) -> None:
+        later = enqueue("test.job", delay=60)
+        pending = enqueue("test.job", pending=True)
+        make(2, retry={"max_attempts": 1})
+        running, failed = take(2)
+        fail(failed)
+        for job, word in (
+            (later, "scheduled for"),
+            (pending, "activated"),
+            (running, "runs on w1"),
+            (failed, "discarded at"),
+        ):
+            assert word in as_json("ojs", "explain", str(job.id))["summary"]
+
+    def test_retry_cancel_extend(self) -> None:
+        make(2, retry={"max_attempts": 1})
+        first, second = take(2)
+        fail(first)
+        assert "is available" in run("ojs", "retry", str(first.id), "--reason", "fixed")
+        assert Event.objects.get(kind="job.retried").data["reason"] == "fixed"
+        before = second.deadline_at
+        run("ojs", "extend", str(second.id), "5m")
+        assert before is not None
+        assert (now_stored(second).deadline_at - before).total_seconds() == 300  # type: ignore[operator]
+        assert "is cancelled" in run("ojs", "cancel", str(first.id), str(second.id))
+
+    def test_what_cannot_be_done_is_said_in_a_sentence(self) -> None:
+        make()
+        (job,) = take()
+        ack(job)
+        code, said = refused("ojs", "retry", str(job.id))
+        assert code == 1
+        assert "a job that is completed cannot retry" in said
+        assert refused("ojs", "inspect", str(clock.new_id()))[0] == 1
+        assert refused("ojs", "inspect", "nonsense") == (2, "ID: 'nonsense' is not a job id")
+        assert refused("ojs", "pause", "No Good")[0] == 2
+
+    def test_an_expiry_can_be_cleared_or_replaced(self, frozen: FrozenClock) -> None:
+        job = enqueue("test.job", expires_at="1s")
+        frozen.advance(2)
+        run("reap_timeouts")
+        assert "expires_at" in refused("ojs", "retry", str(job.id))[1]
+        run("ojs", "retry", str(job.id), "--expires-at", "PT1H")
+        stored = now_stored(job)
+        assert stored.expires_at is not None
+        assert (stored.expires_at - frozen.time).total_seconds() == 3600
+
+    def test_pause_and_resume(self) -> None:
+        assert run("ojs", "pause", "mail", "--reason", "moving") == "mail paused\n"
+        assert run("ojs", "pause", "mail") == "mail was already paused\n"
+        assert as_json("ojs", "resume", "mail") == {"resumed": ["mail"]}
+
+    def test_prune(self, frozen: FrozenClock) -> None:
+        make()
+        (job,) = take()
+        ack(job)
+        frozen.advance(8 * 86_400)
+        assert as_json("ojs", "prune", "--dry-run")["completed"] == 1
+        assert "completed 1" in run("ojs", "prune")
+        assert not Job.objects.exists()
+
+    def test_check(self) -> None:
+        make()
+        take()
+        assert "invariants hold" in run("ojs", "check")
+        Job.objects.update(lease_seq=5)
+        code, said = refused("ojs", "check")
+        assert code == 3
+        assert "I5 broken" in said
+        assert "I5" in refused("ojs", "check", "--format", "json")[1]
+
+
+def test_leases_are_held_under_the_name_of_the_worker() -> None:
+    make()
+    (job,) = take(worker="w9")
+    assert held(job).lease_id == job.lease_id
+    assert as_json("ojs", "inspect", str(job.id))["worker_id"] == "w9"
