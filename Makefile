@@ -49,9 +49,9 @@ contracts: $(STAMP)
 fast: $(STAMP)
 	$(BIN)/python tests/run.py --quick
 
-serve: $(STAMP) ## the example project on http://127.0.0.1:$(PORT)
+serve: $(STAMP) ## the example project: web server, worker and reaper
 	$(BIN)/python manage.py migrate --verbosity 0
-	$(BIN)/python manage.py runserver 127.0.0.1:$(PORT)
+	$(BIN)/python manage.py serve --port $(PORT)
 
 conformance bench soak docs:
 	@echo "make $@: not available yet" >&2; exit 2

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
+from django_ojs import conf
 from django_ojs.models import Attempt, ChoreRun, Event, Job, Queue, Worker
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ class ReadOnlyAdmin(_ModelAdmin):
     show_full_result_count = False
     list_per_page = 50
     ordering = ("-pk",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """From the database that holds the jobs, with or without a router."""
+        return super().get_queryset(request).using(conf.current().database)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Jobs are enqueued, not typed in."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import django
+
 from example_project.databases import parse
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -57,7 +59,11 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
-EMAIL_FILE_PATH = VAR_DIR / "mail"
+_MAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
+if django.VERSION >= (6, 1):
+    MAILERS = {"default": {"BACKEND": _MAIL_BACKEND, "OPTIONS": {"file_path": VAR_DIR / "mail"}}}
+else:
+    EMAIL_BACKEND = _MAIL_BACKEND
+    EMAIL_FILE_PATH = VAR_DIR / "mail"
 
 OJS = {"EVENTS": "all"}

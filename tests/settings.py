@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from example_project.settings import *  # noqa: F403
-from example_project.settings import DATABASES, INSTALLED_APPS, VAR_DIR
+from example_project.settings import DATABASES, INSTALLED_APPS
 
 for _app in ("example_project.showcase", "tests.workload"):
     if find_spec(_app) is None and _app in INSTALLED_APPS:
@@ -18,5 +18,4 @@ if _database["ENGINE"].endswith("sqlite3"):
     # A file, so that other processes and threads see the same database.
     _database["TEST"] = {"NAME": f"{_database['NAME']}.test"}
 
-EMAIL_FILE_PATH = VAR_DIR / "test-mail"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -101,6 +101,12 @@ class Beats(threading.Thread):
                 for running in alive:
                     if running.manual:
                         running.seen_at = 0.0
+            silent = [running for running in report.held if running not in alive]
+            if silent:
+                # Not vouched for, but still to be stopped once somebody has taken them away.
+                held = [Held(running.job_id, UUID(running.lease)) for running in silent]
+                kept = heartbeat.holds(held, using=self._using)
+                self._on_beat([running.lease for running in silent], kept)
             if now >= self._worker_due:
                 directive = heartbeat.report_worker(
                     self._info, phase=report.phase, running=len(report.held), using=self._using

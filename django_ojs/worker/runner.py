@@ -15,7 +15,7 @@ from types import FrameType
 from django_ojs import __version__, clock, conf
 from django_ojs.domain.job import JobRecord
 from django_ojs.services import promote, queues
-from django_ojs.services.claim import sources
+from django_ojs.services.claim import has_work, sources
 from django_ojs.services.commit import wake
 from django_ojs.services.heartbeat import Directive, WorkerInfo, register
 from django_ojs.store.claiming import Source
@@ -86,8 +86,10 @@ class Runner:
         self._sources_at = float("-inf")
         self._empty = False
         self._asked_empty = False
+        self._checking_end = False
+        self._drained = False
+        self._barrier: bool | None = None
         self._claimed = 0
-        self._promoted_at_end = False
         self._stop_reason: str | None = None
         self._killed_early = False
         self._spawn_after = 0.0
@@ -220,7 +222,8 @@ class Runner:
         free = sum(1 for child in self._pool if child.idle and child.recycle is None)
         busy = len(self._dispatcher.leases)
         room = 0
-        if self.phase == "running" and not (self.config.once and self._claimed):
+        ending = self._checking_end or self._drained or (self.config.once and self._claimed)
+        if self.phase == "running" and not ending:
             ahead = 0
             if now - self._dispatcher.last_done < 0.05:
                 ahead = self._dispatcher.estimate.prefetch(self.config.concurrency)
@@ -378,17 +381,33 @@ class Runner:
         if self._dispatcher.leases or any(child.assigned for child in self._pool):
             return False
         if self.phase == "terminate":
-            return self._desk.unwritten == 0 or self._gave_up()
+            return (self._nothing_on_its_way() and not self._desk.unwritten) or self._gave_up()
         if self._desk.unwritten or not (self.config.drain or self.config.once):
             return False
         if self.config.once and self._claimed:
-            return True
-        if self._empty and self._promoted_at_end:
-            return True
-        if not self._asked_empty:
+            return self._nothing_on_its_way()
+        if not self._asked_empty and not self._drained:
             self._asked_empty = True
-            self._look_again()
-        return False
+            if self._empty:
+                self._look_again()
+            else:
+                self._desk.wake()
+        return self._drained
+
+    def _nothing_on_its_way(self) -> bool:
+        """Whether what the desk claimed before it was told to stop has all arrived here.
+
+        A claim that commits while the runner leaves would keep its jobs until they are stalled.
+        """
+        if self._barrier is None:
+            self._barrier = False
+
+            def then(value: None, error: Exception | None) -> None:
+                self._barrier = True
+
+            self._desk.want(0, 0)
+            self._desk.call(lambda: None, then)
+        return self._barrier
 
     def _gave_up(self) -> bool:
         """The database did not take the last reports in time: their leases will run out."""
@@ -399,17 +418,23 @@ class Runner:
         return True
 
     def _look_again(self) -> None:
-        """Before a drain ends: promote what is due, then claim once more."""
+        """Before a drain ends: promote what is due and look once more, while nothing is claimed."""
 
-        def then(moved: int | None, error: Exception | None) -> None:
-            self._promoted_at_end = error is None
+        def work() -> bool:
+            if self.config.chores:
+                promote.promote(using=self._using)
+            return has_work(self._where(), using=self._using)
+
+        def then(left: bool | None, error: Exception | None) -> None:
+            self._checking_end = self._asked_empty = False
+            # Something may have been claimed, and released, since the desk last found nothing.
+            self._drained = error is None and not left and not self._dispatcher.leases
+            self._empty = self._empty and self._drained
             self._desk.wake()
 
-        if self._promoted_at_end or not self.config.chores:
-            self._promoted_at_end = True
-            self._desk.wake()
-        else:
-            self._desk.call(lambda: promote.promote(using=self._using), then)
+        self._checking_end = True
+        self._desk.want(0, 0)
+        self._desk.call(work, then)
 
     def _close(self) -> None:
         signal.set_wakeup_fd(-1)

@@ -1,0 +1,48 @@
+"""``serve``: the example's web server, a worker and a reaper, until one of them ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+from example_project.showcase.processes import Processes, poll
+
+_FOREVER = 10 * 365 * 86_400.0
+
+
+class Command(BaseCommand):
+    """Starts three processes, each with a log of its own, and stops them with SIGTERM or SIGINT."""
+
+    help = "Run the example project: web server, worker and reaper."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Where to listen."""
+        parser.add_argument("--port", type=int, default=8000)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Exit 0 when told to stop, 1 when one of the processes ended on its own."""
+        logs = Path(settings.VAR_DIR) / "serve"
+        processes = Processes(f"serve {datetime.now(UTC):%H%M%S.%f}", logs)  # noqa: TID251
+        told: list[int] = []
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: told.append(number))
+        address = f"127.0.0.1:{options['port']}"
+        processes.start("web", "runserver", address, "--noreload")
+        processes.start("worker", "runworker", "--concurrency", "2")
+        processes.start("reaper", "reap_timeouts", "--loop")
+        self.stdout.write(f"http://{address}/admin/ with a worker and a reaper; logs in {logs}")
+        poll(lambda: told or processes.ended(), _FOREVER, 0.2)
+        ended = processes.ended() if not told else []
+        found = processes.stop()
+        for name in ended:
+            self.stderr.write(f"{name} ended, see {logs / name}.log")
+        for sentence in found:
+            self.stderr.write(sentence)
+        if ended:
+            sys.exit(1)
