@@ -79,6 +79,7 @@ class Desk(threading.Thread):
         self._outcomes: deque[Pending] = deque()
         self._want = 0
         self._immediate = 0
+        self._delivered = True
         self._closing = False
         self._failures = 0
         self.connected = threading.Event()
@@ -105,6 +106,12 @@ class Desk(threading.Thread):
         with self._changed:
             self._calls.append((work, then))
             self._changed.notify()
+
+    def delivered(self) -> None:
+        """The runner has counted what was claimed: what it wants from now on, it wants more."""
+        with self._changed:
+            self._delivered = True
+            self._want = 0
 
     def wake(self) -> None:
         """Something may have become available."""
@@ -143,13 +150,14 @@ class Desk(threading.Thread):
     def _turn(self) -> bool:
         with self._changed:
             if not (self._calls or self._outcomes or self._closing):
-                pause = self._watcher.pause() if self._want > 0 else None
+                ready = self._want > 0 and self._delivered
+                pause = self._watcher.pause() if ready else None
                 if pause is None or pause > 0:
                     self._changed.wait(pause)
             calls = list(self._calls)
             self._calls.clear()
             outcomes = [self._outcomes[i] for i in range(min(_BATCH, len(self._outcomes)))]
-            want, immediate = self._want, self._immediate
+            want, immediate = (self._want if self._delivered else 0), self._immediate
             if self._closing and not calls and not outcomes:
                 return False
         for work, then in calls:
@@ -227,7 +235,7 @@ class Desk(threading.Thread):
             self._inbox.post(lambda: self._claims.on_empty(left))
             return
         with self._changed:
-            self._want = max(0, self._want - len(jobs))
+            self._delivered = False
         self._inbox.post(lambda: self._claims.on_claimed(jobs, at))
 
     def _works(self) -> None:

@@ -8,7 +8,6 @@ import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from uuid import UUID
 
 from django_ojs import clock
@@ -21,6 +20,7 @@ from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.leases import Held, Kept
 from django_ojs.worker import registry
 from django_ojs.worker.desk import Desk, Moment
+from django_ojs.worker.enforcer import SILENT, Enforcer
 from django_ojs.worker.estimate import Estimate
 from django_ojs.worker.frames import Frame
 from django_ojs.worker.pool import Child, Phase, Pool, Running
@@ -30,9 +30,7 @@ logger = logging.getLogger("django_ojs.worker")
 _STUCK_BEHIND = 0.1
 _UNSTARTED = 0.2
 _PROGRESS_EVERY = 0.5
-_CHECK_PATIENCE = 0.2
 _KEEP_REPORT = 15.0
-_SILENT = ("cancelled", "lost")
 _WORKER = Actor("worker")
 
 
@@ -46,14 +44,12 @@ class Dispatcher:
         self._worker_id = worker_id
         self._progress: dict[str, heartbeat.Progress] = {}
         self._progress_due = 0.0
-        self._checking_until: float | None = None
         self.leases: dict[str, Running] = {}
         self.waiting: deque[Running] = deque()
         self.estimate = Estimate()
+        self.enforcer = Enforcer(pool, desk, self.on_beat, using=using)
         self.last_done = 0.0
         self.finished = 0
-        self.shutdown_at: float | None = None
-        """When everything that still runs is killed; ``None`` while the worker is not stopping."""
 
     # Claimed jobs come in.
 
@@ -67,10 +63,8 @@ class Dispatcher:
             assert job.deadline_at is not None
             assert job.started_at is not None
             assert job.lease_id is not None
-            claimed_at = at.of(job.started_at)
-            running = Running(
-                job, job.lease_id.hex, claimed_at, at.of(job.deadline_at), seen_at=claimed_at
-            )
+            claimed_at, now = at.of(job.started_at), clock.boottime()
+            running = Running(job, job.lease_id.hex, now, at.of(job.deadline_at), seen_at=claimed_at)
             self.leases[running.lease] = running
             self.waiting.append(running)
         self.assign()
@@ -89,7 +83,7 @@ class Dispatcher:
     def _may_queue(self, child: Child, job: Running) -> bool:
         if child.phase is not Phase.READY or child.recycle or job.job.max_attempts <= 1:
             return False
-        if self.shutdown_at is not None or not (child.running or child.queued):
+        if self.enforcer.shutdown_at is not None or not (child.running or child.queued):
             return False
         if child.running and clock.boottime() - (child.running.began_at or 0) > _STUCK_BEHIND:
             return False
@@ -124,14 +118,14 @@ class Dispatcher:
         running.began_at = running.seen_at = now
         running.soft_at = min(now + running.job.timeout_ms / 1000, running.deadline)
         if running.lost:
-            self._tell(child, running, "lost")
+            self.enforcer.tell(child, running, "lost")
 
     def _returned(self, child: Child, lease: str) -> None:
         running = next(job for job in child.queued if job.lease == lease)
         child.queued.remove(running)
         if running.lost:
             self._drop(running)
-        elif self.shutdown_at is not None:
+        elif self.enforcer.shutdown_at is not None:
             self._release(running)
         else:
             self.waiting.appendleft(running)
@@ -164,7 +158,7 @@ class Dispatcher:
         else:
             failure = frame["failure"]
             reason = failure.get("stopped")
-            if reason in _SILENT:
+            if reason in SILENT:
                 self._drop(running)
             elif reason is not None:
                 self._report(running, Report.FAIL, failure=_stopped(reason, failure))
@@ -200,26 +194,11 @@ class Dispatcher:
             def extended(job: JobRecord | None, error: Exception | None) -> None:
                 soft = None
                 if job is not None and job.deadline_at is not None:
-                    self._moved(running, job)
+                    self.enforcer.follow(running, job.deadline_at)
                     soft = soft_deadline(job)
                 answer(None if soft is None else soft.isoformat(), error)
 
             self._desk.call(extend, extended)
-
-    def _moved(self, running: Running, job: JobRecord) -> None:
-        """The row has another deadline: the local timers follow it."""
-        self._shift(running, job.deadline_at, job.extended_ms)
-
-    def _shift(self, running: Running, deadline_at: object, extended_ms: int | None = None) -> None:
-        known = running.job.deadline_at
-        assert known is not None
-        shift = (deadline_at - known) / timedelta(seconds=1)  # type: ignore[operator]
-        if not shift:
-            return
-        running.deadline += shift
-        if running.soft_at is not None:
-            running.soft_at = min(running.soft_at + shift, running.deadline)
-        running.job = running.job._replace(deadline_at=deadline_at)  # type: ignore[arg-type]
 
     # Executors end.
 
@@ -237,7 +216,7 @@ class Dispatcher:
         self.last_done = clock.boottime()
         self._flush_progress([running_now.lease])
         reason = running_now.kill_reason
-        if running_now.lost or reason in _SILENT:
+        if running_now.lost or reason in SILENT:
             self._drop(running_now)
         elif reason is not None:
             self._report(running_now, Report.FAIL, failure=_stopped(reason, {}))
@@ -248,117 +227,25 @@ class Dispatcher:
 
     def next_wait(self, now: float) -> float | None:
         """Seconds until one of the clocks here needs a look, ``None`` if none does."""
-        moments: list[float] = []
-        for child in self._pool:
-            if child.running is not None and child.phase is Phase.READY:
-                moments += self._moments(child, child.running)
-        if self._checking_until is not None:
-            moments.append(self._checking_until)
+        moments = self.enforcer.moments()
         if self._progress:
             moments.append(self._progress_due)
         if self.waiting:
-            moments.append(self.waiting[0].claimed_at + _UNSTARTED)
+            moments.append(self.waiting[0].received_at + _UNSTARTED)
+        moments += [
+            (child.running.began_at or 0) + _STUCK_BEHIND
+            for child in self._pool
+            if child.running is not None and any(not job.checking for job in child.queued)
+        ]
         return max(0.0, min(moments) - now) if moments else None
 
-    def _moments(self, child: Child, running: Running) -> list[float]:
-        moments = []
-        if child.queued:
-            moments.append((running.began_at or 0) + _STUCK_BEHIND)
-        if not running.checking:
-            moments.append(self._kill_at(running))
-            if running.told is None and running.soft_at is not None:
-                moments.append(self._soft_at(running))
-        return moments
-
-    def _soft_at(self, running: Running) -> float:
-        assert running.soft_at is not None
-        if self.shutdown_at is None:
-            return running.soft_at
-        lead = min(running.job.grace_period_ms / 1000, 10.0)
-        return min(running.soft_at, self.shutdown_at - lead)
-
-    def _kill_at(self, running: Running) -> float:
-        moments = [running.deadline]
-        if self.shutdown_at is not None:
-            moments.append(self.shutdown_at)
-        if running.told in _SILENT and running.told_at is not None:
-            moments.append(running.told_at + running.job.grace_period_ms / 1000)
-        return min(moments)
-
     def tick(self, now: float) -> None:
-        """Do what is due: signals, kills, recalls, releases, progress."""
+        """Do what is due: signals and kills, recalls, releases, progress."""
         self._recall(now)
         if self._progress and now >= self._progress_due:
             self._flush_progress(list(self._progress))
             self._progress_due = now + _PROGRESS_EVERY
-        if self._checking_until is not None and now >= self._checking_until:
-            self._act(now)
-        due = [
-            child.running
-            for child in self._pool
-            if child.running is not None
-            and child.phase is Phase.READY
-            and not child.running.checking
-            and self._is_due(child.running, now)
-        ]
-        if due:
-            self._check(due, now)
-
-    def _is_due(self, running: Running, now: float) -> bool:
-        soft = running.told is None and running.soft_at is not None
-        return self._kill_at(running) <= now or (soft and self._soft_at(running) <= now)
-
-    def _check(self, due: Sequence[Running], now: float) -> None:
-        """Ask the row once more before acting: somebody may have extended it, or taken it away."""
-        held = [Held(running.job_id, UUID(running.lease)) for running in due]
-        for running in due:
-            running.checking = True
-        if self._checking_until is None:
-            self._checking_until = now + _CHECK_PATIENCE
-
-        def then(kept: list[Kept] | None, error: Exception | None) -> None:
-            if kept is not None:
-                self.on_beat([lease.lease_id.hex for lease in held], kept)
-            self._act(clock.boottime())
-
-        self._desk.call(lambda: heartbeat.holds(held, using=self._using), then)
-
-    def _act(self, now: float) -> None:
-        """Signal and kill what is still due with the deadlines as they are known now."""
-        self._checking_until = None
-        for child in list(self._pool):
-            running = child.running
-            if running is None or not running.checking:
-                continue
-            running.checking = False
-            if child.phase is not Phase.READY:
-                continue
-            if self._kill_at(running) <= now:
-                self._kill(child, running, now)
-            elif running.told is None and running.soft_at is not None:
-                if running.soft_at <= now:
-                    self._tell(child, running, "timeout")
-                elif self._soft_at(running) <= now:
-                    self._tell(child, running, "shutdown")
-
-    def _tell(self, child: Child, running: Running, reason: str) -> None:
-        running.told, running.told_at = reason, clock.boottime()
-        if running.job.grace_period_ms == 0:
-            self._kill(child, running, running.told_at)
-            return
-        self._pool.send(child, {"op": "cancel", "lease": running.lease, "reason": reason})
-        self._pool.ring(child)
-
-    def _kill(self, child: Child, running: Running, now: float) -> None:
-        if running.kill_reason is None:
-            if running.lost or running.told in _SILENT:
-                running.kill_reason = running.told or "lost"
-            elif running.deadline <= now or running.told == "timeout":
-                stopping = self.shutdown_at is not None and self.shutdown_at < running.deadline
-                running.kill_reason = "shutdown" if stopping else "timeout"
-            else:
-                running.kill_reason = "shutdown"
-        self._pool.kill(child)
+        self.enforcer.tick(now)
 
     def _recall(self, now: float) -> None:
         """Take back what waits behind a job that turned out to be long, and what cannot start."""
@@ -366,7 +253,7 @@ class Dispatcher:
             running = child.running
             if child.queued and running and now - (running.began_at or now) > _STUCK_BEHIND:
                 self._ask_back(child)
-        while self.waiting and now - self.waiting[0].claimed_at > _UNSTARTED:
+        while self.waiting and now - self.waiting[0].received_at > _UNSTARTED:
             self._release(self.waiting.popleft())
 
     def _ask_back(self, child: Child) -> None:
@@ -388,7 +275,7 @@ class Dispatcher:
             if running is None:
                 continue
             if lease in found:
-                self._shift(running, found[lease].deadline_at)
+                self.enforcer.follow(running, found[lease].deadline_at)
             elif not running.lost:
                 self._lose(running)
 
@@ -402,7 +289,7 @@ class Dispatcher:
             return
         for child in self._pool:
             if child.running is running and running.told is None:
-                self._tell(child, running, "lost")
+                self.enforcer.tell(child, running, "lost")
             elif running in child.queued and not running.checking:
                 running.checking = True
                 self._pool.send(child, {"op": "return", "lease": running.lease})
@@ -412,7 +299,7 @@ class Dispatcher:
 
     def shut_down(self, at: float) -> None:
         """Stop by ``at``: what has not begun goes back at once, the rest may run until then."""
-        self.shutdown_at = at
+        self.enforcer.shutdown_at = at
         while self.waiting:
             self._release(self.waiting.popleft())
         for child in self._pool:

@@ -30,7 +30,7 @@ class Running:
 
     job: JobRecord
     lease: str
-    claimed_at: float
+    received_at: float
     deadline: float
     """When the row's deadline passes; beats and extensions move it."""
     began_at: float | None = None

@@ -179,8 +179,8 @@ class Runner:
         dispatch = self._dispatcher.next_wait(now)
         if dispatch is not None:
             waits.append(dispatch)
-        if self._dispatcher.shutdown_at is not None:
-            waits.append(max(0.0, self._dispatcher.shutdown_at - now))
+        if self._dispatcher.enforcer.shutdown_at is not None:
+            waits.append(max(0.0, self._dispatcher.enforcer.shutdown_at - now))
         if len(self._pool.children) < self.config.concurrency:
             waits.append(max(0.0, self._spawn_after - now))
         return min(waits)
@@ -243,9 +243,10 @@ class Runner:
         self._claimed += len(jobs)
         if self._first_claim is None:
             self._first_claim = at.boottime
+        self._desk.delivered()
         self._dispatcher.take(jobs, at)
         if self.phase == "terminate":
-            self._dispatcher.shut_down(self._dispatcher.shutdown_at or clock.boottime())
+            self._dispatcher.shut_down(self._dispatcher.enforcer.shutdown_at or clock.boottime())
         self._beats.hurry(min(job.heartbeat_timeout_ms for job in jobs))
 
     def _on_empty(self, left: bool) -> None:
@@ -411,7 +412,7 @@ class Runner:
 
     def _gave_up(self) -> bool:
         """The database did not take the last reports in time: their leases will run out."""
-        at = self._dispatcher.shutdown_at
+        at = self._dispatcher.enforcer.shutdown_at
         if at is None or clock.boottime() < at + 5.0:
             return False
         self._exit_code = EXIT_ERROR

@@ -43,7 +43,7 @@ def test_job_that_outlives_the_shutdown_fails_with_shutdown(worker: StartWorker,
     sent = time.monotonic()
     runner.wait()
     assert 1.9 <= time.monotonic() - sent <= 3.5
-    error = failed(job)
+    error = failed(job, "retryable", "available")
     assert (error["type"], error["attempt"]) == ("shutdown", 1)
     assert not [pid for pid in pids if alive(pid)]
 
@@ -81,7 +81,7 @@ def test_second_term_is_at_once(worker: StartWorker, diary: Diary) -> None:
     sent = time.monotonic()
     runner.wait()
     assert time.monotonic() - sent <= 2.0
-    assert failed(job)["type"] == "shutdown"
+    assert failed(job, "retryable", "available")["type"] == "shutdown"
     assert not [pid for pid in pids if alive(pid)]
 
 

@@ -78,7 +78,7 @@ def lasted(attempt: Attempt) -> float:
     return (attempt.ended_at - attempt.started_at).total_seconds()
 
 
-def failed(job: JobRecord, state: str = "retryable", timeout: float = 10.0) -> dict[str, Any]:
-    """The error of a job as soon as it is in that state."""
-    error: dict[str, Any] = in_state(job, state, timeout=timeout).json("error")
+def failed(job: JobRecord, *states: str, timeout: float = 10.0) -> dict[str, Any]:
+    """The error of a job as soon as it is in one of the states, ``retryable`` if none is named."""
+    error: dict[str, Any] = in_state(job, *(states or ("retryable",)), timeout=timeout).json("error")
     return error
