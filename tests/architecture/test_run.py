@@ -42,7 +42,7 @@ def run(*arguments: str, **environment: str) -> tuple[int, list[str]]:
         (1, "===== 3 failed, 1 passed, 2 warnings in 1.2s =====", (1, 3, 0)),
         (4, "ERROR: unknown option", (0, 1, 0)),
         (-11, "....", (0, 1, 0)),
-        (5, "no tests ran in 0.01s", (0, 1, 0)),
+        (5, "3 deselected in 0.01s", (0, 0, 0)),
         (0, "1 passed in 1.00s\nsaid at exit: 7 failed logins", (1, 0, 0)),
     ],
 )
@@ -63,6 +63,8 @@ def test_reasons_of_skips_are_added_up() -> None:
 
 def test_the_database_is_replaced_and_the_server_kept() -> None:
     assert with_name("mysql://a:b@h:1/test?charset=x", "mine") == "mysql://a:b@h:1/mine?charset=x"
+    assert with_name("postgres://a@h:1", "mine") == "postgres://a@h:1/mine"
+    assert with_name("sqlite:////tmp/folder/any", "mine") == "sqlite:////tmp/folder/mine"
 
 
 def test_a_server_that_does_not_answer_is_named_at_the_end() -> None:
@@ -91,6 +93,12 @@ def test_an_unknown_requirement_is_refused() -> None:
     code, lines = run(OJS_REQUIRE="pg,postgres")
     assert code == 2
     assert lines == ["OJS_REQUIRE: unknown postgres; known are pg, mariadb, chromium, node, pgbouncer"]
+
+
+def test_no_test_at_all_is_a_failure() -> None:
+    code, lines = run("--quick", "tests/process")
+    assert code == 1
+    assert lines[-2] == "0 passed, 0 failed, 0 skipped"
 
 
 def test_a_failing_test_fails_the_run(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tests.process.tools import (
     failed,
     in_state,
     lasted,
+    suspend,
 )
 from tests.support import alive, poll
 from tests.workload import jobs
@@ -225,7 +226,7 @@ def test_suspended_runner_comes_back_too_late(
     job = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, flag.path)
     first = worker("--no-chores", "--worker-id", "first")
     diary.wait("started")
-    os.kill(first.pid, signal.SIGSTOP)
+    suspend(first.pid)
     manage("reap_timeouts", "--loop")
     poll(lambda: attempts(job), 10)
     worker("--no-chores", "--worker-id", "second")
@@ -251,8 +252,7 @@ def test_suspended_worker_gives_up_what_it_has_lost(
     first = worker("--no-chores", "--worker-id", "first", "--queue", "default", "--queue", "own")
     _, pid = diary.wait("started")
     everybody = [first.pid, *first.below()]
-    for number in everybody:
-        os.kill(number, signal.SIGSTOP)
+    suspend(*everybody)
     manage("reap_timeouts", "--loop")
     poll(lambda: attempts(job), 10)
     worker("--no-chores", "--worker-id", "second", "--queue", "default")

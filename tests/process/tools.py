@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
+
+from django.db import connection
 
 from django_ojs import api
 from django_ojs.domain.job import JobRecord
@@ -82,3 +87,35 @@ def failed(job: JobRecord, *states: str, timeout: float = 10.0) -> dict[str, Any
     """The error of a job as soon as it is in one of the states, ``retryable`` if none is named."""
     error: dict[str, Any] = in_state(job, *(states or ("retryable",)), timeout=timeout).json("error")
     return error
+
+
+def suspend(*pids: int) -> None:
+    """SIGSTOP processes, but not in the middle of a write to a SQLite file.
+
+    A stopped process keeps the one write lock of the file, and with it everybody else.
+    """
+
+    def stopped_between_writes() -> bool:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        if not _write_lock_is_held():
+            return True
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        return False
+
+    poll(stopped_between_writes, 5)
+
+
+def _write_lock_is_held() -> bool:
+    if connection.vendor != "sqlite":
+        return False
+    other = sqlite3.connect(connection.settings_dict["NAME"], timeout=0.5, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+    except sqlite3.OperationalError:
+        return True
+    finally:
+        other.close()
+    return False
