@@ -19,7 +19,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVERS = {
@@ -102,9 +102,10 @@ class Run:
 
 def with_name(url: str, name: str) -> str:
     """Another database on the same server, or for SQLite in the same folder."""
-    parts = urlsplit(url)
-    folder = parts.path.rpartition("/")[0]
-    return urlunsplit((parts.scheme, parts.netloc, f"{folder}/{name}", parts.query, ""))
+    place, mark, query = url.partition("?")
+    if urlsplit(place).path:
+        place = place.rpartition("/")[0]
+    return f"{place}/{name}{mark}{query}"
 
 
 def usable(url: str) -> str | None:
@@ -164,7 +165,7 @@ def plan(options: argparse.Namespace, scratch: Path) -> tuple[list[Run], dict[st
         parts = {"": only}
     else:
         parts = {" with workers": (PROCESS,), "": ("tests", f"--ignore={PROCESS}")}
-    runs = []
+    runs: list[Run] = []
     for part, paths in parts.items():
         for name, url, left_out in databases:
             ignore = () if only else tuple(f"--ignore={path}" for path in left_out)

@@ -14,16 +14,15 @@ from types import FrameType
 
 from django_ojs import __version__, clock, conf
 from django_ojs.domain.job import JobRecord
-from django_ojs.services import promote, queues
-from django_ojs.services.claim import has_work, sources
 from django_ojs.services.commit import wake
 from django_ojs.services.heartbeat import Directive, WorkerInfo, register
-from django_ojs.store.claiming import Source
 from django_ojs.worker import registry
 from django_ojs.worker.beats import Beats, Report
 from django_ojs.worker.chores import Chores
+from django_ojs.worker.coverage import Coverage
 from django_ojs.worker.desk import Claims, Desk, Moment
 from django_ojs.worker.dispatch import Dispatcher
+from django_ojs.worker.ending import Ending
 from django_ojs.worker.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
 from django_ojs.worker.wakeup import Listener, watcher_for
 
@@ -33,7 +32,6 @@ EXIT_OK, EXIT_ERROR, EXIT_RECYCLE, EXIT_INTERRUPTED = 0, 1, 75, 130
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGCONT)
 _IDLE_WAIT = 1.0
 _RSS_EVERY = 1.0
-_QUEUES_EVERY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +80,6 @@ class Runner:
         self._install_signals()
         # The nursery is forked here, before any thread exists.
         self._pool = Pool(self._selector, on_frame=self._on_frame, on_gone=self._on_gone)
-        self._sources: list[Source] = []
-        self._sources_at = float("-inf")
-        self._empty = False
-        self._asked_empty = False
-        self._checking_end = False
-        self._drained = False
-        self._barrier: bool | None = None
         self._claimed = 0
         self._stop_reason: str | None = None
         self._killed_early = False
@@ -108,10 +99,14 @@ class Runner:
             types=tuple(registry.types()),
             version=f"django-ojs {__version__}",
         )
-        claims = Claims(self._where, config.worker_id, self._on_claimed, self._on_empty)
+        self._coverage = Coverage(config.queues, config.exclude, using=self._using)
+        claims = Claims(self._coverage, config.worker_id, self._on_claimed, self._on_empty)
         self._desk = Desk(self, claims, watcher_for(self._using), self._using)
         self._dispatcher = Dispatcher(
             self._pool, self._desk, using=self._using, worker_id=config.worker_id
+        )
+        self._ending = Ending(
+            self._desk, self._dispatcher, self._coverage, promotes=config.chores, using=self._using
         )
         self._beats = Beats(self.info, self._report, self._on_beat, self._on_directive, self._using)
         self._chores: Chores | None = None
@@ -202,27 +197,11 @@ class Runner:
 
     # Claiming.
 
-    def _where(self) -> list[Source]:
-        """Called by the desk: what to claim from; all queues are looked up now and then."""
-        now = clock.boottime()
-        if now - self._sources_at > _QUEUES_EVERY:
-            self._sources_at = now
-            types = registry.types()
-            if self.config.queues:
-                named = [name for name in self.config.queues if name not in self.config.exclude]
-                self._sources = sources(named, types)
-            else:
-                known = [
-                    name for name in queues.known(using=self._using) if name not in self.config.exclude
-                ]
-                self._sources = sources(known, types, ranked=False)
-        return self._sources
-
     def _ask_for_jobs(self, now: float) -> None:
         free = sum(1 for child in self._pool if child.idle and child.recycle is None)
         busy = len(self._dispatcher.leases)
         room = 0
-        ending = self._checking_end or self._drained or (self.config.once and self._claimed)
+        ending = self._ending.near or (self.config.once and self._claimed)
         if self.phase == "running" and not ending:
             ahead = 0
             if now - self._dispatcher.last_done < 0.05:
@@ -239,7 +218,7 @@ class Runner:
         self._desk.want(room, free)
 
     def _on_claimed(self, jobs: list[JobRecord], at: Moment) -> None:
-        self._empty = self._asked_empty = False
+        self._ending.work_goes_on()
         self._claimed += len(jobs)
         if self._first_claim is None:
             self._first_claim = at.boottime
@@ -250,9 +229,7 @@ class Runner:
         self._beats.hurry(min(job.heartbeat_timeout_ms for job in jobs))
 
     def _on_empty(self, left: bool) -> None:
-        """The desk found nothing to claim; ``left`` if others hold what there is."""
-        self._empty = not left
-        self._asked_empty = False
+        self._ending.found_nothing(left)
 
     def _report(self) -> Report:
         """Called by the heartbeat thread."""
@@ -264,7 +241,7 @@ class Runner:
         if frame.get("op") == "ready":
             self._spawn_failures = 0
         if frame.get("op") == "done":
-            self._empty = False
+            self._ending.work_goes_on()
         self._dispatcher.on_frame(child, frame)
 
     def _on_gone(self, child: Child, status: int | None) -> None:
@@ -274,7 +251,7 @@ class Runner:
             self._spawn_after = clock.boottime() + pause
             if self.phase != "terminate":
                 logger.error("an executor ended before it ran anything (status %s)", status)
-        self._empty = False
+        self._ending.work_goes_on()
         self._dispatcher.on_gone(child, status)
 
     def _on_beat(self, sent: list[str], kept: list) -> None:  # type: ignore[type-arg]
@@ -294,8 +271,7 @@ class Runner:
             if payload[2:] == self.info.id:
                 self._beats.now()
         else:
-            if not self.config.queues and payload[2:] not in {s.queue for s in self._sources}:
-                self._sources_at = float("-inf")
+            self._coverage.heard_of(payload[2:])
             self._desk.wake()
 
     # Executors.
@@ -382,60 +358,15 @@ class Runner:
         if self._dispatcher.leases or any(child.assigned for child in self._pool):
             return False
         if self.phase == "terminate":
-            return (self._nothing_on_its_way() and not self._desk.unwritten) or self._gave_up()
-        if self._desk.unwritten or not (self.config.drain or self.config.once):
+            if self._ending.all_delivered() and not self._desk.unwritten:
+                return True
+            if self._ending.gave_up():
+                self._exit_code = EXIT_ERROR
+                return True
             return False
         if self.config.once and self._claimed:
-            return self._nothing_on_its_way()
-        if not self._asked_empty and not self._drained:
-            self._asked_empty = True
-            if self._empty:
-                self._look_again()
-            else:
-                self._desk.wake()
-        return self._drained
-
-    def _nothing_on_its_way(self) -> bool:
-        """Whether what the desk claimed before it was told to stop has all arrived here.
-
-        A claim that commits while the runner leaves would keep its jobs until they are stalled.
-        """
-        if self._barrier is None:
-            self._barrier = False
-
-            def then(value: None, error: Exception | None) -> None:
-                self._barrier = True
-
-            self._desk.want(0, 0)
-            self._desk.call(lambda: None, then)
-        return self._barrier
-
-    def _gave_up(self) -> bool:
-        """The database did not take the last reports in time: their leases will run out."""
-        at = self._dispatcher.enforcer.shutdown_at
-        if at is None or clock.boottime() < at + 5.0:
-            return False
-        self._exit_code = EXIT_ERROR
-        return True
-
-    def _look_again(self) -> None:
-        """Before a drain ends: promote what is due and look once more, while nothing is claimed."""
-
-        def work() -> bool:
-            if self.config.chores:
-                promote.promote(using=self._using)
-            return has_work(self._where(), using=self._using)
-
-        def then(left: bool | None, error: Exception | None) -> None:
-            self._checking_end = self._asked_empty = False
-            # Something may have been claimed, and released, since the desk last found nothing.
-            self._drained = error is None and not left and not self._dispatcher.leases
-            self._empty = self._empty and self._drained
-            self._desk.wake()
-
-        self._checking_end = True
-        self._desk.want(0, 0)
-        self._desk.call(work, then)
+            return self._ending.all_delivered() and not self._desk.unwritten
+        return (self.config.drain or self.config.once) and self._ending.drained()
 
     def _close(self) -> None:
         signal.set_wakeup_fd(-1)

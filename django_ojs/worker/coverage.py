@@ -1,0 +1,46 @@
+"""What a worker claims from: the queues that it serves, and the types that it has handlers for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django_ojs import clock
+from django_ojs.services import queues
+from django_ojs.services.claim import sources
+from django_ojs.store.claiming import Source
+from django_ojs.worker import registry
+
+_LOOK_EVERY = 5.0
+
+
+class Coverage:
+    """The sources, in the order of service; without names all queues, looked up now and then.
+
+    Called by the desk, in its thread.
+    """
+
+    def __init__(self, named: Sequence[str], excluded: Sequence[str], *, using: str) -> None:
+        self._named = [name for name in named if name not in excluded]
+        self._all = not named
+        self._excluded = excluded
+        self._using = using
+        self._looked_at = float("-inf")
+        self._sources: list[Source] = []
+
+    def __call__(self) -> list[Source]:
+        """Where to claim from now."""
+        now = clock.boottime()
+        if now - self._looked_at > _LOOK_EVERY:
+            self._looked_at = now
+            if self._all:
+                known = queues.known(using=self._using)
+                names = [name for name in known if name not in self._excluded]
+            else:
+                names = self._named
+            self._sources = sources(names, registry.types(), ranked=not self._all)
+        return self._sources
+
+    def heard_of(self, queue: str) -> None:
+        """A queue was named in a notification: if it is new, look it up at the next opportunity."""
+        if self._all and queue not in {source.queue for source in self._sources}:
+            self._looked_at = float("-inf")
