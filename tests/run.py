@@ -149,8 +149,6 @@ def plan(options: argparse.Namespace, scratch: Path) -> tuple[list[Run], dict[st
     Tests with real workers mostly wait; they are a run of their own on each database, so that two
     cores are busy to the end.
     """
-    excluded = "not long and not process" if options.quick else "" if options.long else "not long"
-    marks = ("-m", excluded) if excluded else ()
     only = tuple(options.only)
     # A file, so that the processes that tests start can use it too.
     databases: list[tuple[str, str, tuple[str, ...]]] = [("SQLite", f"sqlite:///{scratch}/any", ())]
@@ -170,6 +168,12 @@ def plan(options: argparse.Namespace, scratch: Path) -> tuple[list[Run], dict[st
         for name, url, left_out in databases:
             ignore = () if only else tuple(f"--ignore={path}" for path in left_out)
             own = with_name(url, f"ojs_{os.getpid()}_{len(runs)}")
+            excluded = [] if options.long else ["long"]
+            if options.quick:
+                excluded.append("process")
+            if name != "SQLite" and not options.long:
+                excluded.append("one_database")
+            marks = ("-m", " and ".join(f"not {mark}" for mark in excluded)) if excluded else ()
             runs.append(Run(name + part, own, (*marks, *ignore, *paths)))
     return runs, skipped
 

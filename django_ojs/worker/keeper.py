@@ -68,6 +68,10 @@ def _become_executor(keeper: int, control: socket.socket, *descriptors: int) -> 
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A handler that asks for input gets none, instead of the runner's terminal.
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     processes.prefer_for_oom_kill()
 
 

@@ -29,8 +29,8 @@ class Nursery(Protocol):
     def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
         """Start a keeper on these ends; the caller closes its own copies."""
 
-    def sweep(self, keepers: frozenset[int]) -> None:
-        """Kill what dead keepers have left behind; ``keepers`` are alive."""
+    def sweep(self) -> None:
+        """Kill what dead keepers have left behind."""
 
     def close(self) -> None:
         """Nothing will be spawned any more."""
@@ -67,10 +67,10 @@ class ForkingNursery:
         except OSError as error:
             raise NurseryGone(str(error)) from error
 
-    def sweep(self, keepers: frozenset[int]) -> None:
+    def sweep(self) -> None:
         """Best effort: a nursery that is gone has taken its orphans to init."""
         with contextlib.suppress(OSError):
-            self._ours.send(b"sweep " + " ".join(map(str, sorted(keepers))).encode())
+            self._ours.send(b"sweep")
 
     def close(self) -> None:
         """The nursery ends when its line closes."""
@@ -86,18 +86,23 @@ def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     processes.become_subreaper()
+    keepers: set[int] = set()
     while True:
         select.select([requests], [], [])
         message, descriptors, _, _ = socket.recv_fds(requests, 65536, 3)
         if not message:
             os._exit(0)
-        if message.startswith(b"sweep"):
-            spared = frozenset(map(int, message.split()[1:]))
-            processes.kill_below(os.getpid(), spare=spared, patience=1.0)
+        if message == b"sweep":
+            # Only this process knows for sure which of its children are keepers: the runner has
+            # not heard yet of one that is being born.
+            keepers &= processes.children(os.getpid())
+            processes.kill_below(os.getpid(), spare=frozenset(keepers), patience=1.0)
             continue
-        if os.fork() == 0:
+        keeper = os.fork()
+        if keeper == 0:
             requests.close()
             _keep(descriptors, serve)
+        keepers.add(keeper)
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -130,7 +135,7 @@ class ExecNursery:
             )
         )
 
-    def sweep(self, keepers: frozenset[int]) -> None:
+    def sweep(self) -> None:
         """The orphans of a dead keeper have gone to init, out of reach."""
 
     def close(self) -> None:

@@ -241,8 +241,7 @@ class Pool:
                 return
         if not data:
             # The keeper died without a word; its executor died with it, the rest is swept.
-            living = frozenset(other.keeper for other in self.children if other is not child)
-            self._nursery.sweep(living)
+            self._nursery.sweep()
             self._bury(child)
 
     def _read_pulse(self, child: Child, mask: int) -> None:

@@ -53,6 +53,11 @@ def _children(pid: int) -> Iterator[int]:
                 yield int(child)
 
 
+def children(pid: int) -> set[int]:
+    """The direct children of ``pid``."""
+    return set(_children(pid))
+
+
 def descendants(pid: int) -> list[int]:
     """All processes below ``pid``, parents before children."""
     found: list[int] = []

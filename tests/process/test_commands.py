@@ -48,6 +48,7 @@ def test_job_that_outlives_the_shutdown_fails_with_shutdown(worker: StartWorker,
     assert not [pid for pid in pids if alive(pid)]
 
 
+@pytest.mark.one_database
 def test_soft_signal_before_the_end_of_a_shutdown(
     worker: StartWorker, diary: Diary, flag: Flag
 ) -> None:
@@ -61,6 +62,7 @@ def test_soft_signal_before_the_end_of_a_shutdown(
     assert [(a.outcome, a.error["type"]) for a in attempts(job)] == [("shutdown", "shutdown")]
 
 
+@pytest.mark.one_database
 def test_timeout_during_a_shutdown_stays_a_timeout(worker: StartWorker, diary: Diary) -> None:
     job = jobs.swallow.using(timeout=1, grace_period=1).enqueue(diary.path)
     runner = worker("--shutdown-timeout", "10")
@@ -85,6 +87,7 @@ def test_second_term_is_at_once(worker: StartWorker, diary: Diary) -> None:
     assert not [pid for pid in pids if alive(pid)]
 
 
+@pytest.mark.one_database
 def test_second_interrupt_exits_130(worker: StartWorker, diary: Diary) -> None:
     jobs.swallow.using(timeout=300).enqueue(diary.path)
     runner = worker()
@@ -95,6 +98,7 @@ def test_second_interrupt_exits_130(worker: StartWorker, diary: Diary) -> None:
     assert runner.wait() == 130
 
 
+@pytest.mark.one_database
 def test_quiet_and_running_again(worker: StartWorker, diary: Diary, flag: Flag) -> None:
     job = jobs.hold.enqueue(diary.path, flag.path)
     runner = worker()
@@ -145,10 +149,12 @@ def test_max_jobs_exits_75(worker: StartWorker) -> None:
     assert states == ["available"] * 7 + ["completed"] * 3
 
 
+@pytest.mark.one_database
 def test_max_runtime_exits_75(worker: StartWorker) -> None:
     assert worker("--max-runtime", "1").wait() == 75
 
 
+@pytest.mark.one_database
 def test_banner_names_what_is_served(worker: StartWorker) -> None:
     runner = worker("--queue", "one", "--queue", "two", "--worker-id", "named", "--drain")
     assert runner.wait() == 0
@@ -167,6 +173,7 @@ def test_queues_are_served_as_told(worker: StartWorker) -> None:
     assert (api.get(one).state, api.get(three).state) == ("available", "completed")
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -186,6 +193,7 @@ def test_bad_option_exits_2_naming_it(manage: Start, arguments: tuple[str, ...])
     assert "Traceback" not in runner.stderr
 
 
+@pytest.mark.one_database
 def test_no_handlers(manage: Start) -> None:
     runner = manage("runworker", DJANGO_SETTINGS_MODULE="tests.workload.settings_without_handlers")
     assert runner.wait() == 1
@@ -201,6 +209,7 @@ def test_no_migrations(manage: Start, tmp_path: object, command: str) -> None:
     assert "Traceback" not in process.stderr
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("command", ["runworker", "reap_timeouts"])
 @pytest.mark.parametrize("scheme", ["postgres", "mysql"])
 def test_database_down_exits_69(manage: Start, command: str, scheme: str) -> None:
@@ -225,6 +234,7 @@ def fetch(port: int, path: str) -> int:
         return 0
 
 
+@pytest.mark.one_database
 def test_health_port(worker: StartWorker) -> None:
     with socket.socket() as free:
         free.bind(("", 0))
@@ -267,6 +277,7 @@ def test_reaper_loop_is_within_a_quarter_second_and_ends_on_term(manage: Start) 
     assert reaper.wait() == 0
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("arguments", [("--interval", "0"), ("--limit", "0"), ("--interval", "x")])
 def test_reaper_refuses_bad_options(manage: Start, arguments: tuple[str, ...]) -> None:
     process = manage("reap_timeouts", "--loop", *arguments)

@@ -12,7 +12,7 @@ from tests.process.tools import Diary, StartWorker, attempts, failed, in_state
 from tests.support import alive
 from tests.workload import jobs
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.one_database]
 
 
 def goes_on(runner: object) -> None:

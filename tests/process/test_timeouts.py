@@ -64,6 +64,7 @@ def test_what_swallows_everything_is_killed_with_all_it_started(
     assert runner.running
 
 
+@pytest.mark.one_database
 @pytest.mark.parametrize("handler", [jobs.mask, jobs.hold_gil, jobs.slow_clean_up, jobs.busy_async])
 def test_hard_kill_needs_nothing_from_the_handler(
     worker: StartWorker, diary: Diary, handler: object
@@ -80,6 +81,7 @@ def test_hard_kill_needs_nothing_from_the_handler(
     assert (1.0 if handler is jobs.mask else 2.0) <= lasted(attempt) <= 2.5
 
 
+@pytest.mark.one_database
 def test_stopped_executor_is_killed_on_time(worker: StartWorker, diary: Diary) -> None:
     job = jobs.stop_self.enqueue(diary.path)
     worker()
@@ -119,6 +121,7 @@ def test_clean_up_may_use_the_database_and_the_transaction_is_rolled_back(
     assert names == {"clean-up-kept"}
 
 
+@pytest.mark.one_database
 def test_shield_holds_the_soft_signal_back(worker: StartWorker, diary: Diary) -> None:
     job = jobs.shielded.enqueue(diary.path)
     worker()
@@ -158,6 +161,7 @@ def test_handler_extends_its_own_timeout(worker: StartWorker) -> None:
     assert (done.state, done.json("result")) == ("completed", "2")
 
 
+@pytest.mark.one_database
 def test_coroutine_is_cancelled(worker: StartWorker, diary: Diary) -> None:
     job = jobs.sleep_async.enqueue(diary.path)
     worker()
@@ -166,6 +170,7 @@ def test_coroutine_is_cancelled(worker: StartWorker, diary: Diary) -> None:
     assert 1.0 <= lasted(attempts(job)[0]) <= 1.6
 
 
+@pytest.mark.one_database
 def test_coroutine_that_ignores_its_cancellation_is_killed(worker: StartWorker, diary: Diary) -> None:
     job = jobs.deaf_async.enqueue(diary.path)
     worker()
@@ -188,8 +193,9 @@ def test_silent_handler_in_manual_mode_is_stalled(
 
 
 def test_total_timeout_ends_a_running_job(worker: StartWorker, diary: Diary, flag: Flag) -> None:
-    job = jobs.hold.using(total_timeout=2, grace_period=1).enqueue(diary.path, flag.path)
     worker()
+    in_state(jobs.echo.enqueue("up"), "completed", timeout=20)
+    job = jobs.hold.using(total_timeout=3, grace_period=1).enqueue(diary.path, flag.path)
     _, pid = diary.wait("started")
     error = failed(job, "discarded")
     assert (error["type"], error["timeout_kind"]) == ("total_timeout", "total")
