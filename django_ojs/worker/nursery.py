@@ -29,8 +29,8 @@ class Nursery(Protocol):
     def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
         """Start a keeper on these ends; the caller closes its own copies."""
 
-    def sweep(self) -> None:
-        """Kill what dead keepers have left behind."""
+    def sweep(self, dead: int) -> None:
+        """Kill what the keeper ``dead`` has left behind."""
 
     def close(self) -> None:
         """Nothing will be spawned any more."""
@@ -67,10 +67,10 @@ class ForkingNursery:
         except OSError as error:
             raise NurseryGone(str(error)) from error
 
-    def sweep(self) -> None:
+    def sweep(self, dead: int) -> None:
         """Best effort: a nursery that is gone has taken its orphans to init."""
         with contextlib.suppress(OSError):
-            self._ours.send(b"sweep")
+            self._ours.send(b"sweep %d" % dead)
 
     def close(self) -> None:
         """The nursery ends when its line closes."""
@@ -92,10 +92,11 @@ def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
         message, descriptors, _, _ = socket.recv_fds(requests, 65536, 3)
         if not message:
             os._exit(0)
-        if message == b"sweep":
-            # Only this process knows for sure which of its children are keepers: the runner has
-            # not heard yet of one that is being born.
-            keepers &= processes.children(os.getpid())
+        if message.startswith(b"sweep"):
+            # The runner has not heard yet of keepers that are being born, so this process keeps
+            # the list. The dead one is not spared: its line closes before its children are handed
+            # over, so it may still have them.
+            keepers &= processes.children(os.getpid()) - {int(message.split()[1])}
             processes.kill_below(os.getpid(), spare=frozenset(keepers), patience=1.0)
             continue
         keeper = os.fork()
@@ -135,7 +136,7 @@ class ExecNursery:
             )
         )
 
-    def sweep(self) -> None:
+    def sweep(self, dead: int) -> None:
         """The orphans of a dead keeper have gone to init, out of reach."""
 
     def close(self) -> None:

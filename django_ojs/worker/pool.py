@@ -241,7 +241,7 @@ class Pool:
                 return
         if not data:
             # The keeper died without a word; its executor died with it, the rest is swept.
-            self._nursery.sweep()
+            self._nursery.sweep(child.keeper)
             self._bury(child)
 
     def _read_pulse(self, child: Child, mask: int) -> None:
