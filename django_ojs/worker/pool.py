@@ -78,6 +78,8 @@ class Child:
     reader: FrameReader = field(default_factory=FrameReader)
     control_reader: FrameReader = field(default_factory=FrameReader)
     status: int | None = None
+    buried: bool = False
+    """Its ends are closed; one turn may find several of them ready, and the first be its last."""
 
     @property
     def assigned(self) -> list[Running]:
@@ -198,6 +200,8 @@ class Pool:
                 self._selector.modify(child.line, events, (self._read_line, child))
 
     def _read_line(self, child: Child, mask: int) -> None:
+        if child.buried:
+            return
         if mask & selectors.EVENT_WRITE:
             self._write(child)
         if not mask & selectors.EVENT_READ:
@@ -223,6 +227,8 @@ class Pool:
                 self._see_off(child)
 
     def _read_control(self, child: Child, mask: int) -> None:
+        if child.buried:
+            return
         try:
             data = child.control.recv(4096)
             frames = child.control_reader.feed(data)
@@ -245,6 +251,8 @@ class Pool:
             self._bury(child)
 
     def _read_pulse(self, child: Child, mask: int) -> None:
+        if child.buried:
+            return
         try:
             beat = os.read(child.pulse, 4096)
         except BlockingIOError:
@@ -255,8 +263,9 @@ class Pool:
             child.running.seen_at = clock.boottime()
 
     def _bury(self, child: Child, status: int | None = None) -> None:
-        if child not in self.children:
+        if child.buried:
             return
+        child.buried = True
         self.children.remove(child)
         self._drain(child)
         child.phase = Phase.DYING
