@@ -89,5 +89,6 @@ def candidates(sources: Sequence[Source], limit: int, *, using: str) -> list[Job
         statement = f"SELECT * FROM ({statement}) j ORDER BY ojs_rank, {_ORDER.format(p='')} LIMIT %s"
         parameters.append(limit)
     with cursor(using) as cur:
+        sql.tune(cur)
         cur.execute(statement, parameters)
         return [sql.job(row[:-1]) for row in cur.fetchall()]

@@ -26,6 +26,7 @@ def jobs(ids: Iterable[UUID], *, using: str, skip_locked: bool = False) -> dict[
     sql = dialect(using)
     lock = sql.skip_locked if skip_locked and sql.skip_locked else sql.for_update
     with cursor(using) as cur:
+        sql.tune(cur)
         cur.execute(
             f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)}"
             f" ORDER BY j.id{lock}",
@@ -54,6 +55,7 @@ def finished_before(
     if dead_letter is not None:
         parameters.append(dead_letter)
     with cursor(using) as cur:
+        sql.tune(cur)
         cur.execute(
             f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.state = '{state}'"
             f" AND {among(ENDED, 'j.')} AND j.finished_at < %s{flag}"
@@ -67,6 +69,7 @@ def active(*, using: str) -> list[JobRecord]:
     """Lock every running job that nobody else holds; as many as the fleet has slots."""
     sql = dialect(using)
     with cursor(using) as cur:
+        sql.tune(cur)
         cur.execute(
             f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'"
             f" ORDER BY j.id{sql.skip_locked}"
@@ -77,6 +80,7 @@ def active(*, using: str) -> list[JobRecord]:
 def _range(column: str, among: str, now: datetime, limit: int, using: str) -> list[JobRecord]:
     sql = dialect(using)
     with cursor(using) as cur:
+        sql.tune(cur)
         cur.execute(
             f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE {among}j.{column} <= %s"
             f" ORDER BY j.{column} LIMIT %s{sql.skip_locked}",

@@ -24,6 +24,7 @@ def jobs(ids: Iterable[UUID], *, using: str) -> dict[UUID, JobRecord]:
         return {}
     sql = dialect(using)
     with cursor(using) as cur:
+        sql.tune(cur)
         cur.execute(
             f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)}",
             [sql.bind(Kind.UUID, job_id) for job_id in wanted],

@@ -164,7 +164,7 @@ class Desk(threading.Thread):
             self._answer(work, then)
         if outcomes:
             self._settle(outcomes)
-        elif want > 0 and self._watcher.due(connections[self._using]):
+        if want > 0 and self._watcher.due(connections[self._using]):
             self._claim(want, immediate)
         return True
 

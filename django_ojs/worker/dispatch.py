@@ -87,8 +87,11 @@ class Dispatcher:
             return False
         if child.running and clock.boottime() - (child.running.began_at or 0) > _STUCK_BEHIND:
             return False
-        ahead = [*child.queued, job]
-        return len(child.queued) < min(self.estimate.depth(item.job.type) for item in ahead)
+        queued = len(child.queued)
+        if queued >= self.estimate.depth(job.job.type):
+            return False
+        # What is queued already was let in by the same rule; its type may have slowed down since.
+        return not queued or queued < self.estimate.depth(child.queued[-1].job.type)
 
     def _give(self, child: Child, running: Running) -> None:
         child.queued.append(running)
