@@ -119,6 +119,11 @@ class Beats(threading.Thread):
             logger.warning("a heartbeat failed: %s", error)
             connections[self._using].close()
             self._interval = min(self._interval, 1.0)
+        except Exception:
+            # Whatever it was, the next beat must come: without beats every job here is stalled.
+            logger.exception("a heartbeat failed")
+            connections[self._using].close()
+            self._interval = min(self._interval, 1.0)
 
     def _farewell(self) -> None:
         try:

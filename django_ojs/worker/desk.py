@@ -14,19 +14,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import InterfaceError, InternalError, OperationalError, connections
 
 from django_ojs import clock
+from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
 from django_ojs.services import scan
 from django_ojs.services.claim import claim, has_work
-from django_ojs.services.settle import Outcome, Settled, settle
+from django_ojs.services.settle import Outcome, Report, Settled, settle
 from django_ojs.store.claiming import Source
 from django_ojs.worker.wakeup import Watcher
 
 logger = logging.getLogger("django_ojs.worker")
 _BATCH = 500
-_OUTAGE = (DatabaseError, InterfaceError, OSError)
+_OUTAGE = (OperationalError, InterfaceError, InternalError, OSError)
 
 
 class Inbox(Protocol):
@@ -36,7 +37,7 @@ class Inbox(Protocol):
         """Have ``call`` run in the runner's thread, soon."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Pending:
     """An outcome that is not durable yet; dropped at ``until`` (boottime seconds)."""
 
@@ -186,11 +187,45 @@ class Desk(threading.Thread):
         except _OUTAGE as error:
             self._broken(error)
             self._drop_expired()
-            return
-        self._works()
-        for _ in batch:
-            self._outcomes.popleft()
+        except Exception as error:
+            self._settle_one_by_one(batch, error)
+        else:
+            self._works()
+            self._settled(batch, answers)
+
+    def _settled(self, batch: Sequence[Pending], answers: Sequence[Settled]) -> None:
+        for pending in batch:
+            self._outcomes.remove(pending)
         self._inbox.post(lambda: self._report(batch, answers))
+
+    def _settle_one_by_one(self, batch: Sequence[Pending], error: Exception) -> None:
+        """Something in the batch cannot be written: it must not hold up the rest.
+
+        The report that is refused on its own too becomes a failure that says so; if even that
+        cannot be written, the lease runs out.
+        """
+        logger.error("a batch of reports was refused: %s", error)
+        for pending in batch:
+            refused = Failure("report_refused", f"the report could not be stored: {error}")
+            for outcome in (
+                pending.outcome,
+                Outcome(pending.outcome.lease, Report.FAIL, failure=refused),
+            ):
+                try:
+                    answers = settle([outcome], using=self._using)
+                except _OUTAGE as trouble:
+                    self._broken(trouble)
+                    return
+                except Exception:
+                    logger.exception(
+                        "a report was refused",
+                        extra={"job_id": str(outcome.lease.job_id), "report": str(outcome.report)},
+                    )
+                else:
+                    self._settled([pending], answers)
+                    break
+            else:
+                self._outcomes.remove(pending)
 
     def _report(self, batch: Sequence[Pending], answers: Sequence[Settled]) -> None:
         for pending, answer in zip(batch, answers, strict=True):
@@ -227,6 +262,10 @@ class Desk(threading.Thread):
             left = bool(jobs) or has_work(self._claims.where(), using=self._using)
             at = Moment(clock.now(self._using), clock.boottime())
         except _OUTAGE as error:
+            self._broken(error)
+            return
+        except Exception as error:
+            logger.exception("claiming failed")
             self._broken(error)
             return
         self._works()

@@ -347,6 +347,11 @@ class Runner:
         self._beats.now()
 
     def _limits(self, now: float) -> None:
+        for thread in (self._desk, self._beats):
+            if not thread.is_alive() and self.phase != "terminate":
+                logger.critical("the thread %s has died: stopping", thread.name)
+                self._exit_code = EXIT_ERROR
+                self.stop("a thread died")
         config = self.config
         over_time = config.max_runtime is not None and now - self._started > config.max_runtime
         over_jobs = config.max_jobs is not None and self._dispatcher.finished >= config.max_jobs

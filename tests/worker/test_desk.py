@@ -1,0 +1,124 @@
+"""The desk: one report that the database refuses holds up nobody else's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.db import connections
+
+from django_ojs import clock
+from django_ojs.domain.job import JobRecord
+from django_ojs.services.settle import Outcome, Report
+from django_ojs.worker.desk import Claims, Desk, Moment
+from django_ojs.worker.wakeup import Watcher
+from tests.services.support import held, make, now_stored, take
+from tests.support import poll
+
+pytestmark = pytest.mark.usefixtures("ojs_db")
+
+
+class Inbox:
+    """Runs what is posted, at once, one at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.claimed: list[JobRecord] = []
+
+    def post(self, call: Callable[[], None]) -> None:
+        """As the runner would, but in the desk's thread."""
+        with self._lock:
+            call()
+
+    def on_claimed(self, jobs: list[JobRecord], at: Moment) -> None:
+        """Keep them."""
+        self.claimed += jobs
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    """Where the desk reports to."""
+    return Inbox()
+
+
+@pytest.fixture
+def desk(inbox: Inbox) -> Iterator[Desk]:
+    """A running desk that claims nothing by itself."""
+    claims = Claims(lambda: [], "w1", inbox.on_claimed, lambda left: None)
+    made = Desk(inbox, claims, Watcher(), "default")
+    made.start()
+    yield made
+    made.close()
+    made.join(10)
+    assert not made.is_alive()
+
+
+def _far() -> float:
+    return clock.boottime() + 60
+
+
+def test_reports_are_written_and_forgotten(desk: Desk) -> None:
+    make(5)
+    jobs = take(5)
+    for job in jobs:
+        desk.settle(Outcome(held(job), Report.ACK, '"done"'), _far())
+    poll(lambda: not desk.unwritten)
+    assert {now_stored(job).state for job in jobs} == {"completed"}
+
+
+def test_a_report_that_is_refused_becomes_a_failure(desk: Desk) -> None:
+    """No validator lets this result through; if one did, its batch must not be lost with it."""
+    make(3, retry={"max_attempts": 1})
+    jobs = take(3)
+    for job, result in zip(jobs, ["1", "this is not JSON", "3"], strict=True):
+        desk.settle(Outcome(held(job), Report.ACK, result), _far())
+    poll(lambda: not desk.unwritten)
+    assert [now_stored(job).state for job in jobs] == ["completed", "discarded", "completed"]
+    assert now_stored(jobs[1]).json("error")["type"] == "report_refused"
+
+
+def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django.db import OperationalError
+
+    from django_ojs.worker import desk as module
+
+    make(2)
+    kept, dropped = take(2)
+    real, down = module.settle, threading.Event()
+    down.set()
+
+    def settle(*args: object, **kwargs: object) -> object:
+        if down.is_set():
+            raise OperationalError("the server is gone")
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "settle", settle)
+    desk.settle(Outcome(held(kept), Report.ACK), _far())
+    desk.settle(Outcome(held(dropped), Report.ACK), clock.boottime() - 1)
+    poll(lambda: desk.unwritten == 1)
+    assert now_stored(kept).state == "active"
+    down.clear()
+    poll(lambda: not desk.unwritten)
+    assert (now_stored(kept).state, now_stored(dropped).state) == ("completed", "active")
+
+
+def test_calls_are_answered_in_order_with_their_errors(desk: Desk) -> None:
+    answers: list[tuple[object, object]] = []
+
+    def fails() -> None:
+        raise ValueError("no")
+
+    desk.call(lambda: 1, lambda value, error: answers.append((value, error)))
+    desk.call(fails, lambda value, error: answers.append((value, type(error))))
+    poll(lambda: len(answers) == 2)
+    assert answers == [(1, None), (None, ValueError)]
+
+
+def test_the_connection_is_the_desks_own(desk: Desk) -> None:
+    seen: list[object] = []
+    desk.call(lambda: connections["default"], lambda value, error: seen.append(value))
+    poll(lambda: seen)
+    assert seen[0] is not connections["default"]
