@@ -15,6 +15,7 @@ from django_ojs.services import heartbeat, scan
 from django_ojs.services.heartbeat import Directive, WorkerInfo
 from django_ojs.store.leases import Held, Kept
 from django_ojs.worker.pool import Running
+from django_ojs.worker.threads import DatabaseThread
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -31,7 +32,7 @@ class Report:
     held: Sequence[Running]
 
 
-class Beats(threading.Thread):
+class Beats(DatabaseThread):
     """Beats for every lease whose job shows life: every 5 s, or a quarter of the shortest timeout."""
 
     def __init__(
@@ -42,18 +43,16 @@ class Beats(threading.Thread):
         on_directive: Callable[[Directive], None],
         using: str,
     ) -> None:
-        super().__init__(name="ojs-beats", daemon=True)
+        super().__init__("ojs-beats", using)
         self._info = info
         self._report = report
         self._on_beat = on_beat
         self._on_directive = on_directive
-        self._using = using
         self._wake = threading.Event()
         self._closing = False
         self._worker_due = 0.0
         self._interval = LONGEST
         self.last_success: float | None = None
-        self.statements = 0
 
     def hurry(self, heartbeat_timeout_ms: int) -> None:
         """A job with this heartbeat timeout was claimed: beat soon enough for it."""
@@ -70,22 +69,13 @@ class Beats(threading.Thread):
         self._closing = True
         self._wake.set()
 
-    def run(self) -> None:
+    def work(self) -> None:
         """Until closed."""
-        connection = connections[self._using]
-        try:
-            with connection.execute_wrapper(self._count):
-                while not self._closing:
-                    self._beat()
-                    self._wake.wait(self._interval)
-                    self._wake.clear()
-                self._farewell()
-        finally:
-            connection.close()
-
-    def _count(self, execute, sql, params, many, context):  # type: ignore[no-untyped-def]
-        self.statements += 1
-        return execute(sql, params, many, context)
+        while not self._closing:
+            self._beat()
+            self._wake.wait(self._interval)
+            self._wake.clear()
+        self._farewell()
 
     def _beat(self) -> None:
         report = self._report()

@@ -10,6 +10,7 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from django_ojs import clock, hooks
 from django_ojs.services import scan
+from django_ojs.worker.threads import DatabaseThread
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -17,7 +18,7 @@ _REAP_EVERY = 0.2
 _LAG = 0.2
 
 
-class Chores(threading.Thread):
+class Chores(DatabaseThread):
     """Runs every registered chore when it is due, and a reaper.
 
     The embedded reaper lags a little, so that a worker that kills a job on time reports it itself;
@@ -25,31 +26,20 @@ class Chores(threading.Thread):
     """
 
     def __init__(self, on_promoted: Callable[[], None], *, ran_by: str, using: str) -> None:
-        super().__init__(name="ojs-chores", daemon=True)
+        super().__init__("ojs-chores", using)
         self._on_promoted = on_promoted
-        self._using = using
         self._reaper = scan.Loop(interval=_REAP_EVERY, lag=_LAG, ran_by=ran_by, using=using)
         self._closing = threading.Event()
         self._due: dict[str, float] = {}
-        self.statements = 0
 
     def close(self) -> None:
         """End after the chore in hand."""
         self._closing.set()
 
-    def run(self) -> None:
+    def work(self) -> None:
         """Until closed."""
-        connection = connections[self._using]
-        try:
-            with connection.execute_wrapper(self._count):
-                while not self._closing.is_set():
-                    self._closing.wait(self._turn())
-        finally:
-            connection.close()
-
-    def _count(self, execute, sql, params, many, context):  # type: ignore[no-untyped-def]
-        self.statements += 1
-        return execute(sql, params, many, context)
+        while not self._closing.is_set():
+            self._closing.wait(self._turn())
 
     def _turn(self) -> float:
         """Do what is due; seconds until the next."""

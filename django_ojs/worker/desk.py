@@ -23,6 +23,7 @@ from django_ojs.services import scan
 from django_ojs.services.claim import claim, has_work
 from django_ojs.services.settle import Outcome, Report, Settled, settle
 from django_ojs.store.claiming import Source
+from django_ojs.worker.threads import DatabaseThread
 from django_ojs.worker.wakeup import Watcher
 
 logger = logging.getLogger("django_ojs.worker")
@@ -66,15 +67,14 @@ class Claims:
     on_empty: Callable[[bool], None]
 
 
-class Desk(threading.Thread):
+class Desk(DatabaseThread):
     """Claims, settles and calls, one after the other, on one connection."""
 
     def __init__(self, inbox: Inbox, claims: Claims, watcher: Watcher, using: str) -> None:
-        super().__init__(name="ojs-desk", daemon=True)
+        super().__init__("ojs-desk", using)
         self._inbox = inbox
         self._claims = claims
         self._watcher = watcher
-        self._using = using
         self._changed = threading.Condition()
         self._calls: deque[tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]] = deque()
         self._outcomes: deque[Pending] = deque()
@@ -84,7 +84,6 @@ class Desk(threading.Thread):
         self._closing = False
         self._failures = 0
         self.connected = threading.Event()
-        self.statements = 0
 
     # Called by the runner.
 
@@ -134,19 +133,10 @@ class Desk(threading.Thread):
 
     # The thread.
 
-    def run(self) -> None:
+    def work(self) -> None:
         """Until closed and everything is written."""
-        connection = connections[self._using]
-        try:
-            with connection.execute_wrapper(self._count):
-                while self._turn():
-                    pass
-        finally:
-            connection.close()
-
-    def _count(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        self.statements += 1
-        return execute(sql, params, many, context)
+        while self._turn():
+            pass
 
     def _turn(self) -> bool:
         with self._changed:
