@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -34,27 +34,25 @@ def jobs(ids: Iterable[UUID], *, using: str) -> dict[UUID, JobRecord]:
 
 def next_deadline(*, using: str) -> datetime | None:
     """The earliest ``deadline_at`` of all jobs: one probe of its index."""
-    return _first("deadline_at", "deadline_at IS NOT NULL", using)
+    return _earliest(["deadline_at IS NOT NULL"], "deadline_at", using)
 
 
 def next_due(*, using: str) -> datetime | None:
-    """When the next ``scheduled`` or ``retryable`` job is due: one probe per state."""
-    due = [
-        _first(
-            "scheduled_at", f"state = '{state}' AND {among(DUE)} AND scheduled_at IS NOT NULL", using
-        )
-        for state in DUE
-    ]
-    return min((moment for moment in due if moment is not None), default=None)
+    """When the next ``scheduled`` or ``retryable`` job is due: one probe per state, one statement."""
+    where = [f"state = '{state}' AND {among(DUE)} AND scheduled_at IS NOT NULL" for state in DUE]
+    return _earliest(where, "scheduled_at", using)
 
 
-def _first(column: str, where: str, using: str) -> datetime | None:
+def _earliest(conditions: Sequence[str], column: str, using: str) -> datetime | None:
     sql = dialect(using)
+    firsts = [
+        f"(SELECT {column} FROM {_TABLE} WHERE {condition} ORDER BY {column} LIMIT 1)"
+        for condition in conditions
+    ]
     with cursor(using) as cur:
-        cur.execute(f"SELECT {column} FROM {_TABLE} WHERE {where} ORDER BY {column} LIMIT 1")
+        cur.execute(f"SELECT {', '.join(firsts)}")
         row = cur.fetchone()
-    moment: datetime | None = None if row is None else sql.decode(Kind.TIME, row[0])
-    return moment
+    return min((sql.decode(Kind.TIME, value) for value in row if value is not None), default=None)
 
 
 class Watched(NamedTuple):

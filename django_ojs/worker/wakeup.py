@@ -63,7 +63,7 @@ class ChangeWatcher(Watcher):
     """SQLite: one look at the file's change counter every few milliseconds, no read of any table."""
 
     slowest = 1.0
-    _every = 0.005
+    _every = 0.01
 
     def __init__(self) -> None:
         super().__init__()
