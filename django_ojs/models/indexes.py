@@ -7,29 +7,43 @@ from typing import Any
 
 from django.db import models
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.backends.ddl_references import Statement
 
 
 class HotIndex(models.Index):
     """A partial index where the database has them, otherwise a full one (MariaDB, MySQL).
 
-    The columns must lead with what ``only`` is about, so that the full one is as selective. Unlike
-    ``Index.condition`` it is no finding of Django's checks on databases without partial indexes.
+    ``only`` is the condition. ``within`` are columns that it fixes to one value: they lead the full
+    index, which is as selective by them, and are left out of the partial one. There they would do
+    harm: PostgreSQL takes what the condition implies for granted and does not use it to search, so
+    that an index led by such a column is read from end to end.
+
+    Unlike ``Index.condition`` it is no finding of Django's checks where there are no partial indexes.
     """
 
-    def __init__(self, *, fields: Sequence[str], name: str, only: models.Q) -> None:
-        super().__init__(fields=fields, name=name)
+    def __init__(
+        self, *, fields: Sequence[str], name: str, only: models.Q, within: Sequence[str] = ()
+    ) -> None:
+        super().__init__(fields=[*within, *fields], name=name)
         self.only = only
+        self.within = list(within)
 
-    def _get_condition_sql(
-        self, model: type[models.Model], schema_editor: BaseDatabaseSchemaEditor
-    ) -> str | None:
+    def create_sql(
+        self,
+        model: type[models.Model],
+        schema_editor: BaseDatabaseSchemaEditor,
+        using: str = "",
+        **kwargs: Any,
+    ) -> Statement:
+        """The statement that makes the index on this database."""
         if not schema_editor.connection.features.supports_partial_indexes:
-            return None
-        partial = models.Index(fields=self.fields, name=self.name, condition=self.only)
-        sql: str | None = partial._get_condition_sql(model, schema_editor)  # type: ignore[attr-defined]
-        return sql
+            return super().create_sql(model, schema_editor, using, **kwargs)
+        fields = self.fields[len(self.within) :]
+        partial = models.Index(fields=fields, name=self.name, condition=self.only)
+        return partial.create_sql(model, schema_editor, using, **kwargs)
 
     def deconstruct(self) -> tuple[str, Sequence[Any], dict[str, Any]]:
         """What a migration needs to make the index again."""
         path, args, kwargs = super().deconstruct()
-        return path, args, {**kwargs, "only": self.only}
+        kwargs |= {"fields": self.fields[len(self.within) :], "only": self.only}
+        return path, args, kwargs | ({"within": self.within} if self.within else {})

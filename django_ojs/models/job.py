@@ -87,12 +87,14 @@ class Job(models.Model):
         verbose_name_plural = _("jobs")
         indexes = [
             HotIndex(
-                fields=["state", "queue", "-priority", "enqueued_at", "id"],
+                within=["state"],
+                fields=["queue", "-priority", "enqueued_at", "id"],
                 name="ojs_job_claim",
                 only=Q(state=State.AVAILABLE),
             ),
             HotIndex(
-                fields=["state", "queue", "type", "-priority", "enqueued_at", "id"],
+                within=["state"],
+                fields=["queue", "type", "-priority", "enqueued_at", "id"],
                 name="ojs_job_claim_type",
                 only=Q(state=State.AVAILABLE),
             ),
@@ -107,7 +109,8 @@ class Job(models.Model):
                 only=Q(deadline_at__isnull=False),
             ),
             HotIndex(
-                fields=["state", "worker_id"],
+                within=["state"],
+                fields=["worker_id"],
                 name="ojs_job_active",
                 only=Q(state=State.ACTIVE),
             ),

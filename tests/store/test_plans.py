@@ -128,6 +128,43 @@ def test_claims_stay_index_ordered_behind_foreign_types(full: None) -> None:
     assert found == sorted(found, key=lambda job: (-job.priority, job.enqueued_at, job.id))
 
 
+def _work(statement: str) -> int:
+    """How much of the table and its indexes a statement reads: pages, or rows where told so."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement)
+            plan = cursor.fetchone()[0]
+            top = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+            return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
+        if connection.vendor == "mysql":
+            cursor.execute("FLUSH STATUS")
+            cursor.execute(statement)
+            cursor.fetchall()
+            cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
+            return sum(int(value) for _, value in cursor.fetchall())
+        cursor.execute("EXPLAIN QUERY PLAN " + statement)
+        searches = [row[3] for row in cursor.fetchall() if "ojs_job_claim" in row[3]]
+        assert searches
+        return 0 if all("(queue=?" in found for found in searches) else ROWS
+
+
+def test_claims_read_as_much_as_they_take(full: None) -> None:
+    """An index that is read from end to end is no better than a scan, and no plan calls it one."""
+    typed = [Source("default", kind, 0) for kind in ("test.mine", "test.none", "test.other")]
+    plain = [Source("default", None, 0), Source("other", None, 1)]
+    for where in (typed, plain):
+        with CaptureQueriesContext(connection) as queries, transaction.atomic():
+            claiming.sources_with_work(where, using="default")
+            assert len(claiming.candidates(where, 10, using="default")) == 10
+            transaction.set_rollback(True)
+        reads = [query["sql"] for query in queries if "django_ojs_job" in query["sql"]]
+        assert len(reads) == 2
+        for statement in reads:
+            with transaction.atomic():
+                assert _work(statement) < 400, statement
+                transaction.set_rollback(True)
+
+
 def test_claims_without_types_are_index_ordered(full: None) -> None:
     where = [Source("default", None, 0)]
     found: list[JobRecord] = []
