@@ -65,6 +65,7 @@ class Claims:
     worker_id: str
     on_claimed: Callable[[list[JobRecord], Moment], None]
     on_empty: Callable[[bool], None]
+    ends: bool = False
 
 
 class Desk(DatabaseThread):
@@ -249,7 +250,9 @@ class Desk(DatabaseThread):
                 beats=True,
                 using=self._using,
             )
-            left = bool(jobs) or has_work(self._claims.where(), using=self._using)
+            # Only a worker that is to end must know whether others hold what there is.
+            left = self._claims.ends and not jobs
+            left = left and has_work(self._claims.where(), using=self._using)
             at = Moment(clock.now(self._using), clock.boottime())
         except _OUTAGE as error:
             self._broken(error)

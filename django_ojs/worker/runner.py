@@ -100,7 +100,13 @@ class Runner:
             version=f"django-ojs {__version__}",
         )
         self._coverage = Coverage(config.queues, config.exclude, using=self._using)
-        claims = Claims(self._coverage, config.worker_id, self._on_claimed, self._on_empty)
+        claims = Claims(
+            self._coverage,
+            config.worker_id,
+            self._on_claimed,
+            self._on_empty,
+            ends=config.drain or config.once,
+        )
         self._desk = Desk(self, claims, watcher_for(self._using), self._using)
         self._dispatcher = Dispatcher(
             self._pool, self._desk, using=self._using, worker_id=config.worker_id
