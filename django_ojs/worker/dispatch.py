@@ -238,7 +238,7 @@ class Dispatcher:
         moments += [
             (child.running.began_at or 0) + _STUCK_BEHIND
             for child in self._pool
-            if child.running is not None and any(not job.checking for job in child.queued)
+            if child.running is not None and any(not job.asked_back for job in child.queued)
         ]
         return max(0.0, min(moments) - now) if moments else None
 
@@ -262,8 +262,8 @@ class Dispatcher:
     def _ask_back(self, child: Child) -> None:
         asked = False
         for job in child.queued:
-            if not job.checking:
-                job.checking = asked = True
+            if not job.asked_back:
+                job.asked_back = asked = True
                 self._pool.send(child, {"op": "return", "lease": job.lease})
         if asked:
             self._pool.ring(child)
@@ -293,8 +293,8 @@ class Dispatcher:
         for child in self._pool:
             if child.running is running and running.told is None:
                 self.enforcer.tell(child, running, "lost")
-            elif running in child.queued and not running.checking:
-                running.checking = True
+            elif running in child.queued and not running.asked_back:
+                running.asked_back = True
                 self._pool.send(child, {"op": "return", "lease": running.lease})
                 self._pool.ring(child)
 
@@ -347,7 +347,7 @@ def _run_frame(running: Running) -> str:
     job = running.job
     handler = registry.handler_of(job.type)
     running.manual = handler is not None and handler.heartbeat == "manual"
-    running.checking = False
+    running.asked_back = False
     soft = soft_deadline(job)
     assert soft is not None
     return (

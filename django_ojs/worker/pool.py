@@ -44,6 +44,9 @@ class Running:
     lost: bool = False
     kill_reason: str | None = None
     checking: bool = False
+    """Whether its row is being asked before something is done about it."""
+    asked_back: bool = False
+    """Whether its executor was told to give it back unbegun."""
 
     @property
     def job_id(self) -> UUID:

@@ -1,0 +1,88 @@
+"""Orders of frames that no process can be made to produce at will."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from django_ojs import clock
+from django_ojs.worker.desk import Moment
+from django_ojs.worker.dispatch import Dispatcher
+from django_ojs.worker.frames import Frame
+from django_ojs.worker.pool import Child, Phase
+from tests.services.support import make, take
+
+pytestmark = pytest.mark.usefixtures("ojs_db")
+
+
+class Pool:
+    """Executors that only take note of what they are sent."""
+
+    def __init__(self) -> None:
+        self.children: list[Child] = []
+        self.sent: list[Frame | str] = []
+        self.killed: list[Child] = []
+
+    def __iter__(self) -> Iterator[Child]:
+        return iter(self.children)
+
+    def send(self, child: Child, frame: Frame | str) -> None:
+        """Keep it."""
+        self.sent.append(frame)
+
+    def ring(self, child: Child) -> None:
+        """Nobody is there to hear it."""
+
+    def kill(self, child: Child) -> None:
+        """Keep it."""
+        self.killed.append(child)
+
+
+class Desk:
+    """Keeps outcomes and calls."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Any] = []
+
+    def settle(self, outcome: Any, until: float) -> None:
+        """Keep it."""
+        self.outcomes.append(outcome)
+
+    def call(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
+        """Do it at once."""
+        then(work(), None)
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    """An executor that is ready."""
+    ours, theirs = socket.socketpair()
+    made = Child(ours, theirs, -1, clock.boottime(), phase=Phase.READY, pid=1)
+    yield made
+    ours.close()
+    theirs.close()
+
+
+def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child) -> None:
+    """The order crosses the ``begin`` on the line; its timeouts must hold all the same."""
+    make(2, timeout=60, grace_period=1)
+    pool, desk = Pool(), Desk()
+    pool.children.append(child)
+    dispatcher = Dispatcher(pool, desk, using="default", worker_id="w1")  # type: ignore[arg-type]
+    dispatcher.take(take(2), Moment(clock.now("default"), clock.boottime()))
+    first = child.queued[0].lease
+    dispatcher.on_frame(child, {"op": "begin", "lease": first})
+    dispatcher.assign()
+    assert len(child.queued) == 1, "one frame waits behind the running job"
+    second = child.queued[0].lease
+    dispatcher.tick(clock.boottime() + 0.2)
+    assert {"op": "return", "lease": second} in pool.sent
+    dispatcher.on_frame(child, {"op": "done", "lease": first, "ok": True, "result": None, "took": 0.2})
+    dispatcher.on_frame(child, {"op": "begin", "lease": second})
+    assert child.running is not None
+    moments = dispatcher.enforcer.moments()
+    assert child.running.deadline in moments
+    assert child.running.soft_at in moments
