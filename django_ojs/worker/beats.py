@@ -78,20 +78,22 @@ class Beats(DatabaseThread):
         self._farewell()
 
     def _beat(self) -> None:
-        report = self._report()
-        now = clock.boottime()
-        alive = [running for running in report.held if _shows_life(running, now)]
-        shortest = min((r.job.heartbeat_timeout_ms for r in report.held), default=1 << 30)
-        self._interval = max(_SHORTEST, min(LONGEST, shortest / 4000))
         try:
+            report = self._report()
+            now = clock.boottime()
+            shortest = min((r.job.heartbeat_timeout_ms for r in report.held), default=1 << 30)
+            self._interval = max(_SHORTEST, min(LONGEST, shortest / 4000))
+            alive: list[Running] = []
+            silent: list[Running] = []
+            for running in report.held:
+                # Read once: a sign of life that comes during the write is for the next beat.
+                seen_at = running.seen_at
+                (alive if _shows_life(running, seen_at, now) else silent).append(running)
+                running.vouched_at = seen_at
             if alive:
                 held = [Held(running.job_id, UUID(running.lease)) for running in alive]
                 kept = heartbeat.beat(held, using=self._using)
                 self._on_beat([running.lease for running in alive], kept)
-                for running in alive:
-                    if running.manual:
-                        running.seen_at = 0.0
-            silent = [running for running in report.held if running not in alive]
             if silent:
                 # Not vouched for, but still to be stopped once somebody has taken them away.
                 held = [Held(running.job_id, UUID(running.lease)) for running in silent]
@@ -122,7 +124,7 @@ class Beats(DatabaseThread):
             logger.warning("could not deregister: %s", error)
 
 
-def _shows_life(running: Running, now: float) -> bool:
+def _shows_life(running: Running, seen_at: float, now: float) -> bool:
     """Whether the runner may vouch for this job.
 
     Before it has begun the runner's own life is enough. Afterwards a pulse of the executor must be
@@ -131,6 +133,6 @@ def _shows_life(running: Running, now: float) -> bool:
     if running.began_at is None:
         return True
     if running.manual:
-        return running.seen_at > 0.0
+        return seen_at > running.vouched_at
     period = min(1.0, running.job.heartbeat_timeout_ms / 4000)
-    return now - running.seen_at <= 2 * period + _SLACK
+    return now - seen_at <= 2 * period + _SLACK

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_ojs import clock, hooks
+from django_ojs.hooks import Chore
 from django_ojs.services import scan
 from django_ojs.worker.threads import DatabaseThread
 
@@ -16,6 +18,7 @@ logger = logging.getLogger("django_ojs.worker")
 
 _REAP_EVERY = 0.2
 _LAG = 0.2
+_AGAIN = 1.0
 
 
 class Chores(DatabaseThread):
@@ -43,23 +46,30 @@ class Chores(DatabaseThread):
 
     def _turn(self) -> float:
         """Do what is due; seconds until the next."""
+        self._guarded("reap", _REAP_EVERY, self._reaper.tick)
+        for chore in hooks.chores():
+            self._guarded(chore.name, chore.every, partial(self._run, chore))
+        return max(0.01, min(self._due.values()) - clock.boottime())
+
+    def _run(self, chore: Chore) -> None:
+        if chore.run(self._using).counts.get("promoted"):
+            self._on_promoted()
+
+    def _guarded(self, name: str, every: float, work: Callable[[], object]) -> None:
+        """One chore that fails is tried again soon, and holds up no other."""
+        if not self._is_due(name, every):
+            return
         try:
-            if self._is_due("reap", _REAP_EVERY):
-                self._reaper.tick()
-            for chore in hooks.chores():
-                if self._is_due(chore.name, chore.every):
-                    done = chore.run(self._using)
-                    if done.counts.get("promoted"):
-                        self._on_promoted()
+            work()
         except (DatabaseError, InterfaceError, OSError) as error:
             scan.note_outage()
-            logger.warning("a chore failed: %s", error)
+            logger.warning("the chore %s failed: %s", name, error)
             connections[self._using].close()
-            return 1.0
         except Exception:
-            logger.exception("a chore failed")
-            return 1.0
-        return max(0.01, min(self._due.values()) - clock.boottime())
+            logger.exception("the chore %s failed", name)
+        else:
+            return
+        self._due[name] = clock.boottime() + _AGAIN
 
     def _is_due(self, name: str, every: float) -> bool:
         now = clock.boottime()

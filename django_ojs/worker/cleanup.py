@@ -38,8 +38,10 @@ def after_job() -> Frame:
     for connection in _open_connections():
         with contextlib.suppress(Exception):
             if connection.in_atomic_block or not connection.get_autocommit():
-                connection.close()
-                _reset(connection)
+                try:
+                    connection.close()
+                finally:
+                    _reset(connection)
             elif connection.errors_occurred and not connection.is_usable():
                 connection.close()
             connection.errors_occurred = False

@@ -129,10 +129,11 @@ class JobContext:
             yield
         finally:
             self._shields -= 1
-        if self._raise_later and not self._shields:
-            self._raise_later = False
-            assert self._reason is not None
-            raise SoftStop(self._reason)
+            if self._raise_later and not self._shields:
+                # Also when the block raised: the order to stop must not be lost with it.
+                self._raise_later = False
+                assert self._reason is not None
+                raise SoftStop(self._reason)
 
     def _stop(self, reason: str) -> bool:
         """Note the order to stop; whether it may be raised right now."""

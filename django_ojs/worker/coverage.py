@@ -31,16 +31,21 @@ class Coverage:
         """Where to claim from now."""
         now = clock.boottime()
         if now - self._looked_at > _LOOK_EVERY:
-            self._looked_at = now
             if self._all:
                 known = queues.known(using=self._using)
                 names = [name for name in known if name not in self._excluded]
             else:
                 names = self._named
             self._sources = sources(names, registry.types(), ranked=not self._all)
+            self._looked_at = now
         return self._sources
+
+    def look_again(self) -> None:
+        """Look the queues up at the next opportunity."""
+        self._looked_at = float("-inf")
 
     def heard_of(self, queue: str) -> None:
         """A queue was named in a notification: if it is new, look it up at the next opportunity."""
-        if self._all and queue not in {source.queue for source in self._sources}:
-            self._looked_at = float("-inf")
+        known = {source.queue for source in self._sources}
+        if self._all and queue not in self._excluded and queue not in known:
+            self.look_again()

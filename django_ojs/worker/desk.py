@@ -136,8 +136,15 @@ class Desk(DatabaseThread):
 
     def work(self) -> None:
         """Until closed and everything is written."""
-        while self._turn():
-            pass
+        running = True
+        while running:
+            try:
+                running = self._turn()
+            except _OUTAGE as error:
+                self._broken(error)
+            except Exception:
+                logger.exception("the desk stumbled")
+                clock.pause(1.0)
 
     def _turn(self) -> bool:
         with self._changed:
@@ -165,12 +172,12 @@ class Desk(DatabaseThread):
         error: Exception | None = None
         try:
             value = work()
-        except _OUTAGE as trouble:
-            error = trouble
-            self._broken(trouble)
         except Exception as trouble:
             error = trouble
+        # First the answer, then the pause: the runner acts on what it knows without a database.
         self._inbox.post(lambda: then(value, error))
+        if isinstance(error, _OUTAGE):
+            self._broken(error)
 
     def _settle(self, batch: Sequence[Pending]) -> None:
         try:

@@ -6,12 +6,10 @@ decided by a call over the desk, behind every claim that was made before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from django_ojs import clock
 from django_ojs.services import promote
 from django_ojs.services.claim import has_work
-from django_ojs.store.claiming import Source
+from django_ojs.worker.coverage import Coverage
 from django_ojs.worker.desk import Desk
 from django_ojs.worker.dispatch import Dispatcher
 
@@ -25,7 +23,7 @@ class Ending:
         self,
         desk: Desk,
         dispatcher: Dispatcher,
-        where: Callable[[], list[Source]],
+        where: Coverage,
         *,
         promotes: bool,
         using: str,
@@ -90,6 +88,8 @@ class Ending:
         def work() -> bool:
             if self._promotes:
                 promote.promote(using=self._using)
+            # A handler may have made a queue since the last look.
+            self._where.look_again()
             return has_work(self._where(), using=self._using)
 
         def then(left: bool | None, error: Exception | None) -> None:

@@ -24,7 +24,7 @@ START_TIMEOUT = 60.0
 _CHUNK = 1 << 18
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Running:
     """A claimed job on its way through an executor. Times are :func:`clock.boottime` seconds."""
 
@@ -40,6 +40,8 @@ class Running:
     told_at: float | None = None
     seen_at: float = 0.0
     """Last sign of life: pulse, or the handler's own heartbeat in manual mode."""
+    vouched_at: float = 0.0
+    """The last sign of life that a beat was sent for."""
     manual: bool = False
     lost: bool = False
     kill_reason: str | None = None
