@@ -46,9 +46,11 @@ def enqueue(
     named = any(record.digest is not None for record in records)
     told = bool(kept) or bool(job_enqueued.receivers) or bool(job_scheduled.receivers)
     work = partial(_insert, records, named=named, told=told, now=now, using=using)
-    one_statement = not (named or kept or len(records) > inserting.STRIDE)
+    # Anything that takes a second statement is one transaction: rows that are committed are answered.
+    pools = {record.queue for record in records}
+    one_statement = not (named or kept or len(pools) > 1 or len(records) > inserting.STRIDE)
     records = work() if one_statement else atomically(using, work)
-    remember_queues({record.queue for record in records}, using=using)
+    remember_queues(pools, using=using)
     return records
 
 
@@ -71,7 +73,7 @@ def _existing(records: list[JobRecord], using: str) -> tuple[list[JobRecord], li
     """What is stored under the ids that clients chose, and which of the records are new."""
     chosen = [record.id for record in records if record.digest is not None]
     stored = selectors.jobs(chosen, using=using)
-    answers, fresh = [], []
+    answers, fresh = [], {}
     for record in records:
         there = record if record.digest is None else stored[record.id]
         if there.digest != record.digest:
@@ -82,8 +84,8 @@ def _existing(records: list[JobRecord], using: str) -> tuple[list[JobRecord], li
             )
         answers.append(there)
         if there.created_at == record.created_at and there.lease_seq == 0:
-            fresh.append(record)
-    return answers, fresh
+            fresh[record.id] = record
+    return answers, list(fresh.values())
 
 
 def remember_queues(names: Iterable[str], *, using: str) -> None:

@@ -15,6 +15,7 @@ from django_ojs.domain.timeouts import after
 from django_ojs.models import Worker
 from django_ojs.services.commit import publish
 from django_ojs.store import leases
+from django_ojs.store.contention import atomically
 from django_ojs.store.leases import Held, Kept
 
 MAX_CHECKPOINT_BYTES = 1 << 20
@@ -95,10 +96,9 @@ def deregister(info: WorkerInfo, *, now: datetime | None = None, using: str | No
     """The worker has stopped; its row stays until retention takes it."""
     using = using or conf.current().database
     now = now or clock.now(using)
-    Worker.objects.using(using).filter(id=info.id, incarnation=info.incarnation).update(
-        phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now
-    )
-    publish([_worker_fact(Kind.WORKER_STOPPED, info.id)], now=now, using=using)
+    mine = Worker.objects.using(using).filter(id=info.id, incarnation=info.incarnation)
+    if mine.update(phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now):
+        publish([_worker_fact(Kind.WORKER_STOPPED, info.id)], now=now, using=using)
 
 
 def beat(held: Sequence[Held], *, now: datetime | None = None, using: str | None = None) -> list[Kept]:
@@ -108,17 +108,35 @@ def beat(held: Sequence[Held], *, now: datetime | None = None, using: str | None
     else, and must be stopped. Never moves an execution deadline (decision T2). One statement, two
     where the database cannot say what it wrote; one more where visibility leases are held.
     """
-    using = using or conf.current().database
-    now = now or clock.now(using)
-    kept = leases.write(held, {"heartbeat_at": now, "heartbeat_armed": True}, using=using)
-    visible = [lease for lease in kept if lease.lease_visibility_ms is not None]
-    if visible:
-        until = [
-            min(after(now, lease.lease_visibility_ms or 0), lease.deadline_at) for lease in visible
-        ]
-        found = [Held(lease.job_id, lease.lease_id) for lease in visible]
-        leases.write(found, {}, {"lease_expires_at": until}, using=using)
-    return kept
+    return _sign_of_life(held, {}, {}, (), now, using)
+
+
+def _sign_of_life(
+    held: Sequence[Held],
+    shared: Mapping[str, Any],
+    varying: Mapping[str, Sequence[Any]],
+    counted: Sequence[str],
+    now: datetime | None,
+    using: str | None,
+) -> list[Kept]:
+    """A beat, with whatever else is written under the same leases."""
+    alias = using or conf.current().database
+    moment = now or clock.now(alias)
+
+    def work() -> list[Kept]:
+        alive = {"heartbeat_at": moment, "heartbeat_armed": True, **shared}
+        kept = leases.write(held, alive, varying, counted, using=alias)
+        visible = [lease for lease in kept if lease.lease_visibility_ms is not None]
+        if visible:
+            until = [
+                min(after(moment, lease.lease_visibility_ms or 0), lease.deadline_at)
+                for lease in visible
+            ]
+            found = [Held(lease.job_id, lease.lease_id) for lease in visible]
+            leases.write(found, {}, {"lease_expires_at": until}, using=alias)
+        return kept
+
+    return atomically(alias, work)
 
 
 def holds(held: Sequence[Held], *, using: str | None = None) -> list[Kept]:
@@ -140,17 +158,17 @@ def progress(
     reports: Sequence[Progress], *, now: datetime | None = None, using: str | None = None
 ) -> list[Kept]:
     """Store progress; counts as a beat (OJS timeouts 9.3). Returns the leases that still hold."""
-    using = using or conf.current().database
-    now = now or clock.now(using)
-    return leases.write(
+    return _sign_of_life(
         [report.lease for report in reports],
-        {"heartbeat_at": now},
+        {},
         {
             "progress": [min(1.0, max(0.0, report.fraction)) for report in reports],
             "progress_message": [report.message for report in reports],
             "progress_data": [report.data for report in reports],
         },
-        using=using,
+        (),
+        now,
+        using,
     )
 
 
@@ -162,12 +180,7 @@ def checkpoint(
     ``checkpoint_seq`` grows by 1 with every save.
     Returns whether the lease still held; if not, nothing was written.
     """
-    using = using or conf.current().database
-    now = now or clock.now(using)
-    saved = leases.write(
-        [lease], {"heartbeat_at": now, "checkpoint": state}, {}, ["checkpoint_seq"], using=using
-    )
-    return bool(saved)
+    return bool(_sign_of_life([lease], {"checkpoint": state}, {}, ["checkpoint_seq"], now, using))
 
 
 def _worker_fact(kind: Kind, worker_id: str) -> Fact:

@@ -193,7 +193,7 @@ class MySQL(_Textual):
     _for_share = " LOCK IN SHARE MODE"
     _types: Mapping[Kind, str] = {
         Kind.UUID: "CHAR(36)",
-        Kind.TEXT: "VARCHAR(255)",
+        Kind.TEXT: "VARCHAR(1024)",
         Kind.INT: "BIGINT",
         Kind.FLOAT: "DOUBLE",
         Kind.BOOL: "TINYINT",

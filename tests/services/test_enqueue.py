@@ -97,6 +97,18 @@ def test_the_same_id_and_content_give_the_same_job() -> None:
     assert Event.objects.filter(kind="job.enqueued").count() == 1
 
 
+def test_the_same_request_twice_in_a_batch_is_one_job_and_one_event() -> None:
+    from django_ojs.domain.envelope import from_call
+    from django_ojs.services.enqueue import enqueue as insert
+
+    now = clock.now("default")
+    request = from_call("test.job", [1], now=now, id=clock.new_id())
+    first, second = insert([request, request], now=now)
+    assert first == second
+    assert Job.objects.count() == 1
+    assert Event.objects.filter(kind="job.enqueued").count() == 1
+
+
 def test_the_same_id_with_other_content_is_refused_and_nothing_is_written() -> None:
     job_id = clock.new_id()
     enqueue("test.job", [1], id=job_id)

@@ -127,6 +127,32 @@ def test_progress_and_checkpoints_need_the_lease_and_count_as_beats(frozen: Froz
     assert now_stored(job) == stored
 
 
+def test_progress_renews_a_visibility_lease(frozen: FrozenClock) -> None:
+    make()
+    (job,) = take(visibility_ms=3000, beats=False)
+    frozen.advance(2)
+    heartbeat.progress([Progress(held(job), 0.5)])
+    assert now_stored(job).lease_expires_at == frozen.time + timedelta(seconds=3)
+    assert now_stored(job).heartbeat_armed
+
+
+def test_long_messages_are_stored_whole() -> None:
+    make(2)
+    jobs = take(2)
+    heartbeat.progress([Progress(held(job), 0.5, "ü" * 500) for job in jobs])
+    assert {now_stored(job).progress_message for job in jobs} == {"ü" * 500}
+
+
+def test_a_replaced_worker_does_not_announce_the_end_of_its_successor() -> None:
+    old, new = WorkerInfo("w", clock.new_lease()), WorkerInfo("w", clock.new_lease())
+    heartbeat.register(old)
+    heartbeat.register(new)
+    heartbeat.deregister(old)
+    assert not Event.objects.filter(kind="worker.stopped").exists()
+    heartbeat.deregister(new)
+    assert Event.objects.filter(kind="worker.stopped").count() == 1
+
+
 def test_a_second_worker_of_the_same_id_replaces_the_first() -> None:
     one = WorkerInfo("w", clock.new_lease())
     two = WorkerInfo("w", clock.new_lease())
