@@ -49,25 +49,29 @@ def register(info: WorkerInfo, *, now: datetime | None = None, using: str | None
     """
     using = using or conf.current().database
     now = now or clock.now(using)
-    Worker.objects.using(using).update_or_create(
-        id=info.id,
-        defaults={
-            "incarnation": info.incarnation,
-            "phase": Worker.Phase.RUNNING,
-            "directive": None,
-            "hostname": info.hostname,
-            "pid": info.pid,
-            "concurrency": info.concurrency,
-            "running": 0,
-            "queues": list(info.queues),
-            "types": list(info.types),
-            "labels": dict(info.labels),
-            "version": info.version,
-            "started_at": now,
-            "heartbeat_at": now,
-        },
-    )
-    publish([_worker_fact(Kind.WORKER_STARTED, info.id)], now=now, using=using)
+
+    def work() -> None:
+        Worker.objects.using(using).update_or_create(
+            id=info.id,
+            defaults={
+                "incarnation": info.incarnation,
+                "phase": Worker.Phase.RUNNING,
+                "directive": None,
+                "hostname": info.hostname,
+                "pid": info.pid,
+                "concurrency": info.concurrency,
+                "running": 0,
+                "queues": list(info.queues),
+                "types": list(info.types),
+                "labels": dict(info.labels),
+                "version": info.version,
+                "started_at": now,
+                "heartbeat_at": now,
+            },
+        )
+        publish([_worker_fact(Kind.WORKER_STARTED, info.id)], now=now, using=using)
+
+    atomically(using, work)
 
 
 def report_worker(
@@ -97,8 +101,12 @@ def deregister(info: WorkerInfo, *, now: datetime | None = None, using: str | No
     using = using or conf.current().database
     now = now or clock.now(using)
     mine = Worker.objects.using(using).filter(id=info.id, incarnation=info.incarnation)
-    if mine.update(phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now):
-        publish([_worker_fact(Kind.WORKER_STOPPED, info.id)], now=now, using=using)
+
+    def work() -> None:
+        if mine.update(phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now):
+            publish([_worker_fact(Kind.WORKER_STOPPED, info.id)], now=now, using=using)
+
+    atomically(using, work)
 
 
 def beat(held: Sequence[Held], *, now: datetime | None = None, using: str | None = None) -> list[Kept]:

@@ -7,7 +7,7 @@ made under the row's lock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -148,8 +148,3 @@ def longest_heartbeat_timeout(*, using: str) -> timedelta:
     """The longest heartbeat timeout among running jobs; zero when nothing runs."""
     limits = (row.heartbeat_timeout_ms for row in selectors.running(using=using))
     return timedelta(milliseconds=max(limits, default=0))
-
-
-def overdue_now(*, now: datetime | None = None, using: str | None = None) -> Mapping[str, int]:
-    """How many jobs are past a deadline and not yet reaped, by kind; reads only."""
-    return reap(dry_run=True, limit=10_000, now=now, using=using).counts

@@ -51,7 +51,6 @@ ATTEMPT: Mapping[str, Kind] = _kinds(
 EVENT: Mapping[str, Kind] = _kinds(
     uuid="id job_id", text="kind job_type queue", time="created_at", json="data"
 )
-QUEUE: Mapping[str, Kind] = _kinds(text="name reason", bool="paused")
 
 
 def among(states: Iterable[State], alias: str = "") -> str:

@@ -8,6 +8,7 @@ SQLite at 32,766).
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +24,7 @@ from django_ojs.store.columns import JOB, JOB_COLUMNS, Kind
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 
 
-class Dialect:
+class Dialect(ABC):
     """One database family. Record sets are aliased ``v``, their columns ``c0``, ``c1``..."""
 
     returning = True
@@ -44,9 +45,9 @@ class Dialect:
 
     _for_share = " FOR SHARE"
 
+    @abstractmethod
     def record_set(self, kinds: Sequence[Kind], rows: Iterable[Sequence[Any]]) -> tuple[str, str]:
         """The FROM item for ``rows`` and its one parameter."""
-        raise NotImplementedError
 
     def value(self, index: int, kind: Kind) -> str:
         """The expression that reads column ``index`` of a record set as ``kind``."""
@@ -76,7 +77,7 @@ class Dialect:
     insert_ignoring = ("INSERT INTO", " ON CONFLICT DO NOTHING")
     """How to insert what may be there already: the head and the tail of the statement."""
 
-    def tune(self, cur: CursorWrapper) -> None:
+    def tune(self, cur: CursorWrapper) -> None:  # noqa: B027 - most drivers need nothing
         """Make a cursor that reads many jobs as fast as its driver can be."""
 
     def job(self, row: Sequence[Any]) -> JobRecord:

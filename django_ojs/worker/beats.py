@@ -52,7 +52,6 @@ class Beats(DatabaseThread):
         self._closing = False
         self._worker_due = 0.0
         self._interval = LONGEST
-        self.last_success: float | None = None
 
     def hurry(self, heartbeat_timeout_ms: int) -> None:
         """A job with this heartbeat timeout was claimed: beat soon enough for it."""
@@ -105,7 +104,6 @@ class Beats(DatabaseThread):
                 )
                 self._worker_due = now + LONGEST
                 self._on_directive(directive)
-            self.last_success = clock.boottime()
         except (DatabaseError, InterfaceError, OSError) as error:
             scan.note_outage()
             logger.warning("a heartbeat failed: %s", error)

@@ -13,11 +13,11 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
-from django_ojs import clock
+from django_ojs import clock, hooks
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, first_line
-from django_ojs.services import promote, reap, scan
+from django_ojs.services import reap, scan
 from django_ojs.services.reap import Reaped
 
 
@@ -57,7 +57,7 @@ class Command(OJSCommand):
                     sys.exit(EXIT_OVERDUE)
             else:
                 done = scan.scan(cadence=None, ran_by=_me(), limit=limit, using=alias)
-                promote.promote(limit=limit, using=alias)
+                _enforcing_chores(alias)
                 self._say(done, options, "reaped")
 
     def _loop(self, alias: str, interval: float, limit: int | None, options: Any) -> None:
@@ -71,7 +71,7 @@ class Command(OJSCommand):
             wait = interval
             try:
                 reaped = loop.tick(limit=limit)
-                promote.promote(limit=limit, using=alias)
+                _enforcing_chores(alias)
                 if reaped.jobs:
                     self._say(reaped, options, "reaped")
                 wait = _until(reaped.next_due, alias, interval)
@@ -116,6 +116,13 @@ def _interval(text: str) -> float:
     if not 0.01 <= seconds <= 3600:
         raise CommandError("--interval: must be from 0.01 s to 3600 s", returncode=2)
     return seconds
+
+
+def _enforcing_chores(alias: str) -> None:
+    """What else keeps time besides the reaper: promotion, and whatever extensions bring."""
+    for chore in hooks.chores():
+        if chore.enforces:
+            chore.run(alias)
 
 
 def _me() -> str:
