@@ -53,7 +53,11 @@ serve: $(STAMP) ## the example project: web server, worker and reaper
 	$(BIN)/python manage.py migrate --verbosity 0
 	$(BIN)/python manage.py serve --port $(PORT)
 
-conformance bench soak docs:
+conformance: $(STAMP) ## the OJS suites: make conformance SUITES=folder [URL=http://...] [ARGS=...]
+	@test -n "$(SUITES)" || { echo "make conformance SUITES=<folder of the OJS suites> [URL=...]" >&2; exit 2; }
+	$(BIN)/python tests/conformance/run.py --suites "$(SUITES)" $(if $(URL),--url "$(URL)") $(ARGS)
+
+bench soak docs:
 	@echo "make $@: not available yet" >&2; exit 2
 
 clean: ## remove what the commands made

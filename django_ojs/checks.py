@@ -10,6 +10,7 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import get_commands
 from django.db import DatabaseError, connections, router
+from django.utils.module_loading import import_string
 
 from django_ojs import conf
 from django_ojs.domain.errors import InvalidRequest
@@ -87,6 +88,8 @@ def check_database_settings(app_configs: object, **kwargs: Any) -> list[Message]
     if engine.endswith("mysql"):
         found += _mysql(options)
     found += _routes(config.database)
+    found += _development_only(config)
+    found += _authentication(config)
     found += _heartbeats(config)
     return found
 
@@ -168,6 +171,40 @@ def _heartbeats(config: conf.Settings) -> list[Message]:
         for where, ms in limits
         if ms is not None and ms < 2000
     ]
+
+
+def _development_only(config: conf.Settings) -> list[Message]:
+    if settings.DEBUG:
+        return []
+    given = (
+        ("DEV_TOKEN", config.http.dev_token is not None),
+        ("TEST_DIRECTIVES", config.http.test_directives),
+    )
+    return [
+        checks.Error(
+            f"OJS['HTTP'][{key!r}] is set and DEBUG is off",
+            hint="It is for development only, and has no effect here. Take it out.",
+            id="ojs.E008",
+        )
+        for key, is_set in given
+        if is_set
+    ]
+
+
+def _authentication(config: conf.Settings) -> list[Message]:
+    found: list[Message] = []
+    for name in config.http.authentication:
+        try:
+            import_string(name)
+        except ImportError as error:
+            found.append(
+                checks.Error(
+                    f"OJS['HTTP']['AUTHENTICATION']: {error}",
+                    hint="Name importable authentication classes of REST framework.",
+                    id="ojs.E009",
+                )
+            )
+    return found
 
 
 def check_database(

@@ -18,6 +18,7 @@ from django.core.signals import setting_changed
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.events import ROUTINE, Kind
+from django_ojs.domain.jsonvalue import MAX_ENVELOPE_BYTES
 from django_ojs.domain.limits import Limits, parse_limits
 from django_ojs.domain.retry import RetryPolicy, parse_policy
 
@@ -32,6 +33,8 @@ _RETENTION_MS = {
     "dead_letter": 180 * _DAY_MS,
     "events": 7 * _DAY_MS,
     "workers": _DAY_MS,
+    "audit": 365 * _DAY_MS,
+    "stats": 30 * _DAY_MS,
 }
 _KEYS = frozenset(
     {
@@ -46,7 +49,23 @@ _KEYS = frozenset(
         "NOTIFY",
         "LISTEN_DATABASE",
         "EXECUTOR_MAX_JOBS",
+        "HTTP",
+        "ADMIN",
     }
+)
+_HTTP_COUNTS = {
+    "MAX_BODY_BYTES": MAX_ENVELOPE_BYTES,
+    "MAX_BATCH": 1000,
+    "ENQUEUE_RATE": 1000,
+    "LONG_POLLS": 64,
+    "LONG_POLLS_PER_TOKEN": 16,
+    "STREAMS": 32,
+    "STREAMS_PER_TOKEN": 4,
+}
+_REDACT = ("pass", "token", "secret", "key", "auth", "cookie", "card", "credential", "signature")
+_AUTHENTICATION = (
+    "django_ojs.http.authentication.TokenAuthentication",
+    "django_ojs.http.authentication.StaffSessionAuthentication",
 )
 
 
@@ -58,6 +77,37 @@ class Defaults:
     retry: Mapping[str, Any] | None = None
     queue: str | None = None
     priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """``OJS["HTTP"]``: who may come in, and how much of everything.
+
+    ``dev_token`` and ``test_directives`` hold only while ``DEBUG`` is on. The caps of long polls
+    and streams count per process.
+    """
+
+    authentication: tuple[str, ...]
+    dev_token: str | None
+    test_directives: bool
+    max_body_bytes: int
+    max_batch: int
+    enqueue_rate: int
+    long_polls: int
+    long_polls_per_token: int
+    streams: int
+    streams_per_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSettings:
+    """``OJS["ADMIN"]``: ``read_only`` takes every action away; ``redact`` are words that hide a key's
+    value; ``search_window`` is how many of the newest jobs a search in arguments looks at.
+    """
+
+    read_only: bool
+    redact: tuple[str, ...]
+    search_window: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +128,8 @@ class Settings:
     notify: bool
     listen_database: str | None
     executor_max_jobs: int
+    http: HttpSettings
+    admin: AdminSettings
 
 
 def parse_defaults(value: object, where: str, *, keys: frozenset[str] = frozenset()) -> Defaults:
@@ -132,6 +184,40 @@ def parse(value: object) -> Settings:
         notify=_flag(value, "NOTIFY", True),
         listen_database=value.get("LISTEN_DATABASE"),
         executor_max_jobs=_count(value, "EXECUTOR_MAX_JOBS", 5000),
+        http=_http(value.get("HTTP", {})),
+        admin=_admin(value.get("ADMIN", {})),
+    )
+
+
+def _http(value: object) -> HttpSettings:
+    if not isinstance(value, Mapping):
+        raise InvalidRequest("OJS['HTTP']", "must be a dict")
+    unknown = set(value) - set(_HTTP_COUNTS) - {"AUTHENTICATION", "DEV_TOKEN", "TEST_DIRECTIVES"}
+    if unknown:
+        raise InvalidRequest(f"OJS['HTTP'][{sorted(map(str, unknown))[0]!r}]", "is not a setting")
+    classes = value.get("AUTHENTICATION", _AUTHENTICATION)
+    if not isinstance(classes, (list, tuple)) or not all(isinstance(c, str) for c in classes):
+        raise InvalidRequest("OJS['HTTP']['AUTHENTICATION']", "must be a list of dotted class names")
+    dev_token = value.get("DEV_TOKEN") or None
+    if dev_token is not None and not isinstance(dev_token, str):
+        raise InvalidRequest("OJS['HTTP']['DEV_TOKEN']", "must be a string or None")
+    counts = {key.lower(): _count(value, key, least) for key, least in _HTTP_COUNTS.items()}
+    return HttpSettings(tuple(classes), dev_token, _flag(value, "TEST_DIRECTIVES", False), **counts)
+
+
+def _admin(value: object) -> AdminSettings:
+    if not isinstance(value, Mapping):
+        raise InvalidRequest("OJS['ADMIN']", "must be a dict")
+    unknown = set(value) - {"READ_ONLY", "REDACT", "SEARCH_WINDOW"}
+    if unknown:
+        raise InvalidRequest(f"OJS['ADMIN'][{sorted(map(str, unknown))[0]!r}]", "is not a setting")
+    words = value.get("REDACT", _REDACT)
+    if not isinstance(words, (list, tuple)) or not all(isinstance(w, str) and w for w in words):
+        raise InvalidRequest("OJS['ADMIN']['REDACT']", "must be a list of words")
+    return AdminSettings(
+        _flag(value, "READ_ONLY", False),
+        tuple(word.lower() for word in words),
+        _count(value, "SEARCH_WINDOW", 100_000),
     )
 
 

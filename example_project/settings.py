@@ -66,4 +66,9 @@ else:
     EMAIL_BACKEND = _MAIL_BACKEND
     EMAIL_FILE_PATH = VAR_DIR / "mail"
 
-OJS = {"EVENTS": "all"}
+# ``OJS_DEV_TOKEN=dev`` lets conformance suites in, and gives them their hook into heartbeats.
+_DEV_TOKEN = os.environ.get("OJS_DEV_TOKEN")
+OJS = {
+    "EVENTS": "all",
+    "HTTP": {"DEV_TOKEN": _DEV_TOKEN, "TEST_DIRECTIVES": bool(_DEV_TOKEN)},
+}

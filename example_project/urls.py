@@ -1,8 +1,8 @@
-"""The admin, and nothing else yet."""
+"""The admin and the HTTP binding."""
 
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 
-urlpatterns = [path("admin/", admin.site.urls)]
+urlpatterns = [path("admin/", admin.site.urls), path("", include("django_ojs.urls"))]

@@ -10,11 +10,37 @@ from django.db import connections
 from django.test.utils import setup_databases, teardown_databases
 
 from django_ojs import clock
-from django_ojs.models import Attempt, ChoreRun, Event, Job, Queue, Worker
+from django_ojs.models import (
+    ApiToken,
+    Attempt,
+    AuditEntry,
+    ChoreRun,
+    Event,
+    EventStream,
+    FailureStat,
+    Job,
+    JobSchema,
+    MinuteStat,
+    Queue,
+    Worker,
+)
 from django_ojs.services import enqueue as enqueue_service
-from django_ojs.services import scan
+from django_ojs.services import scan, tokens
 
-OURS = (Attempt, Event, Job, Queue, Worker, ChoreRun)
+OURS = (
+    Attempt,
+    Event,
+    EventStream,
+    Job,
+    Queue,
+    Worker,
+    ChoreRun,
+    ApiToken,
+    JobSchema,
+    AuditEntry,
+    MinuteStat,
+    FailureStat,
+)
 
 
 def empty_tables() -> None:
@@ -32,6 +58,14 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
         made = setup_databases(verbosity=0, interactive=False)
         yield
         teardown_databases(made, verbosity=0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_tokens() -> Iterator[None]:
+    """Token hashes that cost nothing, as for passwords in ``tests.settings``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "COST", 1 << 4)
+        yield
 
 
 @pytest.fixture

@@ -79,16 +79,20 @@ def descendants(pid: int) -> list[int]:
 
 
 class Manage:
-    """``manage.py ...`` in a session of its own, its output in files."""
+    """``manage.py ...``, or another program of Python, in a session of its own; output in files."""
 
     def __init__(
-        self, arguments: tuple[str, ...], folder: Path, environment: Mapping[str, str]
+        self,
+        arguments: tuple[str, ...],
+        folder: Path,
+        environment: Mapping[str, str],
+        program: tuple[str, ...] = ("manage.py",),
     ) -> None:
         folder.mkdir(parents=True)
         self.stdout_file, self.stderr_file = folder / "stdout", folder / "stderr"
         with self.stdout_file.open("wb") as out, self.stderr_file.open("wb") as err:
             self._process = subprocess.Popen(
-                [sys.executable, "manage.py", *arguments],
+                [sys.executable, *program, *arguments],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

@@ -44,6 +44,11 @@ def test_default_settings_give_no_finding(engine: str) -> None:
         ({"OJS": {"LISTEN_DATABASE": "other"}}, "ojs.E004"),
         ({"DATABASE_ROUTERS": ["tests.test_checks.Elsewhere"]}, "ojs.E005"),
         ({"DEBUG": False}, "ojs.W003"),
+        ({"DEBUG": False, "OJS": {"HTTP": {"DEV_TOKEN": "x"}}}, "ojs.E008"),
+        ({"DEBUG": False, "OJS": {"HTTP": {"TEST_DIRECTIVES": True}}}, "ojs.E008"),
+        ({"OJS": {"HTTP": {"ENQUEUE_RATE": 0}}}, "ojs.E001"),
+        ({"OJS": {"HTTP": {"TOKENS": 1}}}, "ojs.E001"),
+        ({"OJS": {"HTTP": {"AUTHENTICATION": ["no.such.Class"]}}}, "ojs.E009"),
         ({"DATABASES": {"default": {**SQLITE, "OPTIONS": {}}}}, "ojs.W004"),
         ({"DATABASES": {"default": {**SQLITE, "OPTIONS": {}}}}, "ojs.W005"),
         ({"OJS": {"DEFAULTS": {"heartbeat_timeout": 1}}}, "ojs.W007"),
@@ -95,4 +100,4 @@ class Elsewhere:
 
 
 def test_the_settings_of_the_tests_are_the_examples() -> None:
-    assert settings.OJS == {"EVENTS": "all"}
+    assert settings.OJS["EVENTS"] == "all"

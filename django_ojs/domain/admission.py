@@ -67,6 +67,7 @@ def admit(envelope: Envelope, terms: Terms, *, job_id: UUID, now: datetime) -> J
         lease_seq=0,
         lease_id=None,
         worker_id=None,
+        lease_principal=None,
         created_at=now,
         limits_from=now,
         enqueued_at=now,
@@ -103,6 +104,7 @@ def admit(envelope: Envelope, terms: Terms, *, job_id: UUID, now: datetime) -> J
         progress_data=None,
         checkpoint=None,
         checkpoint_seq=0,
+        checkpoint_info=None,
         digest=None if envelope.id is None else digest(envelope),
     )
     if total is None and ttl is None and envelope.expires_at is None:

@@ -66,6 +66,9 @@ SYSTEM_MANAGED = frozenset(
         "previous_state",
         "activated_at",
         "re_enqueued_at",
+        "total_attempts",
+        "extended_ms",
+        "deduplicated",
         "digest",
         "extra",
         "args_json",
@@ -303,13 +306,15 @@ def _queue(found: Found | None) -> str | None:
 
 
 def _priority(found: Found | None) -> int | None:
-    if found is None:
-        return None
-    value = found[1]
+    return None if found is None else parse_priority(found[1], found[0])
+
+
+def parse_priority(value: object, field: str) -> int:
+    """-100 to 100, or ``HIGH``, ``NORMAL``, ``LOW`` (decision L6)."""
     if isinstance(value, str):
         value = _PRIORITIES.get(value.upper(), value)
     if type(value) is not int or not -100 <= value <= 100:
-        raise InvalidRequest(found[0], "must be an integer from -100 to 100")
+        raise InvalidRequest(field, "must be an integer from -100 to 100")
     return value
 
 

@@ -60,6 +60,12 @@ class NotFound(OJSError):
     code = "not_found"
 
 
+class PermissionDenied(OJSError):
+    """The caller is known, and may not do this."""
+
+    code = "permission_denied"
+
+
 class Duplicate(OJSError):
     """The id is taken by a job with other content."""
 

@@ -58,6 +58,75 @@ class Failure:
         return (self.type, self.code or self.type, *(n for n in more if isinstance(n, str)))
 
 
+_DIRECTIVES = frozenset(str(directive) for directive in Directive)
+
+
+def from_wire(body: Mapping[str, Any]) -> Failure:
+    """The failure that a NACK reports, in every form that clients send (WIRE 1.9).
+
+    ``error`` is an object, a string or absent; a directive stands beside it, in it, or is its code.
+    Raises :class:`InvalidRequest` naming the field.
+    """
+    error = body.get("error")
+    if error is None:
+        error = {}
+    elif isinstance(error, str):
+        error = {"message": error}
+    elif not isinstance(error, Mapping):
+        raise InvalidRequest("error", "must be an object or a string")
+    for name in ("type", "code", "message"):
+        if not isinstance(error.get(name), (str, type(None))):
+            raise InvalidRequest(f"error.{name}", "must be a string")
+    retryable = error.get("retryable")
+    if not isinstance(retryable, (bool, type(None))):
+        raise InvalidRequest("error.retryable", "must be true or false")
+    details = error.get("details")
+    if not isinstance(details, (Mapping, type(None))):
+        raise InvalidRequest("error.details", "must be an object")
+    details = details or {}
+    code = error.get("code") or ""
+    directive = _directive(body, error, code)
+    if code in _DIRECTIVES:
+        code = ""
+    error_class = details.get("error_class")
+    named = error_class if isinstance(error_class, str) and error_class else code
+    return Failure(
+        type=error.get("type") or named or "handler_error",
+        message=error.get("message") or "unspecified error",
+        code=code or "handler_error",
+        retryable=retryable is not False,
+        details=details,
+        backtrace=_backtrace(error),
+        directive=directive,
+    )
+
+
+def _directive(body: Mapping[str, Any], error: Mapping[str, Any], code: str) -> Directive | None:
+    places = (
+        ("directive", body.get("directive")),
+        ("response_code", body.get("response_code")),
+        ("error.directive", error.get("directive")),
+    )
+    for name, value in places:
+        if value is not None:
+            if not isinstance(value, str) or value.upper() not in _DIRECTIVES:
+                raise InvalidRequest(name, f"must be one of {', '.join(sorted(_DIRECTIVES))}")
+            return Directive(value.upper())
+    return Directive(code) if code in _DIRECTIVES else None
+
+
+def _backtrace(error: Mapping[str, Any]) -> Sequence[str]:
+    for name in ("backtrace", "stack_trace", "traceback"):
+        value = error.get(name)
+        if isinstance(value, str):
+            return value.splitlines()
+        if isinstance(value, list) and all(isinstance(line, str) for line in value):
+            return value
+        if value is not None:
+            raise InvalidRequest(f"error.{name}", "must be a string or an array of strings")
+    return ()
+
+
 _TYPES = {
     Clock.EXECUTION: "timeout",
     Clock.TOTAL: "total_timeout",

@@ -17,8 +17,8 @@ class JobRecord(NamedTuple):
     """What is stored about one job.
 
     Columns that hold JSON (``args meta tags retry result error errors extra progress_data
-    checkpoint``) are kept as JSON text: most verbs only pass them on. Times are aware, in UTC;
-    limits are milliseconds.
+    checkpoint checkpoint_info``) are kept as JSON text: most verbs only pass them on. Times are
+    aware, in UTC; limits are milliseconds.
     """
 
     id: UUID
@@ -31,6 +31,7 @@ class JobRecord(NamedTuple):
     lease_seq: int
     lease_id: UUID | None
     worker_id: str | None
+    lease_principal: str | None
     created_at: datetime
     limits_from: datetime
     enqueued_at: datetime | None
@@ -67,6 +68,7 @@ class JobRecord(NamedTuple):
     progress_data: str | None
     checkpoint: str | None
     checkpoint_seq: int
+    checkpoint_info: str | None
     digest: str | None
 
     def json(self, column: str) -> Any:
@@ -93,12 +95,24 @@ class Fact(NamedTuple):
 class Actor:
     """On whose behalf something happens, for events and audit.
 
-    ``source`` is one of ``api``, ``http``, ``admin``, ``command``, ``worker``, ``reaper``.
+    ``source`` is one of ``api``, ``http``, ``admin``, ``command``, ``worker``, ``reaper``;
+    ``address`` where the request came from.
     """
 
     source: str = "api"
     name: str = ""
     reason: str = ""
+    address: str = ""
+
+    def told(self) -> dict[str, str]:
+        """What events say of it; what is not known is left out."""
+        named = {
+            "source": self.source,
+            "actor": self.name,
+            "reason": self.reason,
+            "address": self.address,
+        }
+        return {key: value for key, value in named.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +137,9 @@ class Transition:
                 f"a job that is {self.source} cannot {self.trigger} to {self.target}",
                 job_id=str(self.job.id),
                 current_state=str(self.source),
+                expected_state=" | ".join(
+                    sorted({a.source for a in ARROWS if a.trigger is self.trigger and a.source})
+                ),
             )
         if self.trigger in FENCED and self.job.lease_id is None:
             raise InvalidTransition(f"{self.trigger} needs a lease", job_id=str(self.job.id))
@@ -141,6 +158,7 @@ class Transition:
 NO_LEASE: Mapping[str, Any] = {
     "lease_id": None,
     "worker_id": None,
+    "lease_principal": None,
     "heartbeat_at": None,
     "lease_expires_at": None,
     "lease_visibility_ms": None,

@@ -41,6 +41,8 @@ def encode(value: Any, field: str, *, max_bytes: int) -> str:
     except (TypeError, ValueError, RecursionError):
         _walk(value, field, 0)
         raise InvalidRequest(field, "must be a JSON value") from None
+    if "e+" in text or "e-" in text:
+        size += _exponents(value)
     if size > max_bytes:
         raise TooLarge(field, f"must not be larger than {max_bytes} bytes as JSON", limit=max_bytes)
     # The encoder has accepted it: what it lets through is rare and shows in its text.
@@ -51,6 +53,15 @@ def encode(value: Any, field: str, *, max_bytes: int) -> str:
     ):
         _walk(value, field, 0)
     return text
+
+
+def _exponents(value: Any) -> int:
+    """The digits that PostgreSQL writes out for numbers like ``1e308``: 300 for each."""
+    if isinstance(value, float):
+        return abs(int(text.partition("e")[2])) if "e" in (text := repr(value)) else 0
+    if isinstance(value, (list, tuple)):
+        return sum(map(_exponents, value))
+    return sum(map(_exponents, value.values())) if isinstance(value, dict) else 0
 
 
 def _walk(value: Any, path: str, depth: int) -> None:

@@ -45,12 +45,14 @@ def claim(
     worker_id: str | None,
     beats: bool,
     visibility_ms: int | None,
+    principal: str | None = None,
     now: datetime,
 ) -> Transition:
     """Give the job to a worker under a fresh lease; the attempt counts from here (decision R1).
 
     ``beats`` says whether the worker has ever sent a heartbeat, which arms the default heartbeat
-    timeout (decision T4). ``visibility_ms`` is the lease that the worker asked for, if any.
+    timeout (decision T4). ``visibility_ms`` is the lease that the worker asked for, if any;
+    ``principal`` the credential that it fetches with.
     """
     visibility = job.visibility_timeout_ms or visibility_ms
     changes: dict[str, Any] = {
@@ -58,6 +60,7 @@ def claim(
         "lease_seq": job.lease_seq + 1,
         "lease_id": lease_id,
         "worker_id": worker_id,
+        "lease_principal": principal,
         "started_at": now,
         "heartbeat_at": now,
         "heartbeat_armed": job.heartbeat_explicit or beats,

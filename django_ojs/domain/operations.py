@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django_ojs.domain.errors import Conflict
+from django_ojs.domain.errors import Conflict, InvalidRequest
 from django_ojs.domain.events import Kind, fact
 from django_ojs.domain.job import NO_LEASE, Actor, AttemptEnd, Fact, JobRecord, Transition
 from django_ojs.domain.states import WAITING, State, Trigger
@@ -25,13 +25,13 @@ def cancel(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
         State.CANCELLED,
         {**NO_LEASE, "deadline_at": None, "finished_at": now},
         end,
-        (fact(Kind.CANCELLED, job, previous_state=job.state, **_who(actor)),),
+        (fact(Kind.CANCELLED, job, previous_state=job.state, **actor.told()),),
     )
 
 
 def discard(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
     """An operator gives up a waiting job; it does not enter the dead letter."""
-    facts = (fact(Kind.DISCARDED, job, total_attempts=job.attempt, **_who(actor)),)
+    facts = (fact(Kind.DISCARDED, job, total_attempts=job.attempt, **actor.told()),)
     changes = {"deadline_at": None, "finished_at": now}
     return Transition(Trigger.DISCARD, job, State.DISCARDED, changes, None, facts)
 
@@ -75,16 +75,16 @@ def retry_dead(
         "dead_letter": False,
         "deadline_at": waiting_deadline(reborn),
     }
-    facts: tuple[Fact, ...] = (fact(Kind.RETRIED, reborn, **_who(actor)),)
+    facts: tuple[Fact, ...] = (fact(Kind.RETRIED, reborn, **actor.told()),)
     if job.dead_letter:
-        facts += (fact(Kind.DEAD_LETTER_RETRIED, reborn, **_who(actor)),)
+        facts += (fact(Kind.DEAD_LETTER_RETRIED, reborn, **actor.told()),)
     facts += (fact(Kind.ENQUEUED, reborn, priority=job.priority),)
     return Transition(Trigger.RETRY, job, State.AVAILABLE, changes, None, facts)
 
 
 def reschedule(job: JobRecord, *, when: datetime, actor: Actor, now: datetime) -> Transition:
     """Move the start of a ``scheduled`` or ``retryable`` job; a time not after ``now`` means now."""
-    moved = fact(Kind.RESCHEDULED, job, scheduled_at=when.isoformat(), **_who(actor))
+    moved = fact(Kind.RESCHEDULED, job, scheduled_at=when.isoformat(), **actor.told())
     if when > now:
         target = State(job.state)
         return Transition(Trigger.RESCHEDULE, job, target, {"scheduled_at": when}, None, (moved,))
@@ -124,22 +124,28 @@ def extend(job: JobRecord, *, by_ms: int, actor: Actor, now: datetime) -> Transi
                 job,
                 extended_by_ms=by_ms,
                 deadline_at=deadline.isoformat(),
-                **_who(actor),
+                **actor.told(),
             ),
         ),
     )
 
 
 def edit(job: JobRecord, changes: dict[str, Any], *, actor: Actor) -> Transition:
-    """Change priority, queue or limits of a waiting job; its deadline follows."""
+    """Change priority, queue or limits of a waiting job; its deadline follows.
+
+    Raises :class:`InvalidRequest` when the total timeout would be below an explicit timeout.
+    """
     edited = job._replace(**changes)
+    total = edited.total_timeout_ms
+    if edited.timeout_explicit and total is not None and total < edited.timeout_ms:
+        raise InvalidRequest("total_timeout", "must not be below timeout")
     deadline = waiting_deadline(edited) if job.state in WAITING else None
-    facts = (fact(Kind.EDITED, job, changed=sorted(changes), **_who(actor)),)
+    facts = (fact(Kind.EDITED, job, changed=sorted(changes), **actor.told()),)
     return Transition(
         Trigger.EDIT, job, State(job.state), {**changes, "deadline_at": deadline}, None, facts
     )
 
 
-def _who(actor: Actor) -> dict[str, str]:
-    named = {"source": actor.source, "actor": actor.name, "reason": actor.reason}
-    return {key: value for key, value in named.items() if value}
+def purged(job: JobRecord, *, actor: Actor) -> Fact:
+    """That an operator deleted a finished job."""
+    return fact(Kind.PURGED, job, previous_state=job.state, **actor.told())

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 from django_ojs.models.attempt import Attempt
+from django_ojs.models.audit import AuditEntry
 from django_ojs.models.chore import ChoreRun
-from django_ojs.models.event import Event
+from django_ojs.models.event import Event, EventStream
 from django_ojs.models.job import Job
+from django_ojs.models.proxies import Dashboard, DeadLetter
 from django_ojs.models.queue import Queue
+from django_ojs.models.schema import JobSchema
+from django_ojs.models.stats import FailureStat, MinuteStat
+from django_ojs.models.token import ApiToken
 from django_ojs.models.worker import Worker
 
-__all__ = ["Attempt", "ChoreRun", "Event", "Job", "Queue", "Worker"]
+__all__ = [
+    "ApiToken",
+    "Attempt",
+    "AuditEntry",
+    "ChoreRun",
+    "Dashboard",
+    "DeadLetter",
+    "Event",
+    "EventStream",
+    "FailureStat",
+    "Job",
+    "JobSchema",
+    "MinuteStat",
+    "Queue",
+    "Worker",
+]

@@ -16,7 +16,8 @@ class Job(models.Model):
     """A job. Only ``store.transitions`` writes ``state``, ``store.enqueueing`` creates rows.
 
     Limits are milliseconds. ``deadline_at`` is the earliest deadline that beats do not move.
-    ``lease_id`` is the right to finish the open attempt; ``lease_seq`` counts claims ever made.
+    ``lease_id`` is the right to finish the open attempt; ``lease_seq`` counts claims ever made;
+    ``lease_principal`` is the credential that fetched over HTTP.
     """
 
     class States(models.TextChoices):
@@ -41,6 +42,7 @@ class Job(models.Model):
     lease_seq = models.BigIntegerField(db_default=0)
     lease_id = models.UUIDField(null=True)
     worker_id = TokenField(_("worker"), max_length=255, null=True)
+    lease_principal = TokenField(max_length=255, null=True)
 
     created_at = models.DateTimeField(_("created"), db_default=Now())
     limits_from = models.DateTimeField(db_default=Now())
@@ -80,6 +82,7 @@ class Job(models.Model):
     progress_data = models.JSONField(null=True)
     checkpoint = models.JSONField(_("checkpoint"), null=True)
     checkpoint_seq = models.IntegerField(db_default=0)
+    checkpoint_info = models.JSONField(null=True)
     digest = models.CharField(max_length=64, null=True)
 
     class Meta:
@@ -115,10 +118,31 @@ class Job(models.Model):
                 only=Q(state=State.ACTIVE),
             ),
             HotIndex(
+                within=["state", "dead_letter"],
+                fields=["finished_at", "id"],
+                name="ojs_job_dead",
+                only=Q(state=State.DISCARDED, dead_letter=True),
+            ),
+            HotIndex(
+                fields=["state", "id"],
+                name="ojs_job_untimed",
+                only=Q(state__in=[State.AVAILABLE, State.PENDING]),
+            ),
+            HotIndex(
                 fields=["state", "finished_at"],
                 name="ojs_job_finished",
                 only=Q(state__in=sorted(TERMINAL)),
             ),
+        ]
+        permissions = [
+            ("view_args", "Can see arguments, meta, results and checkpoints"),
+            ("retry_job", "Can retry discarded jobs, run waiting ones now and reschedule them"),
+            ("requeue_job", "Can edit a job's arguments into a new job"),
+            ("cancel_job", "Can cancel waiting and running jobs"),
+            ("extend_job", "Can extend the timeout of running jobs"),
+            ("edit_job", "Can change queue and priority of waiting jobs"),
+            ("discard_job", "Can discard waiting jobs"),
+            ("purge_job", "Can delete finished jobs before their time"),
         ]
         constraints = [
             models.CheckConstraint(

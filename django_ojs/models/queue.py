@@ -22,6 +22,7 @@ class Queue(models.Model):
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
+        permissions = [("pause_queue", "Can pause and resume queues")]
 
     def __str__(self) -> str:
         return str(self.name)

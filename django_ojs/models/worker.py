@@ -16,12 +16,15 @@ class Worker(models.Model):
 
         RUNNING = "running", _("running")
         QUIET = "quiet", _("quiet")
+        DRAIN = "drain", _("draining")
         TERMINATE = "terminate", _("terminating")
         STOPPED = "stopped", _("stopped")
 
     id = TokenField(primary_key=True, max_length=255)
     incarnation = models.UUIDField()
     phase = TokenField(_("phase"), max_length=16, choices=Phase.choices, db_default="running")
+    principal = TokenField(_("credential"), max_length=255, null=True)
+    beats = models.BooleanField(_("sends heartbeats"), db_default=False)
     directive = TokenField(_("directive"), max_length=16, null=True)
     hostname = models.CharField(_("host"), max_length=255, default="", db_default="")
     pid = models.BigIntegerField(_("process id"), null=True)
@@ -37,6 +40,7 @@ class Worker(models.Model):
     class Meta:
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
+        permissions = [("direct_worker", "Can tell workers to be quiet, to stop, to go on")]
 
     def __str__(self) -> str:
         return str(self.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django_ojs import hooks
 from django_ojs.hooks import Chore, ChoreResult
-from django_ojs.services import promote, prune, queues
+from django_ojs.services import promote, prune, queues, rollup
 
 
 def _promote(using: str) -> ChoreResult:
@@ -26,5 +26,5 @@ DISCOVER = Chore("queues", 30.0, _discover)
 
 def register_all() -> None:
     """Put the core's chores on the list; the reaper keeps its own record (``services.scan``)."""
-    for chore in (PROMOTE, PRUNE, DISCOVER):
+    for chore in (PROMOTE, PRUNE, DISCOVER, rollup.CHORE):
         hooks.register_chore(chore)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
@@ -13,6 +13,8 @@ from django_ojs.services.commit import commit
 from django_ojs.store import claiming, selectors
 from django_ojs.store.claiming import Source
 from django_ojs.store.contention import atomically
+
+_LOOK_AGAIN = 0.005
 
 
 def sources(
@@ -37,6 +39,8 @@ def claim(
     beats: bool,
     immediate: int | None = None,
     visibility_ms: int | None = None,
+    principal: str | None = None,
+    patience: int = 0,
     now: datetime | None = None,
     using: str | None = None,
 ) -> list[JobRecord]:
@@ -44,27 +48,44 @@ def claim(
 
     ``immediate`` is how many of them the worker can start at once: of jobs that have one attempt
     only, no more than that are taken. Jobs whose deadline has passed are discarded on the way, not
-    returned. ``beats`` and ``visibility_ms`` are as in :func:`lifecycle.claim`. The records are
-    what was written; nothing is read again.
+    returned. ``beats``, ``visibility_ms`` and ``principal`` are as in :func:`lifecycle.claim`. The
+    records are what was written; nothing is read again.
+
+    Rows that another transaction holds are passed over, on MariaDB also some that it merely looks
+    at: ``patience`` is how often to look again when there was work and none was got.
     """
     using = using or conf.current().database
     busy = claiming.sources_with_work(where, using=using) if limit > 0 else []
     if not busy:
         return []
-    work = partial(_claim, busy, limit, worker_id, beats, immediate, visibility_ms, now, using)
-    return atomically(using, work)
+    terms = partial(
+        lifecycle.claim,
+        worker_id=worker_id,
+        beats=beats,
+        visibility_ms=visibility_ms,
+        principal=principal,
+    )
+    work = partial(_claim, busy, limit, terms, immediate, now, using)
+    claimed, expired = atomically(using, work)
+    tries = patience
+    while not claimed and (expired or (tries > 0 and has_work(busy, using=using))):
+        if not expired:
+            tries -= 1
+            clock.pause(_LOOK_AGAIN)
+        # Behind what has expired there may be work.
+        claimed, expired = atomically(using, work)
+    return claimed
 
 
 def _claim(
     where: Sequence[Source],
     limit: int,
-    worker_id: str | None,
-    beats: bool,
+    terms: Callable[..., Transition],
     immediate: int | None,
-    visibility_ms: int | None,
     now: datetime | None,
     using: str,
-) -> list[JobRecord]:
+) -> tuple[list[JobRecord], bool]:
+    """What was claimed, and whether anything was found that had expired."""
     paused = claiming.paused(sorted({source.queue for source in where}), using=using)
     open_sources = [source for source in where if source.queue not in paused]
     found = claiming.candidates(open_sources, limit, using=using)
@@ -79,18 +100,11 @@ def _claim(
                 continue
         if immediate is not None and job.max_attempts <= 1 and len(claimed) >= immediate:
             continue
-        move = lifecycle.claim(
-            job,
-            lease_id=clock.new_lease(),
-            worker_id=worker_id,
-            beats=beats,
-            visibility_ms=visibility_ms,
-            now=now,
-        )
+        move = terms(job, lease_id=clock.new_lease(), now=now)
         moves.append(move)
         claimed.append(move.written)
     commit(moves, now=now, using=using)
-    return claimed
+    return claimed, len(moves) > len(claimed)
 
 
 def has_work(where: Sequence[Source], *, using: str | None = None) -> bool:

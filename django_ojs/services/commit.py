@@ -11,6 +11,7 @@ from django.db import transaction
 from django_ojs import clock, conf
 from django_ojs.domain.job import Fact, Transition
 from django_ojs.domain.states import State
+from django_ojs.services import audit
 from django_ojs.signals import Event, by_kind
 from django_ojs.store import inserting, transitions
 
@@ -58,6 +59,8 @@ def commit(moves: Sequence[Transition], *, now: datetime, using: str) -> None:
 
 def publish(facts: Iterable[Fact], *, now: datetime, using: str) -> None:
     """Store the kinds of events that are kept, and send the signals that anyone listens to."""
+    facts = list(facts)
+    audit.record(facts, now=now, using=using)
     stored = conf.current().stored_events
     heard = [
         Event(clock.new_id(), fact.kind, now, fact.data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,8 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from django_ojs import clock, conf
-from django_ojs.domain.events import Kind
-from django_ojs.domain.job import Fact
+from django_ojs.domain.events import Kind, fact
+from django_ojs.domain.job import Fact, JobRecord
 from django_ojs.domain.timeouts import after
 from django_ojs.models import Worker
 from django_ojs.services.commit import publish
@@ -55,6 +56,8 @@ def register(info: WorkerInfo, *, now: datetime | None = None, using: str | None
             id=info.id,
             defaults={
                 "incarnation": info.incarnation,
+                "principal": None,
+                "beats": True,
                 "phase": Worker.Phase.RUNNING,
                 "directive": None,
                 "hostname": info.hostname,
@@ -109,14 +112,21 @@ def deregister(info: WorkerInfo, *, now: datetime | None = None, using: str | No
     atomically(using, work)
 
 
-def beat(held: Sequence[Held], *, now: datetime | None = None, using: str | None = None) -> list[Kept]:
+def beat(
+    held: Sequence[Held],
+    *,
+    visibility_ms: int | None = None,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> list[Kept]:
     """Renew leases; returns those that still hold, with the deadline each must keep.
 
     A lease that is not in the answer is lost: its job was cancelled, reaped or given to somebody
-    else, and must be stopped. Never moves an execution deadline (decision T2). One statement, two
-    where the database cannot say what it wrote; one more where visibility leases are held.
+    else, and must be stopped. Never moves an execution deadline (decision T2). ``visibility_ms``
+    gives a visibility lease to those whose job does not set its own (decision T10). One statement,
+    two where the database cannot say what it wrote; one more where visibility leases are held.
     """
-    return _sign_of_life(held, {}, {}, (), now, using)
+    return _sign_of_life(held, {}, {}, (), now, using, visibility_ms)
 
 
 def _sign_of_life(
@@ -126,6 +136,7 @@ def _sign_of_life(
     counted: Sequence[str],
     now: datetime | None,
     using: str | None,
+    visibility_ms: int | None = None,
 ) -> list[Kept]:
     """A beat, with whatever else is written under the same leases."""
     alias = using or conf.current().database
@@ -134,14 +145,22 @@ def _sign_of_life(
     def work() -> list[Kept]:
         alive = {"heartbeat_at": moment, "heartbeat_armed": True, **shared}
         kept = leases.write(held, alive, varying, counted, using=alias)
-        visible = [lease for lease in kept if lease.lease_visibility_ms is not None]
+        asked = [
+            lease.visibility_timeout_ms or visibility_ms or lease.lease_visibility_ms for lease in kept
+        ]
+        visible = [(lease, ms) for lease, ms in zip(kept, asked, strict=True) if ms is not None]
         if visible:
-            until = [
-                min(after(moment, lease.lease_visibility_ms or 0), lease.deadline_at)
-                for lease in visible
-            ]
-            found = [Held(lease.job_id, lease.lease_id) for lease in visible]
-            leases.write(found, {}, {"lease_expires_at": until}, using=alias)
+            leases.write(
+                [Held(lease.job_id, lease.lease_id) for lease, _ in visible],
+                {},
+                {
+                    "lease_expires_at": [
+                        min(after(moment, ms), lease.deadline_at) for lease, ms in visible
+                    ],
+                    "lease_visibility_ms": [ms for _, ms in visible],
+                },
+                using=alias,
+            )
         return kept
 
     return atomically(alias, work)
@@ -154,41 +173,68 @@ def holds(held: Sequence[Held], *, using: str | None = None) -> list[Kept]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an attempt is: ``fraction`` from 0 to 1; ``data`` is JSON text."""
+    """How far an attempt is: ``fraction`` from 0 to 1; ``data`` is JSON text.
+
+    With ``job``, its record, the report is announced as ``job.progress``.
+    """
 
     lease: Held
     fraction: float
     message: str = ""
     data: str | None = None
+    job: JobRecord | None = None
 
 
 def progress(
     reports: Sequence[Progress], *, now: datetime | None = None, using: str | None = None
 ) -> list[Kept]:
     """Store progress; counts as a beat (OJS timeouts 9.3). Returns the leases that still hold."""
-    return _sign_of_life(
-        [report.lease for report in reports],
-        {},
-        {
-            "progress": [min(1.0, max(0.0, report.fraction)) for report in reports],
-            "progress_message": [report.message for report in reports],
-            "progress_data": [report.data for report in reports],
-        },
-        (),
-        now,
-        using,
-    )
+    using = using or conf.current().database
+    moment = now or clock.now(using)
+    fractions = [min(1.0, max(0.0, report.fraction)) for report in reports]
+    values: dict[str, Sequence[Any]] = {
+        "progress": fractions,
+        "progress_message": [report.message for report in reports],
+        "progress_data": [report.data for report in reports],
+    }
+
+    def work() -> list[Kept]:
+        held = [report.lease for report in reports]
+        kept = _sign_of_life(held, {}, values, (), moment, using)
+        found = {Held(lease.job_id, lease.lease_id) for lease in kept}
+        facts = [
+            fact(
+                Kind.PROGRESS,
+                report.job,
+                worker_id=report.job.worker_id,
+                progress=fraction,
+                progress_percent=round(fraction * 100),
+                progress_message=report.message,
+            )
+            for report, fraction in zip(reports, fractions, strict=True)
+            if report.job is not None and report.lease in found
+        ]
+        publish(facts, now=moment, using=using)
+        return kept
+
+    return atomically(using, work)
 
 
 def checkpoint(
-    lease: Held, state: str, *, now: datetime | None = None, using: str | None = None
+    lease: Held,
+    state: str,
+    *,
+    info: Mapping[str, Any] | None = None,
+    now: datetime | None = None,
+    using: str | None = None,
 ) -> bool:
     """Store where the next attempt resumes (JSON text); counts as a beat.
 
-    ``checkpoint_seq`` grows by 1 with every save.
+    ``checkpoint_seq`` grows by 1 with every save; ``info`` is what the worker says about it.
     Returns whether the lease still held; if not, nothing was written.
     """
-    return bool(_sign_of_life([lease], {"checkpoint": state}, {}, ["checkpoint_seq"], now, using))
+    shared = {"checkpoint": state, "checkpoint_info": None if info is None else json.dumps(info)}
+    return bool(_sign_of_life([lease], shared, {}, ["checkpoint_seq"], now, using))
 
 
 def _worker_fact(kind: Kind, worker_id: str) -> Fact:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+from django.db import connections
 
 from django_ojs import clock, conf
 from django_ojs.domain.durations import format_instant
@@ -15,7 +18,8 @@ from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.domain.timeouts import heartbeat_deadline, soft_deadline, total_deadline
-from django_ojs.models import Attempt, ChoreRun, Queue, Worker
+from django_ojs.models import Attempt, ChoreRun, Job, Queue, Worker
+from django_ojs.services.stream import any_of
 from django_ojs.store import selectors
 
 LIVE_WORKER = timedelta(seconds=60)
@@ -32,9 +36,10 @@ _JSON = frozenset(
         "extra",
         "progress_data",
         "checkpoint",
+        "checkpoint_info",
     ]
 )
-_HIDDEN = frozenset({"lease_id", "digest", "state"})
+_HIDDEN = frozenset({"lease_id", "lease_principal", "digest", "state"})
 
 
 def find(job_id: UUID, *, using: str | None = None) -> JobRecord:
@@ -233,4 +238,103 @@ def status(*, now: datetime | None = None, using: str | None = None) -> dict[str
         "last_runs": chores,
         "troubles": reaper_trouble(now, using) if any(counts.values()) else [],
         "count_cap": selectors.COUNT_CAP,
+    }
+
+
+def dead_letter_stats(queues: Sequence[str], *, using: str | None = None) -> dict[str, Any]:
+    """The dead letter by queue, type and error type, from its newest 10,000 jobs.
+
+    ``queues`` are names, or prefixes that end in ``*``, to look at.
+    """
+    using = using or conf.current().database
+    rows = Job.objects.using(using).filter(state=State.DISCARDED, dead_letter=True)
+    if "*" not in queues:
+        rows = rows.filter(any_of("queue", queues))
+    found = list(
+        rows.order_by("-finished_at").values_list("queue", "type", "error__type", "finished_at")[
+            : selectors.COUNT_CAP
+        ]
+    )
+    by = [Counter(row[column] for row in found if row[column]) for column in range(3)]
+    return {
+        "total": len(found),
+        "by_queue": dict(by[0]),
+        "by_type": dict(by[1]),
+        "by_error_type": dict(by[2]),
+        "oldest_at": _written(found[-1][3] if found else None),
+        "newest_at": _written(found[0][3] if found else None),
+    }
+
+
+def _written(moment: datetime | None) -> str | None:
+    return None if moment is None else format_instant(moment)
+
+
+def backend(using: str | None = None) -> str:
+    """``postgres``, ``mariadb`` or ``sqlite``."""
+    connection = connections[using or conf.current().database]
+    return {"postgresql": "postgres", "mysql": "mariadb"}.get(connection.vendor, connection.vendor)
+
+
+def health(*, now: datetime | None = None, using: str | None = None) -> dict[str, Any]:
+    """Whether timeouts are enforced and workers are there; a handful of index probes."""
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    live = Worker.objects.using(using).filter(heartbeat_at__gt=now - LIVE_WORKER)
+    alive = live.exclude(phase=Worker.Phase.STOPPED).count()
+    first = selectors.next_deadline(using=using)
+    troubles = reaper_trouble(now, using) if first is not None and first < now else []
+    overdue = 0 if first is None else max(0, int((now - first).total_seconds()))
+    return {
+        "workers": {"live": alive},
+        "queues": {"total": Queue.objects.using(using).count()},
+        "oldest_overdue_seconds": overdue,
+        "troubles": troubles,
+    }
+
+
+def figures(
+    queues: Sequence[str], principal: str, *, now: datetime | None = None, using: str | None = None
+) -> dict[str, Any]:
+    """How many queues, workers and jobs by state there are, and what ended; counted up to a cap.
+
+    ``queues`` are names, or prefixes that end in ``*``, to look at; unless that is all of them, only
+    the workers of ``principal`` are counted.
+    """
+    using = using or conf.current().database
+    names, workers = Queue.objects.using(using).all(), Worker.objects.using(using).all()
+    jobs: dict[str, int]
+    if "*" in queues:
+        jobs = selectors.counts_by_state(using=using)
+    else:
+        names, workers = names.filter(any_of("name", queues)), workers.filter(principal=principal)
+        rows = Job.objects.using(using).filter(any_of("queue", queues))
+        jobs = {
+            str(state): rows.filter(state=state).values("pk")[: selectors.COUNT_CAP].count()
+            for state in State
+        }
+    return {
+        "queues": names.count(),
+        "workers": workers.exclude(phase=Worker.Phase.STOPPED).count(),
+        "jobs": jobs,
+        "throughput": throughput(queues, now=now, using=using),
+    }
+
+
+def throughput(
+    queues: Sequence[str] = ("*",), *, now: datetime | None = None, using: str | None = None
+) -> dict[str, int]:
+    """Jobs that ended within the last minute, counted up to the cap; ``queues`` as above."""
+    using = using or conf.current().database
+    since = (now or clock.now(using)) - timedelta(minutes=1)
+
+    def ended(state: State) -> int:
+        rows = Job.objects.using(using).filter(state=state, finished_at__gt=since)
+        if "*" not in queues:
+            rows = rows.filter(any_of("queue", queues))
+        return rows.values("pk")[: selectors.COUNT_CAP].count()
+
+    return {
+        "processed_per_minute": ended(State.COMPLETED),
+        "failed_per_minute": ended(State.DISCARDED),
     }

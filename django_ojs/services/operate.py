@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django_ojs import clock, conf
 from django_ojs.domain import operations
-from django_ojs.domain.errors import LeaseLost, NotFound
+from django_ojs.domain.errors import Conflict, LeaseLost, NotFound
 from django_ojs.domain.job import Actor, JobRecord, Transition
 from django_ojs.domain.states import TERMINAL
-from django_ojs.services.commit import commit
-from django_ojs.store import locking
+from django_ojs.services import prune
+from django_ojs.services.commit import commit, publish
+from django_ojs.store import locking, selectors
 from django_ojs.store.contention import atomically
 from django_ojs.store.leases import Held
 
 Decide = Callable[[JobRecord, datetime], Transition | None]
 API = Actor("api")
+
+
+class Changed(NamedTuple):
+    """A job before and after a decision; the same twice where it was left as it is."""
+
+    before: JobRecord
+    after: JobRecord
 
 
 def decide_each(
@@ -29,12 +38,20 @@ def decide_each(
     Returns the records as they are now, in the order of ``ids``; a decision of ``None`` leaves a
     job as it is. Raises :class:`NotFound` for an unknown id, and what ``decide`` raises.
     """
+    return [change.after for change in change_each(ids, decide, now=now, using=using)]
+
+
+def change_each(
+    ids: Iterable[UUID], decide: Decide, *, now: datetime | None = None, using: str | None = None
+) -> list[Changed]:
+    """:func:`decide_each`, for those who want to know what the jobs were before."""
     using = using or conf.current().database
-    return atomically(using, partial(_decide_each, list(ids), decide, now, using))
+    return atomically(using, partial(_change_each, list(ids), decide, now, using))
 
 
-def _decide_each(ids: list[UUID], decide: Decide, now: datetime | None, using: str) -> list[JobRecord]:
-    locked = locking.jobs(ids, using=using)
+def _change_each(ids: list[UUID], decide: Decide, now: datetime | None, using: str) -> list[Changed]:
+    before = locking.jobs(ids, using=using)
+    locked = dict(before)
     now = now or clock.now(using)
     moves = []
     for job_id in dict.fromkeys(ids):
@@ -45,7 +62,7 @@ def _decide_each(ids: list[UUID], decide: Decide, now: datetime | None, using: s
             moves.append(move)
             locked[job_id] = move.written
     commit(moves, now=now, using=using)
-    return [locked[job_id] for job_id in ids]
+    return [Changed(before[job_id], locked[job_id]) for job_id in ids]
 
 
 def cancel(
@@ -61,12 +78,25 @@ def cancel(
     A terminal job is left as it is, or with ``strict`` raises :class:`InvalidTransition`.
     """
 
+    return decide_each(ids, cancelling(actor=actor, strict=strict), now=now, using=using)
+
+
+def existing(ids: Iterable[UUID], *, using: str | None = None) -> dict[UUID, JobRecord]:
+    """Those of the jobs that are still there, in the order of ``ids``; locks nothing."""
+    wanted = list(dict.fromkeys(ids))
+    found = selectors.jobs(wanted, using=using or conf.current().database)
+    return {job_id: found[job_id] for job_id in wanted if job_id in found}
+
+
+def cancelling(*, actor: Actor = API, strict: bool = False) -> Decide:
+    """The decision of :func:`cancel`."""
+
     def decide(job: JobRecord, now: datetime) -> Transition | None:
         if job.state in TERMINAL and not strict:
             return None
         return operations.cancel(job, actor=actor, now=now)
 
-    return decide_each(ids, decide, now=now, using=using)
+    return decide
 
 
 def activate(
@@ -148,3 +178,55 @@ def extend_timeout(
         return operations.extend(job, by_ms=by_ms, actor=actor, now=now)
 
     return decide_each(ids, decide, now=now, using=using)
+
+
+def edit(
+    ids: Iterable[UUID],
+    changes: Mapping[str, Any],
+    *,
+    actor: Actor = API,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> list[JobRecord]:
+    """Change queue, priority or limits (``*_ms`` columns) of waiting jobs (OJS timeouts 10.3).
+
+    Raises :class:`InvalidTransition` for running and finished jobs, :class:`InvalidRequest` when
+    the total timeout would be below an explicit timeout.
+    """
+    return decide_each(
+        ids, lambda job, now: operations.edit(job, dict(changes), actor=actor), now=now, using=using
+    )
+
+
+def purge(
+    ids: Iterable[UUID],
+    *,
+    actor: Actor = API,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> list[JobRecord]:
+    """Delete finished jobs with their attempts before their time; their events stay.
+
+    Returns what was deleted. Raises :class:`NotFound`, and :class:`Conflict` for a job that waits
+    or runs; nothing is deleted then.
+    """
+    using = using or conf.current().database
+    return atomically(using, partial(_purge, list(dict.fromkeys(ids)), actor, now, using))
+
+
+def _purge(ids: list[UUID], actor: Actor, now: datetime | None, using: str) -> list[JobRecord]:
+    locked = locking.jobs(ids, using=using)
+    for job_id in ids:
+        if job_id not in locked:
+            raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+        if (job := locked[job_id]).state not in TERMINAL:
+            raise Conflict(
+                f"a job that is {job.state} cannot be deleted: cancel it first",
+                job_id=str(job_id),
+                current_state=job.state,
+            )
+    jobs = [locked[job_id] for job_id in ids]
+    prune.purge(jobs, using=using)
+    facts = [operations.purged(job, actor=actor) for job in jobs]
+    publish(facts, now=now or clock.now(using), using=using)
+    return jobs

@@ -12,7 +12,8 @@ from django_ojs import clock, conf
 from django_ojs.domain.ids import uuid7
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
-from django_ojs.models import Attempt, Event, Job, Worker
+from django_ojs.models import Attempt, AuditEntry, Event, Job, Worker
+from django_ojs.services import rollup
 from django_ojs.store import locking
 from django_ojs.store.contention import atomically
 
@@ -47,6 +48,10 @@ def prune(
             counts[name] = _jobs(state, dead, before, limit, dry_run, using)
     if (age := keep["events"]) is not None:
         counts["events"] = _events(now - timedelta(milliseconds=age), limit, dry_run, using)
+    if (age := keep["audit"]) is not None:
+        counts["audit"] = _audit(now - timedelta(milliseconds=age), limit, dry_run, using)
+    if (age := keep["stats"]) is not None:
+        counts["stats"] = rollup.forget(now - timedelta(milliseconds=age), limit, dry_run, using)
     if (age := keep["workers"]) is not None:
         gone = Worker.objects.using(using).filter(heartbeat_at__lt=now - timedelta(milliseconds=age))
         counts["workers"] = gone.count() if dry_run else gone.delete()[0]
@@ -104,6 +109,16 @@ def _events(before: datetime, limit: int | None, dry_run: bool, using: str) -> i
         if len(old) < room:
             break
     return done
+
+
+def _audit(before: datetime, limit: int | None, dry_run: bool, using: str) -> int:
+    """Its key grows with time: the oldest are looked at, and no more."""
+    rows = AuditEntry.objects.using(using)
+    oldest = rows.order_by("pk").values_list("pk", "created_at")[: limit or 10 * BATCH]
+    old = [key for key, created_at in oldest if created_at < before]
+    if not dry_run:
+        rows.filter(pk__in=old)._raw_delete(using)
+    return len(old)
 
 
 def _room(done: int, limit: int | None) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from django_ojs import clock, conf
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, Fact
+from django_ojs.domain.states import State
 from django_ojs.models import Queue
 from django_ojs.services.commit import publish, wake
 from django_ojs.services.enqueue import remember_queues
@@ -63,8 +65,7 @@ def _write(names: list[str], paused: bool, actor: Actor, now: datetime | None, u
         reason=actor.reason if paused else "",
     )
     kind = Kind.QUEUE_PAUSED if paused else Kind.QUEUE_RESUMED
-    who = {"source": actor.source, "actor": actor.name, "reason": actor.reason}
-    publish((Fact(kind, {"queue": name, **who}) for name in changed), now=now, using=using)
+    publish((Fact(kind, {"queue": name, **actor.told()}) for name in changed), now=now, using=using)
     if not paused:
         wake(changed, using=using)
     return changed
@@ -88,3 +89,37 @@ def discover(*, using: str | None = None) -> int:
 def paused(*, using: str | None = None) -> list[str]:
     """The names of the paused queues, in order."""
     return sorted(selectors.paused_queues(using=using or conf.current().database))
+
+
+def ensure(names: Iterable[str], *, using: str | None = None) -> None:
+    """Give the queues a row, if they have none."""
+    remember_queues(list(names), using=using or conf.current().database)
+
+
+def counts(name: str, *, using: str | None = None) -> dict[str, int]:
+    """The jobs of a queue by state, each counted up to a cap."""
+    return selectors.counts_by_state(queue=name, using=using or conf.current().database)
+
+
+def last_hour(name: str, *, now: datetime | None = None, using: str | None = None) -> dict[str, Any]:
+    """What a queue did in the last hour, from at most the newest 10,000 jobs that ended in it."""
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    since = now - timedelta(hours=1)
+    ended = selectors.ended_since(name, since, using=using)
+    completed = [row for row in ended if row.state == State.COMPLETED]
+    failed = [row for row in ended if row.state == State.DISCARDED]
+    ran = [row for row in completed if row.started_at is not None]
+    return {
+        "completed_last_hour": len(completed),
+        "failed_last_hour": len(failed),
+        "dead": sum(row.dead_letter for row in failed),
+        "avg_duration_ms": _mean(row.finished_at - row.started_at for row in ran if row.started_at),
+        "avg_wait_ms": _mean(row.started_at - row.enqueued_at for row in ran if row.started_at),
+        "throughput_per_second": round(len(completed) / 3600, 4),
+    }
+
+
+def _mean(spans: Iterable[timedelta]) -> float:
+    found = [max(0.0, span.total_seconds() * 1000) for span in spans]
+    return round(sum(found) / len(found), 3) if found else 0.0

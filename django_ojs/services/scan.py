@@ -64,8 +64,8 @@ def _record(cadence: timedelta | None, ran_by: str, suspect: bool, now: datetime
         name=NAME, defaults={"last_run_at": now, "ran_by": ran_by}
     )
     since = now - run.last_run_at
-    recorded = None if run.cadence_ms is None else timedelta(milliseconds=run.cadence_ms)
-    blind = suspect or (not first and recorded is not None and since > max(3 * recorded, _LEAST_GAP))
+    known = not first and run.cadence_ms is not None
+    blind = suspect or (known and since > _gap(run.cadence_ms))
     if blind and _may_recover(run, now, using):
         reap.recover(now=now, using=using)
         run.resumed_at = now
@@ -74,6 +74,23 @@ def _record(cadence: timedelta | None, ran_by: str, suspect: bool, now: datetime
     run.last_run_at = now
     run.ran_by = ran_by
     run.save(using=using)
+
+
+def may_judge(*, now: datetime, using: str) -> bool:
+    """Whether somebody else than a scan may end a running attempt: scans are as regular as they
+    said, so that no outage is undiscovered.
+    """
+    if _failed.is_set():
+        return False
+    run = ChoreRun.objects.using(using).filter(name=NAME).first()
+    if run is None:
+        return True
+    return now - run.last_run_at <= _gap(run.cadence_ms)
+
+
+def _gap(cadence_ms: int | None) -> timedelta:
+    """How far apart two scans may be."""
+    return max(3 * timedelta(milliseconds=cadence_ms or 0), _LEAST_GAP)
 
 
 def _may_recover(run: ChoreRun, now: datetime, using: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,10 +12,15 @@ from uuid import UUID
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
+from django_ojs.domain.errors import Conflict, NotFound
+from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord, Transition
+from django_ojs.domain.jsonvalue import sanitise_text
+from django_ojs.domain.states import State
 from django_ojs.models import Attempt
 from django_ojs.services.commit import commit
+from django_ojs.services.fencing import note_late, prove, refused
 from django_ojs.store import locking
 from django_ojs.store.contention import atomically
 from django_ojs.store.leases import Held
@@ -69,6 +73,58 @@ def settle(
     """
     using = using or conf.current().database
     return atomically(using, partial(_settle, outcomes, now, using))
+
+
+def report(
+    job_id: UUID,
+    evidence: Evidence,
+    kind: Report,
+    *,
+    result: str | None = None,
+    failure: Failure | None = None,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> Settled:
+    """One report with whatever evidence the reporter has (decision L1).
+
+    Raises :class:`NotFound`, :class:`Conflict` for a job that is not active and
+    :class:`LeaseLost` for evidence that is not enough; nothing is changed then, but for a note on
+    the attempt that the report came from. Repeating an ACK with its lease id is ``REPLAYED``.
+    """
+    using = using or conf.current().database
+    answer = atomically(using, partial(_report, job_id, evidence, kind, result, failure, now, using))
+    if isinstance(answer, Conflict):
+        raise answer
+    return answer
+
+
+def _report(
+    job_id: UUID,
+    evidence: Evidence,
+    kind: Report,
+    result: str | None,
+    failure: Failure | None,
+    now: datetime | None,
+    using: str,
+) -> Settled | Conflict:
+    """The refusal is returned, not raised: the note that it leaves must be committed."""
+    job = locking.jobs([job_id], using=using).get(job_id)
+    if job is None:
+        raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+    now = now or clock.now(using)
+    if evidence.lease_id is not None and evidence.lease_id != job.lease_id:
+        late = Outcome(Held(job_id, evidence.lease_id), kind, result, failure)
+        settled = _settle([late], now, using)[0]
+        if settled.verdict is Verdict.REPLAYED:
+            return settled
+        return refused(job, "lease_lost" if job.state == State.ACTIVE else "not_active")
+    try:
+        lease = prove(job, evidence, now=now, using=using)
+    except Conflict as refusal:
+        if job.state != State.ACTIVE:
+            note_late(job, evidence, _noted(kind, failure), now=now, using=using)
+        return refusal
+    return _settle([Outcome(lease, kind, result, failure)], now, using)[0]
 
 
 def _settle(outcomes: Sequence[Outcome], now: datetime | None, using: str) -> list[Settled]:
@@ -128,10 +184,15 @@ def _refuse(outcomes: Sequence[Outcome], now: datetime, using: str) -> set[Held]
         if attempt.outcome == "completed" and outcome.report is Report.ACK:
             replayed.add(lease)
         elif attempt.late_report is None:
-            report = {"report": str(outcome.report), "at": format_instant(now)}
-            if outcome.failure is not None:
-                report["error_type"] = outcome.failure.type
+            noted = {**_noted(outcome.report, outcome.failure), "at": format_instant(now)}
             Attempt.objects.using(using).filter(pk=attempt.pk, late_report__isnull=True).update(
-                late_report=json.loads(json.dumps(report))
+                late_report=noted
             )
     return replayed
+
+
+def _noted(kind: Report, failure: Failure | None) -> dict[str, str]:
+    noted = {"report": str(kind)}
+    if failure is not None:
+        noted["error_type"] = sanitise_text(failure.type, 255)
+    return noted

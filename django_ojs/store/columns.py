@@ -27,7 +27,7 @@ def _kinds(**named: str) -> dict[str, Kind]:
 
 JOB: Mapping[str, Kind] = _kinds(
     uuid="id lease_id",
-    text="state queue type worker_id progress_message digest",
+    text="state queue type worker_id lease_principal progress_message digest",
     int=(
         "priority attempt max_attempts lease_seq timeout_ms grace_period_ms heartbeat_timeout_ms"
         " total_timeout_ms enqueue_ttl_ms visibility_timeout_ms lease_visibility_ms extended_ms"
@@ -39,7 +39,7 @@ JOB: Mapping[str, Kind] = _kinds(
         "created_at limits_from enqueued_at scheduled_at expires_at started_at heartbeat_at"
         " lease_expires_at deadline_at finished_at"
     ),
-    json="retry args meta tags result error errors extra progress_data checkpoint",
+    json="retry args meta tags result error errors extra progress_data checkpoint checkpoint_info",
 )
 ATTEMPT: Mapping[str, Kind] = _kinds(
     uuid="job_id lease_id",
@@ -63,6 +63,8 @@ def among(states: Iterable[State], alias: str = "") -> str:
     return f"{alias}state IN ({names})"
 
 
+UNTIMED = (State.AVAILABLE, State.PENDING)
+"""The states of the index ``ojs_job_untimed``, in its order."""
 DUE = (State.SCHEDULED, State.RETRYABLE)
 """The states of the index ``ojs_job_due``, in its order."""
 ENDED = tuple(sorted(TERMINAL))

@@ -26,12 +26,15 @@ class Held(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A lease that was found: until when the attempt may run, and its visibility, if any."""
+    """A lease that was found: until when the attempt may run, and its visibility, if any:
+    the one in force, and the one that the job itself asks for.
+    """
 
     job_id: UUID
     lease_id: UUID
     deadline_at: datetime
     lease_visibility_ms: int | None
+    visibility_timeout_ms: int | None
 
 
 _COLUMNS = ("id", *Kept._fields[1:])

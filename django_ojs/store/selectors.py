@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.db import connections
+from django.db.models import QuerySet
+from django.db.models.sql.datastructures import BaseTable
+
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.states import State
+from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job, Queue
-from django_ojs.store.columns import DUE, JOB, Kind, among
+from django_ojs.store.columns import DUE, ENDED, JOB, UNTIMED, Kind, among
 from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
 COUNT_CAP = 10_000
+DEPTH_CAP = 1000
+"""Where many queues are counted at once."""
 
 
 def jobs(ids: Iterable[UUID], *, using: str) -> dict[UUID, JobRecord]:
@@ -96,19 +102,191 @@ def queues_with_work(*, using: str) -> list[str]:
 
 
 def counts_by_state(*, queue: str | None = None, cap: int = COUNT_CAP, using: str) -> dict[str, int]:
-    """Jobs per state, each counted up to ``cap`` and no further."""
-    also = "" if queue is None else " AND queue = %s"
+    """Jobs per state, each counted up to ``cap`` and no further.
+
+    Of a ``queue``, what ended or waits for its time is counted among the ``cap`` newest, or next, of
+    all queues: no index knows the queue of those.
+    """
+    column = "id" if queue is None else "queue"
     statement = " UNION ALL ".join(
-        f"SELECT '{state.value}', COUNT(*) FROM"
-        f" (SELECT 1 FROM {_TABLE} WHERE state = '{state}'{also} LIMIT %s) c{index}"
+        f"SELECT '{state.value}', COUNT(*) FROM ({_of_state(state, column)}) c{index}"
+        + ("" if queue is None else " WHERE queue = %s")
         for index, state in enumerate(State)
     )
+    if queue is not None:
+        # Here the index leads with the queue.
+        statement = statement.replace(
+            _of_state(State.AVAILABLE, column),
+            f"SELECT queue FROM {_TABLE} WHERE state = '{State.AVAILABLE}' AND queue = %s"
+            " ORDER BY queue LIMIT %s",
+            1,
+        )
     parameters: list[Any] = []
-    for _ in State:
-        parameters += [*([] if queue is None else [queue]), cap]
+    for state in State:
+        indexed = queue is not None and state is State.AVAILABLE
+        parameters += [*([queue] if indexed else []), cap, *([] if queue is None else [queue])]
     with cursor(using) as cur:
         cur.execute(statement, parameters)
         return {state: int(count) for state, count in cur.fetchall()}
+
+
+class Depth(NamedTuple):
+    """How much waits and runs in a queue. ``capped`` are the states that may have more than that."""
+
+    counts: Mapping[str, int]
+    capped: frozenset[str]
+    oldest: datetime | None
+    """Since when the oldest of the counted available jobs has waited."""
+
+
+_STANDING = (State.ACTIVE, State.SCHEDULED, State.RETRYABLE, State.PENDING)
+
+
+def depths(queues: Sequence[str], *, cap: int = DEPTH_CAP, using: str) -> dict[str, Depth]:
+    """How full the queues are: one statement for all of them, of ranges of indexes up to ``cap``.
+
+    Available jobs are counted in claim order, ``cap`` of each queue. No index knows the queue of the
+    others: they are looked for among the ``cap`` that run or are due first.
+    """
+    if not queues:
+        return {}
+    sums = ", ".join(["SUM(CASE WHEN queue = %s THEN 1 ELSE 0 END)"] * len(queues))
+    parts = [
+        f"SELECT '{state.value}', COUNT(*), MIN(enqueued_at), {sums}"
+        f" FROM ({_of_state(state, 'queue, enqueued_at')}) c{index}"
+        for index, state in enumerate(_STANDING)
+    ]
+    parameters: list[Any] = [*queues, cap] * len(_STANDING)
+    zeros = ", ".join(["0"] * len(queues))
+    for index, queue in enumerate(queues):
+        parts.append(
+            f"SELECT '{index}', COUNT(*), MIN(enqueued_at), {zeros} FROM (SELECT queue, enqueued_at"
+            f" FROM {_TABLE} WHERE state = '{State.AVAILABLE}' AND queue = %s"
+            f" ORDER BY queue, priority DESC, enqueued_at, id LIMIT %s) q{index}"
+        )
+        parameters += [queue, cap]
+    with cursor(using) as cur:
+        cur.execute(" UNION ALL ".join(parts), parameters)
+        rows = {row[0]: row[1:] for row in cur.fetchall()}
+    full = {state for state in _STANDING if rows[state][0] >= cap}
+    found = {}
+    for index, queue in enumerate(queues):
+        available, oldest = rows[str(index)][:2]
+        counts: dict[str, int] = {state: int(rows[state][2 + index] or 0) for state in _STANDING}
+        found[queue] = Depth(
+            counts | {State.AVAILABLE: int(available)},
+            frozenset(full | ({State.AVAILABLE} if available >= cap else set())),
+            None if oldest is None else dialect(using).decode(Kind.TIME, oldest),
+        )
+    return found
+
+
+def _of_state(state: State, column: str) -> str:
+    """The jobs of a state up to a limit, in the order of the index of that state.
+
+    Without an order a planner could read the table until it has found enough.
+    """
+    order = "worker_id"
+    if state in TERMINAL:
+        order = "finished_at DESC"
+    elif state in DUE:
+        order = "scheduled_at"
+    elif state in UNTIMED:
+        order = "id DESC"
+    if column == "id":
+        # Any will do; the one that the index holds is read without the row.
+        column = order.partition(" ")[0]
+    return f"SELECT {column} FROM {_TABLE} WHERE {_in_state(state)} ORDER BY {order} LIMIT %s"
+
+
+def _in_state(state: State) -> str:
+    """A state with the condition of the index that serves it: literals, as SQLite wants them."""
+    group = next((states for states in (ENDED, DUE, UNTIMED) if state in states), ())
+    return f"{_TABLE}.state = '{state.value}'" + (f" AND {among(group)}" if group else "")
+
+
+def in_state(rows: QuerySet[Any], state: State) -> QuerySet[Any]:
+    """The rows in a state, by the index of that state on every database."""
+    return rows.extra(where=[_in_state(state)])  # noqa: S610 - our own literals
+
+
+class _Forced(BaseTable):
+    """A table that is read by one of its indexes."""
+
+    index = ""
+
+    def as_sql(self, compiler: Any, connection: Any) -> Any:
+        """With the hint."""
+        statement, parameters = super().as_sql(compiler, connection)
+        return f"{statement} FORCE INDEX ({self.index})", parameters
+
+
+def by_index(rows: QuerySet[Any], index: str, *, using: str) -> QuerySet[Any]:
+    """The rows by this index, where planners take any other that begins with the state and sort.
+
+    MariaDB and MySQL do; the others are left to their planners.
+    """
+    if connections[using].vendor != "mysql":
+        return rows
+    hinted = rows.all()
+    alias = hinted.query.get_initial_alias()
+    table = _Forced(_TABLE, alias)
+    table.index = index
+    hinted.query.alias_map[alias] = table
+    return hinted
+
+
+def last_of_first(rows: QuerySet[Any], name: str, *, down: bool, size: int, using: str) -> Any:
+    """The column ``name`` of the last of the first ``size`` rows in its order: one range of an index.
+
+    ``None`` when there is no row.
+    """
+    column = "id" if name == "pk" else name
+    first = rows.order_by(f"-{column}" if down else column).values_list(column)[:size]
+    statement, parameters = first.query.get_compiler(using).as_sql()
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT {column} FROM ({statement}) w ORDER BY {column}{'' if down else ' DESC'} LIMIT 1",
+            parameters,
+        )
+        row = cur.fetchone()
+    return None if row is None else dialect(using).decode(JOB[column], row[0])
+
+
+def newest_before(job_id: UUID, size: int, *, using: str) -> UUID:
+    """The id of the oldest of the ``size`` jobs made before one: a range of the primary key.
+
+    The id itself when it is the first.
+    """
+    rows = Job.objects.using(using).filter(pk__lt=job_id)
+    found = last_of_first(rows, "pk", down=True, size=size, using=using)
+    return job_id if found is None else UUID(str(found))
+
+
+class Ended(NamedTuple):
+    """What the figures of a queue need of a job that ended."""
+
+    state: str
+    enqueued_at: datetime
+    started_at: datetime | None
+    finished_at: datetime
+    dead_letter: bool
+
+
+def ended_since(queue: str, since: datetime, *, cap: int = COUNT_CAP, using: str) -> list[Ended]:
+    """The jobs of a queue among the newest ``cap`` that completed, and that were discarded, since
+    a time: two ranges of one index, whatever the history.
+    """
+    found: list[Ended] = []
+    for state in (State.COMPLETED, State.DISCARDED):
+        rows = (
+            Job.objects.using(using)
+            .filter(state=state, finished_at__gt=since)
+            .order_by("-finished_at")
+            .values_list(*Ended._fields, "queue")[:cap]
+        )
+        found += [Ended(*row[:-1]) for row in rows if row[-1] == queue]
+    return found
 
 
 def paused_queues(*, using: str) -> set[str]:

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 
 from django_ojs import clock
 from django_ojs.services import queues
+from django_ojs.services.bulk import OWN_PREFIX
+from django_ojs.services.bulk import QUEUE as OWN_QUEUE
 from django_ojs.services.claim import sources
 from django_ojs.store.claiming import Source
 from django_ojs.worker import registry
 
 _LOOK_EVERY = 5.0
+
+
+def _sensible(source: Source) -> bool:
+    """Our own jobs have a queue of their own, and it has no others."""
+    return str(source.type).startswith(OWN_PREFIX) == (source.queue == OWN_QUEUE)
 
 
 class Coverage:
@@ -36,7 +43,8 @@ class Coverage:
                 names = [name for name in known if name not in self._excluded]
             else:
                 names = self._named
-            self._sources = sources(names, registry.types(), ranked=not self._all)
+            every = sources(names, registry.types(), ranked=not self._all)
+            self._sources = list(filter(_sensible, every))
             self._looked_at = now
         return self._sources
 

@@ -23,8 +23,8 @@ from django_ojs.services import scan
 from django_ojs.services.claim import claim, has_work
 from django_ojs.services.settle import Outcome, Report, Settled, settle
 from django_ojs.store.claiming import Source
+from django_ojs.store.wakeup import Watcher
 from django_ojs.worker.threads import DatabaseThread
-from django_ojs.worker.wakeup import Watcher
 
 logger = logging.getLogger("django_ojs.worker")
 _BATCH = 500

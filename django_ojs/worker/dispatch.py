@@ -140,7 +140,7 @@ class Dispatcher:
         elif op == "progress":
             held = Held(running.job_id, UUID(running.lease))
             self._progress[running.lease] = heartbeat.Progress(
-                held, frame["fraction"], frame["message"], frame["data"]
+                held, frame["fraction"], frame["message"], frame["data"], running.job
             )
         elif op == "call":
             self._call(child, running, frame)

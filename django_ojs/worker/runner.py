@@ -16,6 +16,7 @@ from django_ojs import __version__, clock, conf
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.commit import wake
 from django_ojs.services.heartbeat import Directive, WorkerInfo, register
+from django_ojs.store.wakeup import Listener, watcher_for
 from django_ojs.worker import registry
 from django_ojs.worker.beats import Beats, Report
 from django_ojs.worker.chores import Chores
@@ -24,7 +25,6 @@ from django_ojs.worker.desk import Claims, Desk, Moment
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.ending import Ending
 from django_ojs.worker.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
-from django_ojs.worker.wakeup import Listener, watcher_for
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -83,6 +83,7 @@ class Runner:
         self._claimed = 0
         self._stop_reason: str | None = None
         self._killed_early = False
+        self._told_quiet = False
         self._spawn_after = 0.0
         self._spawn_failures = 0
         self._rss_due = 0.0
@@ -265,7 +266,12 @@ class Runner:
 
     def _on_directive(self, directive: Directive) -> None:
         if directive.order == "quiet":
+            self._told_quiet = True
             self.post(self.quiet)
+        elif directive.order is None and self._told_quiet:
+            # Taken back. What a signal has said is not undone by a beat.
+            self._told_quiet = False
+            self.post(self.resume)
         elif directive.order in ("terminate", "replaced"):
             if directive.order == "replaced":
                 logger.error("another worker has started under the id %s", self.info.id)

@@ -25,6 +25,7 @@ _DEFAULTS: dict[str, Any] = {
     "lease_seq": 0,
     "lease_id": None,
     "worker_id": None,
+    "lease_principal": None,
     "created_at": NOW,
     "limits_from": NOW,
     "enqueued_at": NOW,
@@ -61,6 +62,7 @@ _DEFAULTS: dict[str, Any] = {
     "progress_data": None,
     "checkpoint": None,
     "checkpoint_seq": 0,
+    "checkpoint_info": None,
     "digest": None,
 }
 

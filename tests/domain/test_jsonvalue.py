@@ -265,3 +265,13 @@ class TestSanitise:
         assert len(clean.encode()) <= most
         if storable(text) and len(text.encode()) <= most:
             assert clean == text
+
+
+def test_exponents_count_as_the_digits_that_they_stand_for() -> None:
+    """PostgreSQL writes 1e308 as 309 digits: small texts must not become large answers."""
+    assert encode([1e308], "args", max_bytes=400)
+    with pytest.raises(TooLarge):
+        encode([1e308] * 1000, "args", max_bytes=10_000)
+    with pytest.raises(TooLarge):
+        encode({"a": [{"b": 1e-300}] * 100}, "args", max_bytes=10_000)
+    assert encode(["1e+308 as text"] * 100, "args", max_bytes=10_000)

@@ -15,7 +15,7 @@ from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRecord
 from django_ojs.models import Event, Job
-from django_ojs.services import heartbeat, queues, scan
+from django_ojs.services import heartbeat, queues, scan, tokens
 from django_ojs.services.heartbeat import WorkerInfo
 from tests.services.support import ack, fail, held, make, now_stored, take
 
@@ -217,3 +217,37 @@ def test_leases_are_held_under_the_name_of_the_worker() -> None:
     (job,) = take(worker="w9")
     assert held(job).lease_id == job.lease_id
     assert as_json("ojs", "inspect", str(job.id))["worker_id"] == "w9"
+
+
+class TestToken:
+    """API tokens from a shell."""
+
+    def test_a_token_is_made_listed_rotated_and_revoked(self) -> None:
+        words = ("--scope", "work", "--queue", "mail*")
+        text = run("ojs", "token", "create", "mailer", *words).strip()
+        made = tokens.verify(text)
+        assert made is not None
+        assert (made.name, made.scopes, made.queues) == ("mailer", ["work"], ["mail*"])
+        shown = run("ojs", "token", "list")
+        assert shown.strip() == f"mailer {made.prefix} live: work in mail*"
+        rotated = as_json("ojs", "token", "rotate", "mailer")["token"]
+        assert tokens.verify(text)
+        assert tokens.verify(rotated)
+        assert run("ojs", "token", "revoke", "mailer").strip() == "2 revoked"
+        assert tokens.verify(text) is None
+        assert [row["live"] for row in as_json("ojs", "token", "list")] == [False, False]
+        assert text.partition(".")[2] not in shown + run("ojs", "token", "list", "--format", "json")
+
+    @pytest.mark.parametrize(
+        ("words", "code"),
+        [
+            (["create", "a b", "--scope", "work"], 2),
+            (["create", "a", "--scope", "work", "--queue", "Mail"], 2),
+            (["create", "a", "--scope", "work", "--expires-at", "yesterday"], 2),
+            (["rotate", "nobody"], 1),
+            (["revoke", "nobody"], 1),
+        ],
+    )
+    def test_what_is_refused(self, words: list[str], code: int) -> None:
+        assert refused("ojs", "token", *words)[0] == code
+        assert not tokens.listed()

@@ -123,3 +123,11 @@ def test_many_claimers_get_each_job_once() -> None:
         thread.join(timeout=60)
     assert trouble == []
     assert sorted(number for mine in got for number in mine) == list(range(300))
+
+
+def test_a_claim_goes_on_behind_what_has_expired(frozen: FrozenClock) -> None:
+    make(25, enqueue_ttl="1s")
+    frozen.advance(2)
+    good = make()[0]
+    assert [job.id for job in take(1)] == [good.id]
+    assert Job.objects.filter(state="discarded").count() == 25

@@ -9,7 +9,9 @@ import pytest
 from django_ojs import clock
 from django_ojs.api import activate, cancel, enqueue, extend_timeout, get, reschedule, retry
 from django_ojs.clock import FrozenClock
-from django_ojs.domain.errors import Conflict, InvalidTransition, LeaseLost, NotFound
+from django_ojs.domain.errors import Conflict, InvalidRequest, InvalidTransition, LeaseLost, NotFound
+from django_ojs.domain.ids import uuid7
+from django_ojs.domain.job import Actor
 from django_ojs.models import Attempt, Event, Job
 from django_ojs.services import heartbeat, operate, promote, prune
 from django_ojs.services.heartbeat import Progress, WorkerInfo
@@ -206,3 +208,51 @@ class TestInvariants:
         Attempt.objects.filter(job_id=jobs[0].id).update(outcome="failed")
         Event.objects.filter(kind="job.completed").delete()
         assert self._broken() == {"I3", "I5", "I7", "I17", "I21"}
+
+
+class TestEdit:
+    def test_a_waiting_job_changes_and_its_deadline_follows(self, frozen: FrozenClock) -> None:
+        job = make(enqueue_ttl="1h")[0]
+        edited = operate.edit([job.id], {"priority": 7, "queue": "q2", "enqueue_ttl_ms": 5000})[0]
+        assert (edited.priority, edited.queue) == (7, "q2")
+        assert edited.deadline_at == job.created_at + timedelta(seconds=5)
+        assert now_stored(job) == edited
+        assert take(queues=["default"]) == []
+        assert [claimed.id for claimed in take(queues=["q2"])] == [job.id]
+
+    def test_limits_are_checked_together(self, frozen: FrozenClock) -> None:
+        job = now_stored(make(timeout="1h")[0])
+        with pytest.raises(InvalidRequest):
+            operate.edit([job.id], {"total_timeout_ms": 1000})
+        assert now_stored(job) == job
+
+    def test_a_running_job_stays_as_it_is(self, frozen: FrozenClock) -> None:
+        job = make()[0]
+        take()
+        with pytest.raises(InvalidTransition):
+            operate.edit([job.id], {"priority": 1})
+
+
+class TestPurge:
+    def test_a_finished_job_goes_with_its_attempts_and_the_event_stays(self) -> None:
+        job = make()[0]
+        ack(*take())
+        operate.purge([job.id, job.id], actor=Actor("admin", "ada", "gdpr"))
+        assert not Job.objects.exists()
+        assert not Attempt.objects.exists()
+        told = Event.objects.get(kind="job.purged").data
+        assert (told["job_id"], told["actor"], told["previous_state"]) == (
+            str(job.id),
+            "ada",
+            "completed",
+        )
+
+    def test_all_or_none(self) -> None:
+        done = make()[0]
+        ack(*take())
+        waiting = make()[0]
+        with pytest.raises(Conflict):
+            operate.purge([done.id, waiting.id])
+        assert Job.objects.count() == 2
+        with pytest.raises(NotFound):
+            operate.purge([uuid7(1, 1)])

@@ -49,6 +49,7 @@ def _row(number: int) -> JobRecord:
         heartbeat_explicit=False, heartbeat_armed=running, dead_letter=False, retry_delay_ms=None,
         retry="{}", args="[]", meta="{}", tags="[]", result=None, error=None, errors="[]", extra="{}",
         progress=None, progress_message="", progress_data=None, checkpoint=None, checkpoint_seq=0,
+        checkpoint_info=None, lease_principal=None,
         digest=None,
     )  # fmt: skip
 

@@ -11,8 +11,8 @@ from django.db import connections
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.settle import Outcome, Report
+from django_ojs.store.wakeup import Watcher
 from django_ojs.worker.desk import Claims, Desk, Moment
-from django_ojs.worker.wakeup import Watcher
 from tests.services.support import held, make, now_stored, take
 from tests.support import poll
 

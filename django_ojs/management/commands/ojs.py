@@ -17,14 +17,15 @@ from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.states import State
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand
-from django_ojs.services import inspect, operate, prune, queues
+from django_ojs.models import ApiToken
+from django_ojs.services import inspect, operate, prune, queues, tokens
 from django_ojs.store import invariants
 
 
 class Command(OJSCommand):
     """One subcommand per verb; every one takes ``--format json``."""
 
-    help = "Status of queues and jobs; inspect, explain, retry, cancel, extend, pause, prune, check."
+    help = "Status; inspect, explain, retry, cancel, extend, pause, prune, check, tokens."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """The verbs."""
@@ -45,6 +46,24 @@ class Command(OJSCommand):
         pruned.add_argument("--dry-run", action="store_true")
         check = self._verb(verbs, "check", "verify the invariants of the stored jobs")
         check.add_argument("--slack", default="10", help="how late a reaper may be (default 10 s)")
+        self._token_verbs(verbs.add_parser("token", help="create, list, rotate and revoke API tokens"))
+
+    def _token_verbs(self, parser: CommandParser) -> None:
+        """``ojs token create|list|rotate|revoke``."""
+        verbs = parser.add_subparsers(dest="token_verb", required=True, metavar="VERB")
+        create = self._verb(verbs, "create", "a token for a client; shown once")
+        create.add_argument("name", metavar="CLIENT")
+        create.add_argument("--scope", action="append", required=True, choices=tokens.SCOPES)
+        create.add_argument(
+            "--queue", action="append", help="a queue, or a prefix that ends in '*' (default all)"
+        )
+        create.add_argument("--expires-at", help="a moment, or a time from now such as 90d or PT12H")
+        self._verb(verbs, "list", "all tokens, without their secrets")
+        rotate = self._verb(verbs, "rotate", "a successor; the old one works on for a while")
+        rotate.add_argument("name", metavar="CLIENT")
+        rotate.add_argument("--overlap", default="24h", help="how long (default 24h; 0 for not at all)")
+        revoke = self._verb(verbs, "revoke", "end the tokens of a client, or one by its prefix")
+        revoke.add_argument("name", metavar="CLIENT|PREFIX")
 
     def _verb(
         self, verbs: Any, name: str, text: str, *, ids: int = 0, reason: bool = False
@@ -186,6 +205,73 @@ class Command(OJSCommand):
         if findings:
             sys.exit(EXIT_OVERDUE)
 
+    def do_token(self, alias: str, options: dict[str, Any]) -> None:
+        """``ojs token ...``."""
+        verb: Callable[[str, dict[str, Any]], None] = getattr(self, f"_token_{options['token_verb']}")
+        verb(alias, options)
+
+    def _token_create(self, alias: str, options: dict[str, Any]) -> None:
+        expires_at = None
+        if options["expires_at"] is not None:
+            expires_at = parse_instant(options["expires_at"], "--expires-at", clock.now(alias))[0]
+        made = tokens.create(
+            options["name"],
+            scopes=options["scope"],
+            queues=options["queue"] or ["*"],
+            expires_at=expires_at,
+            actor=_actor(options),
+            using=alias,
+        )
+        self._shown_once(*made, options)
+
+    def _token_rotate(self, alias: str, options: dict[str, Any]) -> None:
+        overlap = timedelta(
+            milliseconds=parse_seconds_ms(options["overlap"], "--overlap", allow_zero=True)
+        )
+        made = tokens.rotate(options["name"], overlap=overlap, actor=_actor(options), using=alias)
+        self._shown_once(*made, options)
+
+    def _shown_once(self, token: ApiToken, text: str, options: dict[str, Any]) -> None:
+        if options["format"] == "json":
+            self.emit({"client": token.name, "prefix": token.prefix, "token": text})
+            return
+        self.stdout.write(text)
+        self.stderr.write("This is shown once: store it now.")
+
+    def _token_revoke(self, alias: str, options: dict[str, Any]) -> None:
+        count = tokens.revoke(options["name"], actor=_actor(options), using=alias)
+        if options["format"] == "json":
+            self.emit({"revoked": count})
+        else:
+            self.stdout.write(f"{count} revoked")
+
+    def _token_list(self, alias: str, options: dict[str, Any]) -> None:
+        now = clock.now(alias)
+        found = [
+            {
+                "client": token.name,
+                "prefix": token.prefix,
+                "scopes": token.scopes,
+                "queues": token.queues,
+                "live": tokens.is_live(token, now),
+                "expires_at": token.expires_at,
+                "revoked_at": token.revoked_at,
+                "last_used_at": token.last_used_at,
+            }
+            for token in tokens.listed(using=alias)
+        ]
+        if options["format"] == "json":
+            self.emit(found)
+            return
+        for row in found:
+            state = "live" if row["live"] else "revoked" if row["revoked_at"] else "expired"
+            self.stdout.write(
+                f"{row['client']} {row['prefix']} {state}: {', '.join(row['scopes'])} "
+                f"in {', '.join(row['queues'])}"
+            )
+        if not found:
+            self.stdout.write("no tokens")
+
     def _jobs(self, jobs: list[JobRecord], options: dict[str, Any]) -> None:
         if options["format"] == "json":
             self.emit([inspect.describe(job) for job in jobs])
@@ -217,4 +303,4 @@ def _actor(options: dict[str, Any]) -> Actor:
         name = getpass.getuser()
     except (KeyError, OSError):
         name = ""
-    return Actor("command", name, options["reason"])
+    return Actor("command", name, options.get("reason", ""))

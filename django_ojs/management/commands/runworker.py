@@ -16,6 +16,7 @@ from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import OJSCommand
 from django_ojs.services import queues
+from django_ojs.services.bulk import OWN_PREFIX
 from django_ojs.worker import registry
 from django_ojs.worker.health import HealthServer
 from django_ojs.worker.reload import run_reloading
@@ -99,7 +100,7 @@ class Command(OJSCommand):
             sys.exit(run_reloading())
         alias = self.alias(options)
         config = self._config(alias, options)
-        if not registry.types():
+        if all(name.startswith(OWN_PREFIX) for name in registry.types()):
             modules = " or ".join(f"{name}.py" for name in conf.current().autodiscover)
             raise CommandError(
                 f"no job handlers are registered: put functions with @job into {modules} of an "

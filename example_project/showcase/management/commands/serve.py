@@ -11,8 +11,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
+from example_project.showcase.misbehave import QUEUE
 from example_project.showcase.processes import Processes, poll
 
+QUEUES = ("example.work", "example.imports", QUEUE, "ojs-admin")
 _FOREVER = 10 * 365 * 86_400.0
 
 
@@ -34,7 +36,9 @@ class Command(BaseCommand):
             signal.signal(number, lambda number, frame: told.append(number))
         address = f"127.0.0.1:{options['port']}"
         processes.start("web", "runserver", address, "--noreload")
-        processes.start("worker", "runworker", "--concurrency", "2")
+        # Its own queues only: "default" is for workers that come in over HTTP.
+        served = [word for queue in QUEUES for word in ("--queue", queue)]
+        processes.start("worker", "runworker", "--concurrency", "2", *served)
         processes.start("reaper", "reap_timeouts", "--loop")
         self.stdout.write(f"http://{address}/admin/ with a worker and a reaper; logs in {logs}")
         poll(lambda: told or processes.ended(), _FOREVER, 0.2)

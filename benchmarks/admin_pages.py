@@ -1,0 +1,226 @@
+"""How long the pages of the admin take over millions of jobs, beside a plain ``ModelAdmin``.
+
+::
+
+    python -m benchmarks.admin_pages --rows 10000000 --database-url postgres://user@127.0.0.1:5432/any
+
+makes a PostgreSQL database of its own (the name in the address is not used), migrates and fills it,
+asks both admins for the same pages through Django's test client, in turns, and drops it. Ours is the
+median of five tries, the other the better of two; a statement of more than two minutes is given up.
+Ten million rows take about 8 GB of disk and, on two cores, ten minutes to load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+NAME = "ojs_bench_admin"
+TRIES = 5
+STOCK_TRIES = 2
+LIMIT_MS = 120_000
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The same question to both admins; no path where one has no such page."""
+
+    name: str
+    ours: str | None
+    stock: str | None
+
+
+@dataclass(slots=True)
+class Figure:
+    """What a page took, in milliseconds; ``None`` where it was given up or is missing."""
+
+    page: str
+    ours: float | None = None
+    stock: float | None = None
+    stock_given_up: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times faster; at least, where the other was given up."""
+        stock = float(LIMIT_MS) if self.stock_given_up else self.stock
+        return None if stock is None or not self.ours else stock / self.ours
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.admin_pages", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument(
+        "--database-url", default=os.environ.get("DATABASE_URL", "postgres://127.0.0.1:5432/postgres")
+    )
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    parser.add_argument("--keep", action="store_true", help="leave the database")
+    parser.add_argument("--no-stock", action="store_true", help="only our admin")
+    return parser.parse_args()
+
+
+def prepare(url: str) -> None:
+    """Django over the database of ours, which is made anew."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("postgres", "postgresql"):
+        sys.exit("Only PostgreSQL is measured: --database-url postgres://...")
+    _administer(url, f'DROP DATABASE IF EXISTS "{NAME}"', f'CREATE DATABASE "{NAME}"')
+    os.environ["DATABASE_URL"] = urlunsplit(parts._replace(path=f"/{NAME}"))
+    os.environ["DJANGO_DEBUG"] = "0"
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
+    import django
+    from django.conf import settings
+    from django.core.management import call_command
+
+    django.setup()
+    settings.ROOT_URLCONF = "benchmarks.stock"
+    settings.ALLOWED_HOSTS = ["testserver"]
+    call_command("migrate", verbosity=0)
+
+
+def _administer(url: str, *statements: str) -> None:
+    import psycopg
+
+    parts = urlsplit(url)._replace(scheme="postgresql", path="/postgres")
+    with psycopg.connect(urlunsplit(parts), autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def pages(rows: int) -> list[Page]:
+    """What is asked."""
+    from django_ojs.models import Job
+
+    first, last = (Job.objects.order_by(key)[:1].get().created_at for key in ("pk", "-pk"))
+    middle = first + (last - first) / 2
+    prefix = f"{int(middle.timestamp() * 1000):012x}"
+    deep = f"{prefix[:8]}-{prefix[8:]}-7000-8000-000000000000"
+    failed = Job.objects.filter(state="discarded").order_by("-finished_at")[:1].get()
+    ours, stock = "/admin/django_ojs/job/", "/stock/django_ojs/job/"
+    order = rows - 1000
+    return [
+        Page("list", ours, stock),
+        Page("state filter", f"{ours}?state=completed", f"{stock}?state__exact=completed"),
+        Page("queue filter", f"{ours}?queue=default", f"{stock}?queue=default"),
+        Page("next page, deep", f"{ours}?after={deep}", f"{stock}?p={rows // 100}"),
+        Page("search, a match", f"{ours}?q=args.order:{order}", f"{stock}?q={order}"),
+        Page("search, no match", f"{ours}?q=args.order:-1", f"{stock}?q=no-such-words"),
+        Page("job page", f"{ours}{failed.pk}/change/", f"{stock}{failed.pk}/change/"),
+        Page("dead letter", "/admin/django_ojs/deadletter/", None),
+        Page("dashboard", "/admin/django_ojs/dashboard/", None),
+    ]
+
+
+def milliseconds(client: Any, path: str) -> float | None:
+    """How long a page takes; ``None`` when it was given up. Exits if there is none."""
+    from django.db import OperationalError
+
+    begun = time.perf_counter()
+    try:
+        response = client.get(path)
+    except OperationalError:
+        return None
+    took = (time.perf_counter() - begun) * 1000
+    if response.status_code != 200:
+        sys.exit(f"{path} answered {response.status_code}")
+    return took
+
+
+def measure(asked: list[Page], *, with_stock: bool) -> list[Figure]:
+    """Every page in turns of both admins."""
+    from django.contrib.auth.models import User
+    from django.db import connection
+    from django.test import Client
+
+    client = Client()
+    client.force_login(User.objects.create_superuser("bench", password="x"))
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET statement_timeout = {LIMIT_MS}")
+    figures = []
+    for page in asked:
+        ours: list[float] = []
+        stock: list[float] = []
+        figure = Figure(page.name)
+        for turn in range(TRIES):
+            if page.ours and (took := milliseconds(client, page.ours)) is not None:
+                ours.append(took)
+            if with_stock and page.stock and turn < STOCK_TRIES and not figure.stock_given_up:
+                took = milliseconds(client, page.stock)
+                figure.stock_given_up = took is None
+                stock += [] if took is None else [took]
+        figure.ours = statistics.median(ours) if ours else None
+        figure.stock = None if figure.stock_given_up or not stock else min(stock)
+        figures.append(figure)
+        print(line(figure), flush=True)
+    return figures
+
+
+def line(figure: Figure) -> str:
+    """A row of the table."""
+    stock = f">{LIMIT_MS}" if figure.stock_given_up else _number(figure.stock)
+    ratio = "" if figure.ratio is None else f"{figure.ratio:.0f}x"
+    return f"{figure.page:18} {_number(figure.ours):>10} {stock:>12} {ratio:>8}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def machine(rows: int) -> dict[str, Any]:
+    """What it was measured on."""
+    import django
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version")
+        version = cursor.fetchone()[0]
+        cursor.execute("SELECT pg_total_relation_size('django_ojs_job')")
+        size = cursor.fetchone()[0]
+    return {
+        "cpus": os.cpu_count(),
+        "postgresql": version.partition(" ")[0],
+        "django": django.get_version(),
+        "python": platform.python_version(),
+        "rows": rows,
+        "table_bytes": size,
+    }
+
+
+def main() -> None:
+    """Load, measure, print, drop."""
+    options = arguments()
+    prepare(options.database_url)
+    from django.db import connection
+
+    try:
+        from benchmarks.rows import load
+        from django_ojs import clock
+
+        begun = time.perf_counter()
+        load(options.rows, clock.now("default"), using="default")
+        on = machine(options.rows)
+        print(", ".join(f"{name} {value}" for name, value in on.items()))
+        print(f"loaded in {time.perf_counter() - begun:.0f} s\n")
+        print(f"{'milliseconds':18} {'django_ojs':>10} {'ModelAdmin':>12} {'ratio':>8}")
+        figures = measure(pages(options.rows), with_stock=not options.no_stock)
+        if options.json:
+            found = [{**asdict(figure), "ratio": figure.ratio} for figure in figures]
+            options.json.write_text(json.dumps({"machine": on, "pages": found}, indent=1) + "\n")
+    finally:
+        connection.close()
+        if not options.keep:
+            _administer(options.database_url, f'DROP DATABASE IF EXISTS "{NAME}" WITH (FORCE)')
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""The screens of django_ojs in Django's admin; every action calls a service."""
+
+from __future__ import annotations
+
+from django_ojs.admin import audit, dashboard, failures, jobs, queues, records, tokens, workers
+
+__all__ = ["audit", "dashboard", "failures", "jobs", "queues", "records", "tokens", "workers"]

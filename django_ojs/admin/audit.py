@@ -1,0 +1,245 @@
+"""The audit: who did what, from where and why. Nobody adds, changes or deletes a row here."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_ojs import conf
+from django_ojs.admin import links
+from django_ojs.admin.base import OJSModelAdmin
+from django_ojs.admin.redaction import pretty, redacted
+from django_ojs.models import AuditEntry
+
+ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
+    "retry": (gettext_lazy("retry"), ("job.retried", "job.retry")),
+    "run_now": (gettext_lazy("reschedule"), ("job.rescheduled", "job.reschedule", "job.run_now")),
+    "requeue": (gettext_lazy("edit and requeue"), ("job.requeued", "job.requeue")),
+    "edit": (gettext_lazy("edit"), ("job.edited", "job.edit")),
+    "extend": (gettext_lazy("extend timeout"), ("job.timeout_extended", "job.extend")),
+    "cancel": (gettext_lazy("cancel"), ("job.cancelled", "job.cancel")),
+    "discard": (gettext_lazy("discard"), ("job.discarded", "job.discard")),
+    "purge": (gettext_lazy("purge"), ("job.purged", "job.purge")),
+    "queue": (
+        gettext_lazy("pause, resume queue"),
+        ("queue.paused", "queue.resumed", "queue.pause", "queue.resume"),
+    ),
+    "worker": (
+        gettext_lazy("quiet, stop, resume worker"),
+        ("worker.quiet", "worker.resumed", "worker.stop", "worker.resume"),
+    ),
+    "token": (
+        gettext_lazy("API tokens"),
+        ("token.created", "token.changed", "token.rotated", "token.revoked"),
+    ),
+}
+"""What can be filtered by: what was done, and what was refused."""
+SOURCES = ("admin", "http", "api", "command")
+RESULTS = {"done": gettext_lazy("done"), "denied": gettext_lazy("denied")}
+_LINKED = frozenset({"job", "queue", "worker"})
+_DETAIL = ("directive", "changed", "new_job_id", "prefix", "prefixes", "count")
+_WORD = re.compile(r'(?:(\w+):)?(?:"([^"]*)"|(\S+))')
+_WINDOW = "_ojs_audit_window"
+
+
+def window(request: HttpRequest, using: str) -> Q:
+    """The newest entries: no index knows what the filters ask for. Read once for a page."""
+    found: Q | None = getattr(request, _WINDOW, None)
+    if found is None:
+        newest = AuditEntry.objects.using(using).order_by("-pk").values_list("pk", flat=True).first()
+        found = Q(pk__gt=(newest or 0) - conf.current().admin.search_window)
+        setattr(request, _WINDOW, found)
+    return found
+
+
+class _Filter(admin.SimpleListFilter, ABC):
+    """One column, among the newest entries; the choices are constants."""
+
+    @abstractmethod
+    def condition(self, value: str) -> Q | None:
+        """What a choice means; ``None`` for what is none."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The entries of the choice."""
+        value = self.value()
+        asked = self.condition(value) if value else None
+        if asked is None:
+            return queryset
+        return queryset.filter(window(request, conf.current().database), asked)
+
+
+class ActionFilter(_Filter):
+    """By what was done, or refused."""
+
+    title = gettext_lazy("action")
+    parameter_name = "did"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """What people can do."""
+        return [(name, label) for name, (label, _kinds) in ACTIONS.items()]
+
+    def condition(self, value: str) -> Q | None:
+        """All words for it."""
+        return Q(action__in=ACTIONS[value][1]) if value in ACTIONS else None
+
+
+class SourceFilter(_Filter):
+    """By where it came from."""
+
+    title = gettext_lazy("source")
+    parameter_name = "from"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """The sources."""
+        return [(name, name) for name in SOURCES]
+
+    def condition(self, value: str) -> Q | None:
+        """That one."""
+        return Q(source=value) if value in SOURCES else None
+
+
+class ResultFilter(_Filter):
+    """By how it ended."""
+
+    title = gettext_lazy("result")
+    parameter_name = "ended"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """Done or denied."""
+        return list(RESULTS.items())
+
+    def condition(self, value: str) -> Q | None:
+        """That one."""
+        return Q(result=value) if value in RESULTS else None
+
+
+@dataclass(slots=True)
+class Search:
+    """What a search asks for. What has a target is served by an index."""
+
+    targets: Q = field(default_factory=Q)
+    others: Q = field(default_factory=Q)
+    unknown: list[str] = field(default_factory=list)
+
+
+def parse(text: str) -> Search:
+    """``actor:ada target:mail``; a bare word is a target."""
+    found = Search()
+    for match in _WORD.finditer(text):
+        name, quoted, plain = match.groups()
+        value = quoted if quoted is not None else plain
+        if name in (None, "target"):
+            found.targets &= Q(target_id=value)
+        elif name == "actor":
+            found.others &= Q(actor=value)
+        else:
+            found.unknown.append(match[0])
+    return found
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(OJSModelAdmin):
+    """The audit, newest first."""
+
+    list_display = (
+        "created_at",
+        "action",
+        "badge",
+        "target",
+        "actor",
+        "source",
+        "address",
+        "because",
+        "detail",
+    )
+    list_filter = (ActionFilter, SourceFilter, ResultFilter)
+    search_fields = ("target_id",)
+    search_help_text = gettext_lazy(
+        "actor:ada target:mail; a bare word is a target. Actors and filters are looked for among the "
+        "newest entries only."
+    )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """What the qualifiers ask for; no word is looked for everywhere."""
+        if not search_term.strip():
+            return queryset, False
+        asked = parse(search_term)
+        if asked.unknown:
+            said = ", ".join(asked.unknown)[:200]
+            self.message_user(request, _("Not understood: %s") % said, messages.WARNING)
+            return queryset.none(), False
+        if asked.targets:
+            return queryset.filter(asked.targets, asked.others), False
+        size = conf.current().admin.search_window
+        self.message_user(request, _("Looked among the newest %d entries.") % size, messages.INFO)
+        return queryset.filter(window(request, self.using), asked.others), False
+
+    # Columns
+
+    @admin.display(description=gettext_lazy("result"))
+    def badge(self, row: Any) -> SafeString:
+        """Colour and word."""
+        tone = {"done": "good", "denied": "bad"}.get(row.result, "quiet")
+        word = RESULTS.get(row.result, row.result)
+        return format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, word)
+
+    @admin.display(description=gettext_lazy("target"))
+    def target(self, row: Any) -> str:
+        """What it was done to; a link where there is a screen for it."""
+        if not row.target_id:
+            return ""
+        return format_html("{} {}", row.target_type, links.link(self._target_url(row), row.target_id))
+
+    def _target_url(self, row: Any) -> str:
+        if row.target_type not in _LINKED:
+            return ""
+        return links.page_of(self.admin_site, row.target_type, row.target_id)
+
+    @admin.display(description=gettext_lazy("reason"))
+    def because(self, row: Any) -> str:
+        """Its beginning."""
+        return row.reason if len(row.reason) <= 80 else f"{row.reason[:80]}…"
+
+    @admin.display(description=gettext_lazy("detail"))
+    def detail(self, row: Any) -> str:
+        """The few facts that say more than the action does."""
+        data = row.data if isinstance(row.data, dict) else {}
+        return ", ".join(f"{name}: {data[name]}" for name in _DETAIL if data.get(name))[:200]
+
+    # The page
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """None: the page is made of facts, not of form fields."""
+        return ()
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """All columns."""
+        return {} if row is None else {"page": self.facts(row)}
+
+    def facts(self, row: Any) -> dict[str, Any]:
+        """Everything about one entry."""
+        return {
+            "entry": row,
+            "badge": self.badge(row),
+            "facts": [
+                (_("target"), self.target(row) or "—"),
+                (_("actor"), row.actor or "—"),
+                (_("source"), row.source),
+                (_("address"), row.address or "—"),
+                (_("reason"), row.reason or "—"),
+            ],
+            "data": pretty(redacted(row.data)) if row.data else "",
+        }

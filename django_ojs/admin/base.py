@@ -1,0 +1,443 @@
+"""What all screens share: read-only rows, keyset pages, actions with a confirmation and a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import Model, Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from django_ojs import conf
+from django_ojs.domain.errors import OJSError
+from django_ojs.domain.job import Actor
+from django_ojs.services import audit
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+COUNT_CAP = 10_000
+MOST_AT_ONCE = 1000
+Words = Any
+
+
+class ReasonForm(forms.Form):
+    """What every confirmation asks."""
+
+    reason = forms.CharField(
+        label=_("Reason"),
+        required=False,
+        max_length=1000,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        help_text=_("Kept with the history and the audit."),
+    )
+
+
+@dataclass(slots=True)
+class Report:
+    """What an operation did: how many rows it changed, and why it left others alone."""
+
+    done: int = 0
+    skipped: list[str] = field(default_factory=list)
+    target: str | None = None
+    """Where to go afterwards, instead of the page that it was started from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something that people do to rows, from the list and from the page of one.
+
+    ``permission`` is a codename of this app. ``allowed`` says whether to offer it for a row; ``run``
+    gets the keys, the cleaned form and the actor, and checks everything again under its locks.
+    """
+
+    name: str
+    label: Words
+    permission: str
+    consequence: Words
+    run: Callable[[Sequence[Any], Mapping[str, Any], Actor], Report]
+    form: type[ReasonForm] = ReasonForm
+    allowed: Callable[[Any], bool] = lambda row: True
+    danger: bool = False
+    single: bool = False
+    """For one row at a time only."""
+    also: Sequence[str] = ()
+    """Further permissions that it needs."""
+
+
+class KeysetChangeList(ChangeList):
+    """Pages by the key instead of OFFSET, and a count up to a cap (10,000)."""
+
+    keyset: ClassVar[frozenset[str]] = frozenset({"after", "before"})
+    next_after: Any = None
+    prev_before: Any = None
+
+    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
+        """Without our own parameters, which are no lookups."""
+        found: dict[str, Any] = super().get_filters_params(params)
+        own = getattr(self.model_admin, "own_parameters", ())
+        for name in (*self.keyset, *own):
+            found.pop(name, None)
+        return found
+
+    def keys(self) -> Sequence[tuple[str, bool]]:
+        """The columns of an index that the list is ordered by, and whether downwards; the last one
+        is the key.
+        """
+        return [("pk", True)]
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
+        """By the columns of one index."""
+        return [f"-{name}" if down else name for name, down in self.keys()]
+
+    def get_results(self, request: HttpRequest) -> None:
+        """One page, by the keys of its neighbour."""
+        before, after = self._cursor(request, "before"), self._cursor(request, "after")
+        size = self.list_per_page
+        rows = self.queryset
+        if before is not None:
+            opposite = [f"{'' if down else '-'}{name}" for name, down in self.keys()]
+            found = list(rows.filter(self._beyond(before, True)).order_by(*opposite)[: size + 1])
+        elif after is not None:
+            found = list(rows.filter(self._beyond(after, False))[: size + 1])
+        else:
+            found = list(rows[: size + 1])
+        more, found = len(found) > size, found[:size]
+        if before is not None:
+            found.reverse()
+        self.result_list = found
+        self.next_after = self._name(found[-1]) if found and (more or before is not None) else None
+        self.prev_before = (
+            self._name(found[0])
+            if found and (after is not None or (before is not None and more))
+            else None
+        )
+        alone = not more and before is None and after is None
+        self.result_count = len(found) if alone else self.count(request)
+        # The search form tells the number of results when it is not this: of a search only.
+        self.full_result_count = None if self.query else self.result_count
+        self.show_full_result_count = False
+        self.show_admin_actions = True
+        self.can_show_all = False
+        self.show_all = False
+        self.multi_page = False
+        self.paginator = Paginator(found, size)
+
+    def count(self, request: HttpRequest) -> int:
+        """All rows of the list, up to the cap and one more; in the order of the index, or a planner
+        could read the table instead.
+        """
+        return int(self.queryset.values("pk")[: COUNT_CAP + 1].count())
+
+    def _beyond(self, last: Sequence[Any], towards_first: bool) -> Q:
+        """Behind a row. The first condition alone is implied by the others: it is the range of the
+        index that is read, which no planner makes of an OR.
+        """
+        beyond, same = Q(), Q()
+        for (name, down), value in zip(self.keys(), last, strict=True):
+            word = "lt" if down is not towards_first else "gt"
+            beyond |= same & Q(**{f"{name}__{word}": value})
+            same &= Q(**{name: value})
+        name, down = self.keys()[0]
+        word = "lte" if down is not towards_first else "gte"
+        return Q(**{f"{name}__{word}": last[0]}) & beyond
+
+    def _name(self, row: Any) -> str:
+        values = (getattr(row, name) for name, _down in self.keys())
+        return "~".join(v.isoformat() if isinstance(v, datetime) else str(v) for v in values)
+
+    def _cursor(self, request: HttpRequest, name: str) -> list[Any] | None:
+        text = request.GET.get(name)
+        if not text:
+            return None
+        fields = [self._field(key) for key, _down in self.keys()]
+        try:
+            parts = text.split("~")
+            found = [item.to_python(part) for item, part in zip(fields, parts, strict=True)]
+        except Exception:
+            # Somebody typed it: the first page is as good an answer as any.
+            return None
+        return None if any(value is None for value in found) else found
+
+    def _field(self, name: str) -> Any:
+        meta = self.model._meta
+        return meta.pk if name == "pk" else meta.get_field(name)
+
+    @property
+    def shown_count(self) -> str:
+        """The number of rows, or that it is beyond the cap."""
+        count = self.result_count
+        return f"{COUNT_CAP:,}+" if count > COUNT_CAP else f"{count:,}"
+
+    @property
+    def next_url(self) -> str | None:
+        """The older page."""
+        return self._page("after", self.next_after)
+
+    @property
+    def previous_url(self) -> str | None:
+        """The newer page."""
+        return self._page("before", self.prev_before)
+
+    def _page(self, name: str, value: Any) -> str | None:
+        if value is None:
+            return None
+        kept = {k: v for k, v in self.params.items() if k not in self.keyset}
+        return "?" + urlencode({**kept, name: str(value)}, doseq=True)
+
+
+class OJSModelAdmin(ModelAdmin):
+    """Rows that are looked at and acted upon, never edited as forms."""
+
+    show_full_result_count = False
+    list_per_page = 50
+    show_facets = admin.ShowFacets.NEVER
+    operations: ClassVar[Sequence[Operation]] = ()
+    own_parameters: ClassVar[Sequence[str]] = ()
+    actions_selection_counter = True
+
+    def __init__(self, model: type[Model], admin_site: admin.AdminSite) -> None:
+        super().__init__(model, admin_site)
+        self.actions = [self._action(item) for item in self.operations if not item.single]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Keyset pages."""
+        return KeysetChangeList
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """From the database that holds the jobs, with or without a router."""
+        return super().get_queryset(request).using(self.using)
+
+    @property
+    def using(self) -> str:
+        """The database that holds the jobs."""
+        return conf.current().database
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Jobs are enqueued, not typed in."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """State is written by transitions only."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Rows are deleted by retention, or by the operation that says so."""
+        return False
+
+    # Operations
+
+    def may(self, request: HttpRequest, operation: Operation) -> bool:
+        """Whether the user has the permissions for it, and anything may be done at all."""
+        if conf.current().admin.read_only:
+            return False
+        needed = (operation.permission, *operation.also)
+        return all(request.user.has_perm(f"django_ojs.{codename}") for codename in needed)
+
+    def actor(self, request: HttpRequest, reason: str = "") -> Actor:
+        """Who acts, from where and why."""
+        address = request.META.get("REMOTE_ADDR", "")
+        return Actor("admin", request.user.get_username(), reason, address)
+
+    def offered(self, request: HttpRequest, row: Any) -> list[Operation]:
+        """What the user may do to this row as it is."""
+        return [
+            operation
+            for operation in self.operations
+            if self.may(request, operation) and operation.allowed(row)
+        ]
+
+    def _action(self, operation: Operation) -> Any:
+        """The operation as Django's list wants it; who may not do it does not see it."""
+
+        def act(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+            return self.act_on_list(request, operation, queryset)
+
+        def allowed(request: HttpRequest) -> bool:
+            return self.may(request, operation)
+
+        setattr(self, f"has_{operation.name}_permission", allowed)
+        act.__name__ = operation.name
+        described = admin.action(description=operation.label, permissions=[operation.name])
+        return described(act)
+
+    def act_on_list(
+        self, request: HttpRequest, operation: Operation, queryset: QuerySet[Any]
+    ) -> HttpResponse | None:
+        """An action of the list: first the confirmation, then the deed."""
+        keys = list(queryset.order_by("-pk").values_list("pk", flat=True)[: MOST_AT_ONCE + 1])
+        across = request.POST.get("select_across") == "1"
+        hidden = [("action", operation.name), ("select_across", "1" if across else "0"), ("index", "0")]
+        hidden += [(ACTION_CHECKBOX_NAME, key) for key in request.POST.getlist(ACTION_CHECKBOX_NAME)]
+        form = self._form(request, operation)
+        if form.is_bound and form.is_valid():
+            if len(keys) > MOST_AT_ONCE:
+                self.act_on_many(request, operation, queryset, form.cleaned_data)
+                return None
+            self._perform(request, operation, keys, form.cleaned_data)
+            return None
+        return self._confirmation(request, operation, form, keys, hidden)
+
+    def act_on_many(
+        self,
+        request: HttpRequest,
+        operation: Operation,
+        queryset: QuerySet[Any],
+        cleaned: Mapping[str, Any],
+    ) -> None:
+        """More rows than are done at once; the screens that can do it override this."""
+        self.message_user(
+            request,
+            _("Select at most %d rows, or narrow the filter.") % MOST_AT_ONCE,
+            messages.ERROR,
+        )
+
+    def get_urls(self) -> list[URLPattern]:
+        """With a path for each operation on one row."""
+        info = self.opts.app_label, self.opts.model_name
+        view = self.admin_site.admin_view(self.operation_view)
+        own = path("<path:object_id>/do/<slug:name>/", view, name="{}_{}_do".format(*info))
+        return [own, *super().get_urls()]
+
+    def operation_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
+        """The confirmation of an operation on one row, and the operation."""
+        operation = next((item for item in self.operations if item.name == name), None)
+        row = self.get_object(request, unquote(object_id))
+        if operation is None or row is None:
+            raise Http404
+        if not self.may(request, operation):
+            self._refuse(request, operation, [row.pk])
+        form = self._form(request, operation, row)
+        if form.is_bound and form.is_valid():
+            report = self._perform(request, operation, [row.pk], form.cleaned_data)
+            return HttpResponseRedirect(report.target or self._url_of(row))
+        return self._confirmation(request, operation, form, [row.pk], [], row)
+
+    def _refuse(self, request: HttpRequest, operation: Operation, keys: Iterable[Any]) -> None:
+        kind = str(self.opts.model_name)
+        for key in keys:
+            audit.note(
+                f"{kind}.{operation.name}",
+                self.actor(request),
+                target=(kind, str(key)),
+                result="denied",
+                using=self.using,
+            )
+        raise PermissionDenied
+
+    def _form(self, request: HttpRequest, operation: Operation, row: Any = None) -> ReasonForm:
+        if request.method == "POST" and "_confirmed" in request.POST:
+            return operation.form(request.POST)
+        return operation.form(initial={} if row is None else self.operation_initial(operation, row))
+
+    def operation_initial(self, operation: Operation, row: Any) -> dict[str, Any]:
+        """What the form of an operation on one row is filled with."""
+        return {}
+
+    def _perform(
+        self,
+        request: HttpRequest,
+        operation: Operation,
+        keys: Sequence[Any],
+        cleaned: Mapping[str, Any],
+    ) -> Report:
+        if not self.may(request, operation):
+            self._refuse(request, operation, keys)
+        try:
+            report = operation.run(keys, cleaned, self.actor(request, cleaned.get("reason", "")))
+        except OJSError as error:
+            self.message_user(request, error.message, messages.ERROR)
+            return Report()
+        if report.done:
+            said = ngettext("%(label)s: %(n)d done.", "%(label)s: %(n)d done.", report.done)
+            self.message_user(
+                request, said % {"label": operation.label, "n": report.done}, messages.SUCCESS
+            )
+        for text in report.skipped[:5]:
+            self.message_user(request, text, messages.WARNING)
+        if len(report.skipped) > 5:
+            more = _("%d more were left as they are.") % (len(report.skipped) - 5)
+            self.message_user(request, more, messages.WARNING)
+        return report
+
+    def _confirmation(
+        self,
+        request: HttpRequest,
+        operation: Operation,
+        form: ReasonForm,
+        keys: Sequence[Any],
+        hidden: Sequence[tuple[str, str]],
+        row: Any = None,
+    ) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": operation.label,
+            "opts": self.opts,
+            "operation": operation,
+            "form": form,
+            "keys": [str(key) for key in keys[:10]],
+            "count": len(keys),
+            "many": len(keys) > MOST_AT_ONCE,
+            "most": MOST_AT_ONCE,
+            "hidden": hidden,
+            "row": row,
+            "back": self._url_of(row) if row is not None else self._list_url(),
+        }
+        return TemplateResponse(request, "admin/django_ojs/confirm.html", context)
+
+    def _url_of(self, row: Any) -> str:
+        return reverse(
+            f"admin:{self.opts.app_label}_{self.opts.model_name}_change",
+            args=[quote(row.pk)],
+            current_app=self.admin_site.name,
+        )
+
+    def _list_url(self) -> str:
+        return reverse(
+            f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist",
+            current_app=self.admin_site.name,
+        )
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """With the operations that are offered for the row."""
+        row = self.get_object(request, unquote(object_id))
+        offered = [] if row is None else self.offered(request, row)
+        links = [
+            (
+                operation,
+                reverse(
+                    f"admin:{self.opts.app_label}_{self.opts.model_name}_do",
+                    args=[object_id, operation.name],
+                    current_app=self.admin_site.name,
+                ),
+            )
+            for operation in offered
+        ]
+        context = {"operations": links, **self.page_context(request, row), **(extra_context or {})}
+        return super().change_view(request, object_id, form_url, context)
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What the page of a row shows beside its fields."""
+        return {}

@@ -1,0 +1,123 @@
+"""The four timeout clocks of a job: limit, used, left, when it fires, and which is nearest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import TERMINAL, State
+from django_ojs.domain.timeouts import (
+    active_deadline,
+    heartbeat_deadline,
+    soft_deadline,
+    start_deadline,
+    total_deadline,
+)
+
+_FIRED = {
+    "timeout": "execution",
+    "visibility_timeout": "execution",
+    "total_timeout": "total",
+    "enqueue_ttl_expired": "queue",
+    "stalled": "heartbeat",
+}
+
+
+@dataclass(slots=True)
+class Clock:
+    """One clock; without ``fires_at`` it does not run now."""
+
+    name: str
+    label: str
+    limit: timedelta | None
+    note: str = ""
+    used: timedelta | None = None
+    fires_at: datetime | None = None
+    left: timedelta | None = None
+    nearest: bool = False
+    fired: bool = False
+    """Whether it ended the job, or its last attempt."""
+
+    @property
+    def late(self) -> bool:
+        """Whether it should have fired."""
+        return self.left is not None and self.left < timedelta(0)
+
+
+def clocks(job: JobRecord, now: datetime) -> list[Clock]:
+    """Execution, total, time in queue and heartbeat, as they stand at ``now``."""
+    running = job.state == State.ACTIVE
+    live = job.state not in TERMINAL
+    grace = _("and %s grace") % words(_ms(job.grace_period_ms))
+    execution = Clock("execution", _("Execution"), _ms(job.timeout_ms + job.extended_ms), grace)
+    if job.extended_ms:
+        execution.note += ", " + _("%s of it added") % words(_ms(job.extended_ms))
+    total = Clock("total", _("Total"), _ms(job.total_timeout_ms))
+    queue = Clock("queue", _("Time in queue"), _ms(job.enqueue_ttl_ms))
+    if job.expires_at is not None:
+        queue.note = _("or by its expiry")
+    beat = Clock("heartbeat", _("Heartbeat"), _ms(job.heartbeat_timeout_ms))
+    if running and job.started_at is not None:
+        soft = soft_deadline(job)
+        execution.used = now - job.started_at
+        execution.fires_at = soft if soft is not None and soft > now else active_deadline(job)
+        if execution.fires_at is not soft:
+            execution.note = _("in its grace period")
+        beat.fires_at = heartbeat_deadline(job)
+        beat.used = None if job.heartbeat_at is None else now - job.heartbeat_at
+        if beat.fires_at is None:
+            beat.note = _("not enforced: this worker never promised beats")
+    if live:
+        total.fires_at = total_deadline(job)
+        total.used = now - job.limits_from
+    if live and not running and not job.attempt:
+        queue.fires_at = start_deadline(job)
+        queue.used = now - job.limits_from
+    if not live and job.finished_at is not None:
+        total.used = job.finished_at - job.limits_from
+        if job.started_at is not None:
+            execution.used = job.finished_at - job.started_at
+    found = [execution, total, queue, beat]
+    error = None if running or job.error is None else job.json("error")
+    for clock in found:
+        clock.fired = isinstance(error, dict) and _FIRED.get(str(error.get("type"))) == clock.name
+    for clock in found:
+        if clock.fires_at is not None:
+            clock.left = clock.fires_at - now
+    ticking = [clock for clock in found if clock.left is not None]
+    if ticking:
+        min(ticking, key=_left).nearest = True
+    return found
+
+
+def _left(clock: Clock) -> Any:
+    return clock.left
+
+
+def _ms(value: int | None) -> timedelta | None:
+    return None if value is None else timedelta(milliseconds=value)
+
+
+def words(span: timedelta | None) -> str:
+    """A span in its two largest units: ``1 h 5 min``, ``3.2 s``."""
+    if span is None:
+        return "—"
+    if span < timedelta(0):
+        return f"-{words(-span)}"
+    seconds = span.total_seconds()
+    if seconds < 60:
+        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
+    for unit, name, smaller, small_name in (
+        (86_400, _("d"), 3600, _("h")),
+        (3600, _("h"), 60, _("min")),
+        (60, _("min"), 1, _("s")),
+    ):
+        if seconds >= unit:
+            whole, rest = divmod(int(seconds), unit)
+            part = rest // smaller
+            return f"{whole} {name} {part} {small_name}" if part else f"{whole} {name}"
+    return "0 s"

@@ -1,0 +1,249 @@
+"""The dashboard: how things stand, from the roll-up and a handful of bounded probes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import Min, Model
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_ojs import clock
+from django_ojs.admin import charts
+from django_ojs.admin.base import OJSModelAdmin
+from django_ojs.admin.charts import Line, plain
+from django_ojs.admin.clocks import words
+from django_ojs.domain import tallies
+from django_ojs.domain.states import State
+from django_ojs.models import ChoreRun, Dashboard, Job, Worker
+from django_ojs.services import figures, inspect, rollup
+from django_ojs.store import selectors
+
+REFRESH = ("10", "30", "60", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A choice of how far back the charts go."""
+
+    name: str
+    label: Any
+    span: timedelta
+    step: timedelta
+    labels: str
+    """How the time of a point is written."""
+
+
+WINDOWS: Mapping[str, Window] = {
+    "1h": Window("1h", gettext_lazy("1 hour"), timedelta(hours=1), timedelta(minutes=1), "H:i"),
+    "24h": Window("24h", gettext_lazy("24 hours"), timedelta(hours=24), timedelta(minutes=15), "H:i"),
+    "7d": Window("7d", gettext_lazy("7 days"), timedelta(days=7), timedelta(hours=2), "D j. H:i"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One figure."""
+
+    label: str
+    value: str
+    note: str = ""
+    tone: str = ""
+    url: str = ""
+
+
+def choices(request: HttpRequest, name: str, values: Sequence[tuple[str, Any]], now: str) -> list[Any]:
+    """Links that change one parameter of the page and keep the others."""
+    return [
+        {
+            "label": label,
+            "url": "?" + urlencode({**request.GET.dict(), name: value}),
+            "chosen": value == now,
+        }
+        for value, label in values
+    ]
+
+
+def context_of(page: admin.ModelAdmin[Any], request: HttpRequest, title: Any) -> dict[str, Any]:
+    """What every page of the admin gets, and the choice of how often to load it anew."""
+    request.current_app = page.admin_site.name
+    refresh = request.GET.get("refresh", "off")
+    refresh = refresh if refresh in REFRESH else "off"
+    labels = {value: _("%s s") % value for value in REFRESH} | {"off": _("off")}
+    return {
+        **page.admin_site.each_context(request),
+        "title": title,
+        "opts": page.opts,
+        "refresh": None if refresh == "off" else refresh,
+        "refreshes": choices(request, "refresh", [(v, labels[v]) for v in REFRESH], refresh),
+    }
+
+
+@admin.register(Dashboard)
+class DashboardAdmin(OJSModelAdmin):
+    """One page in the place of a list."""
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Who may see the minutes."""
+        return bool(request.user.has_perm("django_ojs.view_minutestat"))
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The page: ``?window=1h|24h|7d`` and ``?refresh=10|30|60|off``."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        using = self.using
+        now = clock.now(using)
+        window = WINDOWS.get(request.GET.get("window", ""), WINDOWS["1h"])
+        runs = {run.name: run for run in ChoreRun.objects.using(using).filter(name__in=_RUNS)}
+        mark = runs.get(rollup.NAME)
+        until = (mark and mark.resumed_at) or tallies.floor(now - rollup.LATE, rollup.MINUTE)
+        points = figures.series(until - window.span, window.step, until=until, using=using)
+        context = {
+            **context_of(self, request, _("Dashboard")),
+            "cards": self.cards(request, now, until, runs.get("reap")),
+            "troubles": inspect.reaper_trouble(now, using),
+            "windows": choices(
+                request, "window", [(w.name, w.label) for w in WINDOWS.values()], window.name
+            ),
+            "window": window,
+            "until": until,
+            "counted": mark is not None,
+            "charts": draw(points, window),
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/django_ojs/dashboard.html", context)
+
+    def cards(
+        self, request: HttpRequest, now: datetime, until: datetime, reaper: ChoreRun | None
+    ) -> list[Card]:
+        """How things stand now, and the sums of the last hour that is counted."""
+        using = self.using
+        counts = selectors.counts_by_state(using=using)
+        hour = figures.summary(1, until=until, using=using)
+        live = Worker.objects.using(using).filter(heartbeat_at__gt=now - inspect.LIVE_WORKER)
+        workers = live.exclude(phase=Worker.Phase.STOPPED).count()
+        active, waiting = counts[State.ACTIVE], counts[State.AVAILABLE]
+        oldest = self._oldest(waiting, using)
+        deadline = selectors.next_deadline(using=using)
+        late = deadline is not None and now - deadline > timedelta(seconds=5)
+        failures = self._link(request, "failurestat")
+        return [
+            Card(_("Running"), _capped(active), url=self._link(request, "job", state=State.ACTIVE)),
+            Card(_("Waiting"), _capped(waiting), url=self._link(request, "job", state=State.AVAILABLE)),
+            Card(
+                _("Oldest wait"),
+                "—" if oldest is None else words(max(now - oldest, timedelta(0))),
+                _("of %s jobs looked at") % plain(waiting) if waiting >= selectors.COUNT_CAP else "",
+            ),
+            Card(_("Failed, last hour"), plain(hour.failed), "", _bad(hour.failed), failures),
+            Card(_("Timed out, last hour"), plain(hour.timed_out), "", _bad(hour.timed_out), failures),
+            Card(_("Completed, last hour"), plain(hour.completed)),
+            Card(
+                _("Live workers"),
+                plain(workers),
+                tone=_bad(not workers and bool(active or waiting)),
+                url=self._link(request, "worker"),
+            ),
+            Card(
+                _("Reaper last ran"),
+                _("never") if reaper is None else _("%s ago") % words(_age(now, reaper.last_run_at)),
+                _("a deadline is overdue by %s") % words(now - deadline) if late and deadline else "",
+                _bad(late),
+            ),
+        ]
+
+    def _oldest(self, waiting: int, using: str) -> datetime | None:
+        """Since when the oldest of the first 10,000 available jobs has waited."""
+        if not waiting:
+            return None
+        rows = Job.objects.using(using).filter(state=State.AVAILABLE).order_by()
+        some = rows.values("enqueued_at")[: selectors.COUNT_CAP]
+        found: datetime | None = some.aggregate(first=Min("enqueued_at"))["first"]
+        return found
+
+    def _link(self, request: HttpRequest, model: str, **query: str) -> str:
+        """The list of a model, if this site has it and the user may see it."""
+        if not request.user.has_perm(f"django_ojs.view_{model}"):
+            return ""
+        try:
+            name = f"{self.admin_site.name}:django_ojs_{model}_changelist"
+            url = reverse(name, current_app=self.admin_site.name)
+        except NoReverseMatch:
+            return ""
+        return f"{url}?{urlencode(query)}" if query else url
+
+
+_RUNS = ("reap", rollup.NAME)
+_SECONDS = (0.01, 0.02, 0.1, 0.2, 1, 2, 10, 20, 60, 120, 600, 1200, 3600, 7200)
+_ENDS = [1000 * seconds for seconds in _SECONDS]
+
+
+def draw(points: Sequence[tallies.Point], window: Window) -> list[Any]:
+    """Throughput, and the percentiles of what jobs took and waited."""
+    labels = [date_format(timezone.localtime(point.at), window.labels) for point in points]
+    took = [point.duration_ms for point in points]
+    waited = [point.wait_ms for point in points]
+    median, most = _("median"), _("95th percentile")
+    step = words(window.step)
+    return [
+        charts.stacked_bars(
+            _("Ended jobs and failed attempts in each %s") % step,
+            labels,
+            [
+                Line(_("completed"), [point.completed for point in points], "good"),
+                Line(_("failed"), [point.failed for point in points], "bad"),
+            ],
+        ),
+        charts.line_chart(
+            _("How long completed jobs took"),
+            labels,
+            [
+                Line(median, [pair[0] for pair in took], area=True),
+                Line(most, [pair[1] for pair in took], "warn", dashed=True),
+            ],
+            milliseconds,
+            _ENDS,
+        ),
+        charts.line_chart(
+            _("How long completed jobs had waited"),
+            labels,
+            [
+                Line(median, [pair[0] for pair in waited], area=True),
+                Line(most, [pair[1] for pair in waited], "warn", dashed=True),
+            ],
+            milliseconds,
+            _ENDS,
+        ),
+    ]
+
+
+def milliseconds(value: float) -> str:
+    """A span given in milliseconds."""
+    if 0 < value < 1000:
+        return _("%s ms") % plain(float(f"{value:.3g}"))
+    return words(timedelta(milliseconds=value))
+
+
+def _capped(count: int) -> str:
+    return f"{plain(count)}+" if count >= selectors.COUNT_CAP else plain(count)
+
+
+def _bad(value: Any) -> str:
+    return "bad" if value else ""
+
+
+def _age(now: datetime, then: datetime) -> timedelta:
+    return max(now - then, timedelta(0))

@@ -1,0 +1,99 @@
+"""Failures: which type fails with which error how often, and the way to those jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import NoReverseMatch, reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_ojs import clock
+from django_ojs.admin.base import OJSModelAdmin
+from django_ojs.admin.dashboard import choices, context_of
+from django_ojs.domain.states import State
+from django_ojs.models import FailureStat
+from django_ojs.services import figures
+
+MOST = 50
+WINDOWS: tuple[tuple[str, Any], ...] = (
+    ("1h", gettext_lazy("1 hour")),
+    ("3h", gettext_lazy("3 hours")),
+    ("24h", gettext_lazy("24 hours")),
+    ("3d", gettext_lazy("3 days")),
+    ("7d", gettext_lazy("7 days")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the matrix; without ``url`` it leads nowhere."""
+
+    type: str
+    error: str
+    counts: Any
+    url: str
+
+
+@admin.register(FailureStat)
+class FailureStatAdmin(OJSModelAdmin):
+    """One page in the place of a list."""
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The matrix, the most frequent of one window first: ``?window=1h|3h|24h|3d|7d``."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        using = self.using
+        now = clock.now(using)
+        names = [name for name, _label in WINDOWS]
+        window = request.GET.get("window", "")
+        window = window if window in names else "24h"
+        found = figures.failures(by=names.index(window), limit=MOST, now=now, using=using)
+        jobs = self._jobs(request)
+        rows = [
+            Row(
+                _("all others") if row.is_rest else row.type,
+                "" if row.is_rest else row.error,
+                [(count, name == window) for count, name in zip(row.counts, names, strict=True)],
+                _filtered(jobs, row),
+            )
+            for row in found
+        ]
+        context = {
+            **context_of(self, request, _("Failures")),
+            "rows": rows,
+            "most": MOST,
+            "full": len(rows) == MOST,
+            "windows": choices(request, "window", WINDOWS, window),
+            "until": figures.reached(now=now, using=using),
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/django_ojs/failures.html", context)
+
+    def _jobs(self, request: HttpRequest) -> str:
+        if not request.user.has_perm("django_ojs.view_job"):
+            return ""
+        try:
+            return reverse(f"{self.admin_site.name}:django_ojs_job_changelist")
+        except NoReverseMatch:
+            return ""
+
+
+def _filtered(jobs: str, row: figures.FailureRow) -> str:
+    """The discarded jobs of a row; nothing where the search could not ask for it."""
+    if not jobs or row.is_rest or '"' in row.type + row.error:
+        return ""
+    query = f"type:{_word(row.type)} error:{_word(row.error)}"
+    return f"{jobs}?{urlencode({'state': str(State.DISCARDED), 'q': query})}"
+
+
+def _word(text: str) -> str:
+    return f'"{text}"' if not text or any(letter.isspace() for letter in text) else text

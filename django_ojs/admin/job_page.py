@@ -1,0 +1,143 @@
+"""Everything about one job, as the page shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django_ojs import clock
+from django_ojs.admin.clocks import clocks, words
+from django_ojs.admin.redaction import pretty, redacted
+from django_ojs.admin.timeline import picture, spans
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import TERMINAL
+from django_ojs.models import Attempt, Event, Job
+from django_ojs.services import inspect
+from django_ojs.store import selectors
+
+MOST_ATTEMPTS = 50
+MOST_EVENTS = 100
+MOST_RELATED = 10
+RELATED_WINDOW = 5_000
+_APPLICATION = ("site-packages", "dist-packages", "/lib/python", "django_ojs/worker")
+
+
+def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
+    """The facts of a job: clocks, timeline, attempts, data, history, why it waits, what is related."""
+    job = inspect.find(job_id, using=using)
+    now = clock.now(using)
+    attempts = list(
+        Attempt.objects.using(using).filter(job_id=job.id).order_by("-lease_seq")[:MOST_ATTEMPTS]
+    )[::-1]
+    lived = spans(job, attempts, now)
+    found = inspect.explain(job.id, using=using)
+    return {
+        "job": job,
+        "now": now,
+        "ended": job.state in TERMINAL,
+        "facts": _facts(job),
+        "clocks": [
+            {
+                "clock": item,
+                "limit": words(item.limit),
+                "used": words(item.used),
+                "left": words(item.left),
+            }
+            for item in clocks(job, now)
+        ],
+        "spans": lived,
+        "picture": picture(lived),
+        "attempts": [_attempt(row) for row in attempts],
+        "data": _data(job) if shows_args else [],
+        "shows_args": shows_args,
+        "progress": job.progress,
+        "progress_percent": None if job.progress is None else round(job.progress * 100),
+        "progress_message": job.progress_message,
+        "history": [_event(row) for row in _events(job, using)],
+        "why": found,
+        "related": _related(job, using),
+    }
+
+
+def _facts(job: JobRecord) -> list[tuple[str, Any]]:
+    pairs = [
+        ("id", job.id),
+        ("type", job.type),
+        ("queue", job.queue),
+        ("priority", job.priority),
+        ("attempt", f"{job.attempt}/{job.max_attempts}"),
+        ("worker", job.worker_id),
+        ("created", job.created_at),
+        ("enqueued", job.enqueued_at),
+        ("scheduled", job.scheduled_at),
+        ("expires", job.expires_at),
+        ("started", job.started_at),
+        ("finished", job.finished_at),
+        ("tags", ", ".join(job.json("tags"))),
+        ("dead letter", "yes" if job.dead_letter else None),
+    ]
+    return [(name, value) for name, value in pairs if value not in (None, "")]
+
+
+def _data(job: JobRecord) -> list[tuple[str, str]]:
+    columns = ("args", "meta", "result", "checkpoint", "progress_data", "retry", "extra")
+    return [
+        (column, pretty(redacted(value)))
+        for column in columns
+        if (value := job.json(column)) not in (None, {}, [])
+    ]
+
+
+def _attempt(row: Attempt) -> dict[str, Any]:
+    error = row.error or {}
+    trace = error.get("backtrace") or []
+    return {
+        "row": row,
+        "lasted": words(row.ended_at - row.started_at),
+        "type": error.get("type", ""),
+        "message": error.get("message", ""),
+        "application": [line for line in trace if not any(part in line for part in _APPLICATION)],
+        "trace": trace,
+        "late": row.late_report,
+    }
+
+
+def _events(job: JobRecord, using: str) -> list[Event]:
+    rows = Event.objects.using(using).filter(job_id=job.id).order_by("-id")
+    return list(rows[:MOST_EVENTS])
+
+
+def _event(row: Event) -> dict[str, Any]:
+    data = row.data
+    return {
+        "time": row.created_at,
+        "kind": row.kind,
+        "actor": data.get("actor", ""),
+        "source": data.get("source", ""),
+        "reason": data.get("reason", ""),
+        "detail": ", ".join(
+            f"{name}: {data[name]}"
+            for name in ("worker_id", "timeout_kind", "elapsed_seconds", "changed", "next_retry_at")
+            if data.get(name) not in (None, "")
+        ),
+    }
+
+
+def _related(job: JobRecord, using: str) -> dict[str, Any]:
+    rows = Job.objects.using(using)
+    meta = job.json("meta")
+    origin = meta.get("retried_from") if isinstance(meta, dict) else None
+    # No index knows the type of a job: only those made shortly before are looked at.
+    first = selectors.newest_before(job.id, RELATED_WINDOW, using=using)
+    made = rows.filter(pk__lt=job.id, pk__gte=first)
+    queued = made.filter(queue=job.queue, type=job.type).order_by("-pk")
+    columns = ("pk", "state", "started_at", "finished_at")
+    before = [
+        {
+            "pk": pk,
+            "state": state,
+            "lasted": words(finished - started) if started and finished else "",
+        }
+        for pk, state, started, finished in queued.values_list(*columns)[:MOST_RELATED]
+    ]
+    return {"origin": origin, "before": before}

@@ -1,0 +1,400 @@
+"""The jobs: tabs by state, columns by tab, a page with everything about one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+from django.contrib import admin, messages
+from django.db import OperationalError
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_ojs import clock, conf
+from django_ojs.admin import clocks, search
+from django_ojs.admin.base import COUNT_CAP, KeysetChangeList, OJSModelAdmin, Operation
+from django_ojs.admin.job_page import job_page
+from django_ojs.admin.operations import JOB_OPERATIONS
+from django_ojs.admin.tabs import Tab
+from django_ojs.domain.states import State
+from django_ojs.models import DeadLetter, Job, Queue
+from django_ojs.services import bulk
+from django_ojs.store import selectors
+from django_ojs.store.bounded import time_limit
+
+TIME_LIMIT_MS = 5000
+_WINDOW = "_ojs_window"
+_LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overdue")}
+_TONE = {
+    "completed": "good",
+    "active": "run",
+    "discarded": "bad",
+    "retryable": "warn",
+    "cancelled": "quiet",
+}
+
+
+class JobChangeList(KeysetChangeList):
+    """Each tab in the order of the index that serves it."""
+
+    uncounted = False
+    model_admin: JobAdmin
+
+    def keys(self) -> Sequence[tuple[str, bool]]:
+        """What the tab is ordered by."""
+        keys: Sequence[tuple[str, bool]] = self.model_admin.tab(self.params).keys
+        return keys
+
+    def get_results(self, request: HttpRequest) -> None:
+        """One page, within a time limit: a search that finds nothing must not read for ever."""
+        index = self.model_admin.tab(self.params).index
+        if index is not None and not search.parse(self.query).ids:
+            self.queryset = selectors.by_index(self.queryset, index, using=conf.current().database)
+        try:
+            with time_limit(TIME_LIMIT_MS, using=conf.current().database, by_index=True):
+                super().get_results(request)
+        except OperationalError:
+            messages.error(request, _("This took too long. Narrow the search or the tab."))
+            self.queryset = self.queryset.none()
+            super().get_results(request)
+
+    def count(self, request: HttpRequest) -> int:
+        """Of a whole tab what its counter says. Of a search no more than that there is another page:
+        to count would be to read the window again.
+        """
+        self.uncounted = hasattr(request, _WINDOW)
+        if self.uncounted:
+            return self.list_per_page + 1
+        shown = self.model_admin.counts(request)
+        state = self.params.get("state")
+        if not shown or self.params.get("lens") or self.query:
+            return super().count(request)
+        count = sum(shown.values()) if state is None else shown.get(str(state), 0)
+        return int(min(count, COUNT_CAP + 1))
+
+    @property
+    def shown_count(self) -> str:
+        """The number of rows, or that there are more."""
+        return f"{self.list_per_page}+" if self.uncounted else super().shown_count
+
+
+class QueueFilter(admin.SimpleListFilter):
+    """By queue: the names come from the small table of queues."""
+
+    title = gettext_lazy("queue")
+    parameter_name = "queue"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """The first hundred names."""
+        names = Queue.objects.using(conf.current().database).order_by("name")
+        return [(name, name) for name in names.values_list("name", flat=True)[:100]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The jobs of one queue."""
+        if not self.value():
+            return queryset
+        return queryset.filter(self.model_admin.window(request), queue=self.value())
+
+    def __init__(
+        self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any
+    ) -> None:
+        super().__init__(request, params, model, model_admin)
+        self.model_admin = model_admin
+
+
+@admin.register(Job)
+class JobAdmin(OJSModelAdmin):
+    """The jobs, newest first."""
+
+    operations = JOB_OPERATIONS
+    own_parameters: ClassVar[Sequence[str]] = ("state", "lens")
+    list_filter = (QueueFilter,)
+    search_fields = ("id",)
+    search_help_text = gettext_lazy(
+        "An id, or: type:mail.send queue:mail worker:w1 error:timeout tag:x args.order_id:42 "
+        "meta.tenant:acme. All but ids are looked for in the newest jobs only."
+    )
+    exclude = ("lease_id", "lease_principal", "digest")
+    heavy = (
+        "args",
+        "meta",
+        "result",
+        "errors",
+        "extra",
+        "checkpoint",
+        "progress_data",
+        "retry",
+        "tags",
+    )
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobChangeList]:
+        """In the order of the tab."""
+        return JobChangeList
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """The tab or lens, without the columns that can be large."""
+        rows = super().get_queryset(request)
+        if getattr(request.resolver_match, "url_name", "") != self._list_name():
+            return rows
+        tab = self.tab(request.GET)
+        rows = tab.rows(rows.defer(*self.heavy), self.using)
+        return rows.filter(self.window(request), tab.condition) if tab.condition else rows
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """None from the address: Django takes any column and lookup there, most have no index.
+
+        It asks for the parameters of filters too.
+        """
+        return lookup == QueueFilter.parameter_name
+
+    def tab(self, params: Mapping[str, Any]) -> Tab:
+        """What the parameters of a list ask for."""
+        return Tab(params.get("state"), params.get("lens"))
+
+    def window(self, request: HttpRequest) -> Q:
+        """The newest rows of the tab: what conditions without an index are asked of."""
+        found: Q | None = getattr(request, _WINDOW, None)
+        if found is None:
+            found = self.tab(request.GET).window(self.using)
+            setattr(request, _WINDOW, found)
+        return found
+
+    def counts(self, request: HttpRequest) -> dict[str, int]:
+        """The jobs of each state, up to the cap; read once for a page."""
+        found: dict[str, int] | None = getattr(request, "_ojs_counts", None)
+        if found is None:
+            found = selectors.counts_by_state(using=self.using)
+            setattr(request, "_ojs_counts", found)  # noqa: B010 - a request knows no such attribute
+        return found
+
+    def _list_name(self) -> str:
+        return f"{self.opts.app_label}_{self.opts.model_name}_changelist"
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """What the qualifiers ask for; no word is looked for everywhere."""
+        if not search_term.strip():
+            return queryset, False
+        asked = search.parse(search_term)
+        if asked.unknown:
+            words = ", ".join(asked.unknown)[:200]
+            self.message_user(request, _("Not understood: %s") % words, messages.WARNING)
+            return queryset.none(), False
+        rows = queryset.alias(**asked.places)
+        if asked.ids:
+            return rows.filter(asked.ids, asked.windowed), False
+        size = conf.current().admin.search_window
+        self.message_user(request, _("Looked among the newest %d jobs.") % size, messages.INFO)
+        return rows.filter(self.window(request), asked.windowed), False
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """With the tabs. A bare id leads to its job."""
+        term = request.GET.get("q", "").strip()
+        asked = search.parse(term).job_id if term else None
+        if asked is not None and term == str(asked) and self.get_object(request, term) is not None:
+            return HttpResponseRedirect(self._change_url(term))
+        context = {"tabs": self.tabs(request), "title": capfirst(self.opts.verbose_name_plural)}
+        return super().changelist_view(request, {**context, **(extra_context or {})})
+
+    def _change_url(self, key: object) -> str:
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
+        return reverse(name, args=[key], current_app=self.admin_site.name)
+
+    def tabs(self, request: HttpRequest) -> list[dict[str, Any]]:
+        """The states with their counts up to the cap, one statement for all, and the lenses."""
+        counts = self.counts(request)
+        kept = {k: v for k, v in request.GET.items() if k in ("queue", "q")}
+        state, lens = request.GET.get("state"), request.GET.get("lens")
+        found = [{"label": _("All"), "query": kept, "on": not state and not lens, "count": ""}]
+        for name, label in Job.States.choices:
+            count = counts.get(name, 0)
+            found.append(
+                {
+                    "label": label,
+                    "query": {**kept, "state": name},
+                    "on": state == name,
+                    "count": f"{count:,}" if count < COUNT_CAP else f"{COUNT_CAP // 1000}k+",
+                }
+            )
+        found += [
+            {"label": label, "query": {**kept, "lens": name}, "on": lens == name, "count": ""}
+            for name, label in _LENSES.items()
+        ]
+        return [{**tab, "url": "?" + urlencode(dict(tab["query"]))} for tab in found]  # type: ignore[call-overload]
+
+    # Columns
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        """The columns of the tab."""
+        common = ("short_id", "type", "queue", "badge", "attempts", "age")
+        match request.GET.get("state"):
+            case "active":
+                return (*common, "worker_id", "budget", "heartbeat_age")
+            case "scheduled" | "retryable":
+                return (*common, "runs_in", "problem")
+            case "completed":
+                return (*common, "duration", "waited")
+            case _:
+                return (*common, "problem")
+
+    @admin.display(description=gettext_lazy("id"))
+    def short_id(self, row: Any) -> str:
+        """The random end of the id: the beginning is the time."""
+        return format_html('<span title="{}">…{}</span>', row.pk, str(row.pk)[-12:])
+
+    @admin.display(description=gettext_lazy("state"))
+    def badge(self, row: Any) -> str:
+        """Colour and word."""
+        tone = _TONE.get(row.state, "quiet")
+        return format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, row.get_state_display())
+
+    @admin.display(description=gettext_lazy("attempt"))
+    def attempts(self, row: Any) -> str:
+        """So many of so many."""
+        return f"{row.attempt}/{row.max_attempts}"
+
+    @admin.display(description=gettext_lazy("age"))
+    def age(self, row: Any) -> str:
+        """Since it was created."""
+        return _ago(clock.now(self.using) - row.created_at, row.created_at)
+
+    @admin.display(description=gettext_lazy("problem"))
+    def problem(self, row: Any) -> str:
+        """The kind of the last error, and its first line."""
+        error = row.error or {}
+        if not error:
+            return ""
+        line = str(error.get("message", "")).partition("\n")[0][:100]
+        return format_html('<b class="ojs-bad">{}</b> {}', str(error.get("type", ""))[:80], line)
+
+    @admin.display(description=gettext_lazy("time used"))
+    def budget(self, row: Any) -> str:
+        """How much of its execution timeout it has used: a bar, and the same in words."""
+        if row.started_at is None:
+            return ""
+        used = clock.now(self.using) - row.started_at
+        limit = timedelta(milliseconds=row.timeout_ms + row.extended_ms)
+        part = min(1.0, max(0.0, used / limit)) if limit else 1.0
+        return format_html(
+            '<meter class="ojs-budget" min="0" max="1" low="0.8" high="0.95" optimum="0" value="{}">'
+            "</meter> {} / {}",
+            round(part, 3),
+            clocks.words(used),
+            clocks.words(limit),
+        )
+
+    @admin.display(description=gettext_lazy("last heartbeat"))
+    def heartbeat_age(self, row: Any) -> str:
+        """How long ago."""
+        if row.heartbeat_at is None:
+            return ""
+        return _ago(clock.now(self.using) - row.heartbeat_at, row.heartbeat_at)
+
+    @admin.display(description=gettext_lazy("runs in"))
+    def runs_in(self, row: Any) -> str:
+        """Until its time comes."""
+        if row.scheduled_at is None:
+            return ""
+        return _ago(row.scheduled_at - clock.now(self.using), row.scheduled_at)
+
+    @admin.display(description=gettext_lazy("duration"))
+    def duration(self, row: Any) -> str:
+        """Of the last attempt."""
+        if row.started_at is None or row.finished_at is None:
+            return ""
+        return clocks.words(row.finished_at - row.started_at)
+
+    @admin.display(description=gettext_lazy("waited"))
+    def waited(self, row: Any) -> str:
+        """From becoming available to its start."""
+        if row.started_at is None or row.enqueued_at is None:
+            return ""
+        return clocks.words(max(timedelta(0), row.started_at - row.enqueued_at))
+
+    # The page of one job
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """None: the page is made of facts, not of form fields."""
+        return ()
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Everything about the job."""
+        if row is None:
+            return {}
+        shows_args = bool(request.user.has_perm("django_ojs.view_args"))
+        return {"page": job_page(row.pk, shows_args=shows_args, using=self.using)}
+
+    def operation_initial(self, operation: Operation, row: Any) -> dict[str, Any]:
+        """What an operation's form is filled with."""
+        if operation.name == "requeue":
+            return {"args": row.args, "meta": row.meta, "queue": row.queue}
+        if operation.name == "edit":
+            return {"queue": row.queue, "priority": row.priority}
+        return {}
+
+    def act_on_many(
+        self,
+        request: HttpRequest,
+        operation: Operation,
+        queryset: QuerySet[Any],
+        cleaned: Mapping[str, Any],
+    ) -> None:
+        """Beyond what is done at once: a job of our own, which can be watched and cancelled."""
+        if not bulk.possible(operation.name):
+            super().act_on_many(request, operation, queryset, cleaned)
+            return
+        narrowed = bulk.Filter(
+            state=request.GET.get("state") or None,
+            queue=request.GET.get("queue") or None,
+            search=request.GET.get("q") or None,
+            lens=request.GET.get("lens") or None,
+            dead_letter=self.opts.model is DeadLetter,
+        )
+        job = bulk.start(operation.name, narrowed, cleaned, self.actor(request, cleaned["reason"]))
+        url = reverse("admin:django_ojs_job_change", args=[job.id], current_app=self.admin_site.name)
+        link = format_html('<a href="{}">{}</a>', url, job.id)
+        self.message_user(
+            request,
+            format_html(_("Job {} does this; watch or cancel it there."), link),
+            messages.SUCCESS,
+        )
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(JobAdmin):
+    """The dead letter, newest first."""
+
+    operations = tuple(item for item in JOB_OPERATIONS if item.name in ("retry", "requeue", "purge"))
+    own_parameters = ()
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Discarded jobs that were kept, on their own pages too."""
+        return super().get_queryset(request).filter(state=State.DISCARDED, dead_letter=True)
+
+    def tab(self, params: Mapping[str, Any]) -> Tab:
+        """It is one tab."""
+        return Tab(dead_letter=True)
+
+    def counts(self, request: HttpRequest) -> dict[str, int]:
+        """None: there are no tabs."""
+        return {}
+
+    def tabs(self, request: HttpRequest) -> list[dict[str, Any]]:
+        """It is one tab."""
+        return []
+
+
+def _ago(span: timedelta, moment: Any) -> str:
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', moment.isoformat(), moment, clocks.words(span)
+    )

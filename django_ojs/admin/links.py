@@ -1,0 +1,34 @@
+"""Links from one screen to another: only to what this admin site has."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.admin.sites import AdminSite
+from django.contrib.admin.utils import quote
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+
+
+def page_of(site: AdminSite, model: str, key: object) -> str:
+    """The address of the page of a row, empty if the site has no such screen."""
+    return _reverse(site, f"django_ojs_{model}_change", [quote(str(key))])
+
+
+def list_of(site: AdminSite, model: str, **query: str) -> str:
+    """The address of a list, empty if the site has no such screen."""
+    url = _reverse(site, f"django_ojs_{model}_changelist", [])
+    return f"{url}?{urlencode(query)}" if url and query else url
+
+
+def link(url: str, text: Any) -> str:
+    """A link, or the text alone without an address."""
+    return format_html('<a href="{}">{}</a>', url, text) if url else format_html("{}", text)
+
+
+def _reverse(site: AdminSite, name: str, args: list[str]) -> str:
+    try:
+        return reverse(f"admin:{name}", args=args, current_app=site.name)
+    except NoReverseMatch:
+        return ""

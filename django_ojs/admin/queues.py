@@ -1,0 +1,343 @@
+"""The queues: how full they are, how long jobs wait, who serves them, who paused them and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_ojs import clock, conf
+from django_ojs.admin import charts, links
+from django_ojs.admin.base import KeysetChangeList, OJSModelAdmin, Operation, Report
+from django_ojs.admin.clocks import words
+from django_ojs.domain import tallies
+from django_ojs.domain.job import Actor
+from django_ojs.domain.states import State
+from django_ojs.models import Job, MinuteStat, Queue, Worker
+from django_ojs.services import figures, inspect, queues, rollup
+from django_ojs.store import selectors
+from django_ojs.store.selectors import Depth
+
+MOST_WORKERS = 1000
+MINUTES = 60
+_NONE = Depth({}, frozenset(), None)
+_SHOWN = {
+    State.AVAILABLE: gettext_lazy("available"),
+    State.ACTIVE: gettext_lazy("active"),
+    State.SCHEDULED: gettext_lazy("scheduled"),
+    State.RETRYABLE: gettext_lazy("retryable"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """What ended in each of the last 60 minutes that are counted."""
+
+    completed: list[int] = field(default_factory=lambda: [0] * MINUTES)
+    failed: list[int] = field(default_factory=lambda: [0] * MINUTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a queue stands, as its row of the list shows it."""
+
+    depth: Depth
+    hour: Hour
+    service: str
+    """``live``, ``quiet`` or ``none``: what the workers that serve it are."""
+    now: datetime
+
+
+def live_workers(now: datetime, using: str) -> list[Any]:
+    """The workers that were heard of lately and have not said that they stopped."""
+    rows = Worker.objects.using(using).filter(heartbeat_at__gt=now - inspect.LIVE_WORKER)
+    rows = rows.exclude(phase=Worker.Phase.STOPPED)
+    return list(
+        rows.only("id", "queues", "phase", "directive").order_by("-heartbeat_at")[:MOST_WORKERS]
+    )
+
+
+def serving(name: str, workers: Sequence[Any]) -> list[Any]:
+    """Those that take jobs of a queue: all of them, or this one."""
+    return [worker for worker in workers if not worker.queues or name in worker.queues]
+
+
+def last_hour(names: Sequence[str], until: datetime, using: str) -> dict[str, Hour]:
+    """The roll-up of several queues, by minutes, in one statement."""
+    since = until - timedelta(minutes=MINUTES)
+    found = {name: Hour() for name in names}
+    rows = MinuteStat.objects.using(using).filter(step=60, at__gte=since, at__lt=until)
+    columns = ("queue", "at", "completed", "failed")
+    for name, at, completed, failed in rows.filter(queue__in=names).values_list(*columns):
+        place = (at - since) // rollup.MINUTE
+        found[name].completed[place] += completed
+        found[name].failed[place] += failed
+    return found
+
+
+def standings(names: Sequence[str], *, using: str) -> dict[str, Standing]:
+    """How the queues of a page stand: three statements, however many they are."""
+    if not names:
+        return {}
+    now = clock.now(using)
+    depths = selectors.depths(names, using=using)
+    hours = last_hour(names, tallies.floor(now - rollup.LATE, rollup.MINUTE), using)
+    workers = live_workers(now, using)
+    return {
+        name: Standing(depths[name], hours[name], _service(serving(name, workers)), now)
+        for name in names
+    }
+
+
+def _service(workers: Sequence[Any]) -> str:
+    if not workers:
+        return "none"
+    running = (w for w in workers if w.phase == Worker.Phase.RUNNING and w.directive is None)
+    return "live" if any(running) else "quiet"
+
+
+class QueueChangeList(KeysetChangeList):
+    """By name; what is shown of the rows of a page is read for all of them at once."""
+
+    def keys(self) -> Sequence[tuple[str, bool]]:
+        """By name."""
+        return [("pk", False)]
+
+    def get_results(self, request: HttpRequest) -> None:
+        """One page, and how its queues stand."""
+        super().get_results(request)
+        using = conf.current().database
+        found = standings([row.name for row in self.result_list], using=using)
+        for row in self.result_list:
+            row.ojs_standing = found[row.name]
+
+
+def _pause(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> Report:
+    changed = queues.pause(keys, actor=actor)
+    return _report(keys, changed, _("The queue %s was paused already."))
+
+
+def _resume(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> Report:
+    changed = queues.resume(keys, actor=actor)
+    return _report(keys, changed, _("The queue %s was not paused."))
+
+
+def _report(keys: Sequence[Any], changed: Sequence[str], otherwise: str) -> Report:
+    return Report(len(changed), [otherwise % name for name in keys if name not in changed])
+
+
+QUEUE_OPERATIONS = (
+    Operation(
+        "pause",
+        gettext_lazy("Pause"),
+        "pause_queue",
+        gettext_lazy(
+            "No more jobs are claimed from the queue; those that run go on, and new ones are accepted. "
+            "The total timeout and the time-to-live clocks of its jobs keep running: jobs can expire "
+            "while they wait."
+        ),
+        _pause,
+        allowed=lambda row: not row.paused,
+    ),
+    Operation(
+        "resume",
+        gettext_lazy("Resume"),
+        "pause_queue",
+        gettext_lazy("Jobs are claimed from the queue again, at once."),
+        _resume,
+        allowed=lambda row: bool(row.paused),
+    ),
+)
+
+
+@admin.register(Queue)
+class QueueAdmin(OJSModelAdmin):
+    """The queues, by name."""
+
+    operations = QUEUE_OPERATIONS
+    list_display = (
+        "name",
+        "badges",
+        "available",
+        "active",
+        "scheduled",
+        "retryable",
+        "oldest",
+        "throughput",
+        "failures",
+        "paused_because",
+    )
+    list_filter = ("paused",)
+    search_fields = ("name__startswith",)
+    search_help_text = gettext_lazy("The beginning of a name.")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[QueueChangeList]:
+        """With how the queues stand."""
+        return QueueChangeList
+
+    # Columns
+
+    @admin.display(description=gettext_lazy("status"))
+    def badges(self, row: Any) -> SafeString:
+        """Paused or not, and whether anybody serves it."""
+        return badges(row, row.ojs_standing.service)
+
+    @admin.display(description=_SHOWN[State.AVAILABLE])
+    def available(self, row: Any) -> str:
+        """What waits for a worker."""
+        return self._count(row, State.AVAILABLE)
+
+    @admin.display(description=_SHOWN[State.ACTIVE])
+    def active(self, row: Any) -> str:
+        """What runs."""
+        return self._count(row, State.ACTIVE)
+
+    @admin.display(description=_SHOWN[State.SCHEDULED])
+    def scheduled(self, row: Any) -> str:
+        """What waits for its time."""
+        return self._count(row, State.SCHEDULED)
+
+    @admin.display(description=_SHOWN[State.RETRYABLE])
+    def retryable(self, row: Any) -> str:
+        """What waits for its next attempt."""
+        return self._count(row, State.RETRYABLE)
+
+    def _count(self, row: Any, state: State) -> str:
+        depth = row.ojs_standing.depth
+        count = charts.plain(depth.counts[state])
+        text = f"{count}+" if state in depth.capped else count
+        url = links.list_of(self.admin_site, "job", state=state, queue=row.name)
+        return links.link(url, text) if depth.counts[state] else text
+
+    @admin.display(description=gettext_lazy("oldest waits"))
+    def oldest(self, row: Any) -> SafeString:
+        """Since when the oldest available job has waited, of those that were counted."""
+        found: Standing = row.ojs_standing
+        return since(found.depth.oldest, found.now)
+
+    @admin.display(description=gettext_lazy("completed, last hour"))
+    def throughput(self, row: Any) -> SafeString:
+        """By minutes."""
+        return spark(_("Completed, last hour"), row.ojs_standing.hour.completed, "good")
+
+    @admin.display(description=gettext_lazy("failed, last hour"))
+    def failures(self, row: Any) -> SafeString:
+        """Failed attempts, by minutes."""
+        return spark(_("Failed attempts, last hour"), row.ojs_standing.hour.failed, "bad")
+
+    @admin.display(description=gettext_lazy("paused by"))
+    def paused_because(self, row: Any) -> str:
+        """Who, when and why."""
+        if not row.paused:
+            return ""
+        when = since(row.paused_at, row.ojs_standing.now)
+        reason = row.reason if len(row.reason) <= 80 else f"{row.reason[:80]}…"
+        return format_html("{} · {} · {}", row.paused_by or "—", when, reason or "—")
+
+    # The page
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """None: the page is made of facts, not of form fields."""
+        return ()
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """Depth by state, the last hour, the workers that serve it."""
+        return {} if row is None else {"page": self.facts(row)}
+
+    def facts(self, row: Any) -> dict[str, Any]:
+        """Everything about one queue."""
+        using, site = self.using, self.admin_site
+        now = clock.now(using)
+        until = tallies.floor(now - rollup.LATE, rollup.MINUTE)
+        workers = serving(row.name, live_workers(now, using))
+        depth = selectors.depths([row.name], using=using)[row.name]
+        counts = queues.counts(row.name, using=using)
+        points = figures.series(
+            until - timedelta(minutes=MINUTES), rollup.MINUTE, row.name, until=until, using=using
+        )
+        return {
+            "queue": row,
+            "badges": badges(row, _service(workers)),
+            "paused_at": since(row.paused_at, now),
+            "oldest": since(depth.oldest, now),
+            "partly": State.AVAILABLE in depth.capped,
+            "counts": [
+                (
+                    label,
+                    capped(counts[state]),
+                    links.list_of(site, "job", state=state, queue=row.name),
+                )
+                for state, label in Job.States.choices
+            ],
+            "looked_at": charts.plain(selectors.DEPTH_CAP),
+            "cap": charts.plain(selectors.COUNT_CAP),
+            "chart": draw(points),
+            "workers": [
+                {
+                    "name": worker.id,
+                    "url": links.page_of(site, "worker", worker.id),
+                    "phase": worker.get_phase_display(),
+                    "all": not worker.queues,
+                }
+                for worker in workers[:50]
+            ],
+            "more_workers": max(0, len(workers) - 50),
+        }
+
+
+def badges(row: Any, service: str) -> SafeString:
+    """Colour and word for what an operator must know of a queue."""
+    said = [("warn", _("paused")) if row.paused else ("good", _("running"))]
+    if service == "none":
+        said.append(("bad", _("no live workers")))
+    elif service == "quiet":
+        said.append(("warn", _("all workers are quiet")))
+    return format_html_join(" ", '<span class="ojs-badge ojs-{}">{}</span>', said)
+
+
+def spark(title: str, values: Sequence[int], tone: str) -> SafeString:
+    """The sum, and a line the size of a word; calm when there is nothing to tell."""
+    total = sum(values)
+    if not total:
+        return format_html('<span class="ojs-quiet">{}</span>', 0)
+    return format_html("{} {}", charts.plain(total), charts.sparkline(title, values, tone))
+
+
+def draw(points: Sequence[tallies.Point]) -> SafeString:
+    """The last hour of a queue, and its table."""
+    labels = [date_format(timezone.localtime(point.at), "H:i") for point in points]
+    return charts.stacked_bars(
+        _("Ended jobs and failed attempts in each minute"),
+        labels,
+        [
+            charts.Line(_("completed"), [point.completed for point in points], "good"),
+            charts.Line(_("failed"), [point.failed for point in points], "bad"),
+        ],
+    )
+
+
+def since(moment: datetime | None, now: datetime) -> SafeString:
+    """How long ago, with the time itself in the title."""
+    if moment is None:
+        return format_html('<span class="ojs-quiet">{}</span>', "—")
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        moment.isoformat(),
+        moment,
+        words(max(now - moment, timedelta(0))),
+    )
+
+
+def capped(count: int) -> str:
+    """A number, or that it is beyond the cap."""
+    return f"{charts.plain(count)}+" if count >= selectors.COUNT_CAP else charts.plain(count)

@@ -1,0 +1,146 @@
+"""Tables that are only looked at: attempts, events, chores, schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_ojs import clock
+from django_ojs.admin import links
+from django_ojs.admin.base import KeysetChangeList, OJSModelAdmin
+from django_ojs.admin.clocks import words
+from django_ojs.admin.queues import since
+from django_ojs.admin.redaction import pretty, redacted
+from django_ojs.models import Attempt, ChoreRun, Event, JobSchema
+
+
+class OfJobsAdmin(OJSModelAdmin):
+    """Rows that belong to a job: found by its id, which an index knows."""
+
+    search_fields = ("job_id",)
+    search_help_text = gettext_lazy("The id of a job.")
+    heavy: ClassVar[Sequence[str]] = ()
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """In the list without the columns that can be large."""
+        rows = super().get_queryset(request)
+        name = getattr(request.resolver_match, "url_name", None) or ""
+        return rows.defer(*self.heavy) if name.endswith("_changelist") else rows
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Those of one job."""
+        term = search_term.strip().removeprefix("job:")
+        if not term:
+            return queryset, False
+        try:
+            return queryset.filter(job_id=UUID(term)), False
+        except ValueError:
+            self.message_user(request, _("Not the id of a job: %s") % term[:100], messages.WARNING)
+            return queryset.none(), False
+
+    @admin.display(description=gettext_lazy("job"))
+    def of_job(self, row: Any) -> str:
+        """With a link."""
+        if row.job_id is None:
+            return ""
+        return links.link(links.page_of(self.admin_site, "job", row.job_id), row.job_id)
+
+
+@admin.register(Attempt)
+class AttemptAdmin(OfJobsAdmin):
+    """The ended attempts, newest first."""
+
+    list_display = ("ended_at", "of_job", "attempt", "outcome", "worker_id", "lasted")
+    heavy = ("error", "late_report")
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """Not the lease; what was reported late only to those who may see results."""
+        shown = ("of_job", "attempt", "outcome", "worker_id", "started_at", "ended_at", "lasted")
+        late = ("late",) if request.user.has_perm("django_ojs.view_args") else ()
+        return (*shown, "deadline_at", "shown_error", *late)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """All of them."""
+        return self.get_fields(request, obj)
+
+    @admin.display(description=gettext_lazy("lasted"))
+    def lasted(self, row: Any) -> str:
+        """From start to end."""
+        return words(row.ended_at - row.started_at)
+
+    @admin.display(description=gettext_lazy("error"))
+    def shown_error(self, row: Any) -> str:
+        """As indented JSON."""
+        return pretty(redacted(row.error)) if row.error else "—"
+
+    @admin.display(description=gettext_lazy("late report"))
+    def late(self, row: Any) -> str:
+        """What the old holder of the lease still said, as indented JSON."""
+        return pretty(redacted(row.late_report)) if row.late_report else "—"
+
+
+@admin.register(Event)
+class EventAdmin(OfJobsAdmin):
+    """The outbox, newest first."""
+
+    list_display = ("created_at", "kind", "of_job", "job_type", "queue")
+    heavy = ("data",)
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """The data, which can hold results, only for those who may see them."""
+        shown = ("kind", "created_at", "of_job", "job_type", "queue")
+        return (*shown, "shown_data") if request.user.has_perm("django_ojs.view_args") else shown
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """All of them."""
+        return self.get_fields(request, obj)
+
+    @admin.display(description=gettext_lazy("data"))
+    def shown_data(self, row: Any) -> str:
+        """As indented JSON."""
+        return pretty(redacted(row.data)) if row.data else "—"
+
+
+class NamedChangeList(KeysetChangeList):
+    """By name."""
+
+    def keys(self) -> Sequence[tuple[str, bool]]:
+        """By name."""
+        return [("pk", False)]
+
+
+@admin.register(ChoreRun)
+class ChoreRunAdmin(OJSModelAdmin):
+    """When periodic work was last done."""
+
+    list_display = ("name", "last_run_at", "ago", "cadence", "ran_by")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NamedChangeList]:
+        """By name."""
+        return NamedChangeList
+
+    @admin.display(description=gettext_lazy("ago"))
+    def ago(self, row: Any) -> str:
+        """How long ago it was done."""
+        return since(row.last_run_at, clock.now(self.using))
+
+    @admin.display(description=gettext_lazy("every"))
+    def cadence(self, row: Any) -> str:
+        """How far apart its runs are meant to be."""
+        return "—" if row.cadence_ms is None else f"{row.cadence_ms / 1000:g} s"
+
+
+@admin.register(JobSchema)
+class JobSchemaAdmin(OJSModelAdmin):
+    """The schemas of arguments."""
+
+    list_display = ("type", "version", "created_at")

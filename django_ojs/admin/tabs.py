@@ -1,0 +1,85 @@
+"""The parts that the job list is read in: each in the order of an index, searched in a window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from django_ojs import clock, conf
+from django_ojs.domain.states import TERMINAL, State
+from django_ojs.models import Job
+from django_ojs.store import selectors
+
+TIMED_OUT = ("timeout", "stalled", "total_timeout", "enqueue_ttl_expired", "visibility_timeout")
+Keys = tuple[tuple[str, bool], ...]
+_BY_ID: Keys = (("pk", True),)
+_BY_END: Keys = (("finished_at", True), ("pk", True))
+_BY_DEADLINE: Keys = (("deadline_at", False), ("pk", False))
+_BY_TIME: Keys = (("scheduled_at", False), ("pk", False))
+_ORDER: Mapping[str, Keys] = {
+    **{str(state): _BY_END for state in TERMINAL},
+    **{str(state): _BY_TIME for state in (State.SCHEDULED, State.RETRYABLE)},
+}
+_STATES = frozenset(str(state) for state in State)
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A tab or lens of the list, or the dead letter."""
+
+    state: str | None = None
+    lens: str | None = None
+    dead_letter: bool = False
+
+    @property
+    def keys(self) -> Keys:
+        """The columns of an index that it is ordered by, and whether downwards; the last is the key."""
+        if self.dead_letter:
+            return _BY_END
+        if self.lens == "overdue":
+            return _BY_DEADLINE
+        return _ORDER.get(self.state or "", _BY_ID)
+
+    @property
+    def index(self) -> str | None:
+        """The index of these columns; ``None`` where planners find it by themselves."""
+        if self.dead_letter:
+            return "ojs_job_dead"
+        if self.lens == "overdue":
+            return None
+        return {_BY_END: "ojs_job_finished", _BY_TIME: "ojs_job_due"}.get(self.keys)
+
+    @property
+    def condition(self) -> Q:
+        """What no index knows of it: to be asked of the rows of the window only."""
+        found = Q()
+        if self.lens == "timed_out":
+            found &= Q(error__type__in=TIMED_OUT)
+        if self.state in _STATES and (self.dead_letter or self.lens == "overdue"):
+            found &= Q(state=self.state)
+        return found
+
+    def rows(self, rows: QuerySet[Any], using: str) -> QuerySet[Any]:
+        """The rows of the index."""
+        if self.dead_letter:
+            return selectors.in_state(rows, State.DISCARDED).filter(dead_letter=True)
+        if self.lens == "overdue":
+            return rows.filter(deadline_at__lt=clock.now(using))
+        return selectors.in_state(rows, State(self.state)) if self.state in _STATES else rows
+
+    def window(self, using: str) -> Q:
+        """The first rows of the index, in its order: as many as ``OJS["ADMIN"]["SEARCH_WINDOW"]``.
+
+        Conditions that no index serves are asked of these only, so that a search that finds nothing
+        reads no more than them.
+        """
+        name, down = self.keys[0]
+        size = conf.current().admin.search_window
+        rows = self.rows(Job.objects.using(using), using)
+        if self.index is not None:
+            rows = selectors.by_index(rows, self.index, using=using)
+        last = selectors.last_of_first(rows, name, down=down, size=size, using=using)
+        return Q() if last is None else Q(**{f"{name}__{'gte' if down else 'lte'}": last})

@@ -1,0 +1,97 @@
+"""The life of a job as one picture, made by the server: waits, attempts, ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from django_ojs.admin.clocks import words
+from django_ojs.domain.job import JobRecord
+from django_ojs.models import Attempt
+
+WIDTH = 760
+_LABEL = 120
+_ROW = 22
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that lasted."""
+
+    label: str
+    start: datetime
+    end: datetime
+    kind: str
+    """``wait``, ``run``, ``good``, ``bad`` or ``warn``."""
+
+    @property
+    def lasted(self) -> str:
+        """How long."""
+        return words(self.end - self.start)
+
+
+def spans(job: JobRecord, attempts: list[Attempt], now: datetime) -> list[Span]:
+    """The waits and attempts of a job in order."""
+    found: list[Span] = []
+    at = job.created_at
+    for row in attempts:
+        if row.started_at > at:
+            found.append(Span(_("waits"), at, row.started_at, "wait"))
+        kind = {"completed": "good", "released": "wait", "requeued": "warn"}.get(row.outcome, "bad")
+        found.append(Span(f"#{row.attempt} {row.outcome}", row.started_at, row.ended_at, kind))
+        at = row.ended_at
+    if job.lease_id is not None and job.started_at is not None:
+        if job.started_at > at:
+            found.append(Span(_("waits"), at, job.started_at, "wait"))
+        found.append(Span(f"#{job.attempt} " + _("running"), job.started_at, now, "run"))
+    elif job.finished_at is None:
+        found.append(Span(_("waits"), at, max(at, now), "wait"))
+    elif job.finished_at > at:
+        found.append(Span(_("waits"), at, job.finished_at, "wait"))
+    return found
+
+
+def picture(found: list[Span]) -> SafeString:
+    """The spans as bars over one axis."""
+    if not found:
+        return SafeString("")
+    start, end = found[0].start, max(span.end for span in found)
+    whole = max((end - start).total_seconds(), 0.001)
+    room = WIDTH - _LABEL
+
+    def place(moment: datetime) -> float:
+        return round(_LABEL + room * (moment - start).total_seconds() / whole, 1)
+
+    bars = format_html_join(
+        "",
+        '<text x="0" y="{}" class="ojs-label">{}</text>'
+        '<rect x="{}" y="{}" width="{}" height="14" rx="2" class="ojs-bar ojs-bar-{}">'
+        "<title>{}</title></rect>",
+        (
+            (
+                index * _ROW + 14,
+                span.label[:22],
+                place(span.start),
+                index * _ROW + 3,
+                max(2.0, round(place(span.end) - place(span.start), 1)),
+                span.kind,
+                f"{span.label}: {span.lasted}",
+            )
+            for index, span in enumerate(found[:40])
+        ),
+    )
+    height = min(len(found), 40) * _ROW + 6
+    return format_html(
+        '<svg class="ojs-chart" role="img" width="{}" height="{}" viewBox="0 0 {} {}">'
+        "<title>{}</title>{}</svg>",
+        WIDTH,
+        height,
+        WIDTH,
+        height,
+        _("The life of the job: the table below says the same"),
+        bars,
+    )

@@ -1,0 +1,173 @@
+"""API tokens: made and shown once, narrowed, rotated, revoked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext_lazy as _
+
+from django_ojs import conf
+from django_ojs.admin.base import ModelAdmin
+from django_ojs.domain.errors import InvalidRequest, OJSError
+from django_ojs.domain.job import Actor
+from django_ojs.models import ApiToken
+from django_ojs.services import audit, tokens
+
+if TYPE_CHECKING:
+    _TokenModelForm = forms.ModelForm[ApiToken]
+else:
+    _TokenModelForm = forms.ModelForm
+
+
+class TokenForm(_TokenModelForm):
+    """Scopes as boxes, queues as lines; the rules are those of the service."""
+
+    scopes = forms.MultipleChoiceField(
+        label=_("Scopes"),
+        choices=[(scope, scope) for scope in tokens.SCOPES],
+        widget=forms.CheckboxSelectMultiple,
+    )
+    queues = forms.CharField(
+        label=_("Queues"),
+        widget=forms.Textarea(attrs={"rows": 3}),
+        initial="*",
+        help_text=_("One a line: a name, or a prefix that ends in *."),
+    )
+
+    class Meta:
+        model = ApiToken
+        fields = ("name", "scopes", "queues", "expires_at")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            self.initial["queues"] = "\n".join(self.instance.queues)
+
+    def clean_scopes(self) -> list[str]:
+        """The scopes in their order."""
+        return self._checked(tokens.check_scopes, self.cleaned_data["scopes"])
+
+    def clean_queues(self) -> list[str]:
+        """The patterns."""
+        return self._checked(tokens.check_queues, self.cleaned_data["queues"].split())
+
+    def clean(self) -> dict[str, Any]:
+        """For a new one: the name, the expiry, and that the client has none yet."""
+        cleaned = super().clean() or self.cleaned_data
+        if not self.instance.pk and "name" in cleaned:
+            try:
+                tokens.check_new(cleaned["name"], cleaned.get("expires_at"))
+            except OJSError as error:
+                raise ValidationError(error.message) from error
+        return cleaned
+
+    def _checked(self, check: Any, value: Any) -> list[str]:
+        try:
+            found: list[str] = check(value)
+        except InvalidRequest as error:
+            raise ValidationError(error.rule) from error
+        return found
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(ModelAdmin):
+    """API tokens: made and shown once, narrowed, rotated, revoked; never deleted."""
+
+    form = TokenForm
+    list_display = ("name", "prefix", "scopes", "queues", "expires_at", "revoked_at", "last_used_at")
+    ordering = ("name", "-pk")
+    actions = ("revoke_selected", "rotate_selected")
+    show_full_result_count = False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """From the database that holds the jobs."""
+        return super().get_queryset(request).using(conf.current().database)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """The client of a token stays what it is."""
+        fixed = ("prefix", "created_at", "created_by", "revoked_at", "last_used_at")
+        return ("name", *fixed) if obj is not None else ()
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """What is asked, and of an existing one what is known."""
+        asked = ("name", "scopes", "queues", "expires_at")
+        return asked if obj is None else (*asked, *self.get_readonly_fields(request, obj)[1:])
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Unless the admin is only for looking."""
+        return not conf.current().admin.read_only and super().has_add_permission(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Unless the admin is only for looking."""
+        return not conf.current().admin.read_only and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Revoked tokens are kept, so that what they did can be understood."""
+        return False
+
+    def actor(self, request: HttpRequest) -> Actor:
+        """Who acts, and from where."""
+        address = request.META.get("REMOTE_ADDR", "")
+        return Actor("admin", request.user.get_username(), address=address)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """A new token comes from the service, which makes the secret."""
+        if change:
+            super().save_model(request, obj, form, change)
+            what = {"prefix": obj.prefix, "changed": sorted(form.changed_data)}
+            audit.note("token.changed", self.actor(request), target=("token", obj.name), **what)
+            return
+        made, text = tokens.create(
+            obj.name,
+            scopes=obj.scopes,
+            queues=obj.queues,
+            expires_at=obj.expires_at,
+            actor=self.actor(request),
+        )
+        obj.pk = made.pk
+        obj.shown_once = text
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """The page that shows the secret: not by a message, which could be stored in a cookie."""
+        return self._show(request, obj.name, obj.shown_once)
+
+    @admin.action(description=_("Revoke the selected tokens"), permissions=["change"])
+    def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
+        """End them at once."""
+        done = 0
+        for token in queryset.filter(revoked_at=None):
+            done += tokens.revoke(token.prefix, actor=self.actor(request))
+        self.message_user(request, _("%d revoked.") % done, messages.SUCCESS)
+
+    @admin.action(description=_("Rotate the selected client's token"), permissions=["add"])
+    def rotate_selected(
+        self, request: HttpRequest, queryset: QuerySet[ApiToken]
+    ) -> HttpResponse | None:
+        """A successor for one client, shown once; the old one works for another 24 hours."""
+        names = sorted(set(queryset.values_list("name", flat=True)))
+        if len(names) != 1:
+            self.message_user(request, _("Select tokens of one client."), messages.ERROR)
+            return None
+        try:
+            _made, text = tokens.rotate(names[0], actor=self.actor(request))
+        except OJSError as error:
+            self.message_user(request, error.message, messages.ERROR)
+            return None
+        return self._show(request, names[0], text)
+
+    def _show(self, request: HttpRequest, name: str, text: str) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("API token for %s") % name,
+            "opts": self.model._meta,
+            "token": text,
+        }
+        return TemplateResponse(request, "admin/django_ojs/token_shown_once.html", context)

@@ -1,0 +1,290 @@
+"""The workers: alive or not, what they run, what they were told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from django_ojs import clock, conf
+from django_ojs.admin import links
+from django_ojs.admin.base import KeysetChangeList, OJSModelAdmin, Operation, Report
+from django_ojs.admin.clocks import words
+from django_ojs.admin.queues import since
+from django_ojs.admin.redaction import pretty, redacted
+from django_ojs.domain.errors import OJSError
+from django_ojs.domain.job import Actor
+from django_ojs.domain.states import State
+from django_ojs.models import Job, Worker
+from django_ojs.services import workers
+from django_ojs.services.workers import STALE
+from django_ojs.store import selectors
+
+MOST_JOBS = 100
+_PHASE = Worker.Phase
+STALE_STATUS = "stale"
+STATUSES: Mapping[str, tuple[Any, str]] = {
+    _PHASE.RUNNING: (gettext_lazy("running"), "good"),
+    _PHASE.QUIET: (gettext_lazy("quiet"), "warn"),
+    _PHASE.DRAIN: (gettext_lazy("draining"), "warn"),
+    _PHASE.TERMINATE: (gettext_lazy("terminating"), "warn"),
+    STALE_STATUS: (gettext_lazy("stale"), "bad"),
+    _PHASE.STOPPED: (gettext_lazy("stopped"), "quiet"),
+}
+"""What a worker can be, with the word and the tone of its badge."""
+_ORDERS = {"quiet": gettext_lazy("told to be quiet"), "terminate": gettext_lazy("told to stop")}
+
+
+def status(row: Any, now: datetime) -> str:
+    """What a worker said last, unless that was more than a minute ago."""
+    if row.phase != _PHASE.STOPPED and now - row.heartbeat_at > STALE:
+        return STALE_STATUS
+    return str(row.phase)
+
+
+def badges(row: Any, now: datetime) -> SafeString:
+    """The status in colour and word, and what the worker was told."""
+    found = status(row, now)
+    word, tone = STATUSES.get(found, (found, "quiet"))
+    badge = format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, word)
+    if not row.directive:
+        return badge
+    told = _ORDERS.get(row.directive, row.directive)
+    return format_html('{} <span class="ojs-badge ojs-warn">{}</span>', badge, told)
+
+
+class StatusFilter(admin.SimpleListFilter):
+    """By status; without a choice, those that have not stopped."""
+
+    title = gettext_lazy("status")
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """The statuses, and all."""
+        return [*((name, word) for name, (word, _tone) in STATUSES.items()), ("all", _("all"))]
+
+    def choices(self, changelist: Any) -> Any:
+        """The first choice is no choice."""
+        first, *others = super().choices(changelist)
+        yield {**first, "display": _("not stopped")}
+        yield from others
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The workers with the status."""
+        wanted = self.value()
+        if wanted == "all":
+            return queryset
+        if wanted == _PHASE.STOPPED:
+            return queryset.filter(phase=_PHASE.STOPPED)
+        limit = clock.now(conf.current().database) - STALE
+        if wanted == STALE_STATUS:
+            return queryset.filter(~Q(phase=_PHASE.STOPPED), heartbeat_at__lt=limit)
+        if wanted in STATUSES:
+            return queryset.filter(phase=wanted, heartbeat_at__gte=limit)
+        return queryset.exclude(phase=_PHASE.STOPPED)
+
+
+class WorkerChangeList(KeysetChangeList):
+    """By id: a list by heartbeat would be another one at every look."""
+
+    def keys(self) -> Sequence[tuple[str, bool]]:
+        """By id."""
+        return [("pk", False)]
+
+
+def _telling(order: str | None) -> Callable[[Sequence[Any], Mapping[str, Any], Actor], Report]:
+    """What tells workers something, and leaves those alone that it is nothing new to."""
+
+    def run(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> Report:
+        report = Report()
+        for key in keys:
+            try:
+                found = workers.find(key)
+                if found.phase == _PHASE.STOPPED:
+                    report.skipped.append(_("The worker %s has stopped.") % key)
+                elif found.directive == order:
+                    report.skipped.append(_("The worker %s was told that already.") % key)
+                else:
+                    workers.direct(key, order, actor=actor)
+                    report.done += 1
+            except OJSError as error:
+                report.skipped.append(error.message)
+        return report
+
+    return run
+
+
+def _untold(order: str) -> Callable[[Any], bool]:
+    return lambda row: row.phase != _PHASE.STOPPED and row.directive != order
+
+
+WORKER_OPERATIONS = (
+    Operation(
+        "quiet",
+        gettext_lazy("Quiet"),
+        "direct_worker",
+        gettext_lazy(
+            "With its next heartbeat the worker is told to claim no more jobs. "
+            "Those that it runs go on."
+        ),
+        _telling("quiet"),
+        allowed=_untold("quiet"),
+    ),
+    Operation(
+        "stop",
+        gettext_lazy("Stop"),
+        "direct_worker",
+        gettext_lazy(
+            "With its next heartbeat the worker is told to shut down: it claims no more jobs, gives "
+            "those that it runs its shutdown timeout, and ends. A process that ended is not started "
+            "again from here."
+        ),
+        _telling("terminate"),
+        allowed=_untold("terminate"),
+        danger=True,
+    ),
+    Operation(
+        "resume",
+        gettext_lazy("Resume"),
+        "direct_worker",
+        gettext_lazy(
+            "What the worker was told is taken back: it claims jobs again, "
+            "unless it is stopping already."
+        ),
+        _telling(None),
+        allowed=lambda row: row.phase != _PHASE.STOPPED and row.directive is not None,
+    ),
+)
+
+
+@admin.register(Worker)
+class WorkerAdmin(OJSModelAdmin):
+    """The workers, by id."""
+
+    operations = WORKER_OPERATIONS
+    list_display = (
+        "id",
+        "badges",
+        "heartbeat",
+        "slots",
+        "hostname",
+        "pid",
+        "version",
+        "served",
+        "uptime",
+    )
+    list_filter = (StatusFilter,)
+    search_fields = ("id__startswith", "hostname__startswith")
+    search_help_text = gettext_lazy("The beginning of an id or of a host name.")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WorkerChangeList]:
+        """By id."""
+        return WorkerChangeList
+
+    # Columns
+
+    @admin.display(description=gettext_lazy("status"))
+    def badges(self, row: Any) -> SafeString:
+        """What it is and what it was told."""
+        return badges(row, clock.now(self.using))
+
+    @admin.display(description=gettext_lazy("last heartbeat"))
+    def heartbeat(self, row: Any) -> SafeString:
+        """How long ago it was heard."""
+        return since(row.heartbeat_at, clock.now(self.using))
+
+    @admin.display(description=gettext_lazy("slots used"))
+    def slots(self, row: Any) -> str:
+        """Running jobs of as many as it takes, with a link to them."""
+        url = links.list_of(self.admin_site, "job", state=State.ACTIVE, q=f'worker:"{row.id}"')
+        text = slots(row)
+        return links.link(url, text) if row.running and '"' not in row.id else text
+
+    @admin.display(description=gettext_lazy("queues"))
+    def served(self, row: Any) -> str:
+        """The first few names."""
+        names = list(map(str, row.queues))
+        if not names:
+            return _("all")
+        return ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+
+    @admin.display(description=gettext_lazy("started"))
+    def uptime(self, row: Any) -> SafeString:
+        """How long ago."""
+        return since(row.started_at, clock.now(self.using))
+
+    # The page
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """None: the page is made of facts, not of form fields."""
+        return ()
+
+    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """The facts, and the running jobs."""
+        return {} if row is None else {"page": self.facts(row)}
+
+    def facts(self, row: Any) -> dict[str, Any]:
+        """Everything about one worker."""
+        now = clock.now(self.using)
+        jobs = running_jobs(row.id, self.using)
+        return {
+            "worker": row,
+            "badges": badges(row, now),
+            "facts": [
+                (_("last heartbeat"), since(row.heartbeat_at, now)),
+                (_("sends heartbeats"), _("yes") if row.beats else _("no")),
+                (_("slots used"), slots(row)),
+                (_("host"), row.hostname or "—"),
+                (_("process id"), row.pid if row.pid is not None else "—"),
+                (_("version"), row.version or "—"),
+                (_("queues"), ", ".join(map(str, row.queues)) or _("all")),
+                (_("job types"), ", ".join(map(str, row.types)) or _("all")),
+                (_("started"), since(row.started_at, now)),
+                (_("last said"), row.get_phase_display()),
+                (_("told"), _ORDERS.get(row.directive, row.directive) or "—"),
+            ],
+            "labels": pretty(redacted(row.labels)) if row.labels else "",
+            "jobs": [
+                {
+                    "id": job.pk,
+                    "url": links.page_of(self.admin_site, "job", job.pk),
+                    "type": job.type,
+                    "queue": job.queue,
+                    "attempt": f"{job.attempt}/{job.max_attempts}",
+                    "runs": since(job.started_at, now),
+                    "left": None if job.deadline_at is None else words(job.deadline_at - now),
+                    "late": job.deadline_at is not None and job.deadline_at < now,
+                    "heard": since(job.heartbeat_at, now),
+                }
+                for job in jobs[:MOST_JOBS]
+            ],
+            "more": len(jobs) > MOST_JOBS,
+        }
+
+
+def slots(row: Any) -> str:
+    """So many of so many."""
+    return f"{row.running}/{row.concurrency}" if row.concurrency is not None else str(row.running)
+
+
+def running_jobs(worker_id: str, using: str) -> list[Any]:
+    """The jobs that a worker runs, by the index of active jobs: one more than is shown."""
+    rows = selectors.in_state(Job.objects.using(using).filter(worker_id=worker_id), State.ACTIVE)
+    columns = (
+        "type",
+        "queue",
+        "attempt",
+        "max_attempts",
+        "started_at",
+        "deadline_at",
+        "heartbeat_at",
+    )
+    return list(rows.only("id", *columns).order_by("started_at")[: MOST_JOBS + 1])

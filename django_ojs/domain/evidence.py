@@ -1,0 +1,84 @@
+"""Who may finish an attempt: what a reporter shows, and whether it is enough (decisions L1, L2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import State
+
+STILL_ALIVE = timedelta(seconds=30)
+"""How long past its deadline an attempt that the server ended may still send its report."""
+
+SERVER_ENDED = frozenset({"timeout", "stalled", "visibility_timeout", "total_timeout", "cancelled"})
+"""Outcomes of attempts whose worker may not know yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a reporter shows of an attempt: the lease, or the worker and attempt, or nothing."""
+
+    lease_id: UUID | None = None
+    worker_id: str | None = None
+    attempt: int | None = None
+    principal: str | None = None
+
+
+class Rival(NamedTuple):
+    """An earlier attempt of the job that the server ended."""
+
+    lease_seq: int
+    attempt: int
+    worker_id: str | None
+    ended_at: datetime
+    deadline_at: datetime | None
+    outcome: str
+    reported_at: datetime | None
+
+
+def rivals(attempts: Iterable[Rival], evidence: Evidence, *, before: int, now: datetime) -> list[Rival]:
+    """The attempts whose worker may still be alive and would show the same evidence.
+
+    ``before`` is the ``lease_seq`` of the current claim. An attempt whose worker reported the
+    timeout itself, before the server did, is over. One whose worker was told that it came too late
+    is so only a while later: clients repeat what was refused.
+    """
+    return [
+        rival
+        for rival in attempts
+        if rival.lease_seq < before
+        and rival.outcome in SERVER_ENDED
+        and (rival.reported_at is None or rival.reported_at + STILL_ALIVE > now)
+        and not (
+            rival.outcome == "timeout"
+            and rival.deadline_at is not None
+            and rival.ended_at < rival.deadline_at
+        )
+        and (rival.deadline_at or rival.ended_at) + STILL_ALIVE > now
+        and evidence.worker_id in (None, rival.worker_id)
+        and evidence.attempt in (None, rival.attempt)
+    ]
+
+
+def refusal(job: JobRecord, evidence: Evidence, others: Iterable[Rival], *, policy: str) -> str | None:
+    """Why the evidence does not prove the current lease of an active job; ``None`` if it does.
+
+    ``policy`` is ``UNFENCED_ACK``: ``auto``, ``deny`` or ``allow``. The answers are ``lease_lost``
+    and ``lease_required``.
+    """
+    assert job.state == State.ACTIVE
+    if job.lease_principal != evidence.principal:
+        return "lease_lost"
+    if evidence.lease_id is not None:
+        return None if evidence.lease_id == job.lease_id else "lease_lost"
+    if evidence.worker_id not in (None, job.worker_id):
+        return "lease_lost"
+    if evidence.attempt not in (None, job.attempt):
+        return "lease_lost"
+    if policy == "deny" or (policy == "auto" and any(True for _ in others)):
+        return "lease_required"
+    return None

@@ -1,0 +1,111 @@
+"""Figures of what happened: tallies, histograms of durations and their percentiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+BUCKETS: tuple[int, ...] = (
+    1,
+    3,
+    10,
+    30,
+    100,
+    300,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    30_000,
+    60_000,
+    180_000,
+    600_000,
+    1_800_000,
+    3_600_000,
+)
+"""Upper bounds in milliseconds; a histogram has one more place, for what took longer."""
+
+COUNTS = ("completed", "failed", "discarded", "timed_out")
+
+
+class Counted(Protocol):
+    """What has the counts and histograms of a tally."""
+
+    completed: int
+    failed: int
+    discarded: int
+    timed_out: int
+    durations: list[int]
+    waits: list[int]
+
+
+def empty() -> list[int]:
+    """A histogram of nothing."""
+    return [0] * (len(BUCKETS) + 1)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened somewhere in some time."""
+
+    completed: int = 0
+    failed: int = 0
+    discarded: int = 0
+    timed_out: int = 0
+    durations: list[int] = field(default_factory=empty)
+    waits: list[int] = field(default_factory=empty)
+
+    def add(self, other: Counted) -> None:
+        """Count the other one too."""
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for mine, theirs in ((self.durations, other.durations), (self.waits, other.waits)):
+            for place, count in enumerate(theirs[: len(mine)]):
+                mine[place] += count
+
+    @property
+    def events(self) -> int:
+        """How much there is to tell."""
+        return self.completed + self.failed + self.discarded + self.timed_out
+
+    @property
+    def duration_ms(self) -> tuple[float | None, float | None]:
+        """The median and the 95th percentile of what the completed jobs took."""
+        return percentile(self.durations, 0.5), percentile(self.durations, 0.95)
+
+    @property
+    def wait_ms(self) -> tuple[float | None, float | None]:
+        """The median and the 95th percentile of how long they had waited."""
+        return percentile(self.waits, 0.5), percentile(self.waits, 0.95)
+
+
+@dataclass(slots=True)
+class Point(Tally):
+    """What happened from ``at`` on, for one step of a series."""
+
+    at: datetime = field(kw_only=True)
+
+
+def percentile(histogram: Sequence[int], share: float) -> float | None:
+    """The milliseconds below which ``share`` of the jobs are, between the bounds of a bucket.
+
+    Buckets grow by a factor, and so does the guess inside one. ``None`` without jobs; beyond the last
+    bound it is that bound.
+    """
+    wanted = sum(histogram) * share
+    below = 0
+    for place, count in enumerate(histogram[: len(BUCKETS)]):
+        if count and below + count >= wanted:
+            part = (wanted - below) / count
+            low, high = (BUCKETS[place - 1] if place else 0), BUCKETS[place]
+            return float(low * (high / low) ** part if low else high * part)
+        below += count
+    return float(BUCKETS[-1]) if sum(histogram) else None
+
+
+def floor(moment: datetime, step: timedelta) -> datetime:
+    """The start of the step that a time is in, counted from 1970."""
+    since = datetime(1970, 1, 1, tzinfo=UTC)
+    return since + (moment.astimezone(UTC) - since) // step * step

@@ -1,0 +1,96 @@
+"""The schema registry over HTTP (WIRE 1.18, the form by type and version)."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from django_ojs.domain.durations import format_instant
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.extensions.schemas import services
+from django_ojs.http import listing
+from django_ojs.http.base import OJSViewSet
+from django_ojs.http.routing import Route, Slice
+from django_ojs.models import JobSchema
+
+
+class SchemaViewSet(OJSViewSet):
+    """Schemas by job type and version."""
+
+    scopes = {
+        "list": ("inspect",),
+        "retrieve": ("inspect",),
+        "latest": ("inspect",),
+        "versions": ("inspect",),
+        "update": ("administer",),
+        "destroy": ("administer",),
+    }
+
+    def list(self, request: Request) -> Response:
+        """All schemas."""
+        rows = JobSchema.objects.using(self.using).order_by("type", "version")
+        return Response(listing.listed(request, rows, _shape, "schemas"))
+
+    def update(self, request: Request, type: str, version: str) -> Response:
+        """Register a version: 201, or 200 when it is there with the same content."""
+        schema = self.body().get("schema")
+        row, fresh = services.put(type, _number(version), schema, using=self.using)
+        return Response(_shape(row), status=201 if fresh else 200)
+
+    def retrieve(self, request: Request, type: str, version: str) -> Response:
+        """One version."""
+        return Response(_shape(services.get(type, _number(version), using=self.using)))
+
+    def latest(self, request: Request, type: str) -> Response:
+        """The latest version that is left."""
+        return Response(_shape(services.get(type, using=self.using)))
+
+    def versions(self, request: Request, type: str) -> Response:
+        """The versions of a type; none is no error."""
+        rows = services.versions(type, using=self.using)
+        found = [
+            {
+                "version": row.version,
+                "created_at": format_instant(row.created_at),
+                "is_latest": row is rows[-1],
+            }
+            for row in rows
+        ]
+        return Response({"type": type, "versions": found})
+
+    def destroy(self, request: Request, type: str, version: str) -> Response:
+        """Forget a version."""
+        services.delete(type, _number(version), using=self.using)
+        return Response({"deleted": True, "type": type, "version": int(version)})
+
+
+def _shape(row: JobSchema) -> dict[str, object]:
+    return {
+        "type": row.type,
+        "version": row.version,
+        "schema": row.schema,
+        "created_at": format_instant(row.created_at),
+    }
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text[:11]) < 2**31:
+        raise InvalidRequest("version", "must be an integer from 1 to 2147483647")
+    return int(text)
+
+
+SLICE = Slice(
+    "schemas",
+    (
+        Route("admin/schemas", SchemaViewSet, {"get": "list"}),
+        Route("admin/schemas/{type}", SchemaViewSet, {"get": "latest"}),
+        Route("admin/schemas/{type}/versions", SchemaViewSet, {"get": "versions"}),
+        Route(
+            "admin/schemas/{type}/{version}",
+            SchemaViewSet,
+            {"get": "retrieve", "put": "update", "delete": "destroy"},
+        ),
+    ),
+    ("schema_registry",),
+    "urn:ojs:ext:schema-registry",
+)

@@ -1,0 +1,204 @@
+"""What all viewsets share: who asks, what they may, one body, one form of answer.
+
+Everything is set here, so that a project's ``REST_FRAMEWORK`` changes nothing. Extensions build
+their viewsets on :class:`OJSViewSet` too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.http import HttpResponse
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import NotFound as RouteNotFound
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+from rest_framework.viewsets import ViewSet
+
+from django_ojs import clock, conf
+from django_ojs.domain.errors import InvalidRequest, NotFound, PermissionDenied
+from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.http import media, problems
+from django_ojs.http.authentication import classes
+from django_ojs.http.body import as_object, read
+from django_ojs.http.principal import Principal, of_user
+from django_ojs.services import inspect, refresh
+
+OPEN = "open"
+"""The scope of what everybody may see."""
+
+
+class ScopePermission(BasePermission):
+    """Deny by default: an action without an entry in ``scopes`` is for nobody."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Whether the principal has one of the action's scopes."""
+        assert isinstance(view, OJSViewSet)
+        needed = view.needed()
+        if OPEN in needed:
+            return True
+        principal = view.principal
+        if principal is None:
+            return False
+        # A method that does not exist here is answered 405, but not to strangers.
+        return not view.action or request.method == "OPTIONS" or principal.may(*needed)
+
+
+class OJSViewSet(ViewSet):
+    """A resource of the binding.
+
+    ``scopes`` maps each action to the scopes of which one is needed.
+    """
+
+    scopes: ClassVar[Mapping[str, Sequence[str]]] = {}
+    http_method_names = ["get", "post", "put", "patch", "delete", "head"]
+    permission_classes = (ScopePermission,)
+    parser_classes = (media.Parser,)
+    renderer_classes = (media.Renderer,)
+    content_negotiation_class = media.Negotiation
+    throttle_classes = ()
+    versioning_class = None
+    metadata_class = None
+    request: Request
+    request_id: str
+
+    def needed(self) -> Sequence[str]:
+        """The scopes of which one is needed for this request."""
+        return self.scopes.get(self.action or "", ())
+
+    @property
+    def principal(self) -> Principal | None:
+        """Who asks, ``None`` for a stranger."""
+        request = self.request
+        if isinstance(request.auth, Principal):
+            return request.auth
+        return of_user(request.user) if request.user and request.user.is_authenticated else None
+
+    @property
+    def caller(self) -> Principal:
+        """Who asks, where strangers have no access."""
+        principal = self.principal
+        assert principal is not None
+        return principal
+
+    def actor(self, reason: str = "") -> Actor:
+        """Who asks, for events and audit."""
+        return Actor("http", self.caller.name, reason, self.request.META.get("REMOTE_ADDR", ""))
+
+    @property
+    def using(self) -> str:
+        """The database that holds the jobs."""
+        return conf.current().database
+
+    def get_authenticators(self) -> list[BaseAuthentication]:
+        """The classes of ``OJS["HTTP"]["AUTHENTICATION"]``."""
+        return [kind() for kind in classes(conf.current().http.authentication)]
+
+    def get_exception_handler(self) -> Callable[..., Response]:
+        """Ours, whatever the project's settings are."""
+        return problems.handle
+
+    def set_rollback(self) -> None:
+        """Nothing to roll back: no transaction is open around a view."""
+
+    def initialize_request(self, request: Any, *args: Any, **kwargs: Any) -> Request:
+        """Gives the request its id before anything can fail."""
+        fresh = f"req_{clock.new_id()}"
+        self.request_id = media.request_id(request.headers.get("X-Request-Id"), fresh)
+        return super().initialize_request(request, *args, **kwargs)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Version, then who and whether."""
+        self.format_kwarg = None
+        request.accepted_renderer, request.accepted_media_type = media.Renderer(), media.OJS
+        self.perform_authentication(request)
+        self.check_permissions(request)
+        media.check_version(request)
+        # Nothing is named with NUL, and not every database can be asked for it.
+        if any("\x00" in str(value) for value in kwargs.values()):
+            raise RouteNotFound
+
+    def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """The headers of every answer, errors included."""
+        if isinstance(response, Response):
+            response.content_type = media.content_type(request)
+        response = super().finalize_response(request, response, *args, **kwargs)
+        response["OJS-Version"] = media.VERSION
+        response["X-Request-Id"] = self.request_id
+        response["X-Content-Type-Options"] = "nosniff"
+        response["Cache-Control"] = "no-store"
+        if isinstance(response, Response):
+            response.add_post_render_callback(_say_length)
+        return response
+
+    def body(self, *, required: bool = True) -> Mapping[str, Any]:
+        """The JSON object in the body; without ``required`` an empty body is ``{}``."""
+        if not hasattr(self, "_body"):
+            self._body = read(self.request._request, limit=conf.current().http.max_body_bytes)
+        value = self._body
+        if value is None and not required:
+            return {}
+        return as_object(value)
+
+    def job(self, job_id: str, *, fresh: bool = False) -> JobRecord:
+        """A job that the principal may see, promoted or ended first with ``fresh``.
+
+        Raises :class:`NotFound`, whether it does not exist or is in a foreign queue.
+        """
+        try:
+            key = UUID(job_id)
+        except ValueError:
+            raise missing("job", job_id) from None
+        try:
+            if str(key) == job_id:
+                job = inspect.find(key, using=self.using)
+                if self.caller.sees(job.queue):
+                    return refresh.current(key, using=self.using) if fresh else job
+        except NotFound:
+            pass
+        raise missing("job", job_id)
+
+    def may_use(self, queue: str, field: str) -> str:
+        """The queue, if the principal may. Raises :class:`PermissionDenied`."""
+        if not self.caller.sees(queue):
+            raise PermissionDenied(
+                f"This credential may not use the queue {queue!r}.", field=field, queue=queue
+            )
+        return queue
+
+
+def missing(kind: str, name: str) -> NotFound:
+    """The 404 of a resource, the same for what is not there and what may not be seen."""
+    return NotFound(f"There is no {kind} {name!r}.", resource_type=kind, resource_id=name)
+
+
+def text(body: Mapping[str, Any], name: str, *, most: int = 255) -> str | None:
+    """A string field, ``None`` if it is absent. Raises :class:`InvalidRequest`."""
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 0 < len(value) <= most or not value.isprintable():
+        raise InvalidRequest(name, f"must be a string of 1 to {most} printable characters")
+    return value
+
+
+def whole(source: Mapping[str, Any], *names: str, least: int, most: int | None = None) -> int | None:
+    """An integer field under the first of its names that is given. Raises :class:`InvalidRequest`."""
+    for name in names:
+        value = source.get(name)
+        if value is None:
+            continue
+        if type(value) is not int or value < least or (most is not None and value > most):
+            span = f"of at least {least}" if most is None else f"from {least} to {most}"
+            raise InvalidRequest(name, f"must be an integer {span}")
+        return value
+    return None
+
+
+def _say_length(response: HttpResponse) -> None:
+    if not response.has_header("Content-Length"):
+        response["Content-Length"] = str(len(response.content))

@@ -1,0 +1,37 @@
+"""The evidence in a request: header ``OJS-Lease``, or fields of the body (decision L1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from rest_framework.request import Request
+
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.evidence import Evidence
+from django_ojs.http.base import text, whole
+from django_ojs.http.principal import Principal
+
+
+def evidence_of(request: Request, body: Mapping[str, Any], principal: Principal) -> Evidence:
+    """What the request shows of an attempt. Raises :class:`InvalidRequest` for a malformed part."""
+    given = request.headers.get("OJS-Lease") or body.get("lease_id")
+    if given is None and isinstance(body.get("lease"), Mapping):
+        given = body["lease"].get("id")
+    return Evidence(
+        lease_id=None if given is None else parse_lease(given, "lease_id"),
+        worker_id=text(body, "worker_id"),
+        attempt=whole(body, "attempt", least=0),
+        principal=principal.key,
+    )
+
+
+def parse_lease(value: object, field: str) -> UUID:
+    """A lease id. Raises :class:`InvalidRequest`."""
+    if isinstance(value, str) and len(value) <= 40:
+        try:
+            return UUID(value)
+        except ValueError:
+            pass
+    raise InvalidRequest(field, "must be the id of the lease that the fetch gave")

@@ -1,0 +1,266 @@
+"""Lists: filters on an allow-list, keyset cursors, pages and offsets, counts up to a cap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import django_filters
+from django.core import signing
+from django.db.models import Q, QuerySet
+from django.http import QueryDict
+from rest_framework.request import Request
+
+from django_ojs import clock
+from django_ojs.domain.durations import parse_instant
+from django_ojs.domain.envelope import check_job_type
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.ids import uuid7
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import State
+from django_ojs.http import shapes
+from django_ojs.http.principal import Principal
+from django_ojs.models import Job
+from django_ojs.services.stream import any_of
+from django_ojs.store import selectors
+from django_ojs.store.bounded import time_limit
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 200
+MAX_OFFSET = 10_000
+COUNT_CAP = selectors.COUNT_CAP
+TIME_LIMIT_MS = 2000
+MAX_BYTES = 8 << 20
+"""Of arguments, results and the like on one page: a page may end before its limit."""
+_HEAVY = ("args", "meta", "result", "errors", "checkpoint", "extra")
+
+PAGING = frozenset({"limit", "offset", "page", "per_page", "cursor"})
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK = timedelta(microseconds=1)
+_signer = signing.Signer(salt="django_ojs.cursor")
+
+
+class _WordsFilter(django_filters.BaseInFilter, django_filters.CharFilter):
+    """Comma-separated words."""
+
+
+class JobFilter(django_filters.FilterSet):
+    """What a list of jobs may be narrowed by."""
+
+    state = _WordsFilter(method="by_state")
+    queue = _WordsFilter(field_name="queue", lookup_expr="in")
+    type = _WordsFilter(method="by_type")
+    worker_id = django_filters.CharFilter(field_name="worker_id")
+    dead_letter = django_filters.CharFilter(method="by_dead_letter")
+    error_type = django_filters.CharFilter(field_name="error__type")
+    since = django_filters.CharFilter(method="by_since")
+    until = django_filters.CharFilter(method="by_until")
+
+    class Meta:
+        model = Job
+        fields: Sequence[str] = ()
+
+    def by_state(self, rows: QuerySet[Job], name: str, value: list[str]) -> QuerySet[Job]:
+        """One or more states."""
+        allowed = {str(state) for state in State}
+        if not set(value) <= allowed:
+            raise InvalidRequest(name, f"must be out of {', '.join(sorted(allowed))}")
+        return rows.filter(state__in=value)
+
+    def by_type(self, rows: QuerySet[Job], name: str, value: list[str]) -> QuerySet[Job]:
+        """Types, or prefixes that end in ``.*``."""
+        for item in value:
+            check_job_type(item.removesuffix(".*"), name)
+        patterns = [item[:-1] + "*" if item.endswith(".*") else item for item in value]
+        return rows.filter(any_of("type", patterns))
+
+    def by_dead_letter(self, rows: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
+        """``true`` or ``false``."""
+        if value not in ("true", "false"):
+            raise InvalidRequest(name, "must be true or false")
+        return rows.filter(dead_letter=value == "true")
+
+    def by_since(self, rows: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
+        """By the time in the id, which is when it was made: the primary key is the index."""
+        return rows.filter(id__gte=_first_id(value, name, rows.db))
+
+    def by_until(self, rows: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
+        """By the time in the id."""
+        return rows.filter(id__lt=_first_id(value, name, rows.db))
+
+
+def _first_id(value: str, name: str, using: str) -> UUID:
+    moment = parse_instant(value, name, clock.now(using))[0]
+    return uuid7(int(moment.timestamp() * 1000), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which part of a list is wanted."""
+
+    limit: int
+    offset: int
+    cursor: str | None
+
+
+def window(request: Request, *, default: int = DEFAULT_LIMIT) -> Window:
+    """The part that ``limit`` and ``offset``, ``page`` and ``per_page``, or ``cursor`` ask for.
+
+    Limits beyond 200 are lowered to it. Raises :class:`InvalidRequest`.
+    """
+    query = request.query_params
+    name = "per_page" if "per_page" in query else "limit"
+    limit = min(_number(query, name, 1) or default, MAX_LIMIT)
+    page = _number(query, "page", 1) or 1
+    offset = _number(query, "offset", 0) or (page - 1) * limit
+    if offset > MAX_OFFSET:
+        raise InvalidRequest("offset", f"must not be beyond {MAX_OFFSET}: use next_cursor")
+    return Window(limit, offset, query.get("cursor") or None)
+
+
+def _number(query: Mapping[str, str], name: str, least: int) -> int | None:
+    value = query.get(name)
+    if value is None or value == "":
+        return None
+    if not (value.isascii() and value.isdigit()) or len(value) > 9 or int(value) < least:
+        raise InvalidRequest(name, f"must be an integer of at least {least}")
+    return int(value)
+
+
+def allow(request: Request, names: frozenset[str]) -> None:
+    """Raise :class:`InvalidRequest` for a query parameter that this list does not have, and for NUL
+    in one, which not every database takes.
+    """
+    unknown = sorted(set(request.query_params) - names - PAGING)
+    if unknown:
+        known = ", ".join(sorted(names | PAGING))
+        raise InvalidRequest(unknown[0][:80], f"is not a parameter here; known are {known}")
+    for name, value in request.query_params.items():
+        if "\x00" in value:
+            raise InvalidRequest(name, "must not contain NUL")
+
+
+def jobs(request: Request, principal: Principal, *, using: str, default: int = DEFAULT_LIMIT) -> Any:
+    """The page of jobs that the request asks for, newest first (or ``order=asc``)."""
+    filters = frozenset(JobFilter.base_filters)
+    allow(request, filters | {"order", "sort"})
+    order = request.query_params.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise InvalidRequest("order", "must be asc or desc")
+    if request.query_params.get("sort", "created_at") != "created_at":
+        raise InvalidRequest("sort", "must be created_at: nothing else has an index")
+    rows = _visible(Job.objects.using(using), principal)
+    found = _narrowed(request.query_params, rows)
+    return _page(found, ["id"], order == "desc", window(request, default=default), using)
+
+
+def dead_letter(request: Request, principal: Principal, *, using: str) -> Any:
+    """The page of the dead letter that the request asks for, newest first."""
+    filters = frozenset({"queue", "type", "error_type"})
+    allow(request, filters)
+    rows = _visible(Job.objects.using(using), principal)
+    rows = rows.filter(state=State.DISCARDED, dead_letter=True)
+    found = _narrowed({n: v for n, v in request.query_params.items() if n in filters}, rows)
+    return _page(found, ["finished_at", "id"], True, window(request), using)
+
+
+def _narrowed(query: QueryDict | dict[str, Any], rows: QuerySet[Job]) -> QuerySet[Job]:
+    narrow = JobFilter(query, rows)
+    # A filter whose value is not valid would be left out, and everything shown.
+    for name in narrow.form.errors:
+        raise InvalidRequest(name, "is not valid")
+    return narrow.qs
+
+
+def _visible(rows: QuerySet[Job], principal: Principal) -> QuerySet[Job]:
+    return rows if principal.unrestricted else rows.filter(any_of("queue", principal.queues))
+
+
+def _page(rows: QuerySet[Job], keys: Sequence[str], descending: bool, part: Window, using: str) -> Any:
+    ordered = rows.order_by(*(f"-{key}" if descending else key for key in keys))
+    if part.cursor is not None:
+        ordered = ordered.filter(_beyond(keys, _open(part.cursor, keys), descending))
+    start = 0 if part.cursor is not None else part.offset
+    with time_limit(TIME_LIMIT_MS, using=using):
+        found: list[Any] = list(ordered.values_list(*keys)[start : start + part.limit + 1])
+        has_more = len(found) > part.limit
+        found = found[: part.limit]
+        exact = not has_more and part.cursor is None
+        total = start + len(found) if exact and (found or not start) else _count(rows)
+    records = selectors.jobs([row[-1] for row in found], using=using)
+    found, cut = _light(found, records)
+    has_more |= cut
+    items = [shapes.job(records[row[-1]]) for row in found if row[-1] in records]
+    pagination: dict[str, Any] = paging(part, total, has_more)
+    if has_more:
+        pagination["next_cursor"] = _close(found[-1])
+    return {"jobs": items, "items": items, "pagination": pagination}
+
+
+def _light(found: list[Any], records: Mapping[UUID, JobRecord]) -> tuple[list[Any], bool]:
+    """The rows up to a weight (one at least), and whether some were left for the next page."""
+    weight = 0
+    for index, row in enumerate(found):
+        record = records.get(row[-1])
+        weight += 0 if record is None else sum(len(getattr(record, name) or "") for name in _HEAVY)
+        if weight > MAX_BYTES and index:
+            return found[:index], True
+    return found, False
+
+
+def _count(rows: QuerySet[Job]) -> int:
+    return rows.order_by().values("pk")[: COUNT_CAP + 1].count()
+
+
+def paging(part: Window, total: int, has_more: bool) -> dict[str, Any]:
+    """The ``pagination`` object; a total beyond the cap says that it is one."""
+    return {
+        "total": min(total, COUNT_CAP),
+        "total_is_capped": total > COUNT_CAP,
+        "limit": part.limit,
+        "offset": part.offset,
+        "has_more": has_more,
+        "page": part.offset // part.limit + 1,
+        "per_page": part.limit,
+    }
+
+
+def listed(
+    request: Request, rows: QuerySet[Any], shape: Callable[[Any], Any], name: str
+) -> dict[str, Any]:
+    """A page of a small table."""
+    part = window(request)
+    found = list(rows[part.offset : part.offset + part.limit + 1])
+    items = [shape(row) for row in found[: part.limit]]
+    total = rows.order_by().values("pk")[: COUNT_CAP + 1].count()
+    more = len(found) > part.limit
+    return {name: items, "items": items, "pagination": paging(part, total, more)}
+
+
+def _beyond(keys: Sequence[str], last: Sequence[Any], descending: bool) -> Q:
+    word = "lt" if descending else "gt"
+    beyond, same = Q(), Q()
+    for key, value in zip(keys, last, strict=True):
+        beyond |= same & Q(**{f"{key}__{word}": value})
+        same &= Q(**{key: value})
+    return beyond
+
+
+def _close(row: Sequence[Any]) -> str:
+    # Without characters that mean something in a URL.
+    parts = [str((v - _EPOCH) // _TICK) if isinstance(v, datetime) else str(v) for v in row]
+    return _signer.sign("~".join(parts))
+
+
+def _open(cursor: str, keys: Sequence[str]) -> list[Any]:
+    try:
+        parts = _signer.unsign(cursor).split("~")
+        return [
+            UUID(part) if key == "id" else _EPOCH + int(part) * _TICK
+            for key, part in zip(keys, parts, strict=True)
+        ]
+    except (signing.BadSignature, ValueError, OverflowError):
+        raise InvalidRequest("cursor", "must be the next_cursor of an earlier page") from None

@@ -1,0 +1,66 @@
+"""On whose behalf a request comes, and what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django_ojs.domain.jsonvalue import sanitise_text
+from django_ojs.models import ApiToken
+from django_ojs.services.tokens import SCOPES
+
+EVERYTHING = ("*",)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks. ``key`` is what leases and workers are bound to; rotation of a token keeps it.
+
+    ``queues`` are names, or prefixes that end in ``*``. ``token_id`` is set for API tokens.
+    """
+
+    key: str
+    name: str
+    scopes: frozenset[str]
+    queues: Collection[str] = EVERYTHING
+    token_id: int | None = None
+
+    def may(self, *scopes: str) -> bool:
+        """Whether any of the scopes is given."""
+        return not self.scopes.isdisjoint(scopes)
+
+    @property
+    def unrestricted(self) -> bool:
+        """Whether every queue is visible."""
+        return "*" in self.queues
+
+    def sees(self, queue: str) -> bool:
+        """Whether the queue, and so every job in it, exists for this principal."""
+        return any(
+            queue.startswith(pattern[:-1]) if pattern.endswith("*") else queue == pattern
+            for pattern in self.queues
+        )
+
+
+def of_token(token: ApiToken) -> Principal:
+    """The principal that an API token stands for."""
+    return Principal(
+        f"token:{token.name}", token.name, frozenset(token.scopes), tuple(token.queues), token.pk
+    )
+
+
+def of_user(user: Any) -> Principal:
+    """The principal of a Django user: the scopes are the permissions ``django_ojs.http_*``."""
+    scopes = [scope for scope in SCOPES if user.has_perm(f"django_ojs.http_{scope}")]
+    return Principal(f"user:{user.pk}", user.get_username(), frozenset(scopes))
+
+
+DEVELOPER = Principal("dev", "dev", frozenset(SCOPES))
+"""Who comes with ``OJS["HTTP"]["DEV_TOKEN"]``, while ``DEBUG`` is on."""
+
+
+def parse_reason(body: Mapping[str, Any] | None) -> str:
+    """``reason`` of a request, for the event: cleaned and cut, never refused."""
+    reason = (body or {}).get("reason")
+    return sanitise_text(reason, 1000) if isinstance(reason, str) else ""

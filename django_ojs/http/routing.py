@@ -1,0 +1,119 @@
+"""The routes and the manifest, both from what is registered: the manifest cannot lie."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from django.db import connections, transaction
+from django.urls import URLPattern, path, re_path
+
+from django_ojs.http.base import OJSViewSet
+
+BASE = "ojs/v1/"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path below ``/ojs/v1/``, its viewset, and the action of each method.
+
+    ``{name}`` in a path is one segment, given to the action as ``name``. ``aliases`` are further
+    paths with the same parameters. A path that begins with ``/`` stands outside ``/ojs/v1/``.
+    """
+
+    path: str
+    view: type[OJSViewSet]
+    actions: Mapping[str, str]
+    aliases: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of the binding: its routes, and what the manifest says about it.
+
+    ``capabilities`` are names for the manifest, ``extension`` is its URN.
+    """
+
+    name: str
+    routes: Sequence[Route]
+    capabilities: Sequence[str] = ()
+    extension: str | None = None
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+
+
+_slices: dict[str, Slice] = {}
+
+
+def register(part: Slice) -> None:
+    """Add a slice; a second one of the same name is a programming error."""
+    if _slices.get(part.name, part) is not part:
+        raise ValueError(f"a slice named {part.name!r} is registered already")
+    _slices[part.name] = part
+
+
+def slices() -> tuple[Slice, ...]:
+    """All registered slices, in the order of registration."""
+    return tuple(_slices.values())
+
+
+LEVELS: Sequence[frozenset[str]] = (
+    frozenset({"jobs", "work", "queues", "events", "system"}),
+    frozenset({"workers", "dead_letter"}),
+    frozenset({"cron"}),
+    frozenset({"workflows"}),
+    frozenset({"unique", "rate_limits"}),
+)
+"""The slices that each conformance level needs beside those of the levels below it."""
+
+
+def conformance_level() -> int:
+    """The highest level of which, as of all below it, every slice is registered."""
+    complete = takewhile(lambda needed: needed <= _slices.keys(), LEVELS)
+    return sum(1 for _ in complete) - 1
+
+
+def patterns() -> list[URLPattern]:
+    """The URL patterns: a trailing slash and a doubled prefix do not matter (WIRE 0.3)."""
+    views = [
+        (template, _view(route)) for route in _routes() for template in (route.path, *route.aliases)
+    ]
+    # ``jobs/fetch`` before ``jobs/{job_id}``: what is spelled out comes first.
+    views.sort(key=lambda item: [segment.startswith("{") for segment in item[0].split("/")])
+    return [re_path(_regex(template), view) for template, view in views]
+
+
+def plain_patterns() -> list[URLPattern]:
+    """The canonical paths only, for the OpenAPI document."""
+    return [
+        path(_full(route.path).replace("{", "<").replace("}", ">"), _view(route)) for route in _routes()
+    ]
+
+
+def _routes() -> Iterator[Route]:
+    for part in slices():
+        yield from part.routes
+
+
+def _view(route: Route) -> Any:
+    # A long poll must not hold a transaction open, and no transaction of ours may be inside one.
+    return non_atomic(route.view.as_view(dict(route.actions)))
+
+
+def non_atomic(view: Any) -> Any:
+    """The view, outside of ``ATOMIC_REQUESTS`` of every database."""
+    for alias in connections:
+        view = transaction.non_atomic_requests(alias)(view)
+    return view
+
+
+def _full(template: str) -> str:
+    return template[1:] if template.startswith("/") else BASE + template
+
+
+def _regex(template: str) -> str:
+    inside = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", template.lstrip("/").replace(".", r"\."))
+    prefix = "" if template.startswith("/") else "ojs/v1/(?:ojs/v1/)?"
+    return rf"^{prefix}{inside}/?\Z"

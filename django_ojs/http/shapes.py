@@ -1,0 +1,249 @@
+"""Records as they are returned: every name that any client reads (WIRE 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django_ojs.domain.admission import VERBATIM
+from django_ojs.domain.durations import format_instant, parse_instant
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import State
+from django_ojs.domain.timeouts import soft_deadline
+from django_ojs.models import Event, Queue, Worker
+from django_ojs.services.workers import STALE
+
+Shape = dict[str, Any]
+
+_NOT_ENQUEUED = (State.SCHEDULED, State.PENDING)
+_NOT_MIRRORED = frozenset({"args", "result"})
+
+
+def moment(value: datetime | None) -> str | None:
+    """RFC 3339 in UTC with three digits."""
+    return None if value is None else format_instant(value)
+
+
+def job(record: JobRecord) -> Shape:
+    """The job envelope (OJS core 5, WIRE 2.1). A field without a value is left out."""
+    extra = record.json("extra")
+    verbatim = extra.pop(VERBATIM, {})
+    state = State(record.state)
+    shape: Shape = {
+        **extra,
+        "specversion": "1.0",
+        "id": str(record.id),
+        "type": record.type,
+        "state": record.state,
+        "queue": record.queue,
+        "args": record.json("args"),
+        "meta": record.json("meta"),
+        "priority": record.priority,
+        "attempt": record.attempt,
+        "max_attempts": record.max_attempts,
+        "tags": record.json("tags"),
+        "retry": record.json("retry"),
+        "timeout": _seconds(record.timeout_ms),
+        "timeout_ms": record.timeout_ms,
+        "grace_period": _seconds(record.grace_period_ms),
+        "heartbeat_timeout": _seconds(record.heartbeat_timeout_ms),
+        "created_at": format_instant(record.created_at),
+    }
+    for name in ("total_timeout", "enqueue_ttl", "visibility_timeout"):
+        ms = getattr(record, f"{name}_ms")
+        if ms is not None:
+            shape[name], shape[f"{name}_ms"] = _seconds(ms), ms
+    for name, value in _moments(record, state, verbatim).items():
+        if value is not None:
+            shape[name] = value
+    for name in ("worker_id", "retry_delay_ms", "progress"):
+        value = getattr(record, name)
+        if value is not None:
+            shape[name] = value
+    for name in ("result", "error", "progress_data"):
+        if getattr(record, name) is not None:
+            shape[name] = record.json(name)
+    if record.progress_message:
+        shape["progress_message"] = record.progress_message
+    if errors := record.json("errors"):
+        shape["errors"] = errors
+    if record.checkpoint is not None:
+        shape["last_checkpoint"] = record.json("checkpoint")
+        shape["checkpoint"] = {"state": shape["last_checkpoint"], "sequence": record.checkpoint_seq}
+    if state is State.DISCARDED:
+        shape["dead_letter"] = record.dead_letter
+        shape["total_attempts"] = record.attempt
+    if record.limits_from != record.created_at:
+        shape["re_enqueued_at"] = format_instant(record.limits_from)
+    return shape
+
+
+def _moments(record: JobRecord, state: State, verbatim: Mapping[str, str]) -> Shape:
+    started = record.attempt > 0
+    finished = moment(record.finished_at)
+    waits = state is State.RETRYABLE
+    return {
+        "enqueued_at": None if state in _NOT_ENQUEUED else moment(record.enqueued_at),
+        "scheduled_at": _as_written(
+            None if started else record.scheduled_at, verbatim.get("scheduled_at"), started
+        ),
+        "expires_at": _as_written(record.expires_at, verbatim.get("expires_at"), False),
+        "started_at": moment(record.started_at),
+        # After running only: what expired before it started was never worked on.
+        "completed_at": finished
+        if state is State.COMPLETED or (state is State.DISCARDED and started)
+        else None,
+        "cancelled_at": finished if state is State.CANCELLED else None,
+        "discarded_at": finished if state is State.DISCARDED else None,
+        "next_attempt_at": moment(record.scheduled_at) if waits else None,
+        "next_retry_at": moment(record.scheduled_at) if waits else None,
+    }
+
+
+def _as_written(value: datetime | None, text: str | None, kept: bool) -> str | None:
+    """The client's own spelling, as long as it still says what is stored (or ``kept``)."""
+    if text is not None and (kept or value is not None):
+        if kept:
+            return text
+        assert value is not None
+        try:
+            if parse_instant(text, "", value)[0] == value:
+                return text
+        except InvalidRequest:
+            pass
+    return moment(value)
+
+
+def _seconds(ms: int) -> int:
+    return -(-ms // 1000)
+
+
+def wrapped(record: JobRecord, **more: Any) -> Shape:
+    """``{"job": {...}}`` with the same fields beside it, but for the large ones (WIRE 1.2)."""
+    shape = {**job(record), **more}
+    mirror = {key: value for key, value in shape.items() if key not in _NOT_MIRRORED}
+    return {"job": shape, **mirror}
+
+
+def claimed(record: JobRecord) -> Shape:
+    """A job as its worker gets it: with its lease, without ``timeout``, which one SDK would read
+    as milliseconds (WIRE 2.3).
+    """
+    shape = job(record)
+    del shape["timeout"]
+    shape["lease"] = {
+        "id": str(record.lease_id),
+        "seq": record.lease_seq,
+        "expires_at": moment(record.lease_expires_at),
+        "deadline_at": moment(record.deadline_at),
+        "soft_deadline_at": moment(soft_deadline(record)),
+    }
+    return shape
+
+
+def settled(record: JobRecord) -> Shape:
+    """The answer to ACK and NACK."""
+    shape: Shape = {
+        "acknowledged": True,
+        "id": str(record.id),
+        "job_id": str(record.id),
+        "state": record.state,
+        "attempt": record.attempt,
+        "max_attempts": record.max_attempts,
+        "job": job(record),
+    }
+    names = ["completed_at", "discarded_at"]
+    if record.state == State.RETRYABLE:
+        names = ["next_attempt_at", "next_retry_at", "retry_delay_ms"]
+    shape.update({name: shape["job"][name] for name in names if name in shape["job"]})
+    return shape
+
+
+def progress(record: JobRecord, **more: Any) -> Shape:
+    """How far a job is."""
+    fraction = record.progress
+    return {
+        "job_id": str(record.id),
+        "state": record.state,
+        "progress": fraction,
+        "percentage": None if fraction is None else round(fraction * 100, 4),
+        "message": record.progress_message or None,
+        "data": record.json("progress_data"),
+        **more,
+    }
+
+
+def checkpoint(record: JobRecord) -> Shape:
+    """A saved checkpoint, flat and wrapped."""
+    info = record.json("checkpoint_info") or {}
+    shape = {
+        "job_id": str(record.id),
+        "state": record.json("checkpoint"),
+        "sequence": record.checkpoint_seq,
+        **{key: value for key, value in info.items() if value is not None},
+    }
+    return {**shape, "checkpoint": shape}
+
+
+def event(row: Event) -> Shape:
+    """The event envelope (OJS events 2), with the names of the SDKs beside it."""
+    when = format_instant(row.created_at)
+    subject = str(row.job_id) if row.job_id else row.data.get("worker_id") or row.queue
+    return {
+        "specversion": "1.0",
+        "id": f"evt_{row.pk}",
+        "type": row.kind,
+        "event": row.kind,
+        "source": "ojs://django-ojs",
+        "time": when,
+        "timestamp": when,
+        "subject": subject,
+        "data": row.data,
+    }
+
+
+def worker(row: Worker, now: datetime) -> Shape:
+    """A worker as it is listed."""
+    state = row.directive or row.phase
+    status = "healthy"
+    if row.phase == Worker.Phase.STOPPED or now - row.heartbeat_at > STALE:
+        status = "stale"
+    elif state != Worker.Phase.RUNNING:
+        status = "degraded"
+    return {
+        "worker_id": row.pk,
+        "id": row.pk,
+        "state": state,
+        "status": status,
+        "directive": row.directive,
+        "hostname": row.hostname,
+        "pid": row.pid,
+        "concurrency": row.concurrency,
+        "active_jobs": row.running,
+        "queues": row.queues,
+        "labels": row.labels,
+        "version": row.version,
+        "started_at": format_instant(row.started_at),
+        "last_heartbeat_at": format_instant(row.heartbeat_at),
+    }
+
+
+def queue(name: str, row: Queue | None, counts: Mapping[str, int]) -> Shape:
+    """A queue and its jobs by state; a name that nobody used yet has none."""
+    paused = row is not None and row.paused
+    shape: Shape = {
+        "name": name,
+        "status": "paused" if paused else "active",
+        "state": "paused" if paused else "active",
+        "paused": paused,
+        **counts,
+        "depth": sum(counts[state] for state in ("available", "scheduled", "retryable", "pending")),
+        "counts": dict(counts),
+        "created_at": None if row is None else format_instant(row.created_at),
+    }
+    if row is not None and row.paused_at is not None:
+        shape["paused_at"] = format_instant(row.paused_at)
+        shape["paused_by"] = row.paused_by
+    return shape

@@ -1,0 +1,21 @@
+"""Control over workers through job metadata: for conformance suites, while ``DEBUG`` is on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.conf import settings as django_settings
+
+from django_ojs import conf
+from django_ojs.domain.job import JobRecord
+
+
+def directive(jobs: Iterable[JobRecord]) -> str | None:
+    """The order in ``meta.test_directive`` of one of the jobs (decision L7)."""
+    if not (conf.current().http.test_directives and django_settings.DEBUG):
+        return None
+    for job in jobs:
+        order = job.json("meta").get("test_directive")
+        if order in ("quiet", "terminate"):
+            return str(order)
+    return None

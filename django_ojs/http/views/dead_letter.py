@@ -1,0 +1,73 @@
+"""The dead letter: what was given up and kept for an operator (OJS dead letter)."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from django_ojs.domain.errors import NotFound
+from django_ojs.domain.job import JobRecord
+from django_ojs.http import listing, shapes
+from django_ojs.http.base import OJSViewSet, missing
+from django_ojs.http.principal import parse_reason
+from django_ojs.http.views.jobs import revive
+from django_ojs.services import inspect, operate
+from django_ojs.store.bounded import time_limit
+
+
+class DeadLetterViewSet(OJSViewSet):
+    """Dead-lettered jobs."""
+
+    scopes = {
+        "list": ("inspect",),
+        "stats": ("inspect",),
+        "retrieve": ("inspect",),
+        "retry": ("administer",),
+        "destroy": ("administer",),
+    }
+    bare = False
+    """Whether a deletion is answered without a body (WIRE 1.15)."""
+
+    def list(self, request: Request) -> Response:
+        """The dead letter, newest first."""
+        return Response(listing.dead_letter(request, self.caller, using=self.using))
+
+    def stats(self, request: Request) -> Response:
+        """How many, by queue, type and error; of the newest ten thousand."""
+        with time_limit(listing.TIME_LIMIT_MS, using=self.using):
+            return Response(inspect.dead_letter_stats(list(self.caller.queues), using=self.using))
+
+    def retrieve(self, request: Request, job_id: str) -> Response:
+        """One dead-lettered job."""
+        record = self._dead(job_id)
+        if not record.dead_letter:
+            raise missing("dead_letter_job", job_id)
+        return Response(shapes.wrapped(record))
+
+    def retry(self, request: Request, job_id: str) -> Response:
+        """A new life for a discarded job: attempts and clocks start again (decision R5)."""
+        record = revive(self._dead(job_id).id, self.body(required=False), self)
+        return Response(shapes.wrapped(record))
+
+    def destroy(self, request: Request, job_id: str) -> Response:
+        """Delete a dead-lettered job for good."""
+        record = self._dead(job_id)
+        if not record.dead_letter:
+            raise missing("dead_letter_job", job_id)
+        actor = self.actor(parse_reason(self.body(required=False)))
+        operate.purge([record.id], actor=actor, using=self.using)
+        if self.bare:
+            return Response(status=204)
+        return Response({"deleted": True, "job_id": job_id})
+
+    def _dead(self, job_id: str) -> JobRecord:
+        try:
+            return self.job(job_id)
+        except NotFound:
+            raise missing("dead_letter_job", job_id) from None
+
+
+class BareDeadLetterViewSet(DeadLetterViewSet):
+    """The same below ``/admin``, where a deletion has no body."""
+
+    bare = True

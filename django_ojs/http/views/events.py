@@ -1,0 +1,239 @@
+"""Events: polled by cursor, or as a stream of server-sent events (OJS events 8, OJS real-time)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.db import connections
+from django.http import HttpResponse, StreamingHttpResponse
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from django_ojs import clock, conf
+from django_ojs.domain.durations import parse_instant
+from django_ojs.domain.envelope import check_queue_name
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.events import Kind
+from django_ojs.domain.ids import uuid7
+from django_ojs.http import listing, shapes
+from django_ojs.http.base import OJSViewSet, missing
+from django_ojs.http.limits import STREAMS
+from django_ojs.http.principal import Principal
+from django_ojs.http.waiting import hung_up
+from django_ojs.services import stream, tokens
+from django_ojs.services.stream import Wanted
+from django_ojs.store.bounded import time_limit
+
+STREAM_SECONDS = 300.0
+HEARTBEAT_SECONDS = 10.0
+LOOK_EVERY = 0.5
+RECHECK_SECONDS = 5.0
+BATCH = 100
+
+_KINDS = frozenset(str(kind) for kind in Kind)
+_FAMILIES = frozenset(kind.partition(".")[0] for kind in _KINDS)
+
+
+class EventViewSet(OJSViewSet):
+    """The stored events. ``OJS["EVENTS"]`` says which kinds are stored."""
+
+    scopes = {
+        "list": ("inspect",),
+        "stream": ("inspect",),
+        "of_job": ("inspect",),
+        "of_queue": ("inspect",),
+    }
+
+    def list(self, request: Request) -> Response:
+        """Events in order, behind ``after`` or ``cursor``."""
+        query = request.query_params
+        known = {"types", "type", "queues", "queue", "job_id", "after", "since"}
+        listing.allow(request, frozenset(known))
+        part = listing.window(request)
+        wanted = self._wanted(request)
+        after = self._place(query.get("cursor") or query.get("after"), "after")
+        if after is None:
+            since = query.get("since")
+            after = 0 if since is None else self._place_at(since)
+        with time_limit(listing.TIME_LIMIT_MS, using=self.using):
+            rows = stream.read(wanted, after=after, limit=part.limit + 1, using=self.using)
+        more, rows = len(rows) > part.limit, rows[: part.limit]
+        items = [shapes.event(row) for row in rows]
+        last = items[-1]["id"] if items else query.get("cursor") or query.get("after")
+        paging = listing.paging(part, len(items), more)
+        if more:
+            paging["next_cursor"] = last
+        return Response(
+            {"events": items, "items": items, "cursor": last, "has_more": more, "pagination": paging}
+        )
+
+    def stream(self, request: Request) -> Any:
+        """Server-sent events of ``channel``: ``all``, ``job:<id>`` or ``queue:<name>``."""
+        channel = request.query_params.get("channel", "all")
+        kind, _, name = channel.partition(":")
+        if kind == "job" and name:
+            return self.of_job(request, name)
+        if kind == "queue" and name:
+            return self.of_queue(request, name)
+        if channel != "all":
+            raise InvalidRequest("channel", "must be all, job:<id> or queue:<name>")
+        return self._stream(request, self._wanted(request))
+
+    def of_job(self, request: Request, job_id: str) -> Any:
+        """Server-sent events of one job."""
+        return self._stream(request, replace(self._wanted(request), job_id=self.job(job_id).id))
+
+    def of_queue(self, request: Request, name: str) -> Any:
+        """Server-sent events of one queue."""
+        if not self.caller.sees(check_queue_name(name, "queue")):
+            raise missing("queue", name)
+        return self._stream(request, replace(self._wanted(request), queues=[name]))
+
+    def _wanted(self, request: Request) -> Wanted:
+        query = request.query_params
+        kinds = _words(query, "types", "type", "event_types")
+        for kind in kinds or ():
+            stem = kind.removesuffix("*").removesuffix(".")
+            if kind not in _KINDS and not (kind.endswith("*") and stem in {"", *_FAMILIES}):
+                raise InvalidRequest("types", f"{kind[:40]!r} is not a kind of event")
+        queues = _words(query, "queues", "queue")
+        for queue in queues or ():
+            check_queue_name(queue, "queues")
+        job_id = query.get("job_id")
+        return Wanted(
+            kinds=kinds,
+            queues=queues,
+            job_id=None if not job_id else self.job(job_id).id,
+            within=None if self.caller.unrestricted else list(self.caller.queues),
+        )
+
+    def _place(self, event_id: str | None, field: str) -> int | None:
+        """The place behind which to go on."""
+        if not event_id:
+            return None
+        try:
+            key = UUID(event_id.removeprefix("evt_"))
+        except ValueError:
+            raise InvalidRequest(field, "must be the id of an event") from None
+        place = stream.place_of(key, using=self.using)
+        # An event that retention has taken: everything that is left came later, or nearly so.
+        return 0 if place is None else place
+
+    def _place_at(self, since: str) -> int:
+        moment = parse_instant(since, "since", clock.now(self.using))[0]
+        first = uuid7(int(moment.timestamp() * 1000), 0)
+        return stream.place_before(first, using=self.using)
+
+    def _stream(self, request: Request, wanted: Wanted) -> Any:
+        after = self._place(
+            request.headers.get("Last-Event-ID") or request.query_params.get("after"), "Last-Event-ID"
+        )
+        if after is None:
+            after = stream.newest(using=self.using)
+        if request.method == "HEAD":
+            return HttpResponse(content_type="text/event-stream")
+        limits = conf.current().http
+        STREAMS.enter(self.caller, most=limits.streams, most_each=limits.streams_per_token)
+        environ = request.META
+        lines: Any = _Lines(self.caller, wanted, after, self.using, lambda: hung_up(environ))
+        if isinstance(request._request, ASGIRequest):
+            lines = _in_thread(lines)
+        response = StreamingHttpResponse(lines, content_type="text/event-stream")
+        response["X-Accel-Buffering"] = "no"
+        return response
+
+
+class _Lines(Iterator[bytes]):
+    """The bytes of one stream; its place is given back when the server closes it."""
+
+    def __init__(
+        self,
+        principal: Principal,
+        wanted: Wanted,
+        after: int,
+        using: str,
+        gone: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._principal = principal
+        self._lines: Generator[bytes, None, None] = _follow(principal, wanted, after, using, gone)
+        self._open = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return next(self._lines)
+
+    def close(self) -> None:
+        """Called by Django at the end of the response, however it ends."""
+        if self._open:
+            self._open = False
+            try:
+                self._lines.close()
+            finally:
+                STREAMS.leave(self._principal)
+
+    def __del__(self) -> None:
+        """An answer that was dropped before its first byte is closed by nobody else (ASGI)."""
+        self.close()
+
+
+def _follow(
+    principal: Principal,
+    wanted: Wanted,
+    after: int,
+    using: str,
+    gone: Callable[[], bool] = lambda: False,
+) -> Generator[bytes, None, None]:
+    """``gone`` is whether the client has hung up: where nothing is said, no write would tell."""
+    start = spoken = checked = clock.boottime()
+    yield b"retry: 1000\n\n"
+    while (now := clock.boottime()) - start < STREAM_SECONDS:
+        if now - checked >= RECHECK_SECONDS:
+            checked = now
+            if principal.token_id is not None and not tokens.still_live(
+                principal.token_id, using=using
+            ):
+                return
+        newest = stream.newest(using=using)
+        rows = stream.read(wanted, after=after, limit=BATCH, settled=True, using=using)
+        for row in rows:
+            after = row.seq or after
+            spoken = now
+            data = json.dumps(shapes.event(row), separators=(",", ":"))
+            yield f"id: evt_{row.pk}\nevent: {row.kind}\ndata: {data}\n\n".encode()
+        if len(rows) == BATCH:
+            continue
+        # What this reader does not want is not looked at again.
+        after = max(after, newest)
+        if now - spoken >= HEARTBEAT_SECONDS:
+            spoken = now
+            yield b":heartbeat\n\n"
+        if not connections[using].in_atomic_block:
+            connections[using].close()
+        clock.pause(LOOK_EVERY)
+        if gone():
+            return
+
+
+async def _in_thread(lines: _Lines) -> AsyncIterator[bytes]:
+    """For ASGI: the same, each step in a thread."""
+    try:
+        step = sync_to_async(lambda: next(lines, None))
+        while (chunk := await step()) is not None:
+            yield chunk
+    finally:
+        await sync_to_async(lines.close)()
+
+
+def _words(query: Any, *names: str) -> list[str] | None:
+    for name in names:
+        if query.get(name):
+            return [word for word in query[name].split(",") if word]
+    return None

@@ -1,0 +1,219 @@
+"""Jobs: enqueue, read, list, cancel, change (OJS HTTP binding 8 to 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from django_ojs import clock, conf
+from django_ojs.domain.durations import parse_instant, parse_ms, parse_seconds_ms
+from django_ojs.domain.envelope import Envelope, check_queue_name, from_wire, parse_priority
+from django_ojs.domain.errors import Duplicate, InvalidRequest, NotFound, OJSError
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.limits import parse_limits
+from django_ojs.http import listing, shapes
+from django_ojs.http.base import OJSViewSet, missing
+from django_ojs.http.evidence import evidence_of
+from django_ojs.http.limits import charge_enqueue
+from django_ojs.http.principal import parse_reason
+from django_ojs.services import fencing, operate
+from django_ojs.services.enqueue import enqueue
+from django_ojs.services.terms import terms_for
+
+_LIMITS = ("timeout", "grace_period", "heartbeat_timeout", "total_timeout", "enqueue_ttl")
+
+
+class JobViewSet(OJSViewSet):
+    """The jobs."""
+
+    scopes = {
+        "create": ("produce",),
+        "batch": ("produce",),
+        "activate": ("produce", "administer"),
+        "list": ("inspect",),
+        "retrieve": ("inspect",),
+        "result": ("inspect",),
+        "cancel": ("administer",),
+        "partial_update": ("administer",),
+        "retry": ("administer",),
+        "extend": ("administer", "work"),
+    }
+
+    def create(self, request: Request) -> Response:
+        """Enqueue a job: 201, or 200 when the same id with the same content is there already."""
+        body = self.body()
+        now = clock.now(self.using)
+        envelope = from_wire(body, now=now)
+        self._check_queue(envelope)
+        charge_enqueue(self.caller, 1)
+        record = self._enqueue([envelope], now)[0]
+        headers = {"Location": f"/ojs/v1/jobs/{record.id}"}
+        if record.created_at != now:
+            return Response(shapes.wrapped(record) | {"deduplicated": True}, headers=headers)
+        return Response(shapes.wrapped(record), status=201, headers=headers)
+
+    def batch(self, request: Request) -> Response:
+        """Enqueue many jobs, all or none."""
+        items = self.body().get("jobs")
+        most = conf.current().http.max_batch
+        if not isinstance(items, list) or not 0 < len(items) <= most:
+            raise InvalidRequest("jobs", f"must be an array of 1 to {most} jobs")
+        now = clock.now(self.using)
+        envelopes = []
+        for index, item in enumerate(items):
+            try:
+                envelope = from_wire(item, now=now)
+                self._check_queue(envelope)
+            except OJSError as error:
+                error.details = {**error.details, "index": index}
+                error.message = f"jobs[{index}]: {error.message}"
+                raise
+            envelopes.append(envelope)
+        charge_enqueue(self.caller, len(envelopes))
+        records = self._enqueue(envelopes, now)
+        found = [shapes.job(record) for record in records]
+        return Response({"jobs": found, "count": len(found)}, status=201)
+
+    def list(self, request: Request) -> Response:
+        """The jobs, newest first, filtered, by cursor, page or offset."""
+        return Response(listing.jobs(request, self.caller, using=self.using))
+
+    def retrieve(self, request: Request, job_id: str) -> Response:
+        """One job, as it is now."""
+        record = self.job(job_id, fresh=True)
+        return Response(shapes.job(record) if self.flat else shapes.wrapped(record))
+
+    flat = False
+    """Without the wrapper, as the admin interface wants it."""
+
+    def result(self, request: Request, job_id: str) -> Response:
+        """The result of a job, ``null`` until there is one."""
+        record = self.job(job_id, fresh=True)
+        answer = {"job_id": job_id, "state": record.state, "result": record.json("result")}
+        return Response(answer)
+
+    def cancel(self, request: Request, job_id: str) -> Response:
+        """Cancel a waiting or running job at once; 409 for one that has ended."""
+        record = self.job(job_id)
+        said = self.body(required=False) or {"reason": request.query_params.get("reason")}
+        reason = parse_reason(said)
+        decide = operate.cancelling(actor=self.actor(reason), strict=True)
+        change = operate.change_each([record.id], decide, using=self.using)[0]
+        return Response(shapes.wrapped(change.after, previous_state=change.before.state))
+
+    def activate(self, request: Request, job_id: str) -> Response:
+        """Let a ``pending`` job run."""
+        record = operate.activate([self.job(job_id).id], using=self.using)[0]
+        when = shapes.moment(record.enqueued_at)
+        return Response(shapes.wrapped(record, previous_state="pending", activated_at=when))
+
+    def retry(self, request: Request, job_id: str) -> Response:
+        """Give a ``discarded`` job a new life under its id."""
+        record = self.job(job_id)
+        body = self.body(required=False)
+        return Response(shapes.wrapped(revive(record.id, body, self)))
+
+    def partial_update(self, request: Request, job_id: str) -> Response:
+        """Change priority, queue or limits of a waiting job (OJS timeouts 10.3)."""
+        record = self.job(job_id, fresh=True)
+        changes = self._changes()
+        reason = parse_reason(self.body())
+        after = operate.edit([record.id], changes, actor=self.actor(reason), using=self.using)
+        return Response(shapes.wrapped(after[0]))
+
+    def extend(self, request: Request, job_id: str) -> Response:
+        """Add time to the running attempt. A worker proves its lease; an administrator need not."""
+        body = self.body()
+        by_ms = extension(body, ("extend_timeout", "by", "timeout"))
+        if by_ms is None:
+            raise InvalidRequest(
+                "extend_timeout", "is required: seconds, a duration, or extend_timeout_ms"
+            )
+        record = self.job(job_id, fresh=True)
+        lease = None
+        evidence = evidence_of(request, body, self.caller)
+        if evidence.lease_id is not None or not self.caller.may("administer"):
+            lease = fencing.prove(record, evidence, now=clock.now(self.using), using=self.using)
+        actor = self.actor(parse_reason(body))
+        after = operate.extend_timeout([record.id], by_ms, lease=lease, actor=actor, using=self.using)[
+            0
+        ]
+        return Response(
+            shapes.wrapped(
+                after, deadline_at=shapes.moment(after.deadline_at), extended_ms=after.extended_ms
+            )
+        )
+
+    def _enqueue(self, envelopes: Sequence[Envelope], now: datetime) -> Sequence[JobRecord]:
+        try:
+            return enqueue(envelopes, now=now, using=self.using)
+        except Duplicate as error:
+            if not self.caller.unrestricted:
+                # The job that has the id may be in a foreign queue.
+                error.details = {"existing_job_id": error.details["existing_job_id"]}
+            raise
+
+    def _check_queue(self, envelope: Envelope) -> None:
+        if not self.caller.unrestricted:
+            self.may_use(terms_for(envelope).queue, "queue")
+
+    def _changes(self) -> dict[str, Any]:
+        body = self.body()
+        changes: dict[str, Any] = {}
+        if body.get("priority") is not None:
+            changes["priority"] = parse_priority(body["priority"], "priority")
+        queue = body.get("queue")
+        if queue is not None:
+            if not isinstance(queue, str):
+                raise InvalidRequest("queue", "must be a string")
+            changes["queue"] = self.may_use(check_queue_name(queue, "queue"), "queue")
+        limits = parse_limits(body)
+        for name in _LIMITS:
+            value = getattr(limits, f"{name}_ms")
+            if value is not None:
+                changes[f"{name}_ms"] = value
+        if "timeout_ms" in changes:
+            changes["timeout_explicit"] = True
+        if "heartbeat_timeout_ms" in changes:
+            changes["heartbeat_explicit"] = True
+        if not changes:
+            names = ", ".join(("priority", "queue", *_LIMITS))
+            raise InvalidRequest("body", f"must have one or more of {names}")
+        return changes
+
+
+class FlatJobViewSet(JobViewSet):
+    """The same, for those who want a job without a wrapper (WIRE 1.23)."""
+
+    flat = True
+
+
+def extension(body: Any, names: tuple[str, ...]) -> int | None:
+    """An additive extension in milliseconds under the first of the names that is given."""
+    for name in names:
+        if body.get(f"{name}_ms") is not None:
+            ms = parse_ms(body[f"{name}_ms"], f"{name}_ms")
+            if ms is None:
+                raise InvalidRequest(f"{name}_ms", "must be more than 0")
+            return ms
+        if body.get(name) is not None:
+            return parse_seconds_ms(body[name], name)
+    return None
+
+
+def revive(job_id: Any, body: Any, view: OJSViewSet) -> Any:
+    """Manual retry, with what the request says about expiry, queue and priority."""
+    now = clock.now(view.using)
+    expires_at: Any = False
+    if "expires_at" in body:
+        value = body["expires_at"]
+        expires_at = None if value is None else parse_instant(value, "expires_at", now)[0]
+    actor = view.actor(parse_reason(body))
+    try:
+        return operate.retry_dead([job_id], expires_at=expires_at, actor=actor, using=view.using)[0]
+    except NotFound:
+        raise missing("job", str(job_id)) from None

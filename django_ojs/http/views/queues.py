@@ -1,0 +1,104 @@
+"""Queues: list, look, pause, resume, create (OJS HTTP binding 11)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from django_ojs import clock
+from django_ojs.domain.envelope import check_queue_name
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.http import listing, media, shapes
+from django_ojs.http.base import OJSViewSet, missing
+from django_ojs.http.principal import parse_reason
+from django_ojs.models import Queue
+from django_ojs.services import queues
+from django_ojs.services.stream import any_of
+
+
+class QueueViewSet(OJSViewSet):
+    """The queues. A queue comes into being with its first use."""
+
+    scopes = {
+        "list": ("inspect",),
+        "create": ("administer",),
+        "retrieve": ("inspect",),
+        "stats": ("inspect",),
+        "pause": ("administer",),
+        "resume": ("administer",),
+    }
+
+    def list(self, request: Request) -> Response:
+        """Every queue that was ever used, and ``default``."""
+        listing.allow(request, frozenset())
+        if self.caller.sees("default"):
+            queues.ensure(["default"], using=self.using)
+        rows = Queue.objects.using(self.using).order_by("name")
+        if not self.caller.unrestricted:
+            rows = rows.filter(any_of("name", self.caller.queues))
+
+        def shape(row: Queue) -> shapes.Shape:
+            return shapes.queue(row.name, row, queues.counts(row.name, using=self.using))
+
+        return Response(listing.listed(request, rows, shape, "queues"))
+
+    def create(self, request: Request) -> Response:
+        """Make a queue known before its first use."""
+        body = self.body()
+        if not isinstance(body.get("name"), str):
+            raise InvalidRequest("name", "is required")
+        name = self.may_use(check_queue_name(body["name"], "name"), "name")
+        queues.ensure([name], using=self.using)
+        return Response(self._shape(name), status=201)
+
+    def retrieve(self, request: Request, name: str) -> Response:
+        """A queue with its jobs by state; one that nobody used yet is empty."""
+        return Response(self._shape(self._seen(name)))
+
+    def stats(self, request: Request, name: str) -> Response:
+        """Counts, and the figures of the last hour."""
+        name = self._seen(name)
+        shape = self._shape(name)
+        recent = queues.last_hour(name, using=self.using)
+        counts = shape["counts"]
+        shape["stats"] = {
+            "queue": name,
+            "depth": shape["depth"],
+            "max_depth": None,
+            **counts,
+            "dead": recent.pop("dead"),
+            **recent,
+        }
+        shape["computed_at"] = shapes.moment(clock.now(self.using))
+        return Response(shape)
+
+    def pause(self, request: Request, name: str) -> Response:
+        """Stop claims from the queue; enqueueing goes on."""
+        return self._switch(name, True)
+
+    def resume(self, request: Request, name: str) -> Response:
+        """Allow claims again."""
+        return self._switch(name, False)
+
+    def _switch(self, name: str, paused: bool) -> Response:
+        name = self._seen(check_queue_name(name, "queue"))
+        actor = self.actor(parse_reason(self.body(required=False)))
+        (queues.pause if paused else queues.resume)([name], actor=actor, using=self.using)
+        shape = self._shape(name)
+        word = "paused_at" if paused else "resumed_at"
+        shape.setdefault(word, shapes.moment(clock.now(self.using)))
+        return Response(shape)
+
+    def _seen(self, name: str) -> str:
+        if not self.caller.sees(name):
+            raise missing("queue", name)
+        return name
+
+    def _shape(self, name: str) -> shapes.Shape:
+        row = Queue.objects.using(self.using).filter(pk=name).first()
+        shape = shapes.queue(name, row, queues.counts(name, using=self.using))
+        # A string for those who send OJS-Version, an object for the others (WIRE 1.14).
+        inside: Any = name if media.speaks_version(self.request) else dict(shape)
+        return {**shape, "queue": inside}

@@ -1,0 +1,137 @@
+"""Progress and checkpoints of jobs (OJS progress, OJS durable execution)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from django_ojs import clock
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode, sanitise_text
+from django_ojs.domain.states import State
+from django_ojs.http import shapes
+from django_ojs.http.base import OJSViewSet, missing
+from django_ojs.http.evidence import evidence_of
+from django_ojs.http.views.jobs import extension
+from django_ojs.services import checkpoints, fencing, heartbeat, inspect, operate
+from django_ojs.services.heartbeat import MAX_CHECKPOINT_BYTES, Progress
+
+MAX_MESSAGE_BYTES = 1024
+
+
+class ProgressViewSet(OJSViewSet):
+    """How far a job is."""
+
+    scopes = {"report": ("work",), "retrieve": ("inspect", "work")}
+
+    def report(self, request: Request, job_id: str | None = None) -> Response:
+        """Progress of the running attempt, a sign of life; of another job it changes nothing."""
+        body = self.body()
+        if job_id is None:
+            job_id = body.get("job_id", body.get("id"))
+            if not isinstance(job_id, str):
+                raise InvalidRequest("job_id", "is required")
+        fraction = _fraction(body)
+        message = body.get("message", "")
+        if not isinstance(message, (str, type(None))):
+            raise InvalidRequest("message", "must be a string")
+        data = body.get("data")
+        text = None if data is None else encode(data, "data", max_bytes=MAX_META_BYTES)
+        by_ms = extension(body, ("extend_timeout",))
+        record = self.job(job_id, fresh=True)
+        if record.state == State.ACTIVE:
+            record = self._write(record, request, body, fraction, message or "", text, by_ms)
+        now = shapes.moment(clock.now(self.using))
+        return Response(shapes.progress(record, acknowledged=True, updated_at=now))
+
+    def _write(
+        self,
+        record: JobRecord,
+        request: Request,
+        body: Mapping[str, Any],
+        fraction: float,
+        message: str,
+        data: str | None,
+        by_ms: int | None,
+    ) -> JobRecord:
+        now = clock.now(self.using)
+        evidence = evidence_of(request, body, self.caller)
+        lease = fencing.prove(record, evidence, now=now, using=self.using)
+        # It never goes back: what arrives late is not the truth.
+        further = max(fraction, record.progress or 0.0)
+        said = sanitise_text(message, MAX_MESSAGE_BYTES)
+        if not heartbeat.progress([Progress(lease, further, said, data, record)], using=self.using):
+            raise fencing.refused(record, "lease_lost")
+        if by_ms is not None:
+            actor = self.actor()
+            operate.extend_timeout([record.id], by_ms, lease=lease, actor=actor, using=self.using)
+        return inspect.find(record.id, using=self.using)
+
+    def retrieve(self, request: Request, job_id: str) -> Response:
+        """The last progress, ``null`` when none was reported."""
+        return Response(shapes.progress(self.job(job_id, fresh=True)))
+
+
+class CheckpointViewSet(OJSViewSet):
+    """Where the next attempt resumes."""
+
+    scopes = {
+        "save": ("work",),
+        "retrieve": ("work", "inspect"),
+        "resume": ("work", "inspect"),
+        "destroy": ("work",),
+    }
+
+    def save(self, request: Request, job_id: str) -> Response:
+        """Save a checkpoint: any JSON value of up to 1 MiB. A sign of life."""
+        record = self.job(job_id, fresh=True)
+        body = self.body()
+        if "state" not in body:
+            raise InvalidRequest("state", "is required")
+        state = encode(body["state"], "state", max_bytes=MAX_CHECKPOINT_BYTES)
+        said = {name: body[name] for name in ("metadata", "step_index") if body.get(name) is not None}
+        encode(said, "metadata", max_bytes=MAX_CHECKPOINT_BYTES)
+        evidence = evidence_of(request, body, self.caller)
+        saved = checkpoints.save(record.id, state, said, evidence, using=self.using)
+        return Response(shapes.checkpoint(saved))
+
+    def retrieve(self, request: Request, job_id: str) -> Response:
+        """The checkpoint, 404 when there is none."""
+        record = self.job(job_id)
+        if record.checkpoint is None:
+            raise missing("checkpoint", job_id)
+        return Response(shapes.checkpoint(record))
+
+    def resume(self, request: Request, job_id: str) -> Response:
+        """Whether there is a checkpoint, and which; never 404 for a job that exists."""
+        record = self.job(job_id)
+        if record.checkpoint is None:
+            return Response({"has_checkpoint": False, "job_id": job_id})
+        saved = shapes.checkpoint(record)["checkpoint"]
+        return Response({"has_checkpoint": True, "job_id": job_id, "checkpoint": saved})
+
+    def destroy(self, request: Request, job_id: str) -> Response:
+        """Forget the checkpoint, if there is one."""
+        record = self.job(job_id)
+        evidence = evidence_of(request, self.body(required=False), self.caller)
+        checkpoints.clear(record.id, evidence, using=self.using)
+        return Response({"deleted": True, "job_id": job_id})
+
+
+def _fraction(body: Mapping[str, Any]) -> float:
+    for name, whole in (("progress", 1.0), ("percentage", 100.0)):
+        value = body.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InvalidRequest(name, "must be a number")
+        fraction = min(max(value, -1), 101) / whole
+        if not math.isfinite(fraction):
+            raise InvalidRequest(name, "must be a finite number")
+        return min(1.0, max(0.0, fraction))
+    raise InvalidRequest("progress", "is required: 0 to 1, or percentage from 0 to 100")

@@ -1,0 +1,91 @@
+"""The registry of workers: who is there, and what they are told (OJS worker protocol 6)."""
+
+from __future__ import annotations
+
+from django.db.models import Q, QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from django_ojs import clock
+from django_ojs.http import listing, shapes
+from django_ojs.http.base import OJSViewSet, missing
+from django_ojs.http.principal import parse_reason
+from django_ojs.models import Worker
+from django_ojs.services import workers
+
+
+class WorkerViewSet(OJSViewSet):
+    """The workers, in this project's processes and over HTTP."""
+
+    scopes = {
+        "list": ("inspect",),
+        "retrieve": ("inspect",),
+        "health": ("inspect", "work"),
+        "quiet": ("administer",),
+        "terminate": ("administer",),
+        "resume": ("administer",),
+        "destroy": ("administer", "work"),
+    }
+
+    def list(self, request: Request) -> Response:
+        """The workers that are not yet forgotten."""
+        listing.allow(request, frozenset())
+        now = clock.now(self.using)
+        rows = self._visible().order_by("id")
+        page = listing.listed(request, rows, lambda row: shapes.worker(row, now), "workers")
+        states = [(item["status"], item["state"]) for item in page["items"]]
+        page["summary"] = {
+            "total": page["pagination"]["total"],
+            "running": sum(status == "healthy" for status, _ in states),
+            "quiet": sum(status == "degraded" for status, _ in states),
+            "stale": sum(status == "stale" for status, _ in states),
+        }
+        return Response(page)
+
+    def retrieve(self, request: Request, worker_id: str) -> Response:
+        """One worker."""
+        return Response(self._shape(self._find(worker_id)))
+
+    def health(self, request: Request, worker_id: str) -> Response:
+        """Whether a worker is alive, and whether it takes jobs."""
+        return Response(self._shape(self._find(worker_id)))
+
+    def quiet(self, request: Request, worker_id: str) -> Response:
+        """Tell a worker to claim nothing more."""
+        return self._direct(worker_id, "quiet")
+
+    def terminate(self, request: Request, worker_id: str) -> Response:
+        """Tell a worker to finish and end."""
+        return self._direct(worker_id, "terminate")
+
+    def resume(self, request: Request, worker_id: str) -> Response:
+        """Take back what a worker was told."""
+        return self._direct(worker_id, None)
+
+    def destroy(self, request: Request, worker_id: str) -> Response:
+        """Deregister a worker; its jobs keep their leases. A worker may do so for itself."""
+        found = self._find(worker_id)
+        if not self.caller.may("administer") and found.principal != self.caller.key:
+            raise missing("worker", worker_id)
+        workers.deregister(worker_id, using=self.using)
+        return Response({"ok": True, "deleted": True, "worker_id": worker_id})
+
+    def _direct(self, worker_id: str, order: str | None) -> Response:
+        self._find(worker_id)
+        actor = self.actor(parse_reason(self.body(required=False)))
+        return Response(self._shape(workers.direct(worker_id, order, actor=actor, using=self.using)))
+
+    def _shape(self, row: Worker) -> shapes.Shape:
+        shape = shapes.worker(row, clock.now(self.using))
+        return {**shape, "worker": shape}
+
+    def _find(self, worker_id: str) -> Worker:
+        found = self._visible().filter(pk=worker_id).first()
+        if found is None:
+            raise missing("worker", worker_id)
+        return found
+
+    def _visible(self) -> QuerySet[Worker]:
+        """All of them, or with a credential for some queues only its own."""
+        rows = Worker.objects.using(self.using).all()
+        return rows if self.caller.unrestricted else rows.filter(Q(principal=self.caller.key))

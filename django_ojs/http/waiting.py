@@ -1,0 +1,132 @@
+"""Long polls: a fetch that waits until there is something to claim (``wait_ms``).
+
+On PostgreSQL one thread of the process listens to the notifications of commits for all waiting
+requests, which meanwhile hold no connection. Elsewhere they look, ever more slowly.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
+
+from django.db import connections
+
+from django_ojs import clock
+from django_ojs.store.wakeup import Listener
+
+T = TypeVar("T")
+
+MAX_WAIT_MS = 30_000
+_FIRST_LOOK = 0.05
+_SLOWEST_LOOK = 0.5
+_SLOWEST_WHEN_TOLD = 2.0
+
+
+class Bell:
+    """Rings for those who wait for work in one of their queues."""
+
+    def __init__(self, using: str) -> None:
+        self._changed = threading.Condition()
+        self._rung: dict[str, int] = {}
+        self._count = 0
+        self._using = using
+        self._listener: Listener | None = None
+        self._pid = 0
+
+    def listens(self) -> bool:
+        """Whether notifications arrive here; starts the listening thread of this process."""
+        with self._changed:
+            if self._pid != os.getpid():
+                # Threads do not survive a fork.
+                self._pid = os.getpid()
+                self._listener = None
+            if self._listener is None and Listener.possible(self._using):
+                self._listener = Listener(self._ring, self._using)
+                self._listener.start()
+            return self._listener is not None
+
+    def count(self) -> int:
+        """How often it has rung: what came before this moment need not be waited for."""
+        with self._changed:
+            return self._count
+
+    def wait(self, queues: Collection[str], since: int, seconds: float) -> int:
+        """Wait until one of the queues rings, at most so long; returns the new count."""
+
+        def rung() -> bool:
+            return any(self._rung.get(queue, 0) > since for queue in ("", *queues))
+
+        with self._changed:
+            self._changed.wait_for(rung, timeout=seconds)
+            return self._count
+
+    def _ring(self, payload: str) -> None:
+        kind, _, queue = payload.partition(":")
+        if kind == "q":
+            with self._changed:
+                self._count += 1
+                self._rung[queue] = self._count
+                self._changed.notify_all()
+
+
+_bells: dict[str, Bell] = {}
+
+
+def bell(using: str) -> Bell:
+    """The bell of a database."""
+    return _bells.setdefault(using, Bell(using))
+
+
+def until(
+    look: Callable[[], T],
+    queues: Collection[str],
+    wait_ms: int,
+    *,
+    gone: Callable[[], bool],
+    using: str,
+) -> T | None:
+    """What ``look`` finds, tried again until it is something or the time is over.
+
+    ``gone`` is asked before every look but the first: whether the client has hung up, for which
+    the answer is ``None``.
+    """
+    found = look()
+    if found or not wait_ms:
+        return found
+    ringing = bell(using)
+    told = ringing.listens()
+    deadline = clock.boottime() + min(wait_ms, MAX_WAIT_MS) / 1000
+    pause = _FIRST_LOOK
+    since = ringing.count()
+    found = look()
+    while not found and (left := deadline - clock.boottime()) > 0:
+        if told and not connections[using].in_atomic_block:
+            connections[using].close()
+        slowest = _SLOWEST_WHEN_TOLD if told else _SLOWEST_LOOK
+        if told:
+            since = ringing.wait(queues, since, min(left, slowest))
+        else:
+            clock.pause(min(left, pause))
+            pause = min(slowest, pause * 1.5)
+        if gone():
+            return None
+        found = look()
+    return found
+
+
+def hung_up(environ: dict[str, Any]) -> bool:
+    """Whether the client has closed its end, where the server shows its socket (gunicorn)."""
+    connection = environ.get("gunicorn.socket")
+    if not isinstance(connection, socket.socket):
+        return False
+    try:
+        readable, _, _ = select.select([connection], [], [], 0)
+        return bool(readable) and connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except (BlockingIOError, ValueError):
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,77 @@
+"""The audit: every action of a person or a client leaves a row, in the action's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from django_ojs import clock, conf
+from django_ojs.domain.events import Kind
+from django_ojs.domain.job import Actor, Fact
+from django_ojs.models import AuditEntry
+
+_SOURCES = frozenset({"api", "http", "admin", "command"})
+_OWN = frozenset({"source", "actor", "reason", "address", "job_id"})
+_DOUBLED = frozenset({Kind.DEAD_LETTER_RETRIED})
+"""Kinds that tell of the same action as another one."""
+
+
+def record(facts: Iterable[Fact], *, now: datetime, using: str) -> None:
+    """Write a row for each event that somebody caused; the others cost nothing."""
+    rows = [
+        _row(fact, now)
+        for fact in facts
+        if fact.data.get("source") in _SOURCES and fact.kind not in _DOUBLED
+    ]
+    if rows:
+        AuditEntry.objects.using(using).bulk_create(rows)
+
+
+def _row(fact: Fact, now: datetime) -> AuditEntry:
+    data = fact.data
+    target_type, target_id = _target(data)
+    return AuditEntry(
+        created_at=now,
+        action=fact.kind,
+        source=data["source"],
+        actor=str(data.get("actor", ""))[:255],
+        address=str(data.get("address", ""))[:64],
+        reason=str(data.get("reason", "")),
+        target_type=target_type,
+        target_id=target_id,
+        data={key: value for key, value in data.items() if key not in _OWN},
+    )
+
+
+def _target(data: Any) -> tuple[str, str]:
+    for name, kind in (("job_id", "job"), ("worker_id", "worker"), ("queue", "queue")):
+        if data.get(name):
+            return kind, str(data[name])[:255]
+    return "", ""
+
+
+def note(
+    action: str,
+    actor: Actor,
+    *,
+    target: tuple[str, str],
+    result: str = "done",
+    now: datetime | None = None,
+    using: str | None = None,
+    **data: Any,
+) -> None:
+    """Write a row for what causes no event: a token that is made, a refusal."""
+    using = using or conf.current().database
+    AuditEntry.objects.using(using).create(
+        created_at=now or clock.now(using),
+        action=action,
+        result=result,
+        source=actor.source,
+        actor=actor.name[:255],
+        address=actor.address[:64],
+        reason=actor.reason,
+        target_type=target[0],
+        target_id=target[1][:255],
+        data=data,
+    )

@@ -1,0 +1,97 @@
+"""Checkpoints over HTTP: of running attempts under their lease, of waiting jobs under their lock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, Value
+
+from django_ojs import clock, conf
+from django_ojs.domain.durations import format_instant
+from django_ojs.domain.errors import NotFound
+from django_ojs.domain.evidence import Evidence
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import TERMINAL, State
+from django_ojs.models import Job
+from django_ojs.services import heartbeat
+from django_ojs.services.fencing import prove, refused
+from django_ojs.store import locking
+from django_ojs.store.contention import atomically
+
+
+def save(
+    job_id: UUID,
+    state: str,
+    said: Mapping[str, Any],
+    evidence: Evidence,
+    *,
+    using: str | None = None,
+) -> JobRecord:
+    """Store where the next attempt resumes; ``state`` is JSON text (OJS durable execution 4).
+
+    Of an active job it is a beat, and needs the evidence of a report; of a waiting one none, but who
+    shows a lease has lost it. Raises :class:`Conflict` then, and for a finished job.
+    """
+    using = using or conf.current().database
+    return atomically(using, partial(_save, job_id, state, said, evidence, using))
+
+
+def _save(
+    job_id: UUID, state: str, said: Mapping[str, Any], evidence: Evidence, using: str
+) -> JobRecord:
+    job = _locked(job_id, using)
+    now = clock.now(using)
+    known = job.json("checkpoint_info") or {}
+    info = {
+        **said,
+        "created_at": known.get("created_at") or format_instant(now),
+        "updated_at": format_instant(now),
+    }
+    if job.state == State.ACTIVE:
+        lease = prove(job, evidence, now=now, using=using)
+        if not heartbeat.checkpoint(lease, state, info=info, now=now, using=using):
+            raise refused(job, "lease_lost")
+    elif job.state in TERMINAL or evidence.lease_id is not None:
+        raise refused(job, "not_active")
+    else:
+        value = json.loads(state)
+        Job.objects.using(using).filter(pk=job_id).update(
+            checkpoint=Value(value, Job._meta.get_field("checkpoint")),
+            checkpoint_info=info,
+            checkpoint_seq=F("checkpoint_seq") + 1,
+        )
+    return _locked(job_id, using)
+
+
+def clear(job_id: UUID, evidence: Evidence, *, using: str | None = None) -> None:
+    """Forget the checkpoint; the next one is the first again. Of an active job by its holder only, of
+    a waiting one by nobody who shows a lease, which is lost.
+
+    Without a checkpoint nothing happens.
+    """
+    using = using or conf.current().database
+
+    def work() -> None:
+        job = _locked(job_id, using)
+        if job.checkpoint is None:
+            return
+        if job.state == State.ACTIVE:
+            prove(job, evidence, now=clock.now(using), using=using)
+        elif job.state not in TERMINAL and evidence.lease_id is not None:
+            raise refused(job, "not_active")
+        Job.objects.using(using).filter(pk=job_id).update(
+            checkpoint=None, checkpoint_info=None, checkpoint_seq=0
+        )
+
+    atomically(using, work)
+
+
+def _locked(job_id: UUID, using: str) -> JobRecord:
+    job = locking.jobs([job_id], using=using).get(job_id)
+    if job is None:
+        raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+    return job

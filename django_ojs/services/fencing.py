@@ -1,0 +1,91 @@
+"""What a reporter's evidence is worth: the lease it proves, or why it proves none (decision L1)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django_ojs import conf
+from django_ojs.domain.durations import format_instant
+from django_ojs.domain.errors import Conflict, LeaseLost
+from django_ojs.domain.evidence import Evidence, Rival, refusal, rivals
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import State
+from django_ojs.models import Attempt
+from django_ojs.store.leases import Held
+
+_MESSAGES = {
+    "lease_lost": "the lease is not the current one of the job",
+    "lease_required": (
+        "an earlier attempt of the job may still be running: send the lease_id that the fetch gave"
+    ),
+    "not_active": "the job is not active",
+}
+
+
+def prove(job: JobRecord, evidence: Evidence, *, now: datetime, using: str) -> Held:
+    """The current lease of ``job``, if the evidence is enough for it.
+
+    Raises :class:`Conflict` when the job is not active, :class:`LeaseLost` otherwise; both with
+    ``reason``, ``current_state`` and ``expected_state`` in their details. Reads the earlier
+    attempts only for evidence without a lease id.
+    """
+    if job.state != State.ACTIVE:
+        raise refused(job, "not_active")
+    policy = conf.current().unfenced_ack
+    others: list[Rival] = []
+    if evidence.lease_id is None and policy == "auto" and job.lease_seq > 1:
+        others = _rivals(job, evidence, now, using)
+    reason = refusal(job, evidence, others, policy=policy)
+    if reason is not None:
+        raise refused(job, reason)
+    assert job.lease_id is not None
+    return Held(job.id, job.lease_id)
+
+
+def refused(job: JobRecord, reason: str) -> Conflict:
+    """The error for a report that does not count."""
+    kind = Conflict if reason == "not_active" else LeaseLost
+    return kind(
+        f"job {job.id}: {_MESSAGES[reason]}",
+        reason=reason,
+        job_id=str(job.id),
+        current_state=job.state,
+        expected_state=State.ACTIVE.value,
+    )
+
+
+def note_late(
+    job: JobRecord, evidence: Evidence, report: dict[str, Any], *, now: datetime, using: str
+) -> None:
+    """Remember what came too late, where it is certain from whom: one earlier attempt can have
+    sent it. To be called for a job that is not active, under its lock.
+    """
+    late = _rivals(job, evidence, now, using, before=job.lease_seq + 1)
+    if len(late) == 1:
+        Attempt.objects.using(using).filter(
+            job_id=job.id, lease_seq=late[0].lease_seq, late_report__isnull=True
+        ).update(late_report={**report, "at": format_instant(now)})
+
+
+def _reported_at(late: Any) -> datetime | None:
+    return None if late is None else datetime.fromisoformat(late["at"])
+
+
+def _rivals(
+    job: JobRecord, evidence: Evidence, now: datetime, using: str, *, before: int | None = None
+) -> list[Rival]:
+    rows = Attempt.objects.using(using).filter(job_id=job.id).order_by("-lease_seq")
+    attempts = [
+        Rival(
+            row.lease_seq,
+            row.attempt,
+            row.worker_id,
+            row.ended_at,
+            row.deadline_at,
+            row.outcome,
+            _reported_at(row.late_report),
+        )
+        for row in rows.defer("error")[:100]
+    ]
+    return rivals(attempts, evidence, before=before or job.lease_seq, now=now)

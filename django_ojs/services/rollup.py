@@ -1,0 +1,292 @@
+"""The minute roll-up: what ended, how long it took and what failed, counted once for all screens.
+
+A minute is counted when it is 90 seconds old, so that late commits are in it; ``ChoreRun.resumed_at``
+of the chore ``rollup`` is how far that has got. The counting is done before the transaction that
+stores it, which goes on only if nobody else has moved that mark: two at once count the same and one
+of them stores it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.db import DatabaseError
+from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Sum, Value, When
+from django.db.models.fields.json import KT
+
+from django_ojs import clock, conf
+from django_ojs.domain.events import Kind
+from django_ojs.domain.ids import time_of, uuid7
+from django_ojs.domain.states import State
+from django_ojs.domain.tallies import BUCKETS, COUNTS, Tally, floor
+from django_ojs.hooks import Chore, ChoreResult
+from django_ojs.models import ChoreRun, Event, FailureStat, Job, MinuteStat
+from django_ojs.store.contention import atomically, is_contention
+
+NAME = "rollup"
+ALL = ""
+"""The queue of the rows that count all queues together."""
+OTHER = "…"
+"""The type and the error of failures beyond the most frequent ones of their minute."""
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(hours=24)
+LATE = timedelta(seconds=90)
+MOST_MINUTES = 120
+MOST_QUEUES = 500
+MOST_FAILURES = 200
+_AT_ONCE = 1.0
+"""Seconds that one run may take: the thread that does it also reaps."""
+_PAUSE = 15.0
+"""Seconds between runs in one process: ``reap_timeouts --loop`` calls five times a second."""
+
+_TIMED_OUT = frozenset({Kind.TIMEOUT, Kind.STALLED, Kind.TOTAL_TIMEOUT, Kind.TTL_EXPIRED})
+_FAILED = {
+    # Without an attempt that failed there is no other event that tells of the error.
+    str(Kind.TOTAL_TIMEOUT): "total_timeout",
+    str(Kind.TTL_EXPIRED): "enqueue_ttl_expired",
+    str(Kind.FAILED): "unknown",
+}
+_next: dict[str, float] = {}
+
+
+def chore(using: str) -> ChoreResult:
+    """The roll-up as periodic work: not more often than it has anything to do."""
+    if clock.boottime() < _next.get(using, 0.0):
+        return ChoreResult()
+    _next[using] = clock.boottime() + _PAUSE
+    try:
+        return ChoreResult(rollup(using=using))
+    except DatabaseError as error:
+        if not is_contention(error):
+            raise
+        return ChoreResult()
+
+
+CHORE = Chore(NAME, 60.0, chore, enforces=True)
+
+
+def rollup(
+    *,
+    now: datetime | None = None,
+    most: int = MOST_MINUTES,
+    seconds: float = _AT_ONCE,
+    using: str | None = None,
+) -> Mapping[str, int]:
+    """Count the minutes that are due, oldest first, and merge those older than a day into hours.
+
+    Ends after ``most`` minutes or ``seconds``; after a longer gap it goes on with the last 24 hours.
+    """
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    until = clock.boottime() + seconds
+    last = floor(now - LATE, MINUTE)
+    run, _new = ChoreRun.objects.using(using).get_or_create(
+        name=NAME, defaults={"last_run_at": now, "resumed_at": last - DAY}
+    )
+    reached, at = run.resumed_at, max(run.resumed_at or last - DAY, last - DAY)
+    counts: Counter[str] = Counter()
+    while at < last and counts["minutes"] < most and (not counts or clock.boottime() < until):
+        # Most minutes of most projects are empty: those cost nothing.
+        at = min(last, _busy_from(at, using))
+        if at >= last:
+            break
+        tallies, failures = _minute(at, using)
+        at += MINUTE
+        counts["minutes"] += 1
+        if tallies:
+            if not atomically(using, partial(_store, reached, at, now, tallies, failures, using)):
+                return counts
+            reached = at
+    if reached is None or reached < at:
+        atomically(using, partial(_store, reached, at, now, {}, {}, using))
+    while clock.boottime() < until and atomically(using, partial(_merge_hour, last - DAY, now, using)):
+        counts["hours"] += 1
+    return counts
+
+
+def _busy_from(at: datetime, using: str) -> datetime:
+    """The first minute from ``at`` on in which anything ended or failed; three index probes."""
+    found: list[datetime] = []
+    for state in (State.COMPLETED, State.DISCARDED):
+        rows = Job.objects.using(using).filter(state=state, finished_at__gte=at)
+        first = rows.order_by("finished_at").values_list("finished_at", flat=True).first()
+        if first is not None:
+            found.append(first)
+    made = Event.objects.using(using).filter(pk__gte=uuid7(int(at.timestamp() * 1000), 0))
+    event = made.order_by("pk").values_list("pk", flat=True).first()
+    if event is not None:
+        found.append(datetime.fromtimestamp(time_of(event) / 1000, UTC))
+    return floor(min(found), MINUTE) if found else datetime.max.replace(tzinfo=UTC)
+
+
+def forget(before: datetime, limit: int | None, dry_run: bool, using: str) -> int:
+    """Delete the figures from before a time, at most ``limit`` of each kind."""
+    done = 0
+    for model in (MinuteStat, FailureStat):
+        rows: QuerySet[Any] = model._default_manager.using(using)
+        old = list(
+            rows.filter(step__in=(60, 3600), at__lt=before).values_list("pk", flat=True)[
+                : limit or 10_000
+            ]
+        )
+        done += len(old)
+        if not dry_run:
+            rows.filter(pk__in=old)._raw_delete(using)
+    return done
+
+
+Failures = Mapping[tuple[str, str, str], int]
+"""By queue, type and error."""
+
+
+def _minute(at: datetime, using: str) -> tuple[dict[str, Tally], Failures]:
+    """What happened in the minute: the tally of each queue and of all, and the failures."""
+    found: defaultdict[str, Tally] = defaultdict(Tally)
+    for queue, ran, waited, count in _completed(at, using):
+        tally = found[queue]
+        tally.completed += count
+        for histogram, place in ((tally.durations, ran), (tally.waits, waited)):
+            if place >= 0:
+                histogram[place] += count
+    discarded = _finished(State.DISCARDED, at, using).values_list("queue").annotate(n=Count("pk"))
+    for queue, count in discarded.order_by():
+        found[queue].discarded += count
+    events = _events(at, using)
+    for kind, name, count in events.values_list("kind", "queue").annotate(n=Count("pk")).order_by():
+        tally = found[name or ALL]
+        tally.failed += count if kind in _FAILED else 0
+        tally.timed_out += count if kind in _TIMED_OUT else 0
+    failures = _failures(events) if any(tally.failed for tally in found.values()) else {}
+    whole = Tally()
+    for tally in found.values():
+        whole.add(tally)
+    if not whole.events:
+        return {}, {}
+    busiest = sorted(found, key=lambda name: -found[name].events)[:MOST_QUEUES]
+    return {**{name: found[name] for name in busiest}, ALL: whole}, failures
+
+
+def _finished(state: State, at: datetime, using: str) -> QuerySet[Job]:
+    """The jobs of one minute: a range of the index ``ojs_job_finished``."""
+    rows = Job.objects.using(using).filter(state=state)
+    return rows.filter(finished_at__gte=at, finished_at__lt=at + MINUTE)
+
+
+def _completed(at: datetime, using: str) -> Iterable[tuple[str, int, int, int]]:
+    """Queue, bucket of the duration, bucket of the wait, number."""
+    rows = _finished(State.COMPLETED, at, using).alias(
+        ran=F("finished_at") - F("started_at"), waited=F("started_at") - F("enqueued_at")
+    )
+    placed = rows.annotate(ran_in=_bucket("ran"), waited_in=_bucket("waited"))
+    found = placed.values_list("queue", "ran_in", "waited_in").annotate(n=Count("pk")).order_by()
+    return list(found)
+
+
+def _bucket(name: str) -> Case:
+    cases = [
+        When(**{f"{name}__lte": timedelta(milliseconds=bound)}, then=Value(place))
+        for place, bound in enumerate(BUCKETS)
+    ]
+    unknown = When(**{f"{name}__isnull": True}, then=Value(-1))
+    return Case(unknown, *cases, default=Value(len(BUCKETS)), output_field=IntegerField())
+
+
+def _events(at: datetime, using: str) -> QuerySet[Event]:
+    """The problems of a minute, by the time in their ids: a range of the primary key."""
+    first, end = (uuid7(int(t.timestamp() * 1000), 0) for t in (at, at + MINUTE))
+    kinds = sorted({*_FAILED, *map(str, _TIMED_OUT)})
+    return Event.objects.using(using).filter(pk__gte=first, pk__lt=end, kind__in=kinds)
+
+
+def _failures(events: QuerySet[Event]) -> Failures:
+    """The failures by queue, type and error: the most frequent ones, and the rest in one."""
+    rows = events.filter(kind__in=_FAILED).annotate(said=KT("data__error__type"))
+    grouped = rows.values_list("queue", "job_type", "said", "kind").annotate(n=Count("pk"))
+    found: Counter[tuple[str, str, str]] = Counter()
+    for queue, job_type, said, kind, count in grouped.order_by().iterator():
+        error = said if kind == Kind.FAILED and said else _FAILED[kind]
+        found[queue or ALL, job_type or OTHER, error[:200]] += count
+    return _most(found)
+
+
+def _most(found: Counter[tuple[str, str, str]]) -> Failures:
+    kept = Counter(dict(found.most_common(MOST_FAILURES)))
+    for key, count in found.items():
+        if key not in kept:
+            kept[ALL, OTHER, OTHER] += count
+    return kept
+
+
+def _store(
+    reached: datetime | None,
+    at: datetime,
+    now: datetime,
+    tallies: Mapping[str, Tally],
+    failures: Failures,
+    using: str,
+) -> bool:
+    """Move the mark from ``reached`` to ``at`` and store; nothing if somebody else has moved it."""
+    mark = ChoreRun.objects.using(using).filter(name=NAME, resumed_at=reached)
+    if reached is None:
+        mark = ChoreRun.objects.using(using).filter(name=NAME, resumed_at__isnull=True)
+    if not mark.update(resumed_at=at, last_run_at=now):
+        return False
+    _insert(at - MINUTE, 60, tallies, failures, using)
+    return True
+
+
+def _insert(
+    at: datetime, step: int, tallies: Mapping[str, Tally], failures: Failures, using: str
+) -> None:
+    """What is there already stays: the mark may have been lost."""
+    MinuteStat.objects.using(using).bulk_create(
+        [
+            MinuteStat(
+                at=at,
+                step=step,
+                queue=queue,
+                durations=tally.durations,
+                waits=tally.waits,
+                **{name: getattr(tally, name) for name in COUNTS},
+            )
+            for queue, tally in tallies.items()
+        ],
+        ignore_conflicts=True,
+    )
+    FailureStat.objects.using(using).bulk_create(
+        [
+            FailureStat(at=at, step=step, queue=queue, type=job_type, error=error, count=count)
+            for (queue, job_type, error), count in failures.items()
+        ],
+        ignore_conflicts=True,
+    )
+
+
+def _merge_hour(before: datetime, now: datetime, using: str) -> bool:
+    """Make one hour of the oldest minutes, if their hour ended ``before``."""
+    minutes = MinuteStat.objects.using(using).filter(step=60)
+    errors = FailureStat.objects.using(using).filter(step=60)
+    oldest: list[datetime] = [
+        *minutes.order_by("at").values_list("at", flat=True)[:1],
+        *errors.order_by("at").values_list("at", flat=True)[:1],
+    ]
+    if not oldest or (hour := floor(min(oldest), HOUR)) + HOUR > before:
+        return False
+    # The lock of those who merge; on SQLite it is the one of all writers.
+    ChoreRun.objects.using(using).filter(name=NAME).update(last_run_at=now)
+    within = Q(at__gte=hour, at__lt=hour + HOUR)
+    tallies: defaultdict[str, Tally] = defaultdict(Tally)
+    for row in minutes.filter(within).iterator():
+        tallies[row.queue].add(row)
+    summed = errors.filter(within).values_list("queue", "type", "error").annotate(n=Sum("count"))
+    found = Counter({(queue, kind, error): n for queue, kind, error, n in summed.order_by()})
+    _insert(hour, 3600, tallies, _most(found), using)
+    minutes.filter(within)._raw_delete(using)
+    errors.filter(within)._raw_delete(using)
+    return True

@@ -1,0 +1,125 @@
+"""The events as one stream that loses nothing: every reader sees the same order.
+
+The ids of events are made before their transactions commit, so a reader that remembers the last id
+would miss the events of a transaction that was open for long. The first reader after the commit
+gives each event its place instead, under a lock, and readers remember places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+
+from django_ojs import conf
+from django_ojs.models import Event, EventStream
+from django_ojs.store import sequencing
+from django_ojs.store.contention import atomically
+
+BATCH = 1000
+MOST_BATCHES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events: of these kinds (``job.*`` for a family), queues, job; ``None`` is any.
+
+    ``within`` are the queues, or prefixes that end in ``*``, that the reader may see.
+    """
+
+    kinds: Collection[str] | None = None
+    queues: Collection[str] | None = None
+    job_id: UUID | None = None
+    within: Collection[str] | None = None
+
+
+def read(
+    wanted: Wanted, *, after: int, limit: int, settled: bool = False, using: str | None = None
+) -> list[Event]:
+    """Up to ``limit`` events behind the place ``after``, in order.
+
+    ``settled`` is for those who have just asked for the :func:`newest`.
+    """
+    using = using or conf.current().database
+    if not settled:
+        settle(using=using)
+    rows = _matching(wanted, using).filter(seq__gt=after).order_by("seq")
+    return list(rows[:limit])
+
+
+def place_of(event_id: UUID, *, using: str | None = None) -> int | None:
+    """The place of an event, ``None`` if there is none (any more)."""
+    using = using or conf.current().database
+    settle(using=using)
+    return Event.objects.using(using).filter(pk=event_id).values_list("seq", flat=True).first()
+
+
+def place_before(event_id: UUID, *, using: str | None = None) -> int:
+    """The place behind which every event with this id or a later one is: ids are made in the
+    order of time, and places are given in almost that order.
+    """
+    using = using or conf.current().database
+    settle(using=using)
+    later = Event.objects.using(using).filter(pk__gte=event_id)
+    first = later.order_by("pk").values_list("seq", flat=True)[:BATCH]
+    places = [place for place in first if place is not None]
+    return min(places) - 1 if places else newest(using=using)
+
+
+def newest(*, using: str | None = None) -> int:
+    """The place of the last event, 0 if there is none."""
+    using = using or conf.current().database
+    settle(using=using)
+    last = EventStream.objects.using(using).values_list("last", flat=True).first()
+    return last or 0
+
+
+def settle(*, using: str) -> int:
+    """Give committed events their places, the oldest first; returns how many.
+
+    If another reader is at it, its work is waited for.
+    """
+    done = 0
+    for _ in range(MOST_BATCHES):
+        if not sequencing.unplaced(1, using=using):
+            break
+        done += atomically(using, partial(_settle, using))
+    return done
+
+
+def _settle(using: str) -> int:
+    stream, _ = EventStream.objects.using(using).select_for_update().get_or_create(pk=1)
+    fresh = sequencing.unplaced(BATCH, using=using)
+    if not fresh:
+        return 0
+    stream.refresh_from_db(using=using)
+    sequencing.place(fresh, stream.last + 1, using=using)
+    stream.last += len(fresh)
+    stream.save(using=using)
+    return len(fresh)
+
+
+def _matching(wanted: Wanted, using: str) -> QuerySet[Event]:
+    rows = Event.objects.using(using)
+    if wanted.job_id is not None:
+        rows = rows.filter(job_id=wanted.job_id)
+    if wanted.kinds is not None:
+        rows = rows.filter(any_of("kind", wanted.kinds))
+    if wanted.queues is not None:
+        rows = rows.filter(queue__in=list(wanted.queues))
+    if wanted.within is not None:
+        rows = rows.filter(any_of("queue", wanted.within))
+    return rows
+
+
+def any_of(column: str, patterns: Collection[str]) -> Q:
+    """The rows whose column is one of the names, or begins like a pattern that ends in ``*``."""
+    exact: Sequence[str] = [pattern for pattern in patterns if not pattern.endswith("*")]
+    found = Q(**{f"{column}__in": exact})
+    for pattern in patterns:
+        if pattern.endswith("*"):
+            found |= Q(**{f"{column}__startswith": pattern[:-1]})
+    return found

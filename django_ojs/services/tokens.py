@@ -1,0 +1,269 @@
+"""API tokens: made, shown once, verified, rotated with overlap, revoked (OJS security 5 and 7)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django_ojs import clock, conf
+from django_ojs.domain.errors import Conflict, InvalidRequest, NotFound
+from django_ojs.domain.job import Actor
+from django_ojs.models import ApiToken
+from django_ojs.services import audit
+from django_ojs.store.contention import atomically
+
+SCOPES = ("produce", "work", "inspect", "administer")
+OVERLAP = timedelta(hours=24)
+"""How long a rotated token goes on working beside its successor."""
+
+COST = 1 << 14
+"""Of the hash: 16 MiB and some 50 ms."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
+_PATTERN = re.compile(r"\*|[a-z0-9][a-z0-9\-.]{0,254}\*?", re.ASCII)
+_PREFIX = re.compile(r"ojs_[a-z0-9]{12}", re.ASCII)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+_USED_EVERY = timedelta(minutes=1)
+_KNOWN_MOST = 1024
+
+
+def create(
+    name: str,
+    *,
+    scopes: Collection[str],
+    queues: Collection[str] = ("*",),
+    expires_at: datetime | None = None,
+    by: str = "",
+    actor: Actor | None = None,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> tuple[ApiToken, str]:
+    """A token for the client ``name``, and its text, which is not stored and never shown again.
+
+    ``actor`` is who does it, for the audit; ``by`` is short for an actor who is only known by name.
+    Raises :class:`InvalidRequest`, and :class:`Conflict` when the client has a live token.
+    """
+    using = using or conf.current().database
+    allowed, patterns = check_scopes(scopes), check_queues(queues)
+    who = actor or Actor(name=by)
+
+    def work() -> tuple[ApiToken, str]:
+        check_new(name, expires_at, now=now, using=using)
+        made = _issue(name, allowed, patterns, expires_at, who.name, using)
+        _note("created", name, who, now, using, prefix=made[0].prefix, scopes=allowed, queues=patterns)
+        return made
+
+    return atomically(using, work)
+
+
+def check_new(
+    name: str,
+    expires_at: datetime | None,
+    *,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> None:
+    """Raise what :func:`create` would: :class:`InvalidRequest` or :class:`Conflict`."""
+    using = using or conf.current().database
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest("name", "must be letters, digits, '.', '_' and '-', at most 200")
+    moment = now or clock.now(using)
+    if expires_at is not None and expires_at <= moment:
+        raise InvalidRequest("expires_at", "must be in the future")
+    if any(is_live(token, moment) for token in ApiToken.objects.using(using).filter(name=name)):
+        raise Conflict(f"the client {name!r} has a token: rotate it, or revoke it first")
+
+
+def check_scopes(scopes: Collection[str]) -> list[str]:
+    """The scopes in their order. Raises :class:`InvalidRequest` for none and for unknown ones."""
+    if not scopes or not set(scopes) <= set(SCOPES):
+        raise InvalidRequest("scopes", f"must be one or more of {', '.join(SCOPES)}")
+    return [scope for scope in SCOPES if scope in scopes]
+
+
+def check_queues(queues: Collection[str]) -> list[str]:
+    """Queue names, or prefixes that end in ``*``. Raises :class:`InvalidRequest`."""
+    if not queues or not all(isinstance(q, str) and _PATTERN.fullmatch(q) for q in queues):
+        raise InvalidRequest("queues", "must be queue names, or prefixes that end in '*'")
+    return list(dict.fromkeys(queues))
+
+
+def _issue(
+    name: str,
+    scopes: Sequence[str],
+    queues: Sequence[str],
+    expires_at: datetime | None,
+    by: str,
+    using: str,
+) -> tuple[ApiToken, str]:
+    prefix = "ojs_" + "".join(secrets.choice(_LETTERS) for _ in range(12))
+    secret = secrets.token_urlsafe(32)
+    token = ApiToken.objects.using(using).create(
+        name=name,
+        prefix=prefix,
+        secret_hash=_hash(secret, secrets.token_bytes(16)),
+        scopes=list(scopes),
+        queues=list(queues),
+        expires_at=expires_at,
+        created_by=by[:255],
+    )
+    return token, f"{prefix}.{secret}"
+
+
+def rotate(
+    name: str,
+    *,
+    overlap: timedelta = OVERLAP,
+    by: str = "",
+    actor: Actor | None = None,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> tuple[ApiToken, str]:
+    """A successor for the client's token; the old one expires after ``overlap``.
+
+    Leases that were fetched with the old one can be finished with the new one.
+    """
+    using = using or conf.current().database
+    moment = now or clock.now(using)
+    who = actor or Actor(name=by)
+
+    def work() -> tuple[ApiToken, str]:
+        old = _live(name, moment, using)
+        newest = max(old, key=lambda token: token.pk)
+        for token in old:
+            until = moment + overlap
+            if token.expires_at is None or token.expires_at > until:
+                ApiToken.objects.using(using).filter(pk=token.pk).update(expires_at=until)
+        made = _issue(name, newest.scopes, newest.queues, newest.expires_at, who.name, using)
+        _note("rotated", name, who, moment, using, prefix=made[0].prefix, old=newest.prefix)
+        return made
+
+    return atomically(using, work)
+
+
+def revoke(
+    name: str,
+    *,
+    by: str = "",
+    actor: Actor | None = None,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> int:
+    """End every token of the client at once; returns how many there were.
+
+    ``name`` may also be the prefix of one token. Raises :class:`NotFound`.
+    """
+    using = using or conf.current().database
+    moment = now or clock.now(using)
+    column = "prefix" if _PREFIX.fullmatch(name) else "name"
+
+    def work() -> int:
+        tokens = ApiToken.objects.using(using).filter(**{column: name}, revoked_at=None)
+        # First the locks: a successor that a rotation is about to make is seen only after waiting.
+        ended = list(tokens.select_for_update().values_list("name", "prefix"))
+        done = tokens.update(revoked_at=moment)
+        if not done:
+            raise NotFound(f"no token of {name!r}", resource_type="token", resource_id=name)
+        for client in sorted({client for client, _prefix in ended}):
+            prefixes = [prefix for owner, prefix in ended if owner == client]
+            _note("revoked", client, actor or Actor(name=by), moment, using, prefixes=prefixes)
+        return done
+
+    return atomically(using, work)
+
+
+def _note(what: str, name: str, actor: Actor, now: datetime | None, using: str, **data: Any) -> None:
+    audit.note(f"token.{what}", actor, target=("token", name), now=now, using=using, **data)
+
+
+def _live(name: str, now: datetime, using: str) -> list[ApiToken]:
+    rows = ApiToken.objects.using(using).select_for_update().filter(name=name, revoked_at=None)
+    found = [token for token in rows if is_live(token, now)]
+    if not found:
+        raise NotFound(f"no live token of {name!r}", resource_type="token", resource_id=name)
+    return found
+
+
+def is_live(token: ApiToken, now: datetime) -> bool:
+    """Neither revoked nor expired."""
+    return token.revoked_at is None and (token.expires_at is None or token.expires_at > now)
+
+
+def listed(*, using: str | None = None) -> list[ApiToken]:
+    """All tokens, by client."""
+    return list(ApiToken.objects.using(using or conf.current().database).order_by("name", "id"))
+
+
+def prefix_of(text: str) -> str | None:
+    """The public part of a token's text, ``None`` if it is none."""
+    prefix, dot, secret = text.partition(".")
+    if not dot or not _PREFIX.fullmatch(prefix) or not 20 <= len(secret) <= 100:
+        return None
+    return prefix
+
+
+def verify(
+    text: str,
+    *,
+    only_known: bool = False,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> ApiToken | None:
+    """The live token that ``text`` is, or ``None``; the row is read every time, so that a
+    revocation holds at once. The costly hash is computed once per process and token; with
+    ``only_known`` it is not, and what this process has not seen before is refused.
+    """
+    using = using or conf.current().database
+    prefix = prefix_of(text)
+    if prefix is None:
+        return None
+    secret = text.partition(".")[2]
+    token = ApiToken.objects.using(using).filter(prefix=prefix).first()
+    moment = now or clock.now(using)
+    if token is None or not is_live(token, moment) or not _matches(token, secret, only_known):
+        return None
+    if token.last_used_at is None or moment - token.last_used_at > _USED_EVERY:
+        ApiToken.objects.using(using).filter(pk=token.pk).update(last_used_at=moment)
+    return token
+
+
+def still_live(token_id: int, *, using: str | None = None) -> bool:
+    """Whether a token that was verified is neither revoked nor expired now."""
+    using = using or conf.current().database
+    token = ApiToken.objects.using(using).filter(pk=token_id).first()
+    return token is not None and is_live(token, clock.now(using))
+
+
+_known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+"""What was found right, by stored hash: only as good as the row that is read beside it."""
+_lock = threading.Lock()
+
+
+def _matches(token: ApiToken, secret: str, only_known: bool) -> bool:
+    key = (token.secret_hash, hashlib.sha256(secret.encode(errors="replace")).digest())
+    with _lock:
+        if key in _known:
+            _known.move_to_end(key)
+            return True
+    if only_known:
+        return False
+    salt, _, _ = token.secret_hash.partition("$")
+    right = hmac.compare_digest(_hash(secret, bytes.fromhex(salt)), token.secret_hash)
+    if right:
+        with _lock:
+            _known[key] = None
+            while len(_known) > _KNOWN_MOST:
+                _known.popitem(last=False)
+    return right
+
+
+def _hash(secret: str, salt: bytes) -> str:
+    data = hashlib.scrypt(secret.encode(errors="replace"), salt=salt, n=COST, r=8, p=1)
+    return f"{salt.hex()}${data.hex()}"

@@ -1,0 +1,232 @@
+"""The dashboard and the failures: the right figures, few queries, nothing hostile, nobody unasked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from django_ojs import clock
+from django_ojs.admin import charts
+from django_ojs.admin.charts import Line
+from django_ojs.domain.ids import Uuid7Generator
+from django_ojs.models import ChoreRun, FailureStat, MinuteStat, Worker
+from django_ojs.services import rollup, scan
+from tests.admin.support import login, page
+from tests.services.support import ack, fail, make, take
+
+pytestmark = pytest.mark.usefixtures("no_users")
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
+CARD = re.compile(
+    r'<li class="ojs-card([^"]*)">(?:<a href="([^"]*)">)?([^<]*)(?:</a>)?<strong>([^<]*)<'
+)
+
+
+@pytest.fixture
+def at(no_users: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[clock.FrozenClock]:
+    """A clock that stands at noon, by which ids are made too; everything before is counted."""
+    ids = Uuid7Generator()
+    with clock.using_clock(clock.FrozenClock(START)) as stopped:
+        assert isinstance(stopped, clock.FrozenClock)
+        monkeypatch.setattr(
+            clock, "new_id", lambda: ids.next(int(stopped.time.timestamp() * 1000), 1 << 20)
+        )
+        ChoreRun.objects.create(name=rollup.NAME, last_run_at=START, resumed_at=START)
+        yield stopped
+
+
+def cards(text: str) -> dict[str, str]:
+    """The figures by their names."""
+    return {name: unescape(value) for _tone, _url, name, value in CARD.findall(text)}
+
+
+def counted(at: clock.FrozenClock) -> None:
+    """One completed, two failed of which one timed out; one runs, two wait, the older for 4 min."""
+    for options in ({}, {"timeout": "1s"}, {}):
+        make(1, retry={"max_attempts": 1}, **options)
+    done, late, broken = take(3)
+    at.advance(2)
+    ack(done)
+    fail(late, type="timeout")
+    fail(broken, type="app.Broken")
+    at.time = START + timedelta(minutes=3)
+    make(1, queue="idle")
+    at.advance(60)
+    make(2, queue="other")
+    at.advance(180)
+    take(1, queues=("other",))
+    rollup.rollup(seconds=60)
+
+
+def test_cards(at: clock.FrozenClock) -> None:
+    counted(at)
+    scan.scan(cadence=timedelta(seconds=1), ran_by="test")
+    Worker.objects.create(
+        id="w1",
+        incarnation=clock.new_lease(),
+        started_at=at.time,
+        heartbeat_at=at.time - timedelta(seconds=30),
+    )
+    Worker.objects.create(
+        id="gone",
+        incarnation=clock.new_lease(),
+        started_at=START,
+        heartbeat_at=at.time - timedelta(seconds=90),
+    )
+    at.advance(5)
+    text = page(login(superuser=True), "dashboard/")
+    found = cards(text)
+    assert found == {
+        "Running": "1",
+        "Waiting": "2",
+        "Oldest wait": "4 min 5 s",
+        "Failed, last hour": "2",
+        "Timed out, last hour": "1",
+        "Completed, last hour": "1",
+        "Live workers": "1",
+        "Reaper last ran": "5 s ago",
+    }
+    assert "/admin/django_ojs/job/?state=active" in text
+
+
+def test_nothing_yet(no_users: None) -> None:
+    text = page(login("view_minutestat"), "dashboard/")
+    assert cards(text)["Oldest wait"] == "—"
+    assert cards(text)["Reaper last ran"] == "never"
+    assert "Nothing is counted yet" in text
+    assert "The reaper has never run" in text
+    assert "No failures" in page(login("view_failurestat", name="eva"), "failurestat/")
+
+
+@pytest.mark.parametrize(("window", "most"), [("1h", 60), ("24h", 97), ("7d", 85), ("<x>", 60)])
+def test_windows(at: clock.FrozenClock, window: str, most: int) -> None:
+    counted(at)
+    text = page(login("view_minutestat"), "dashboard/", window=window)
+    assert text.count('<svg class="ojs-chart') == text.count("<summary>As a table") == 3
+    rows = text.count('<th scope="row">') // 3
+    assert most - 1 <= rows <= most
+    assert "completed: 1<" in text
+    assert "failed: 2<" in text
+    assert "2 s" in text
+    assert "<x>" not in text
+
+
+def test_it_loads_itself_anew(at: clock.FrozenClock) -> None:
+    browser = login("view_minutestat", "view_failurestat")
+    for path in ("dashboard/", "failurestat/"):
+        assert "http-equiv" not in page(browser, path)
+        assert "http-equiv" not in page(browser, path, refresh="1")
+        text = page(browser, path, refresh="10", window="24h")
+        assert '<meta http-equiv="refresh" content="10">' in text
+        assert "?refresh=off&amp;window=24h" in text
+
+
+@pytest.mark.parametrize("path", ["dashboard/", "failurestat/"])
+@pytest.mark.parametrize("window", ["1h", "7d"])
+def test_few_queries_whatever_there_is(at: clock.FrozenClock, path: str, window: str) -> None:
+    counted(at)
+    browser = login("view_minutestat", "view_failurestat", "view_job")
+    for number in range(20):
+        make(1, queue=f"q{number}")
+    with CaptureQueriesContext(connection) as asked:
+        page(browser, path, window=window)
+    assert len(asked) <= 12, [item["sql"][:90] for item in asked]
+    for item in asked:
+        if '_job"' in item["sql"] or "_job`" in item["sql"] or "_job WHERE" in item["sql"]:
+            assert "LIMIT" in item["sql"]
+
+
+def test_failures_lead_to_the_jobs(at: clock.FrozenClock) -> None:
+    counted(at)
+    browser = login("view_failurestat", "view_job")
+    text = page(browser, "failurestat/")
+    (url, *_more) = re.findall(r'<td><a href="([^"]*)">1</a>', text)
+    query = parse_qs(urlsplit(unescape(url)).query)
+    assert query == {"state": ["discarded"], "q": ["type:test.job error:app.Broken"]}
+    assert "app.Broken" in page(browser, "job/", **{name: value for name, (value,) in query.items()})
+    assert "/django_ojs/job/" not in page(login("view_failurestat", name="eva"), "failurestat/")
+
+
+def test_only_the_most_frequent_failures(at: clock.FrozenClock) -> None:
+    FailureStat.objects.bulk_create(
+        FailureStat(at=START, type="t", error=f"error-{n}", queue="q", count=n + 1) for n in range(60)
+    )
+    FailureStat.objects.create(at=START, type=rollup.OTHER, error=rollup.OTHER, queue="", count=100)
+    text = page(login("view_failurestat", "view_job"), "failurestat/")
+    assert text.count("error-") == 49 + text.count("error%3Aerror-")
+    assert "error-59" in text
+    assert "error-5<" not in text
+    assert "all others" in text
+
+
+def test_hostile_names_are_text(at: clock.FrozenClock) -> None:
+    make(1, retry={"max_attempts": 1})
+    fail(*take(), type=HOSTILE)
+    FailureStat.objects.create(at=START, type=HOSTILE, error=HOSTILE, queue=HOSTILE, count=3)
+    FailureStat.objects.create(at=START, type="<b>x</b>", error="a b", queue="q", count=3)
+    MinuteStat.objects.create(at=START, queue=HOSTILE, completed=1)
+    at.time = START + timedelta(minutes=3)
+    rollup.rollup()
+    browser = login(superuser=True)
+    for path in ("dashboard/", "failurestat/"):
+        text = page(browser, path, window="7d", refresh=HOSTILE, **{"<script>": HOSTILE})
+        assert "<script>alert" not in text
+        assert "<img src=x" not in text
+        assert "<b>x" not in text
+        assert " style=" not in text
+        assert "49" not in re.findall(r"<td>([^<]*)</td>", text)
+    assert "&lt;script&gt;alert(1)" in text
+    assert "error%3A%22a+b%22" in text
+
+
+@pytest.mark.parametrize("path", ["dashboard/", "failurestat/"])
+def test_refused_without_permission(at: clock.FrozenClock, path: str) -> None:
+    other = {"dashboard/": "view_failurestat", "failurestat/": "view_minutestat"}[path]
+    browser = login(other, "view_job")
+    assert browser.get(f"/admin/django_ojs/{path}").status_code == 403
+    browser.logout()
+    assert browser.get(f"/admin/django_ojs/{path}").status_code == 302
+
+
+def test_it_is_in_the_index(at: clock.FrozenClock) -> None:
+    text = login("view_minutestat").get("/admin/").content.decode()
+    assert re.search(r'href="/admin/django_ojs/dashboard/"[^>]*>Dashboard<', text)
+    assert "django_ojs/minutestat" not in text
+
+
+def test_charts_are_small_and_escaped() -> None:
+    lines = [Line(HOSTILE, [float(n) for n in range(500)], "good"), Line("b", [None] * 500)]
+    labels = [f"<i>{n}</i>" for n in range(500)]
+    for made in (
+        charts.line_chart(HOSTILE, labels, lines),
+        charts.stacked_bars(HOSTILE, labels, lines),
+        charts.sparkline(HOSTILE, lines[0].values, "bad"),
+        charts.line_chart("empty", [], []),
+        charts.stacked_bars("empty", [], []),
+        charts.sparkline("empty", []),
+    ):
+        text = str(made)
+        assert '<svg class="ojs-chart' in text
+        assert 'role="img"' in text
+        assert "<title>" in text
+        for bad in ("<script", "<img", "<i>", "<style", " style="):
+            assert bad not in text
+        for points in re.findall(r'points="([^"]*)"', text):
+            assert len(points.split()) <= charts.MOST_POINTS + 2
+        assert text.count("<rect") <= charts.MOST_POINTS
+    assert "—" in charts.table("t", ["a"], [Line("x", [None])])
+
+
+def test_gaps_are_gaps() -> None:
+    values: list[Any] = [1, 2, None, 3, None, 4, 5]
+    text = str(charts.line_chart("t", [str(n) for n in range(7)], [Line("x", values)]))
+    assert text.count("<polyline") == 2
+    assert text.count("<circle") == 1

@@ -1,0 +1,261 @@
+"""What people do to jobs in the admin: confirmed, permitted, under lock, audited."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client, override_settings
+
+from django_ojs.api import enqueue, get
+from django_ojs.clock import FrozenClock
+from django_ojs.models import AuditEntry, Job
+from django_ojs.services import bulk
+from tests.admin.support import do, login, page
+from tests.services.support import ack, fail, make, take
+
+pytestmark = pytest.mark.usefixtures("no_users")
+LIST = "/admin/django_ojs/job/"
+
+
+def in_state(state: str) -> Any:
+    """A job in a state."""
+    match state:
+        case "available":
+            return make()[0]
+        case "scheduled":
+            return make(delay="1h")[0]
+        case "active":
+            make(timeout="60s")
+            return take()[0]
+        case "completed":
+            make()
+            job = take()[0]
+            ack(job)
+            return job
+        case "discarded":
+            make(retry={"max_attempts": 1})
+            job = take()[0]
+            fail(job)
+            return job
+        case _:
+            make()
+            job = take()[0]
+            fail(job)
+            return job
+
+
+@pytest.mark.parametrize(
+    ("name", "permission", "state", "fields", "becomes"),
+    [
+        ("retry", "retry_job", "discarded", {}, {"state": "available", "attempt": 0}),
+        ("run_now", "retry_job", "scheduled", {}, {"state": "available"}),
+        ("run_now", "retry_job", "retryable", {}, {"state": "available"}),
+        ("reschedule", "retry_job", "scheduled", {"when": "2h"}, {"state": "scheduled"}),
+        ("cancel", "cancel_job", "active", {}, {"state": "cancelled"}),
+        ("cancel", "cancel_job", "available", {}, {"state": "cancelled"}),
+        ("extend", "extend_job", "active", {"by": "5m"}, {"extended_ms": 300_000}),
+        ("extend", "extend_job", "active", {"by": "", "other": "90s"}, {"extended_ms": 90_000}),
+        ("edit", "edit_job", "available", {"priority": "7"}, {"priority": 7}),
+        ("edit", "edit_job", "available", {"queue": "q2"}, {"queue": "q2"}),
+        ("discard", "discard_job", "available", {}, {"state": "discarded", "dead_letter": False}),
+    ],
+)
+def test_an_operation_asks_acts_and_leaves_an_audit_row(
+    frozen: FrozenClock, name: str, permission: str, state: str, fields: Any, becomes: Any
+) -> None:
+    browser = login("view_job", permission)
+    job = in_state(state)
+    frozen.advance(1)
+    path = f"{LIST}{job.id}/do/{name}/"
+    assert f"do/{name}/" in page(browser, f"job/{job.id}/change/")
+    asked = browser.get(path)
+    assert asked.status_code == 200
+    assert "Reason" in asked.content.decode()
+    assert browser.post(path, fields).status_code == 200, "not confirmed: the page again"
+    before = get(job.id)
+    done = do(browser, job, name, **fields, reason="because")
+    assert done.status_code == 302
+    after = get(job.id)
+    assert after != before
+    assert {key: getattr(after, key) for key in becomes} == becomes
+    entry = AuditEntry.objects.get(source="admin")
+    assert (entry.actor, entry.reason, entry.address) == ("ada", "because", "127.0.0.1")
+    assert (entry.target_type, entry.target_id, entry.result) == ("job", str(job.id), "done")
+    assert "because" in page(browser, f"job/{job.id}/change/")
+
+
+@pytest.mark.parametrize("name", ["retry", "run_now", "extend", "edit", "discard", "purge", "requeue"])
+def test_a_lost_race_is_said_and_changes_nothing(name: str) -> None:
+    """The page was opened before somebody else was quicker."""
+    browser = login(superuser=True)
+    job = in_state("active" if name in ("purge", "requeue", "edit", "discard") else "completed")
+    before = get(job.id)
+    fields = {"by": "5m", "priority": "1", "typed": "purge", "args": "[]", "meta": "{}", "queue": "q"}
+    response = browser.post(f"{LIST}{job.id}/do/{name}/", {**fields, "_confirmed": "1"}, follow=True)
+    assert "was left as it is" in response.content.decode()
+    assert get(job.id) == before
+    assert Job.objects.count() == 1
+
+
+@pytest.mark.parametrize("name", ["retry", "cancel", "extend", "edit", "discard", "purge", "requeue"])
+def test_a_forged_post_without_permission_is_refused_and_noted(name: str) -> None:
+    browser = login("view_job", "view_args")
+    job = in_state("available")
+    assert f"do/{name}/" not in page(browser, f"job/{job.id}/change/")
+    before = get(job.id)
+    assert do(browser, job, name, by="5m", priority="1", typed="purge").status_code == 403
+    assert get(job.id) == before
+    entry = AuditEntry.objects.get()
+    assert (entry.action, entry.result, entry.actor) == (f"job.{name}", "denied", "ada")
+    listed = {"action": name, "_selected_action": [str(job.id)], "_confirmed": "1", "typed": "purge"}
+    browser.post(LIST, listed)
+    assert get(job.id) == before
+
+
+def test_read_only_takes_everything_away() -> None:
+    browser = login(superuser=True)
+    job = in_state("available")
+    with override_settings(OJS={"ADMIN": {"READ_ONLY": True}}):
+        assert "/do/" not in page(browser, f"job/{job.id}/change/")
+        assert do(browser, job, "cancel").status_code == 403
+        browser.post(LIST, {"action": "cancel", "_selected_action": [str(job.id)], "_confirmed": "1"})
+    assert get(job.id).state == "available"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("reschedule", {"when": "yesterday"}),
+        ("extend", {"by": "", "other": "-5"}),
+        ("extend", {"by": "", "other": ""}),
+        ("edit", {}),
+        ("edit", {"priority": "1000"}),
+        ("edit", {"queue": "No Such"}),
+        ("requeue", {"args": "{", "queue": "q"}),
+        ("purge", {"typed": "yes"}),
+    ],
+)
+def test_bad_input_is_explained(name: str, fields: dict[str, str]) -> None:
+    browser = login(superuser=True)
+    job = in_state("completed" if name in ("requeue", "purge") else "available")
+    before = get(job.id)
+    response = do(browser, job, name, **fields)
+    assert response.status_code == 200
+    assert "errorlist" in response.content.decode()
+    assert get(job.id) == before
+
+
+def test_edit_and_requeue_makes_a_new_job_with_lineage() -> None:
+    browser = login("view_job", "view_args", "requeue_job")
+    enqueue("test.job", [1], queue="q1", timeout="7s", meta={"a": 1}, priority=5)
+    old = take(queues=("q1",))[0]
+    ack(old)
+    form = browser.get(f"{LIST}{old.id}/do/requeue/").content.decode()
+    assert "[1]" in form
+    response = do(browser, old, "requeue", args="[2]", meta='{"a": 1}', queue="q2", reason="typo")
+    new = Job.objects.exclude(pk=old.id).get()
+    assert response["Location"].endswith(f"{new.pk}/change/")
+    assert browser.get(f"{LIST}{new.pk}/change/").status_code == 200
+    assert (new.type, new.args, new.queue, new.priority) == ("test.job", [2], "q2", 5)
+    assert (new.timeout_ms, new.timeout_explicit) == (7000, True)
+    assert new.meta == {"a": 1, "retried_from": str(old.id)}
+    assert get(old.id).state == "completed"
+    assert AuditEntry.objects.get(action="job.requeued").data == {"new_job_id": str(new.pk)}
+    assert str(old.id) in page(browser, f"job/{new.pk}/change/")
+
+
+def test_who_may_not_see_arguments_cannot_requeue() -> None:
+    browser = login("view_job", "requeue_job")
+    job = in_state("completed")
+    assert "do/requeue/" not in page(browser, f"job/{job.id}/change/")
+    assert browser.get(f"{LIST}{job.id}/do/requeue/").status_code == 403
+
+
+def test_purge() -> None:
+    browser = login("view_job", "purge_job")
+    job = in_state("completed")
+    do(browser, job, "purge", typed="purge", reason="gdpr")
+    assert not Job.objects.exists()
+    assert AuditEntry.objects.get(action="job.purged").reason == "gdpr"
+
+
+def on_list(browser: Client, name: str, keys: list[str], **fields: str) -> Any:
+    """Run an action of the list to its end."""
+    data = {"action": name, "_selected_action": keys, "select_across": "0", "index": "0", **fields}
+    asked = browser.post(LIST + fields.pop("query", ""), data)
+    assert asked.status_code == 200
+    assert "_confirmed" in asked.content.decode()
+    return browser.post(LIST, {**data, "_confirmed": "1"}, follow=True)
+
+
+def test_an_action_on_many_jobs_leaves_out_those_that_it_is_not_for() -> None:
+    browser = login("view_job", "cancel_job")
+    jobs = make(5)
+    ack(*take(2))
+    response = on_list(browser, "cancel", [str(job.id) for job in jobs], reason="x")
+    text = response.content.decode()
+    assert "3 done" in text
+    assert text.count("was left as it is") == 2
+    assert Job.objects.filter(state="cancelled").count() == 3
+    assert AuditEntry.objects.filter(source="admin").count() == 3
+
+
+def test_all_that_match_up_to_a_thousand_at_once() -> None:
+    browser = login("view_job", "cancel_job")
+    make(450)
+    make(3, queue="other")
+    data = {"action": "cancel", "_selected_action": ["x"], "select_across": "1", "index": "0"}
+    keys = [str(Job.objects.first().pk)]  # type: ignore[union-attr]
+    data["_selected_action"] = keys
+    browser.post(f"{LIST}?queue=default", {**data, "_confirmed": "1"})
+    assert Job.objects.filter(state="cancelled").count() == 450
+    assert Job.objects.filter(queue="other", state="available").count() == 3
+
+
+def test_beyond_a_thousand_it_becomes_a_job(monkeypatch: Any) -> None:
+    from django_ojs.admin import base
+    from django_ojs.admin import bulk as pages
+
+    monkeypatch.setattr(base, "MOST_AT_ONCE", 10)
+    browser = login("view_job", "cancel_job")
+    make(25)
+    make(3, queue="other")
+    keys = [str(Job.objects.first().pk)]  # type: ignore[union-attr]
+    data = {"action": "cancel", "_selected_action": keys, "select_across": "1", "index": "0"}
+    asked = browser.post(f"{LIST}?queue=default", data).content.decode()
+    assert "this becomes a job" in asked
+    said = browser.post(
+        f"{LIST}?queue=default", {**data, "_confirmed": "1", "reason": "flood"}, follow=True
+    )
+    job = Job.objects.get(type=bulk.TYPE)
+    assert str(job.pk) in said.content.decode()
+    assert Job.objects.filter(state="cancelled").count() == 0
+    steps = list(pages.work(*job.args, before=str(job.pk), after=None))
+    assert [changed for _last, changed, _left in steps] == [25]
+    assert Job.objects.filter(queue="default", state="cancelled").count() == 25
+    assert Job.objects.filter(state="available", queue="other").count() == 3
+    assert set(AuditEntry.objects.filter(action="job.cancelled").values_list("reason", "actor")) == {
+        ("flood", "ada")
+    }
+
+
+def test_bulk_work_goes_on_behind_the_last_page(monkeypatch: Any) -> None:
+    from dataclasses import asdict
+
+    from django_ojs.admin import bulk as pages
+    from django_ojs.domain.job import Actor
+
+    monkeypatch.setattr(pages, "CHUNK", 4)
+    jobs = make(10)
+    newer = enqueue("marker", []).id
+    arguments = ("cancel", asdict(bulk.Filter(queue="default")), {}, asdict(Actor("admin", "ada")))
+    walk = pages.work(*arguments, before=str(newer), after=None)
+    first = next(walk)
+    assert first[1] == 4
+    rest = list(pages.work(*arguments, before=str(newer), after=first[0]))
+    assert [changed for _last, changed, _left in rest] == [4, 2]
+    assert {get(job.id).state for job in jobs} == {"cancelled"}
+    assert get(newer).state == "available"
+    assert json.dumps(arguments)

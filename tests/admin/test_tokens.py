@@ -1,0 +1,118 @@
+"""API tokens in the admin: made and shown once, rotated, revoked; refused without permission."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from django_ojs.models import ApiToken
+from django_ojs.services import tokens
+
+pytestmark = pytest.mark.usefixtures("ojs_db")
+LIST = "/admin/django_ojs/apitoken/"
+ADD = f"{LIST}add/"
+SHOWN = re.compile(r'value="(ojs_[a-z0-9]{12}\.[\w-]+)"')
+
+
+@pytest.fixture
+def staff() -> Any:
+    User.objects.all().delete()
+    user = User.objects.create_superuser("root", password="x")
+    yield user
+    User.objects.all().delete()
+
+
+@pytest.fixture
+def browser(staff: User) -> Client:
+    client = Client()
+    client.force_login(staff)
+    return client
+
+
+def add(browser: Client, **fields: Any) -> Any:
+    form = {"name": "billing", "scopes": ["produce", "work"], "queues": "mail\nbilling*", **fields}
+    return browser.post(ADD, {**form, "expires_at_0": "", "expires_at_1": ""})
+
+
+def test_a_token_is_shown_once_and_works(browser: Client) -> None:
+    page = add(browser)
+    shown = SHOWN.search(page.content.decode())
+    assert shown is not None
+    assert "no-store" in page["Cache-Control"]
+    token = tokens.verify(shown[1])
+    assert token is not None
+    assert (token.name, token.scopes, token.queues) == (
+        "billing",
+        ["produce", "work"],
+        ["mail", "billing*"],
+    )
+    assert token.created_by == "root"
+    for path in (LIST, f"{LIST}{token.pk}/change/"):
+        again = browser.get(path)
+        assert again.status_code == 200
+        secret = shown[1].partition(".")[2]
+        assert secret not in again.content.decode()
+        assert token.secret_hash not in again.content.decode()
+    assert "messages" not in browser.cookies
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"name": "a b"}, "must be letters, digits"),
+        ({"queues": "Mail"}, "must be queue names"),
+        ({"scopes": []}, "This field is required"),
+        ({"scopes": ["root"]}, "not one of the available choices"),
+    ],
+)
+def test_bad_input_is_explained(browser: Client, fields: dict[str, Any], words: str) -> None:
+    assert words in add(browser, **fields).content.decode()
+    assert not ApiToken.objects.exists()
+
+
+def test_a_client_has_one_token(browser: Client) -> None:
+    add(browser)
+    assert "has a token" in add(browser).content.decode()
+    assert ApiToken.objects.count() == 1
+
+
+def test_it_can_be_narrowed(browser: Client) -> None:
+    token, _ = tokens.create("c", scopes=["produce", "administer"])
+    form = {"scopes": ["produce"], "queues": "q1", "expires_at_0": "", "expires_at_1": ""}
+    assert browser.post(f"{LIST}{token.pk}/change/", form).status_code == 302
+    token.refresh_from_db()
+    assert (token.name, token.scopes, token.queues) == ("c", ["produce"], ["q1"])
+
+
+def test_revoke_and_rotate(browser: Client) -> None:
+    token, old = tokens.create("c", scopes=["produce"])
+    chosen = {"_selected_action": [token.pk]}
+    page = browser.post(LIST, {**chosen, "action": "rotate_selected"})
+    shown = SHOWN.search(page.content.decode())
+    assert shown is not None
+    assert tokens.verify(old) is not None
+    assert tokens.verify(shown[1]) is not None
+    browser.post(LIST, {**chosen, "action": "revoke_selected"})
+    assert tokens.verify(old) is None
+    assert tokens.verify(shown[1]) is not None
+    assert browser.post(f"{LIST}{token.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_without_permission_a_forged_post_is_refused(staff: User) -> None:
+    clerk = User.objects.create_user("clerk", password="x", is_staff=True)
+    clerk.user_permissions.add(Permission.objects.get(codename="view_apitoken"))
+    token, text = tokens.create("c", scopes=["produce"])
+    client = Client()
+    client.force_login(clerk)
+    assert client.get(LIST).status_code == 200
+    assert add(client).status_code == 403
+    client.post(LIST, {"_selected_action": [token.pk], "action": "revoke_selected"})
+    client.post(LIST, {"_selected_action": [token.pk], "action": "rotate_selected"})
+    client.post(f"{LIST}{token.pk}/change/", {"scopes": ["administer"], "queues": "*"})
+    token.refresh_from_db()
+    assert (ApiToken.objects.count(), token.scopes) == (1, ["produce"])
+    assert tokens.verify(text) is not None

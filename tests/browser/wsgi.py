@@ -1,0 +1,31 @@
+"""The project with its static files, under the strictest Content-Security-Policy that it must bear."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.contrib.staticfiles.handlers import StaticFilesHandler
+from django.core.wsgi import get_wsgi_application
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+_project = StaticFilesHandler(get_wsgi_application())
+
+
+def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Answer as the project does, with the policy in addition."""
+
+    def start(status: str, headers: list[tuple[str, str]], *rest: Any) -> Any:
+        return start_response(status, [*headers, ("Content-Security-Policy", POLICY)], *rest)
+
+    if environ["PATH_INFO"] == "/favicon.ico":
+        # Browsers ask for it by themselves, and would log that there is none.
+        start("204 No Content", [])
+        return []
+    answer: Iterable[bytes] = _project(environ, start)
+    return answer

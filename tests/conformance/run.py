@@ -1,0 +1,120 @@
+"""``make conformance``: the Open Job Spec suites that this version claims, normally and strictly.
+
+Without ``--url`` it starts the example project on a SQLite file of its own (``DATABASE_URL`` names
+another database), and stops it afterwards. Other arguments are handed to ``run_suites.py``;
+``--folder`` replaces the folders that are claimed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CLAIMED = (
+    "level-0-core",
+    "level-1-reliable",
+    "level-2-scheduled/delay",
+    "level-2-scheduled/ttl",
+    "level-4-advanced/priority",
+    "level-4-advanced/bulk",
+    "level-4-advanced/queue-ops",
+    "ext-progress",
+    "ext-durable-execution",
+    "ext-graceful-shutdown",
+    "ext-job-versioning",
+    "ext-schema-registry",
+    "ext-serverless",
+    "ext-ai-agents",
+)
+OBSERVABILITY = ("EXT-OBS-001", "EXT-OBS-002", "EXT-OBS-004", "EXT-OBS-005")
+"""What ``ext-observability`` asks beside metrics, which are not served."""
+
+
+def main() -> int:
+    """Run both readings; 0 when all passed in both."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--suites", required=True)
+    parser.add_argument("--url")
+    parser.add_argument("--token", default="dev")
+    parser.add_argument("--folder", action="append")
+    options, more = parser.parse_known_args()
+    if not Path(options.suites).is_dir():
+        print(f"{options.suites} is no folder", file=sys.stderr)
+        return 2
+    if options.url:
+        return _run(options, options.url, more)
+    with _served() as url:
+        return _run(options, url, more)
+
+
+def _run(options: argparse.Namespace, url: str, more: list[str]) -> int:
+    base = [
+        sys.executable,
+        str(ROOT / "tests/conformance/run_suites.py"),
+        *("--url", url, "--suites", options.suites, "--isolate", "--jobs", "8"),
+        *("--header", f"Authorization: Bearer {options.token}"),
+        *more,
+    ]
+    folders = [word for name in options.folder or CLAIMED for word in ("--folder", name)]
+    parts = [folders]
+    if not options.folder:
+        parts.append(["--folder", "ext-observability", "--test-id", *OBSERVABILITY])
+    worst = 0
+    for reading in ([], ["--strict"]):
+        for part in parts:
+            print(f"\n== {' '.join(reading) or 'normally'}", flush=True)
+            worst = max(worst, subprocess.run([*base, *reading, *part], check=False).returncode)
+    return worst
+
+
+@contextmanager
+def _served() -> Iterator[str]:
+    """The URL of the example project, for as long as the block lasts."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="ojs-conformance-") as scratch:
+        environment = {
+            "DATABASE_URL": f"sqlite:///{scratch}/db.sqlite3",
+            **os.environ,
+            "OJS_DEV_TOKEN": "dev",
+            "EXAMPLE_VAR": scratch,
+        }
+        manage = [sys.executable, "manage.py"]
+        subprocess.run([*manage, "migrate", "--verbosity", "0"], cwd=ROOT, env=environment, check=True)
+        process = subprocess.Popen([*manage, "serve", "--port", str(port)], cwd=ROOT, env=environment)
+        url = f"http://127.0.0.1:{port}"
+        try:
+            _await(f"{url}/ready", process)
+            yield url
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def _await(url: str, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 30
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    raise SystemExit("the example project did not start")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

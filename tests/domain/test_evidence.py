@@ -1,0 +1,83 @@
+"""The ladder of evidence, rung by rung (decision L1)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from django_ojs.domain.evidence import STILL_ALIVE, Evidence, Rival, refusal, rivals
+from tests.domain.records import NOW, running
+
+LEASE = uuid4()
+JOB = running(lease_id=LEASE, worker_id="w1", attempt=2, lease_seq=2, lease_principal="token:a")
+ENDED = NOW - timedelta(seconds=5)
+DEADLINE = NOW + timedelta(seconds=60)
+
+
+def shown(**fields: Any) -> Evidence:
+    return Evidence(**{"principal": "token:a", **fields})
+
+
+def rival(**changes: Any) -> Rival:
+    base = Rival(1, 1, "w0", ENDED, DEADLINE, "stalled", None)
+    return base._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "others", "expected"),
+    [
+        (shown(lease_id=LEASE), [rival()], None),
+        (shown(lease_id=uuid4()), [], "lease_lost"),
+        (shown(lease_id=LEASE, principal="token:b"), [], "lease_lost"),
+        (shown(principal=None), [], "lease_lost"),
+        (shown(worker_id="w1"), [], None),
+        (shown(worker_id="w1", attempt=2), [], None),
+        (shown(worker_id="w2"), [], "lease_lost"),
+        (shown(worker_id="w1", attempt=1), [], "lease_lost"),
+        (shown(attempt=1), [], "lease_lost"),
+        (shown(attempt=2), [], None),
+        (shown(), [], None),
+        (shown(), [rival()], "lease_required"),
+        (shown(worker_id="w1"), [rival(worker_id="w1")], "lease_required"),
+    ],
+)
+def test_the_ladder(evidence: Evidence, others: list[Rival], expected: str | None) -> None:
+    assert refusal(JOB, evidence, others, policy="auto") == expected
+
+
+def test_the_policies_concern_reports_without_a_lease_only() -> None:
+    assert refusal(JOB, shown(), [], policy="deny") == "lease_required"
+    assert refusal(JOB, shown(lease_id=LEASE), [rival()], policy="deny") is None
+    assert refusal(JOB, shown(), [rival()], policy="allow") is None
+    assert refusal(JOB, shown(worker_id="w2"), [], policy="allow") == "lease_lost"
+    assert refusal(JOB, shown(principal="token:b"), [], policy="allow") == "lease_lost"
+
+
+@pytest.mark.parametrize(
+    ("changes", "evidence", "counts"),
+    [
+        ({}, shown(), True),
+        ({"outcome": "completed"}, shown(), False),
+        ({"outcome": "failed"}, shown(), False),
+        ({"outcome": "cancelled"}, shown(), True),
+        ({"outcome": "timeout", "ended_at": DEADLINE}, shown(), True),
+        ({"outcome": "timeout", "ended_at": ENDED}, shown(), False),
+        ({"reported_at": NOW - timedelta(seconds=1)}, shown(), True),
+        ({"reported_at": NOW - STILL_ALIVE}, shown(), False),
+        ({"lease_seq": 2}, shown(), False),
+        ({"deadline_at": NOW - STILL_ALIVE + timedelta(milliseconds=1)}, shown(), True),
+        ({"deadline_at": NOW - STILL_ALIVE}, shown(), False),
+        ({"deadline_at": None, "ended_at": NOW - STILL_ALIVE}, shown(), False),
+        ({}, shown(worker_id="w0"), True),
+        ({}, shown(worker_id="w1"), False),
+        ({}, shown(attempt=1), True),
+        ({}, shown(attempt=2), False),
+        ({"worker_id": None}, shown(worker_id="w1"), False),
+    ],
+)
+def test_who_may_still_be_alive(changes: dict[str, Any], evidence: Evidence, counts: bool) -> None:
+    found = rivals([rival(**changes)], evidence, before=2, now=NOW)
+    assert bool(found) is counts

@@ -1,0 +1,41 @@
+"""What an operator tells a worker process reaches it with its next beat, and can be taken back."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from django_ojs import api
+from django_ojs.models import Worker
+from django_ojs.services import workers
+from tests.process.tools import StartWorker, in_state
+from tests.support import poll
+from tests.workload import jobs
+
+pytestmark = pytest.mark.process
+
+
+def phase_is(phase: str) -> None:
+    """Wait until the worker says so: it beats at least every five seconds."""
+    poll(lambda: Worker.objects.filter(phase=phase).exists(), 20)
+
+
+@pytest.mark.one_database
+def test_quiet_taken_back_and_told_to_stop(worker: StartWorker) -> None:
+    runner = worker()
+    phase_is("running")
+    key = Worker.objects.get().pk
+    workers.direct(key, "quiet")
+    phase_is("quiet")
+    waiting = jobs.echo.enqueue("quiet")
+    workers.direct(key, None)
+    in_state(waiting, "completed", timeout=20)
+    phase_is("running")
+    runner.send(signal.SIGTSTP)
+    phase_is("quiet")
+    late = jobs.echo.enqueue("late")
+    workers.direct(key, "terminate")
+    assert runner.wait(20) == 0
+    assert api.get(late).state == "available", "what a signal said is not undone by a beat"
+    phase_is("stopped")
