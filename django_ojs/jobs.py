@@ -20,12 +20,19 @@ def bulk(
     """An operation of the admin on many jobs; cancelled like any other job, between two pages."""
     from django_ojs.admin import bulk as pages
 
-    before = ctx.last_checkpoint or {"last": None, "done": 0, "skipped": 0}
-    done, skipped = int(before["done"]), int(before["skipped"])
+    before = ctx.last_checkpoint or {
+        "last": None,
+        "done": 0,
+        "skipped": 0,
+        "of": pages.size(narrowed, before=str(ctx.id)),
+    }
+    done, skipped, of = int(before["done"]), int(before["skipped"]), int(before["of"])
     for last, changed, left in pages.work(
         operation, narrowed, cleaned, actor, before=str(ctx.id), after=before["last"]
     ):
         done, skipped = done + changed, skipped + left
-        ctx.checkpoint({"last": last, "done": done, "skipped": skipped})
-        ctx.progress(0.5, f"{done} done, {skipped} left as they are")
+        ctx.checkpoint({"last": last, "done": done, "skipped": skipped, "of": of})
+        # Fewer or more may match by now than did at the start.
+        seen = min(done + skipped, of)
+        ctx.progress(seen / of if of else 1.0, f"{done} done, {skipped} left as they are, of {of}")
     return {"done": done, "skipped": skipped}

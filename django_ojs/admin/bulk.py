@@ -39,6 +39,12 @@ def matching(narrowed: Filter, using: str) -> QuerySet[Job]:
     return rows.filter(tab.window(using), reading)
 
 
+def size(narrowed: Mapping[str, Any], *, before: str) -> int:
+    """How many jobs made before the id ``before`` match, up to ``MOST``."""
+    rows = matching(Filter(**narrowed), conf.current().database).filter(pk__lt=UUID(before))
+    return rows.order_by("-pk").values("pk")[:MOST].count()
+
+
 def work(
     operation: str,
     narrowed: Mapping[str, Any],

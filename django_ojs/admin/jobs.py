@@ -19,8 +19,9 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
 from django_ojs.admin import clocks, search
-from django_ojs.admin.base import COUNT_CAP, KeysetChangeList, OJSModelAdmin, Operation
+from django_ojs.admin.base import OJSModelAdmin, Operation
 from django_ojs.admin.job_page import job_page
+from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.admin.operations import JOB_OPERATIONS
 from django_ojs.admin.tabs import Tab
 from django_ojs.domain.states import State
@@ -77,7 +78,7 @@ class JobChangeList(KeysetChangeList):
         if not shown or self.params.get("lens") or self.query:
             return super().count(request)
         count = sum(shown.values()) if state is None else shown.get(str(state), 0)
-        return int(min(count, COUNT_CAP + 1))
+        return int(min(count, selectors.COUNT_CAP + 1))
 
     @property
     def shown_count(self) -> str:
@@ -216,6 +217,7 @@ class JobAdmin(OJSModelAdmin):
         kept = {k: v for k, v in request.GET.items() if k in ("queue", "q")}
         state, lens = request.GET.get("state"), request.GET.get("lens")
         found = [{"label": _("All"), "query": kept, "on": not state and not lens, "count": ""}]
+        cap = selectors.COUNT_CAP
         for name, label in Job.States.choices:
             count = counts.get(name, 0)
             found.append(
@@ -223,7 +225,7 @@ class JobAdmin(OJSModelAdmin):
                     "label": label,
                     "query": {**kept, "state": name},
                     "on": state == name,
-                    "count": f"{count:,}" if count < COUNT_CAP else f"{COUNT_CAP // 1000}k+",
+                    "count": f"{count:,}" if count < cap else f"{cap // 1000}k+",
                 }
             )
         found += [

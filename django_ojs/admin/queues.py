@@ -18,8 +18,9 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
 from django_ojs.admin import charts, links
-from django_ojs.admin.base import KeysetChangeList, OJSModelAdmin, Operation, Report
+from django_ojs.admin.base import OJSModelAdmin, Operation, Report
 from django_ojs.admin.clocks import words
+from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.domain import tallies
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State

@@ -7,7 +7,9 @@ import os
 import pytest
 
 from django_ojs import api
+from django_ojs.domain.job import Actor
 from django_ojs.models import Queue
+from django_ojs.services import bulk
 from tests.process.tools import Diary, StartWorker, attempts, failed, in_state
 from tests.support import alive
 from tests.workload import jobs
@@ -187,3 +189,16 @@ def test_type_without_a_handler_stays_available(drained: StartWorker) -> None:
     drained()
     assert api.get(job).state == "completed"
     assert (api.get(foreign).state, api.get(foreign).attempt) == ("available", 0)
+
+
+def test_bulk_work_of_the_admin_is_a_job_like_any_other(drained: StartWorker) -> None:
+    many = [api.enqueue("nobody.knows", [number], queue="held").id for number in range(60)]
+    aside = api.enqueue("nobody.knows", [], queue="free").id
+    work = bulk.start("cancel", bulk.Filter(queue="held"), {"reason": "flood"}, Actor("admin", "ada"))
+    drained()
+    ended = in_state(work, "completed")
+    assert ended.json("result") == {"done": 60, "skipped": 0}
+    assert ended.json("checkpoint")["of"] == 60
+    assert (ended.progress, ended.progress_message) == (1.0, "60 done, 0 left as they are, of 60")
+    assert {api.get(job).state for job in many} == {"cancelled"}
+    assert api.get(aside).state == "available"

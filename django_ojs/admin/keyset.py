@@ -1,0 +1,136 @@
+"""Lists in pages by the key: no OFFSET, and no count beyond a cap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+from django.contrib.admin.views.main import ChangeList
+from django.core.paginator import Paginator
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+
+from django_ojs.store.selectors import COUNT_CAP
+
+
+class KeysetChangeList(ChangeList):
+    """Pages by the key instead of OFFSET, and a count up to a cap (10,000)."""
+
+    keyset: ClassVar[frozenset[str]] = frozenset({"after", "before"})
+    next_after: Any = None
+    prev_before: Any = None
+
+    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
+        """Without our own parameters, which are no lookups."""
+        found: dict[str, Any] = super().get_filters_params(params)
+        own = getattr(self.model_admin, "own_parameters", ())
+        for name in (*self.keyset, *own):
+            found.pop(name, None)
+        return found
+
+    def keys(self) -> Sequence[tuple[str, bool]]:
+        """The columns of an index that the list is ordered by, and whether downwards; the last one
+        is the key.
+        """
+        return [("pk", True)]
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
+        """By the columns of one index."""
+        return [f"-{name}" if down else name for name, down in self.keys()]
+
+    def get_results(self, request: HttpRequest) -> None:
+        """One page, by the keys of its neighbour."""
+        before, after = self._cursor(request, "before"), self._cursor(request, "after")
+        size = self.list_per_page
+        rows = self.queryset
+        if before is not None:
+            opposite = [f"{'' if down else '-'}{name}" for name, down in self.keys()]
+            found = list(rows.filter(self._beyond(before, True)).order_by(*opposite)[: size + 1])
+        elif after is not None:
+            found = list(rows.filter(self._beyond(after, False))[: size + 1])
+        else:
+            found = list(rows[: size + 1])
+        more, found = len(found) > size, found[:size]
+        if before is not None:
+            found.reverse()
+        self.result_list = found
+        self.next_after = self._name(found[-1]) if found and (more or before is not None) else None
+        self.prev_before = (
+            self._name(found[0])
+            if found and (after is not None or (before is not None and more))
+            else None
+        )
+        alone = not more and before is None and after is None
+        self.result_count = len(found) if alone else self.count(request)
+        # The search form tells the number of results when it is not this: of a search only.
+        self.full_result_count = None if self.query else self.result_count
+        self.show_full_result_count = False
+        self.show_admin_actions = True
+        self.can_show_all = False
+        self.show_all = False
+        self.multi_page = False
+        self.paginator = Paginator(found, size)
+
+    def count(self, request: HttpRequest) -> int:
+        """All rows of the list, up to the cap and one more; in the order of the index, or a planner
+        could read the table instead.
+        """
+        return int(self.queryset.values("pk")[: COUNT_CAP + 1].count())
+
+    def _beyond(self, last: Sequence[Any], towards_first: bool) -> Q:
+        """Behind a row. The first condition alone is implied by the others: it is the range of the
+        index that is read, which no planner makes of an OR.
+        """
+        beyond, same = Q(), Q()
+        for (name, down), value in zip(self.keys(), last, strict=True):
+            word = "lt" if down is not towards_first else "gt"
+            beyond |= same & Q(**{f"{name}__{word}": value})
+            same &= Q(**{name: value})
+        name, down = self.keys()[0]
+        word = "lte" if down is not towards_first else "gte"
+        return Q(**{f"{name}__{word}": last[0]}) & beyond
+
+    def _name(self, row: Any) -> str:
+        values = (getattr(row, name) for name, _down in self.keys())
+        return "~".join(v.isoformat() if isinstance(v, datetime) else str(v) for v in values)
+
+    def _cursor(self, request: HttpRequest, name: str) -> list[Any] | None:
+        text = request.GET.get(name)
+        if not text:
+            return None
+        fields = [self._field(key) for key, _down in self.keys()]
+        try:
+            parts = text.split("~")
+            found = [item.to_python(part) for item, part in zip(fields, parts, strict=True)]
+        except Exception:
+            # Somebody typed it: the first page is as good an answer as any.
+            return None
+        return None if any(value is None for value in found) else found
+
+    def _field(self, name: str) -> Any:
+        meta = self.model._meta
+        return meta.pk if name == "pk" else meta.get_field(name)
+
+    @property
+    def shown_count(self) -> str:
+        """The number of rows, or that it is beyond the cap."""
+        count = self.result_count
+        return f"{COUNT_CAP:,}+" if count > COUNT_CAP else f"{count:,}"
+
+    @property
+    def next_url(self) -> str | None:
+        """The older page."""
+        return self._page("after", self.next_after)
+
+    @property
+    def previous_url(self) -> str | None:
+        """The newer page."""
+        return self._page("before", self.prev_before)
+
+    def _page(self, name: str, value: Any) -> str | None:
+        if value is None:
+            return None
+        kept = {k: v for k, v in self.params.items() if k not in self.keyset}
+        return "?" + urlencode({**kept, name: str(value)}, doseq=True)
