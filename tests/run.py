@@ -36,8 +36,9 @@ TOOLS = {
     "pgbouncer": ("pgbouncer",),
 }
 PURE = ("tests/domain", "tests/architecture")
-PROCESS = "tests/process"
-AT_ONCE = 2
+PARTS = {"": ("tests",), " over HTTP": ("tests/http",), " with workers": ("tests/process",)}
+"""What is run by itself: the last two mostly wait, for deadlines and for each other."""
+AT_ONCE = 3
 NO_TESTS = 5
 COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
 SUMMARY = re.compile(r"\d+ \w+.* in \d[\d.]*s\b")
@@ -144,11 +145,7 @@ def server(variable: str, guesses: tuple[str, ...]) -> tuple[str | None, str]:
 
 
 def plan(options: argparse.Namespace, scratch: Path) -> tuple[list[Run], dict[str, str]]:
-    """The runs, the longest first, and why a database is left out.
-
-    Tests with real workers mostly wait; they are a run of their own on each database, so that two
-    cores are busy to the end.
-    """
+    """The runs, the longest first, and why a database is left out."""
     only = tuple(options.only)
     # A file, so that the processes that tests start can use it too.
     databases: list[tuple[str, str, tuple[str, ...]]] = [("SQLite", f"sqlite:///{scratch}/any", ())]
@@ -159,13 +156,11 @@ def plan(options: argparse.Namespace, scratch: Path) -> tuple[list[Run], dict[st
             skipped[key] = reason
         else:
             databases.append((name, url, PURE))
-    if options.quick or only:
-        parts = {"": only}
-    else:
-        parts = {" with workers": (PROCESS,), "": ("tests", f"--ignore={PROCESS}")}
+    elsewhere = tuple(f"--ignore={path}" for part in PARTS if part for path in PARTS[part])
+    parts = {"": only} if options.quick or only else {**PARTS, "": (*PARTS[""], *elsewhere)}
     runs: list[Run] = []
-    for part, paths in parts.items():
-        for name, url, left_out in databases:
+    for name, url, left_out in databases:
+        for part, paths in parts.items():
             ignore = () if only else tuple(f"--ignore={path}" for path in left_out)
             own = with_name(url, f"ojs_{os.getpid()}_{len(runs)}")
             excluded = [] if options.long else ["long"]
@@ -188,7 +183,7 @@ def missing_tools(required: list[str]) -> dict[str, str]:
 
 
 def execute(runs: list[Run]) -> tuple[bool, Counter[str], list[str]]:
-    """Run them, at most two at a time; show the output of each when it ends."""
+    """Run them, a few at a time; show the output of each when it ends."""
     good, totals, skips = True, Counter[str](), []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         futures = {pool.submit(run): run for run in runs}

@@ -1,11 +1,41 @@
-"""Reads that give up rather than hold up: a time limit on the statements of a list."""
+"""Nobody holds others up: a time limit on the statements of a list, and on idle transactions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+IDLE_LIMIT_S = 5
+"""How long a transaction of a worker or reaper may do nothing; they take milliseconds."""
+
+
+def end_idle_transactions(using: str) -> None:
+    """Have the server end transactions that this process leaves open and idle for five seconds.
+
+    A process that is suspended in the middle of one keeps the locks of its jobs for ever: they
+    could neither be reaped nor reported. For the connections opened from now on; not on SQLite and
+    MySQL, which know no such limit, nor where ``DISABLE_SERVER_SIDE_CURSORS`` says that sessions are
+    shared with others by a pool.
+    """
+
+    def limit(connection: BaseDatabaseWrapper, **_: Any) -> None:
+        if connection.alias != using or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+            return
+        if connection.vendor == "postgresql":
+            statement, value = "SET idle_in_transaction_session_timeout = %s", IDLE_LIMIT_S * 1000
+        elif getattr(connection, "mysql_is_mariadb", False):
+            statement, value = "SET SESSION idle_transaction_timeout = %s", IDLE_LIMIT_S
+        else:
+            return
+        with connection.cursor() as cur:
+            cur.execute(statement, [value])
+
+    connection_created.connect(limit, weak=False, dispatch_uid=f"django_ojs.idle.{using}")
 
 
 @contextmanager

@@ -234,7 +234,7 @@ def test_suspended_runner_comes_back_too_late(
     diary.wait("started")
     suspend(first.pid)
     manage("reap_timeouts", "--loop")
-    poll(lambda: attempts(job), 10)
+    poll(lambda: attempts(job), 15)
     worker("--no-chores", "--worker-id", "second")
     assert diary.wait("started", 2)[0] == "2"
     flag.set()
@@ -260,7 +260,7 @@ def test_suspended_worker_gives_up_what_it_has_lost(
     everybody = [first.pid, *first.below()]
     suspend(*everybody)
     manage("reap_timeouts", "--loop")
-    poll(lambda: attempts(job), 10)
+    poll(lambda: attempts(job), 15)
     worker("--no-chores", "--worker-id", "second", "--queue", "default")
     assert diary.wait("started", 2)[0] == "2"
     for number in everybody:

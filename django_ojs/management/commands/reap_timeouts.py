@@ -19,6 +19,7 @@ from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, first_line
 from django_ojs.services import reap, scan
 from django_ojs.services.reap import Reaped
+from django_ojs.store.bounded import end_idle_transactions
 
 
 class Command(OJSCommand):
@@ -47,6 +48,7 @@ class Command(OJSCommand):
         limit = options["limit"]
         if limit is not None and limit < 1:
             raise CommandError("--limit: must be at least 1", returncode=2)
+        end_idle_transactions(alias)
         with self.usable_database(alias):
             if options["loop"]:
                 self._loop(alias, _interval(options["interval"]), limit, options)
