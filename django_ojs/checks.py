@@ -241,13 +241,13 @@ def check_database(
 def check_reaper(app_configs: object, **kwargs: Any) -> list[Message]:
     """``ojs.W008`` (``check --deploy``): nobody enforces the timeouts."""
     from django_ojs import clock
-    from django_ojs.services.inspect import reaper_trouble
+    from django_ojs.services.scan import troubles as reaper_troubles
 
     config = _config()
     if config is None:
         return []
     try:
-        troubles = reaper_trouble(clock.now(config.database), config.database)
+        troubles = reaper_troubles(clock.now(config.database), config.database)
     except DatabaseError:
         return []
     return [

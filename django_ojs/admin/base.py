@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from django_ojs import conf
+from django_ojs.admin import refresh
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor
@@ -290,6 +291,13 @@ class OJSModelAdmin(ModelAdmin):
             current_app=self.admin_site.name,
         )
 
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """With the choice of how often to load it anew."""
+        context = {**refresh.context(request), **(extra_context or {})}
+        return super().changelist_view(request, context)
+
     def change_view(
         self,
         request: HttpRequest,
@@ -311,7 +319,9 @@ class OJSModelAdmin(ModelAdmin):
             )
             for operation in offered
         ]
-        context = {"operations": links, **self.page_context(request, row), **(extra_context or {})}
+        own = self.page_context(request, row)
+        loads = refresh.context(request) if own else {}
+        context = {"operations": links, **loads, **own, **(extra_context or {})}
         return super().change_view(request, object_id, form_url, context)
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:

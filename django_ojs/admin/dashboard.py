@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db.models import Min, Model
+from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
@@ -20,17 +20,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
-from django_ojs.admin import charts
+from django_ojs.admin import charts, refresh
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.charts import Line, plain
 from django_ojs.admin.clocks import words
+from django_ojs.admin.links import choices
 from django_ojs.domain import tallies
 from django_ojs.domain.states import State
-from django_ojs.models import ChoreRun, Dashboard, Job, Worker
-from django_ojs.services import figures, inspect, rollup
+from django_ojs.models import ChoreRun, Dashboard
+from django_ojs.services import figures, inspect, rollup, scan
 from django_ojs.store import selectors
-
-REFRESH = ("10", "30", "60", "off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +62,14 @@ class Card:
     url: str = ""
 
 
-def choices(request: HttpRequest, name: str, values: Sequence[tuple[str, Any]], now: str) -> list[Any]:
-    """Links that change one parameter of the page and keep the others."""
-    return [
-        {
-            "label": label,
-            "url": "?" + urlencode({**request.GET.dict(), name: value}),
-            "chosen": value == now,
-        }
-        for value, label in values
-    ]
-
-
 def context_of(page: admin.ModelAdmin[Any], request: HttpRequest, title: Any) -> dict[str, Any]:
     """What every page of the admin gets, and the choice of how often to load it anew."""
     request.current_app = page.admin_site.name
-    refresh = request.GET.get("refresh", "off")
-    refresh = refresh if refresh in REFRESH else "off"
-    labels = {value: _("%s s") % value for value in REFRESH} | {"off": _("off")}
     return {
         **page.admin_site.each_context(request),
         "title": title,
         "opts": page.opts,
-        "refresh": None if refresh == "off" else refresh,
-        "refreshes": choices(request, "refresh", [(v, labels[v]) for v in REFRESH], refresh),
+        **refresh.context(request),
     }
 
 
@@ -110,34 +93,33 @@ class DashboardAdmin(OJSModelAdmin):
         runs = {run.name: run for run in ChoreRun.objects.using(using).filter(name__in=_RUNS)}
         mark = runs.get(rollup.NAME)
         until = (mark and mark.resumed_at) or tallies.floor(now - rollup.LATE, rollup.MINUTE)
-        points = figures.series(until - window.span, window.step, until=until, using=using)
+        # The charts are of an hour at least, so that the last hour is among what they are made of.
+        begin = until - window.span
+        minutes = figures.counted(tallies.floor(begin, window.step), using=using)
+        hour = tallies.total(minutes, until - timedelta(hours=1))
+        reaper = runs.get(scan.NAME)
         context = {
             **context_of(self, request, _("Dashboard")),
-            "cards": self.cards(request, now, until, runs.get("reap")),
-            "troubles": inspect.reaper_trouble(now, using),
+            "cards": self.cards(request, now, hour, reaper),
+            "troubles": scan.trouble_of(reaper, now),
             "windows": choices(
                 request, "window", [(w.name, w.label) for w in WINDOWS.values()], window.name
             ),
             "window": window,
             "until": until,
             "counted": mark is not None,
-            "charts": draw(points, window),
+            "charts": draw(tallies.series(minutes, begin, window.step, until=until), window),
             **(extra_context or {}),
         }
         return TemplateResponse(request, "admin/django_ojs/dashboard.html", context)
 
     def cards(
-        self, request: HttpRequest, now: datetime, until: datetime, reaper: ChoreRun | None
+        self, request: HttpRequest, now: datetime, hour: tallies.Tally, reaper: ChoreRun | None
     ) -> list[Card]:
         """How things stand now, and the sums of the last hour that is counted."""
-        using = self.using
-        counts = selectors.counts_by_state(using=using)
-        hour = figures.summary(1, until=until, using=using)
-        live = Worker.objects.using(using).filter(heartbeat_at__gt=now - inspect.LIVE_WORKER)
-        workers = live.exclude(phase=Worker.Phase.STOPPED).count()
-        active, waiting = counts[State.ACTIVE], counts[State.AVAILABLE]
-        oldest = self._oldest(waiting, using)
-        deadline = selectors.next_deadline(using=using)
+        standing = selectors.standing(now - inspect.LIVE_WORKER, using=self.using)
+        workers, oldest, deadline = standing.live_workers, standing.oldest, standing.next_deadline
+        active, waiting = standing.counts[State.ACTIVE], standing.counts[State.AVAILABLE]
         late = deadline is not None and now - deadline > timedelta(seconds=5)
         failures = self._link(request, "failurestat")
         return [
@@ -165,15 +147,6 @@ class DashboardAdmin(OJSModelAdmin):
             ),
         ]
 
-    def _oldest(self, waiting: int, using: str) -> datetime | None:
-        """Since when the oldest of the first 10,000 available jobs has waited."""
-        if not waiting:
-            return None
-        rows = Job.objects.using(using).filter(state=State.AVAILABLE).order_by()
-        some = rows.values("enqueued_at")[: selectors.COUNT_CAP]
-        found: datetime | None = some.aggregate(first=Min("enqueued_at"))["first"]
-        return found
-
     def _link(self, request: HttpRequest, model: str, **query: str) -> str:
         """The list of a model, if this site has it and the user may see it."""
         if not request.user.has_perm(f"django_ojs.view_{model}"):
@@ -186,7 +159,7 @@ class DashboardAdmin(OJSModelAdmin):
         return f"{url}?{urlencode(query)}" if query else url
 
 
-_RUNS = ("reap", rollup.NAME)
+_RUNS = (scan.NAME, rollup.NAME)
 _SECONDS = (0.01, 0.02, 0.1, 0.2, 1, 2, 10, 20, 60, 120, 600, 1200, 3600, 7200)
 _ENDS = [1000 * seconds for seconds in _SECONDS]
 

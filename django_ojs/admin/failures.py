@@ -16,7 +16,8 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
 from django_ojs.admin.base import OJSModelAdmin
-from django_ojs.admin.dashboard import choices, context_of
+from django_ojs.admin.dashboard import context_of
+from django_ojs.admin.links import choices
 from django_ojs.domain.states import State
 from django_ojs.models import FailureStat
 from django_ojs.services import figures

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from django.utils.translation import gettext as _
+
 from django_ojs import clock
 from django_ojs.admin.clocks import clocks, words
 from django_ojs.admin.redaction import pretty, redacted
@@ -13,6 +15,7 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import TERMINAL
 from django_ojs.models import Attempt, Event, Job
 from django_ojs.services import inspect
+from django_ojs.services.explain import explain
 from django_ojs.store import selectors
 
 MOST_ATTEMPTS = 50
@@ -30,9 +33,10 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         Attempt.objects.using(using).filter(job_id=job.id).order_by("-lease_seq")[:MOST_ATTEMPTS]
     )[::-1]
     lived = spans(job, attempts, now)
-    found = inspect.explain(job.id, using=using)
+    found = explain(job.id, using=using)
     return {
         "job": job,
+        "state": Job.States(job.state).label,
         "now": now,
         "ended": job.state in TERMINAL,
         "facts": _facts(job),
@@ -61,20 +65,20 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
 
 def _facts(job: JobRecord) -> list[tuple[str, Any]]:
     pairs = [
-        ("id", job.id),
-        ("type", job.type),
-        ("queue", job.queue),
-        ("priority", job.priority),
-        ("attempt", f"{job.attempt}/{job.max_attempts}"),
-        ("worker", job.worker_id),
-        ("created", job.created_at),
-        ("enqueued", job.enqueued_at),
-        ("scheduled", job.scheduled_at),
-        ("expires", job.expires_at),
-        ("started", job.started_at),
-        ("finished", job.finished_at),
-        ("tags", ", ".join(job.json("tags"))),
-        ("dead letter", "yes" if job.dead_letter else None),
+        (_("id"), job.id),
+        (_("type"), job.type),
+        (_("queue"), job.queue),
+        (_("priority"), job.priority),
+        (_("attempt"), f"{job.attempt}/{job.max_attempts}"),
+        (_("worker"), job.worker_id),
+        (_("created"), job.created_at),
+        (_("enqueued"), job.enqueued_at),
+        (_("scheduled"), job.scheduled_at),
+        (_("expires"), job.expires_at),
+        (_("started"), job.started_at),
+        (_("finished"), job.finished_at),
+        (_("tags"), ", ".join(job.json("tags"))),
+        (_("dead letter"), _("yes") if job.dead_letter else None),
     ]
     return [(name, value) for name, value in pairs if value not in (None, "")]
 

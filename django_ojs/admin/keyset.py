@@ -12,6 +12,7 @@ from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
+from django_ojs.admin import refresh
 from django_ojs.store.selectors import COUNT_CAP
 
 
@@ -26,7 +27,7 @@ class KeysetChangeList(ChangeList):
         """Without our own parameters, which are no lookups."""
         found: dict[str, Any] = super().get_filters_params(params)
         own = getattr(self.model_admin, "own_parameters", ())
-        for name in (*self.keyset, *own):
+        for name in (*self.keyset, refresh.PARAMETER, *own):
             found.pop(name, None)
         return found
 

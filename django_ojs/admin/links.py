@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.admin.sites import AdminSite
 from django.contrib.admin.utils import quote
+from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 
@@ -25,6 +27,18 @@ def list_of(site: AdminSite, model: str, **query: str) -> str:
 def link(url: str, text: Any) -> str:
     """A link, or the text alone without an address."""
     return format_html('<a href="{}">{}</a>', url, text) if url else format_html("{}", text)
+
+
+def choices(request: HttpRequest, name: str, values: Sequence[tuple[str, Any]], now: str) -> list[Any]:
+    """Links that change one parameter of the page and keep the others."""
+    return [
+        {
+            "label": label,
+            "url": "?" + urlencode({**request.GET.dict(), name: value}),
+            "chosen": value == now,
+        }
+        for value, label in values
+    ]
 
 
 def _reverse(site: AdminSite, name: str, args: list[str]) -> str:

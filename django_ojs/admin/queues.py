@@ -263,9 +263,9 @@ class QueueAdmin(OJSModelAdmin):
         workers = serving(row.name, live_workers(now, using))
         depth = selectors.depths([row.name], using=using)[row.name]
         counts = queues.counts(row.name, using=using)
-        points = figures.series(
-            until - timedelta(minutes=MINUTES), rollup.MINUTE, row.name, until=until, using=using
-        )
+        begin = until - timedelta(minutes=MINUTES)
+        minutes = figures.counted(begin, row.name, using=using)
+        points = tallies.series(minutes, begin, rollup.MINUTE, until=until)
         return {
             "queue": row,
             "badges": badges(row, _service(workers)),

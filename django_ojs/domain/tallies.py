@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -86,6 +86,36 @@ class Point(Tally):
     """What happened from ``at`` on, for one step of a series."""
 
     at: datetime = field(kw_only=True)
+
+
+class Dated(Counted, Protocol):
+    """What was counted from a time on."""
+
+    at: datetime
+
+
+def series(rows: Iterable[Dated], since: datetime, step: timedelta, *, until: datetime) -> list[Point]:
+    """One point for each step up to ``until``, also where nothing happened.
+
+    An hour counts for the step that it begins in.
+    """
+    since = floor(since, step)
+    steps = max(0, -(-(until - since) // step))
+    points = [Point(at=since + number * step) for number in range(steps)]
+    for row in rows:
+        number = (row.at - since) // step
+        if 0 <= number < steps:
+            points[number].add(row)
+    return points
+
+
+def total(rows: Iterable[Dated], since: datetime) -> Tally:
+    """Everything from a time on."""
+    whole = Tally()
+    for row in rows:
+        if row.at >= since:
+            whole.add(row)
+    return whole
 
 
 def percentile(histogram: Sequence[int], share: float) -> float | None:

@@ -1,8 +1,8 @@
-"""What the roll-up has counted, for screens: series, sums, failures."""
+"""What the roll-up has counted, for screens: minutes, failures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
@@ -11,7 +11,7 @@ from django.db.models import Q, Sum
 from django.db.models.functions import Coalesce
 
 from django_ojs import clock, conf
-from django_ojs.domain.tallies import Point, Tally, floor
+from django_ojs.domain.tallies import floor
 from django_ojs.models import ChoreRun, FailureStat, MinuteStat
 from django_ojs.services.rollup import ALL, LATE, MINUTE, NAME, OTHER
 
@@ -32,42 +32,10 @@ def reached(*, now: datetime | None = None, using: str | None = None) -> datetim
     return marks.first() or floor(now - LATE, MINUTE)
 
 
-def series(
-    since: datetime,
-    step: timedelta,
-    queue: str | None = None,
-    *,
-    until: datetime,
-    using: str | None = None,
-) -> list[Point]:
-    """One point for each step up to ``until``, also where nothing happened; all queues without one.
-
-    Minutes older than a day are hours, which count for the step that they begin in.
-    """
-    using = using or conf.current().database
-    since = floor(since, step)
-    steps = max(0, -(-(until - since) // step))
-    points = [Point(at=since + number * step) for number in range(steps)]
-    for row in _rows(since, queue, using):
-        number = (row.at - since) // step
-        if number < steps:
-            points[number].add(row)
-    return points
-
-
-def summary(
-    hours: float = 1, queue: str | None = None, *, until: datetime, using: str | None = None
-) -> Tally:
-    """Everything within the hours before ``until``."""
-    whole = Tally()
-    for row in _rows(until - timedelta(hours=hours), queue, using or conf.current().database):
-        whole.add(row)
-    return whole
-
-
-def _rows(since: datetime, queue: str | None, using: str) -> Iterable[MinuteStat]:
-    rows = MinuteStat.objects.using(using).filter(step__in=(60, 3600), at__gte=since)
-    return rows.filter(queue=ALL if queue is None else queue).iterator()
+def counted(since: datetime, queue: str | None = None, *, using: str | None = None) -> list[MinuteStat]:
+    """What was counted from a time on, of all queues or of one; minutes, and hours of older days."""
+    rows = MinuteStat.objects.using(using or conf.current().database)
+    return list(rows.filter(step__in=(60, 3600), at__gte=since, queue=ALL if queue is None else queue))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -16,14 +15,13 @@ from django_ojs import clock, conf
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.states import TERMINAL, State
-from django_ojs.domain.timeouts import heartbeat_deadline, soft_deadline, total_deadline
+from django_ojs.domain.states import State
 from django_ojs.models import Attempt, ChoreRun, Job, Queue, Worker
+from django_ojs.services import scan
 from django_ojs.services.stream import any_of
 from django_ojs.store import selectors
 
 LIVE_WORKER = timedelta(seconds=60)
-REAPER_STALE = timedelta(seconds=120)
 _JSON = frozenset(
     [
         "retry",
@@ -83,128 +81,6 @@ def attempts_of(job: JobRecord, *, using: str | None = None) -> list[dict[str, A
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why a job is where it is: one sentence, and every reason that holds."""
-
-    state: str
-    summary: str
-    reasons: Sequence[str] = field(default=())
-
-
-def explain(job_id: UUID, *, now: datetime | None = None, using: str | None = None) -> Explanation:
-    """Why a job is not running, or until when it may. Raises :class:`NotFound`."""
-    using = using or conf.current().database
-    job = find(job_id, using=using)
-    now = now or clock.now(using)
-    if job.state in TERMINAL:
-        return _explain_finished(job)
-    reasons = []
-    if job.state == State.ACTIVE:
-        reasons = _running(job, now)
-        summary = f"It runs on {job.worker_id or 'an unnamed worker'}, attempt {job.attempt}."
-    elif job.state == State.PENDING:
-        summary = "It is pending: it waits until it is activated."
-    elif job.state in (State.SCHEDULED, State.RETRYABLE):
-        summary, reasons = _not_yet(job, now)
-    else:
-        summary = "It waits for a worker."
-        reasons = _waiting(job, now, using)
-    if job.state != State.ACTIVE and job.deadline_at is not None:
-        reasons.append(_until("It must start or end by", job.deadline_at, now))
-    reasons += _reaper(job, now, using)
-    return Explanation(job.state, summary, tuple(reasons))
-
-
-def _explain_finished(job: JobRecord) -> Explanation:
-    assert job.finished_at is not None
-    reasons = []
-    error = job.json("error")
-    if error is not None:
-        reasons.append(f"The last error was {error['type']}: {error['message']}")
-    if job.dead_letter:
-        reasons.append("It is in the dead letter: `ojs retry` gives it a new life.")
-    elif job.state == State.DISCARDED:
-        reasons.append("`ojs retry` gives it a new life.")
-    when = format_instant(job.finished_at)
-    return Explanation(job.state, f"It was {job.state} at {when}.", tuple(reasons))
-
-
-def _running(job: JobRecord, now: datetime) -> list[str]:
-    reasons = []
-    soft, total, beat = soft_deadline(job), total_deadline(job), heartbeat_deadline(job)
-    if soft is not None:
-        reasons.append(_until("It is told to stop at", soft, now))
-    if job.deadline_at is not None:
-        reasons.append(_until("It is reclaimed at", job.deadline_at, now))
-    if total is not None:
-        reasons.append(_until("Its total timeout ends at", total, now))
-    if beat is not None:
-        reasons.append(_until("Without another heartbeat it counts as stalled at", beat, now))
-    return reasons
-
-
-def _not_yet(job: JobRecord, now: datetime) -> tuple[str, list[str]]:
-    assert job.scheduled_at is not None
-    late = job.scheduled_at < now - timedelta(seconds=5)
-    if job.state == State.SCHEDULED:
-        summary = _until("It is scheduled for", job.scheduled_at, now)
-    else:
-        summary = _until(f"Attempt {job.attempt} failed; the next is due at", job.scheduled_at, now)
-    if late:
-        return summary, ["Its time has come, but nothing promotes it: run a worker or the reaper."]
-    return summary, []
-
-
-def _waiting(job: JobRecord, now: datetime, using: str) -> list[str]:
-    reasons = []
-    queue = Queue.objects.using(using).filter(name=job.queue, paused=True).first()
-    if queue is not None:
-        by = f" by {queue.paused_by}" if queue.paused_by else ""
-        why = f" ({queue.reason})" if queue.reason else ""
-        reasons.append(f"The queue {job.queue!r} is paused{by}{why}.")
-    workers = list(
-        Worker.objects.using(using)
-        .filter(heartbeat_at__gt=now - LIVE_WORKER)
-        .exclude(phase=Worker.Phase.STOPPED)
-    )
-    serving = [w for w in workers if not w.queues or job.queue in w.queues]
-    able = [w for w in serving if not w.types or job.type in w.types]
-    if not workers:
-        reasons.append("No worker is alive.")
-    elif not serving:
-        reasons.append(f"No live worker serves the queue {job.queue!r}.")
-    elif not able:
-        reasons.append(f"No live worker of this queue has a handler for {job.type!r}.")
-    elif all(w.phase != Worker.Phase.RUNNING for w in able):
-        reasons.append("Every worker that could run it is quiet or stopping.")
-    elif all(w.concurrency is not None and w.running >= w.concurrency for w in able):
-        reasons.append("Every worker that could run it is busy.")
-    return reasons
-
-
-def _reaper(job: JobRecord, now: datetime, using: str) -> list[str]:
-    if job.deadline_at is None or job.deadline_at > now - timedelta(seconds=5):
-        return []
-    return ["Its deadline has passed and nobody enforces it.", *reaper_trouble(now, using)]
-
-
-def reaper_trouble(now: datetime, using: str) -> list[str]:
-    """What is wrong with the enforcement of timeouts, if anything."""
-    run = ChoreRun.objects.using(using).filter(name="reap").first()
-    if run is None:
-        return ["The reaper has never run: start a worker or `reap_timeouts --loop`."]
-    if now - run.last_run_at > max(REAPER_STALE, 3 * timedelta(milliseconds=run.cadence_ms or 0)):
-        return [f"The reaper last ran at {format_instant(run.last_run_at)}."]
-    return []
-
-
-def _until(text: str, moment: datetime, now: datetime) -> str:
-    seconds = (moment - now).total_seconds()
-    distance = f"in {seconds:.1f} s" if seconds >= 0 else f"{-seconds:.1f} s ago"
-    return f"{text} {format_instant(moment)} ({distance})."
-
-
 def status(*, now: datetime | None = None, using: str | None = None) -> dict[str, Any]:
     """How things stand: jobs by state and queue, workers, chores; counts up to a cap."""
     using = using or conf.current().database
@@ -236,7 +112,7 @@ def status(*, now: datetime | None = None, using: str | None = None) -> dict[str
         "queues": queues,
         "workers": workers,
         "last_runs": chores,
-        "troubles": reaper_trouble(now, using) if any(counts.values()) else [],
+        "troubles": scan.troubles(now, using) if any(counts.values()) else [],
         "count_cap": selectors.COUNT_CAP,
     }
 
@@ -283,7 +159,7 @@ def health(*, now: datetime | None = None, using: str | None = None) -> dict[str
     live = Worker.objects.using(using).filter(heartbeat_at__gt=now - LIVE_WORKER)
     alive = live.exclude(phase=Worker.Phase.STOPPED).count()
     first = selectors.next_deadline(using=using)
-    troubles = reaper_trouble(now, using) if first is not None and first < now else []
+    troubles = scan.troubles(now, using) if first is not None and first < now else []
     overdue = 0 if first is None else max(0, int((now - first).total_seconds()))
     return {
         "workers": {"live": alive},

@@ -11,7 +11,10 @@ import threading
 from datetime import datetime, timedelta
 from functools import partial
 
+from django.utils.translation import gettext as _
+
 from django_ojs import clock, conf
+from django_ojs.domain.durations import format_instant
 from django_ojs.models import ChoreRun
 from django_ojs.services import reap
 from django_ojs.services.reap import Reaped
@@ -19,6 +22,8 @@ from django_ojs.store import selectors
 from django_ojs.store.contention import atomically
 
 NAME = "reap"
+STALE = timedelta(seconds=120)
+"""How long the reaper may be silent before that is news."""
 _LEAST_GAP = timedelta(seconds=15)
 _RECORD_EVERY = timedelta(seconds=1)
 """How long active rows may go unread by a loop: shorter than any heartbeat timeout kept closely."""
@@ -142,3 +147,17 @@ class Loop:
     def _next(self, first: datetime | None) -> datetime | None:
         known = [moment for moment in (first, self._beats_due) if moment is not None]
         return min(known, default=None)
+
+
+def troubles(now: datetime, using: str) -> list[str]:
+    """What is wrong with the enforcement of timeouts, if anything."""
+    return trouble_of(ChoreRun.objects.using(using).filter(name=NAME).first(), now)
+
+
+def trouble_of(run: ChoreRun | None, now: datetime) -> list[str]:
+    """What is wrong if this is the reaper's last run."""
+    if run is None:
+        return [_("The reaper has never run: start a worker or `reap_timeouts --loop`.")]
+    if now - run.last_run_at > max(STALE, 3 * timedelta(milliseconds=run.cadence_ms or 0)):
+        return [_("The reaper last ran at %s.") % format_instant(run.last_run_at)]
+    return []

@@ -13,7 +13,7 @@ from django.db.models.sql.datastructures import BaseTable
 
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import TERMINAL, State
-from django_ojs.models import Job, Queue
+from django_ojs.models import Job, Queue, Worker
 from django_ojs.store.columns import DUE, ENDED, JOB, UNTIMED, Kind, among
 from django_ojs.store.dialect import cursor, dialect, in_list
 
@@ -128,6 +128,49 @@ def counts_by_state(*, queue: str | None = None, cap: int = COUNT_CAP, using: st
     with cursor(using) as cur:
         cur.execute(statement, parameters)
         return {state: int(count) for state, count in cur.fetchall()}
+
+
+class Standing(NamedTuple):
+    """How things stand as a whole."""
+
+    counts: Mapping[str, int]
+    """Jobs per state, up to the cap."""
+    oldest: datetime | None
+    """Since when the oldest of the counted available jobs has waited."""
+    next_deadline: datetime | None
+    live_workers: int
+
+
+def standing(alive_since: datetime, *, using: str) -> Standing:
+    """How things stand, in one statement; ``alive_since`` is when a live worker beat at the latest."""
+    available = State.AVAILABLE
+    waits = _of_state(available, "enqueued_at")
+    # In front: a column of a union has the type of its first row.
+    parts = [f"SELECT '{available}', COUNT(*), MIN(enqueued_at) FROM ({waits}) w"]
+    parts += [
+        f"SELECT '{state}', COUNT(*), NULL FROM ({_of_state(state, 'id')}) c{index}"
+        for index, state in enumerate(State)
+        if state is not available
+    ]
+    parts.append(
+        f"SELECT 'deadline', 0, MIN(deadline_at) FROM (SELECT deadline_at FROM {_TABLE}"
+        " WHERE deadline_at IS NOT NULL ORDER BY deadline_at LIMIT 1) d"
+    )
+    parts.append(
+        f"SELECT 'workers', COUNT(*), NULL FROM {Worker._meta.db_table}"
+        f" WHERE heartbeat_at > %s AND phase <> '{Worker.Phase.STOPPED}'"
+    )
+    sql = dialect(using)
+    parameters = [COUNT_CAP] * len(State) + [sql.bind(Kind.TIME, alive_since)]
+    with cursor(using) as cur:
+        cur.execute(" UNION ALL ".join(parts), parameters)
+        rows = {name: (int(count), moment) for name, count, moment in cur.fetchall()}
+    oldest, deadline = (
+        None if moment is None else sql.decode(Kind.TIME, moment)
+        for moment in (rows[available][1], rows["deadline"][1])
+    )
+    counts: dict[str, int] = {state: rows[state][0] for state in State}
+    return Standing(counts, oldest, deadline, rows["workers"][0])
 
 
 class Depth(NamedTuple):

@@ -70,7 +70,7 @@ class Processes:
                 process.wait()
                 found.append(f"{name} did not stop")
             else:
-                if code:
+                if code not in (0, -signal.SIGTERM):
                     found.append(f"{name} stopped with exit code {code}, see its log")
         return found
 

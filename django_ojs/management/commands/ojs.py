@@ -19,6 +19,7 @@ from django_ojs.domain.states import State
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand
 from django_ojs.models import ApiToken
 from django_ojs.services import inspect, operate, prune, queues, tokens
+from django_ojs.services.explain import explain
 from django_ojs.store import invariants
 
 
@@ -134,7 +135,7 @@ class Command(OJSCommand):
 
     def do_explain(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs explain ID``."""
-        found = inspect.explain(_id(options["ids"][0]), using=alias)
+        found = explain(_id(options["ids"][0]), using=alias)
         if options["format"] == "json":
             self.emit({"state": found.state, "summary": found.summary, "reasons": list(found.reasons)})
             return

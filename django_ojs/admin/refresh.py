@@ -1,0 +1,32 @@
+"""Pages that load themselves anew as often as their user wants; the choice is kept in the session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+from django_ojs.admin.links import choices
+
+PARAMETER = "refresh"
+SECONDS = ("5", "10", "30", "60", "off")
+_KEY = "django_ojs_refresh"
+
+
+def context(request: HttpRequest) -> dict[str, Any]:
+    """The seconds between two loads, if any, and the links that change them.
+
+    The page's script waits while rows are selected, something is typed or the tab is hidden; without
+    scripts the page is loaded anew regardless.
+    """
+    session = getattr(request, "session", {})
+    chosen = request.GET.get(PARAMETER)
+    if chosen in SECONDS and chosen != session.get(_KEY, "off"):
+        session[_KEY] = chosen
+    now = session.get(_KEY, "off")
+    labels = {value: _("%s s") % value for value in SECONDS} | {"off": _("off")}
+    return {
+        "refresh": None if now == "off" else now,
+        "refreshes": choices(request, PARAMETER, [(v, labels[v]) for v in SECONDS], now),
+    }
