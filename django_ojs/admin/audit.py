@@ -134,13 +134,15 @@ class Search:
 
 
 def parse(text: str) -> Search:
-    """``actor:ada target:mail``; a bare word is a target."""
+    """``actor:ada job:01975ab3-...``; ``target:`` or a bare word is a target of any kind."""
     found = Search()
     for match in _WORD.finditer(text):
         name, quoted, plain = match.groups()
         value = quoted if quoted is not None else plain
         if name in (None, "target"):
             found.targets &= Q(target_id=value)
+        elif name in _LINKED:
+            found.targets &= Q(target_type=name, target_id=value)
         elif name == "actor":
             found.others &= Q(actor=value)
         else:
@@ -166,8 +168,8 @@ class AuditEntryAdmin(OJSModelAdmin):
     list_filter = (ActionFilter, SourceFilter, ResultFilter)
     search_fields = ("target_id",)
     search_help_text = gettext_lazy(
-        "actor:ada target:mail; a bare word is a target. Actors and filters are looked for among the "
-        "newest entries only."
+        "actor:ada queue:mail job:ID worker:w1; a bare word is a target of any kind. Actors "
+        "and filters are looked for among the newest entries only."
     )
 
     def get_search_results(

@@ -16,11 +16,13 @@ from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
+from django.views.defaults import permission_denied
 
 from django_ojs import conf
-from django_ojs.admin import refresh
+from django_ojs.admin import links, refresh
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor
@@ -32,6 +34,7 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 MOST_AT_ONCE = 1000
+_MOST_NOTED = 100
 Words = Any
 
 
@@ -101,10 +104,23 @@ class OJSModelAdmin(ModelAdmin):
         """From the database that holds the jobs, with or without a router."""
         return super().get_queryset(request).using(self.using)
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """The row; read once for a page, though several ask for it."""
+        known: dict[Any, Any] = request.__dict__.setdefault("_ojs_rows", {})
+        asked = (self.opts.model_name, object_id, from_field)
+        if asked not in known:
+            known[asked] = super().get_object(request, object_id, from_field)
+        return known[asked]
+
     @property
     def using(self) -> str:
         """The database that holds the jobs."""
         return conf.current().database
+
+    @property
+    def kind(self) -> str:
+        """The kind of thing that a row is, as the audit names targets."""
+        return str((self.opts.concrete_model or self.model)._meta.model_name)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Jobs are enqueued, not typed in."""
@@ -199,24 +215,26 @@ class OJSModelAdmin(ModelAdmin):
         if operation is None or row is None:
             raise Http404
         if not self.may(request, operation):
-            self._refuse(request, operation, [row.pk])
+            return self._refusal(request, operation, [row.pk])
         form = self._form(request, operation, row)
         if form.is_bound and form.is_valid():
             report = self._perform(request, operation, [row.pk], form.cleaned_data)
             return HttpResponseRedirect(report.target or self._url_of(row))
         return self._confirmation(request, operation, form, [row.pk], [], row)
 
-    def _refuse(self, request: HttpRequest, operation: Operation, keys: Iterable[Any]) -> None:
-        kind = str(self.opts.model_name)
+    def _refusal(self, request: HttpRequest, operation: Operation, keys: Iterable[Any]) -> HttpResponse:
+        """Noted in the audit, and answered with 403: an exception would take the note back where
+        ``ATOMIC_REQUESTS`` is on.
+        """
         for key in keys:
             audit.note(
-                f"{kind}.{operation.name}",
+                f"{self.kind}.{operation.name}",
                 self.actor(request),
-                target=(kind, str(key)),
+                target=(self.kind, str(key)[:255]),
                 result="denied",
                 using=self.using,
             )
-        raise PermissionDenied
+        return permission_denied(request, PermissionDenied())
 
     def _form(self, request: HttpRequest, operation: Operation, row: Any = None) -> ReasonForm:
         if request.method == "POST" and "_confirmed" in request.POST:
@@ -234,8 +252,6 @@ class OJSModelAdmin(ModelAdmin):
         keys: Sequence[Any],
         cleaned: Mapping[str, Any],
     ) -> Report:
-        if not self.may(request, operation):
-            self._refuse(request, operation, keys)
         try:
             report = operation.run(keys, cleaned, self.actor(request, cleaned.get("reason", "")))
         except OJSError as error:
@@ -294,9 +310,29 @@ class OJSModelAdmin(ModelAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """With the choice of how often to load it anew."""
-        context = {**refresh.context(request), **(extra_context or {})}
+        """With the choice of how often to load it anew. An action that is none of the user's, which
+        no form offers and Django would pass over, is refused and noted.
+        """
+        asked = request.POST.get("action")
+        operation = next((item for item in self.operations if item.name == asked), None)
+        if operation is not None and not self.may(request, operation):
+            keys = request.POST.getlist(ACTION_CHECKBOX_NAME)[:_MOST_NOTED]
+            return self._refusal(request, operation, keys)
+        title = capfirst(self.opts.verbose_name_plural)
+        context = {"title": title, **refresh.context(request), **(extra_context or {})}
         return super().changelist_view(request, context)
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The audit of the row: Django's own history knows of forms only."""
+        url = self._history(request, f'{self.kind}:"{unquote(object_id)}"')
+        return HttpResponseRedirect(url) if url else permission_denied(request, PermissionDenied())
+
+    def _history(self, request: HttpRequest, words: str) -> str:
+        if not (self.operations and request.user.has_perm("django_ojs.view_auditentry")):
+            return ""
+        return links.list_of(self.admin_site, "auditentry", q=words)
 
     def change_view(
         self,
@@ -308,7 +344,7 @@ class OJSModelAdmin(ModelAdmin):
         """With the operations that are offered for the row."""
         row = self.get_object(request, unquote(object_id))
         offered = [] if row is None else self.offered(request, row)
-        links = [
+        doors = [
             (
                 operation,
                 reverse(
@@ -321,7 +357,8 @@ class OJSModelAdmin(ModelAdmin):
         ]
         own = self.page_context(request, row)
         loads = refresh.context(request) if own else {}
-        context = {"operations": links, **loads, **own, **(extra_context or {})}
+        known = {"operations": doors, "has_history": bool(self._history(request, "")), **loads, **own}
+        context = {**known, **(extra_context or {})}
         return super().change_view(request, object_id, form_url, context)
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:

@@ -154,22 +154,15 @@ def _figure(
         '<span class="ojs-legend {}"><span aria-hidden="true">{}</span> {}</span>',
         ((_tone(line), "┅" if line.dashed else "━", line.name) for line in lines),
     )
-    first, last = (labels[0], labels[-1]) if labels else ("", "")
     svg = format_html(
         '<svg class="ojs-chart" role="img" width="{w}" height="{h}" viewBox="0 0 {w} {h}">'
-        "<title>{title}</title>{grid}{body}"
-        '<text x="{left}" y="{foot}" font-size="11" fill="currentColor">{first}</text>'
-        '<text x="{w}" y="{foot}" font-size="11" fill="currentColor" text-anchor="end">{last}</text>'
-        "</svg>",
+        "<title>{title}</title>{grid}{body}{axis}</svg>",
         w=WIDTH,
         h=HEIGHT,
         title=_("%s: the table below says the same") % title,
         grid=_grid(top, write),
         body=body,
-        left=_LEFT,
-        foot=HEIGHT - 5,
-        first=first,
-        last=last,
+        axis=_axis(labels),
     )
     return format_html(
         '<figure class="ojs-figure"><figcaption>{} <small>{}</small></figcaption>{}'
@@ -179,6 +172,22 @@ def _figure(
         svg,
         _("As a table"),
         table(title, labels, lines, write),
+    )
+
+
+def _axis(labels: Sequence[str]) -> SafeString:
+    """A label at either end, and three between if there is something to say."""
+    last = len(labels) - 1
+    places = sorted({round(last * part / 4) for part in range(5)}) if labels else []
+    room = (WIDTH - _LEFT) / max(1, last)
+    anchors = {0: "start", last: "end"}
+    return format_html_join(
+        "",
+        '<text x="{}" y="{}" font-size="11" fill="currentColor" text-anchor="{}">{}</text>',
+        (
+            (round(_LEFT + room * place, 1), HEIGHT - 5, anchors.get(place, "middle"), labels[place])
+            for place in places
+        ),
     )
 
 

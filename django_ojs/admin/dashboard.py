@@ -46,7 +46,7 @@ class Window:
 
 WINDOWS: Mapping[str, Window] = {
     "1h": Window("1h", gettext_lazy("1 hour"), timedelta(hours=1), timedelta(minutes=1), "H:i"),
-    "24h": Window("24h", gettext_lazy("24 hours"), timedelta(hours=24), timedelta(minutes=15), "H:i"),
+    "24h": Window("24h", gettext_lazy("24 hours"), timedelta(hours=24), timedelta(minutes=15), "D H:i"),
     "7d": Window("7d", gettext_lazy("7 days"), timedelta(days=7), timedelta(hours=2), "D j. H:i"),
 }
 

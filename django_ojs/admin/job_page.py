@@ -15,7 +15,7 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import TERMINAL
 from django_ojs.models import Attempt, Event, Job
 from django_ojs.services import inspect
-from django_ojs.services.explain import explain
+from django_ojs.services.explain import explained
 from django_ojs.store import selectors
 
 MOST_ATTEMPTS = 50
@@ -33,7 +33,6 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         Attempt.objects.using(using).filter(job_id=job.id).order_by("-lease_seq")[:MOST_ATTEMPTS]
     )[::-1]
     lived = spans(job, attempts, now)
-    found = explain(job.id, using=using)
     return {
         "job": job,
         "state": Job.States(job.state).label,
@@ -58,7 +57,7 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         "progress_percent": None if job.progress is None else round(job.progress * 100),
         "progress_message": job.progress_message,
         "history": [_event(row) for row in _events(job, using)],
-        "why": found,
+        "why": explained(job, now, using),
         "related": _related(job, using),
     }
 

@@ -13,7 +13,6 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -31,7 +30,7 @@ from django_ojs.store import selectors
 from django_ojs.store.bounded import time_limit
 
 TIME_LIMIT_MS = 5000
-_WINDOW = "_ojs_window"
+_WINDOW, _SAID = "_ojs_window", "_ojs_window_said"
 _LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overdue")}
 _TONE = {
     "completed": "good",
@@ -101,6 +100,7 @@ class QueueFilter(admin.SimpleListFilter):
         """The jobs of one queue."""
         if not self.value():
             return queryset
+        self.model_admin.say_window(request)
         return queryset.filter(self.model_admin.window(request), queue=self.value())
 
     def __init__(
@@ -192,9 +192,15 @@ class JobAdmin(OJSModelAdmin):
         rows = queryset.alias(**asked.places)
         if asked.ids:
             return rows.filter(asked.ids, asked.windowed), False
-        size = conf.current().admin.search_window
-        self.message_user(request, _("Looked among the newest %d jobs.") % size, messages.INFO)
+        self.say_window(request)
         return rows.filter(self.window(request), asked.windowed), False
+
+    def say_window(self, request: HttpRequest) -> None:
+        """Tell, once, that the page is not about all jobs."""
+        if not hasattr(request, _SAID):
+            setattr(request, _SAID, True)
+            size = conf.current().admin.search_window
+            self.message_user(request, _("Looked among the newest %d jobs.") % size, messages.INFO)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -204,8 +210,8 @@ class JobAdmin(OJSModelAdmin):
         asked = search.parse(term).job_id if term else None
         if asked is not None and term == str(asked) and self.get_object(request, term) is not None:
             return HttpResponseRedirect(self._change_url(term))
-        context = {"tabs": self.tabs(request), "title": capfirst(self.opts.verbose_name_plural)}
-        return super().changelist_view(request, {**context, **(extra_context or {})})
+        context = {"tabs": self.tabs(request), **(extra_context or {})}
+        return super().changelist_view(request, context)
 
     def _change_url(self, key: object) -> str:
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"

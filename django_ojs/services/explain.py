@@ -32,7 +32,11 @@ def explain(job_id: UUID, *, now: datetime | None = None, using: str | None = No
     """Why a job is not running, or until when it may. Raises :class:`NotFound`."""
     using = using or conf.current().database
     job = find(job_id, using=using)
-    now = now or clock.now(using)
+    return explained(job, now or clock.now(using), using)
+
+
+def explained(job: JobRecord, now: datetime, using: str) -> Explanation:
+    """Why this job is not running, or until when it may."""
     if job.state in TERMINAL:
         return _explain_finished(job)
     reasons = []

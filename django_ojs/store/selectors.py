@@ -136,7 +136,7 @@ class Standing(NamedTuple):
     counts: Mapping[str, int]
     """Jobs per state, up to the cap."""
     oldest: datetime | None
-    """Since when the oldest of the counted available jobs has waited."""
+    """Since when the oldest of the counted available jobs, the first in claim order, has waited."""
     next_deadline: datetime | None
     live_workers: int
 
@@ -144,7 +144,10 @@ class Standing(NamedTuple):
 def standing(alive_since: datetime, *, using: str) -> Standing:
     """How things stand, in one statement; ``alive_since`` is when a live worker beat at the latest."""
     available = State.AVAILABLE
-    waits = _of_state(available, "enqueued_at")
+    waits = (
+        f"SELECT enqueued_at FROM {_TABLE} WHERE {_in_state(available)}"
+        " ORDER BY queue, priority DESC, enqueued_at, id LIMIT %s"
+    )
     # In front: a column of a union has the type of its first row.
     parts = [f"SELECT '{available}', COUNT(*), MIN(enqueued_at) FROM ({waits}) w"]
     parts += [

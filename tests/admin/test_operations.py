@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client, override_settings
 
 from django_ojs.api import enqueue, get
@@ -259,3 +260,63 @@ def test_bulk_work_goes_on_behind_the_last_page(monkeypatch: Any) -> None:
     assert {get(job.id).state for job in jobs} == {"cancelled"}
     assert get(newer).state == "available"
     assert json.dumps(arguments)
+
+
+def test_an_action_of_the_list_that_is_forged_is_refused_and_noted() -> None:
+    browser = login("view_job")
+    jobs = make(2)
+    keys = [str(job.id) for job in jobs]
+    action = {"action": "cancel", "_selected_action": keys, "index": "0"}
+    for more in ({}, {"_confirmed": "1"}, {"_confirmed": "1", "select_across": "1"}):
+        AuditEntry.objects.all().delete()
+        assert browser.post(LIST, {**action, **more}).status_code == 403
+        noted = AuditEntry.objects.values_list("action", "target_type", "target_id", "result")
+        assert list(noted) == [("job.cancel", "job", key, "denied") for key in keys]
+    flood = [str(number) for number in range(150)]
+    assert browser.post(LIST, {**action, "_selected_action": flood}).status_code == 403
+    assert AuditEntry.objects.count() == 102
+    assert {get(job.id).state for job in jobs} == {"available"}
+
+
+def test_a_refusal_is_noted_with_a_transaction_for_each_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    browser = login("view_job")
+    (job,) = make(1)
+    assert do(browser, job, "cancel").status_code == 403
+    action = {"action": "cancel", "_selected_action": [str(job.id)], "index": "0"}
+    assert browser.post(LIST, action).status_code == 403
+    noted = AuditEntry.objects.values_list("action", "target_id", "result")
+    assert list(noted) == [("job.cancel", str(job.id), "denied")] * 2
+
+
+def test_the_history_of_a_job_is_its_audit() -> None:
+    browser = login("view_job", "view_auditentry", "cancel_job")
+    job, other = make(2)
+    for each in (job, other):
+        do(browser, each, "cancel", reason=f"of {each.id}")
+    path = f"{LIST}{job.id}/history/"
+    assert f'<a href="{path}" class="historylink">' in page(browser, f"job/{job.id}/change/")
+    text = browser.get(path, follow=True).content.decode()
+    assert f"of {job.id}" in text
+    assert f"of {other.id}" not in text
+    stranger = login("view_job", name="eva")
+    assert "historylink" not in page(stranger, f"job/{job.id}/change/")
+    assert stranger.get(path).status_code == 403
+
+
+def test_a_list_of_one_queue_says_how_far_it_looked() -> None:
+    browser = login("view_job")
+    make(2)
+    said = "Looked among the newest"
+    assert said not in page(browser, "job/")
+    assert page(browser, "job/", queue="default").count(said) == 1
+    assert page(browser, "job/", queue="default", q="type:test.job").count(said) == 1
+
+
+@pytest.mark.parametrize("name", ["job", "queue", "worker", "auditentry", "event"])
+def test_lists_say_what_they_are(name: str) -> None:
+    text = page(login(superuser=True), f"{name}/")
+    assert "to view" not in text
+    assert "to change" not in text

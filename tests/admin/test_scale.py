@@ -280,10 +280,10 @@ def test_search_by_id(browser: Client) -> None:
 def test_job_page(browser: Client, state: str) -> None:
     row = Job.objects.filter(state=state).order_by("-pk")[20]
     _, asked = look(browser, f"job/{row.pk}/change/")
-    check(asked, 15)
+    check(asked, 11)
 
 
-@pytest.mark.parametrize("path", ["queue/", "worker/", "deadletter/"])
+@pytest.mark.parametrize("path", ["queue/", "worker/", "deadletter/", "dashboard/", "failurestat/"])
 def test_other_lists(browser: Client, path: str) -> None:
     text, asked = look(browser, path)
     check(asked, 6)
