@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -163,6 +166,47 @@ class Manage:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     continue
+
+
+@contextmanager
+def gunicorn(
+    application: str, ready: str, folder: Path, threads: int, environment: Mapping[str, str]
+) -> Iterator[int]:
+    """The port of a server on the test database, from when the path ``ready`` answers 200."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    web = Manage(
+        (
+            application,
+            f"--bind=127.0.0.1:{port}",
+            "--worker-class=gthread",
+            "--workers=1",
+            f"--threads={threads}",
+            "--timeout=60",
+            "--graceful-timeout=2",
+        ),
+        folder,
+        environment,
+        program=("-m", "gunicorn"),
+    )
+    try:
+        poll(lambda: _answers(port, ready) or not web.running, 20)
+        assert web.running, web.stderr
+        yield port
+    finally:
+        web.stop()
+
+
+def _answers(port: int, path: str) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
 
 
 def _is_ours(pid: int) -> bool:

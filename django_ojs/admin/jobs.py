@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
@@ -16,9 +15,10 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs import clock, conf
-from django_ojs.admin import clocks, search
+from django_ojs import conf
+from django_ojs.admin import search
 from django_ojs.admin.base import OJSModelAdmin, Operation
+from django_ojs.admin.job_columns import JobColumns
 from django_ojs.admin.job_page import job_page
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.admin.operations import JOB_OPERATIONS
@@ -32,13 +32,6 @@ from django_ojs.store.bounded import time_limit
 TIME_LIMIT_MS = 5000
 _WINDOW, _SAID = "_ojs_window", "_ojs_window_said"
 _LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overdue")}
-_TONE = {
-    "completed": "good",
-    "active": "run",
-    "discarded": "bad",
-    "retryable": "warn",
-    "cancelled": "quiet",
-}
 
 
 class JobChangeList(KeysetChangeList):
@@ -111,7 +104,7 @@ class QueueFilter(admin.SimpleListFilter):
 
 
 @admin.register(Job)
-class JobAdmin(OJSModelAdmin):
+class JobAdmin(JobColumns, OJSModelAdmin):
     """The jobs, newest first."""
 
     operations = JOB_OPERATIONS
@@ -240,95 +233,6 @@ class JobAdmin(OJSModelAdmin):
         ]
         return [{**tab, "url": "?" + urlencode(dict(tab["query"]))} for tab in found]  # type: ignore[call-overload]
 
-    # Columns
-
-    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
-        """The columns of the tab."""
-        common = ("short_id", "type", "queue", "badge", "attempts", "age")
-        match request.GET.get("state"):
-            case "active":
-                return (*common, "worker_id", "budget", "heartbeat_age")
-            case "scheduled" | "retryable":
-                return (*common, "runs_in", "problem")
-            case "completed":
-                return (*common, "duration", "waited")
-            case _:
-                return (*common, "problem")
-
-    @admin.display(description=gettext_lazy("id"))
-    def short_id(self, row: Any) -> str:
-        """The random end of the id: the beginning is the time."""
-        return format_html('<span title="{}">…{}</span>', row.pk, str(row.pk)[-12:])
-
-    @admin.display(description=gettext_lazy("state"))
-    def badge(self, row: Any) -> str:
-        """Colour and word."""
-        tone = _TONE.get(row.state, "quiet")
-        return format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, row.get_state_display())
-
-    @admin.display(description=gettext_lazy("attempt"))
-    def attempts(self, row: Any) -> str:
-        """So many of so many."""
-        return f"{row.attempt}/{row.max_attempts}"
-
-    @admin.display(description=gettext_lazy("age"))
-    def age(self, row: Any) -> str:
-        """Since it was created."""
-        return _ago(clock.now(self.using) - row.created_at, row.created_at)
-
-    @admin.display(description=gettext_lazy("problem"))
-    def problem(self, row: Any) -> str:
-        """The kind of the last error, and its first line."""
-        error = row.error or {}
-        if not error:
-            return ""
-        line = str(error.get("message", "")).partition("\n")[0][:100]
-        return format_html('<b class="ojs-bad">{}</b> {}', str(error.get("type", ""))[:80], line)
-
-    @admin.display(description=gettext_lazy("time used"))
-    def budget(self, row: Any) -> str:
-        """How much of its execution timeout it has used: a bar, and the same in words."""
-        if row.started_at is None:
-            return ""
-        used = clock.now(self.using) - row.started_at
-        limit = timedelta(milliseconds=row.timeout_ms + row.extended_ms)
-        part = min(1.0, max(0.0, used / limit)) if limit else 1.0
-        return format_html(
-            '<meter class="ojs-budget" min="0" max="1" low="0.8" high="0.95" optimum="0" value="{}">'
-            "</meter> {} / {}",
-            round(part, 3),
-            clocks.words(used),
-            clocks.words(limit),
-        )
-
-    @admin.display(description=gettext_lazy("last heartbeat"))
-    def heartbeat_age(self, row: Any) -> str:
-        """How long ago."""
-        if row.heartbeat_at is None:
-            return ""
-        return _ago(clock.now(self.using) - row.heartbeat_at, row.heartbeat_at)
-
-    @admin.display(description=gettext_lazy("runs in"))
-    def runs_in(self, row: Any) -> str:
-        """Until its time comes."""
-        if row.scheduled_at is None:
-            return ""
-        return _ago(row.scheduled_at - clock.now(self.using), row.scheduled_at)
-
-    @admin.display(description=gettext_lazy("duration"))
-    def duration(self, row: Any) -> str:
-        """Of the last attempt."""
-        if row.started_at is None or row.finished_at is None:
-            return ""
-        return clocks.words(row.finished_at - row.started_at)
-
-    @admin.display(description=gettext_lazy("waited"))
-    def waited(self, row: Any) -> str:
-        """From becoming available to its start."""
-        if row.started_at is None or row.enqueued_at is None:
-            return ""
-        return clocks.words(max(timedelta(0), row.started_at - row.enqueued_at))
-
     # The page of one job
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -400,9 +304,3 @@ class DeadLetterAdmin(JobAdmin):
     def tabs(self, request: HttpRequest) -> list[dict[str, Any]]:
         """It is one tab."""
         return []
-
-
-def _ago(span: timedelta, moment: Any) -> str:
-    return format_html(
-        '<time datetime="{}" title="{}">{}</time>', moment.isoformat(), moment, clocks.words(span)
-    )

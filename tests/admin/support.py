@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+
+from django_ojs import clock
+from django_ojs.models import Worker
 
 
 def login(*permissions: str, superuser: bool = False, name: str = "ada") -> Client:
@@ -29,3 +33,26 @@ def do(client: Client, job: Any, name: str, **fields: Any) -> Any:
     """Confirm an operation on one job."""
     path = f"/admin/django_ojs/job/{job.id}/do/{name}/"
     return client.post(path, {**fields, "_confirmed": "1"}, follow=False)
+
+
+def do_to(client: Client, kind: str, key: str, name: str, **fields: str) -> Any:
+    """Confirm an operation on one queue or worker."""
+    return client.post(f"/admin/django_ojs/{kind}/{key}/do/{name}/", {"_confirmed": "1", **fields})
+
+
+def cell(text: str, key: str, column: str) -> str:
+    """What a column of a list shows for the row that links to ``key``."""
+    row = next(part for part in text.split("<tr>") if f">{key}</a></th>" in part)
+    return row.partition(f'class="field-{column}">')[2].partition("</td>")[0]
+
+
+def worker(name: str = "w1", age: int = 0, **columns: Any) -> Worker:
+    """A worker that was heard so many seconds ago."""
+    now = clock.now("default")
+    return Worker.objects.create(
+        id=name,
+        incarnation=clock.new_lease(),
+        started_at=now - timedelta(hours=2),
+        heartbeat_at=now - timedelta(seconds=age),
+        **columns,
+    )

@@ -8,46 +8,22 @@ from urllib.parse import quote
 
 import pytest
 from django.db import connection
-from django.test import Client, override_settings
+from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_ojs import clock
 from django_ojs.clock import FrozenClock
 from django_ojs.domain import tallies
 from django_ojs.domain.job import Actor
-from django_ojs.models import AuditEntry, MinuteStat, Queue, Worker
+from django_ojs.models import AuditEntry, MinuteStat, Queue
 from django_ojs.services import queues, rollup
 from django_ojs.store import selectors
-from tests.admin.support import login, page
+from tests.admin.support import cell, do_to, login, page, worker
 from tests.services.support import ack, fail, make, take
 
 pytestmark = pytest.mark.usefixtures("no_users")
 LIST = "/admin/django_ojs/queue/"
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
 NONE_LIVE = "no live workers"
-
-
-def worker(name: str = "w1", age: int = 0, **columns: Any) -> Worker:
-    """A worker that was heard so many seconds ago."""
-    now = clock.now("default")
-    return Worker.objects.create(
-        id=name,
-        incarnation=clock.new_lease(),
-        started_at=now - timedelta(hours=1),
-        heartbeat_at=now - timedelta(seconds=age),
-        **columns,
-    )
-
-
-def do(browser: Client, queue: str, name: str, **fields: str) -> Any:
-    """Confirm an operation on one queue."""
-    return browser.post(f"{LIST}{queue}/do/{name}/", {"_confirmed": "1", **fields})
-
-
-def cell(text: str, queue: str, column: str) -> str:
-    """What a column of the list shows for a queue."""
-    row = next(part for part in text.split("<tr>") if f">{queue}</a></th>" in part)
-    return row.partition(f'class="field-{column}">')[2].partition("</td>")[0]
 
 
 def test_the_list_shows_how_full_the_queues_are(frozen: FrozenClock) -> None:
@@ -163,7 +139,7 @@ def test_an_operation_asks_acts_and_leaves_an_audit_row(
     assert ("clocks of its jobs keep running" in asked.content.decode()) is paused
     again = browser.post(f"{LIST}{path}/do/{name}/", {"reason": "x"})
     assert (again.status_code, Queue.objects.get().paused) == (200, not paused)
-    done = do(browser, path, name, reason="the relay is down")
+    done = do_to(browser, "queue", path, name, reason="the relay is down")
     assert (done.status_code, done["Location"]) == (302, f"{LIST}{path}/change/")
     row = Queue.objects.get()
     assert row.paused is paused
@@ -212,7 +188,7 @@ def test_a_forged_post_is_refused_and_noted(name: str) -> None:
     before = Queue.objects.values().get()
     AuditEntry.objects.all().delete()
     assert "/do/" not in page(browser, "queue/default/change/")
-    assert do(browser, "default", name, reason="x").status_code == 403
+    assert do_to(browser, "queue", "default", name, reason="x").status_code == 403
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.result, entry.actor) == (f"queue.{name}", "denied", "ada")
     assert (entry.target_id, entry.address, entry.source) == ("default", "127.0.0.1", "admin")
@@ -235,7 +211,7 @@ def test_read_only_takes_everything_away() -> None:
     make()
     with override_settings(OJS={"ADMIN": {"READ_ONLY": True}}):
         assert "/do/" not in page(browser, "queue/default/change/")
-        assert do(browser, "default", "pause").status_code == 403
+        assert do_to(browser, "queue", "default", "pause").status_code == 403
         action = {"action": "pause", "_selected_action": ["default"], "_confirmed": "1"}
         assert browser.post(LIST, action).status_code == 403
     assert not Queue.objects.get().paused
@@ -286,5 +262,5 @@ def test_everything_shown_is_escaped(frozen: FrozenClock) -> None:
         assert "<img src=x" not in text
         assert "&lt;script&gt;alert" in text
         assert " style=" not in text.partition('id="content"')[2]
-    answer = do(browser, quote(admin_quote(HOSTILE)), "resume")
+    answer = do_to(browser, "queue", quote(admin_quote(HOSTILE)), "resume")
     assert answer.status_code == 302

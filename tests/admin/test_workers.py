@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from django.contrib.admin.utils import quote as admin_quote
 from django.db import connection
-from django.test import Client, override_settings
+from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
@@ -17,35 +16,12 @@ from django_ojs.clock import FrozenClock
 from django_ojs.models import AuditEntry, Worker
 from django_ojs.services import heartbeat, workers
 from django_ojs.services.heartbeat import WorkerInfo
-from tests.admin.support import login, page
+from tests.admin.support import cell, do_to, login, page, worker
 from tests.services.support import make, take
 
 pytestmark = pytest.mark.usefixtures("no_users")
 LIST = "/admin/django_ojs/worker/"
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{7*7}}"
-
-
-def worker(name: str = "w1", age: int = 0, **columns: Any) -> Worker:
-    """A worker that was heard so many seconds ago."""
-    now = clock.now("default")
-    return Worker.objects.create(
-        id=name,
-        incarnation=clock.new_lease(),
-        started_at=now - timedelta(hours=2),
-        heartbeat_at=now - timedelta(seconds=age),
-        **columns,
-    )
-
-
-def do(browser: Client, key: str, name: str, **fields: str) -> Any:
-    """Confirm an operation on one worker."""
-    return browser.post(f"{LIST}{key}/do/{name}/", {"_confirmed": "1", **fields})
-
-
-def cell(text: str, key: str, column: str) -> str:
-    """What a column of the list shows for a worker."""
-    row = next(part for part in text.split("<tr>") if f">{key}</a></th>" in part)
-    return row.partition(f'class="field-{column}">')[2].partition("</td>")[0]
 
 
 def test_list_and_page_show_the_facts(frozen: FrozenClock) -> None:
@@ -148,7 +124,7 @@ def test_an_operation_asks_acts_and_leaves_an_audit_row(
     assert "claim" in asked.content.decode()
     again = browser.post(f"{LIST}{key}/do/{name}/", {"reason": "x"})
     assert (again.status_code, Worker.objects.get().directive) == (200, before)
-    done = do(browser, key, name, reason="update")
+    done = do_to(browser, "worker", key, name, reason="update")
     assert (done.status_code, done["Location"]) == (302, f"{LIST}{key}/change/")
     assert Worker.objects.get().directive == after
     entry = AuditEntry.objects.get()
@@ -163,16 +139,16 @@ def test_a_worker_in_process_hears_it(frozen: FrozenClock) -> None:
     info = WorkerInfo("w1", clock.new_lease(), queues=("default",))
     heartbeat.register(info)
     for name, order in (("quiet", "quiet"), ("resume", None), ("stop", "terminate")):
-        assert do(browser, "w1", name).status_code == 302
+        assert do_to(browser, "worker", "w1", name).status_code == 302
         assert heartbeat.report_worker(info, phase="running", running=0).order == order
 
 
 def test_a_worker_over_http_hears_it(frozen: FrozenClock) -> None:
     browser = login("view_worker", "direct_worker")
     workers.seen("w1", None, beats=True)
-    do(browser, "w1", "quiet")
+    do_to(browser, "worker", "w1", "quiet")
     assert not workers.may_fetch(workers.seen("w1", None, beats=True))
-    do(browser, "w1", "resume")
+    do_to(browser, "worker", "w1", "resume")
     assert workers.may_fetch(workers.seen("w1", None, beats=True))
 
 
@@ -200,7 +176,7 @@ def test_a_forged_post_is_refused_and_noted(name: str) -> None:
     worker(directive="quiet" if name == "resume" else None)
     before = Worker.objects.values().get()
     assert "/do/" not in page(browser, "worker/w1/change/")
-    assert do(browser, "w1", name).status_code == 403
+    assert do_to(browser, "worker", "w1", name).status_code == 403
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.result, entry.actor) == (f"worker.{name}", "denied", "ada")
     assert (entry.target_id, entry.address, entry.source) == ("w1", "127.0.0.1", "admin")
@@ -213,7 +189,7 @@ def test_read_only_takes_everything_away() -> None:
     worker()
     with override_settings(OJS={"ADMIN": {"READ_ONLY": True}}):
         assert "/do/" not in page(browser, "worker/w1/change/")
-        assert do(browser, "w1", "stop").status_code == 403
+        assert do_to(browser, "worker", "w1", "stop").status_code == 403
         browser.post(LIST, {"action": "stop", "_selected_action": ["w1"], "_confirmed": "1"})
     assert Worker.objects.get().directive is None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,7 @@ from django.contrib.sessions.models import Session
 from django.db import connections
 
 from tests.browser.support import CHROMEDRIVER, CHROMIUM, PASSWORD, Browser, start_chromium
-from tests.http.conftest import free_port
-from tests.support import Manage, poll
+from tests.support import gunicorn
 
 NAME = "ada"
 
@@ -28,18 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.process)
 
 
-def answers(port: int) -> bool:
-    """Whether the server is ready."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    try:
-        connection.request("GET", "/admin/login/")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
-
-
 @pytest.fixture(scope="module")
 def address(
     django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
@@ -48,34 +34,16 @@ def address(
     if not (CHROMIUM.exists() and CHROMEDRIVER.exists()):
         pytest.skip("chromium is not installed")
     folder = tmp_path_factory.mktemp("server")
-    port = free_port()
     with django_db_blocker.unblock():
         User.objects.filter(username=NAME).delete()
         User.objects.create_superuser(NAME, password=PASSWORD)
-        web = Manage(
-            (
-                "tests.browser.wsgi:application",
-                f"--bind=127.0.0.1:{port}",
-                "--worker-class=gthread",
-                "--workers=1",
-                "--threads=8",
-                "--timeout=60",
-                "--graceful-timeout=2",
-            ),
-            folder / "web",
-            {"EXAMPLE_VAR": str(folder / "var")},
-            program=("-m", "gunicorn"),
-        )
-    try:
-        poll(lambda: answers(port) or not web.running, 20)
-        assert web.running, web.stderr
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        web.stop()
-        with django_db_blocker.unblock():
-            User.objects.filter(username=NAME).delete()
-            Session.objects.all().delete()
-            connections["default"].close()
+        environment = {"EXAMPLE_VAR": str(folder / "var")}
+        application = "tests.browser.wsgi:application"
+        with gunicorn(application, "/admin/login/", folder / "web", 8, environment) as port:
+            yield f"http://127.0.0.1:{port}"
+        User.objects.filter(username=NAME).delete()
+        Session.objects.all().delete()
+        connections["default"].close()
 
 
 @pytest.fixture(scope="module")

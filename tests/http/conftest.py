@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
-import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from django.core.cache import cache
 from django_ojs.services import tokens
 from django_ojs.services.tokens import SCOPES
 from tests.http.support import Api, LiveApi
-from tests.support import Manage, poll
+from tests.support import Manage, gunicorn
 
 Caller = Callable[..., Api]
 
@@ -37,25 +36,6 @@ def api(caller: Caller) -> Api:
     return caller()
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def answers(port: int) -> bool:
-    """Whether the server is ready."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", "/ready")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
-
-
 @pytest.fixture(scope="module")
 def server(
     django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
@@ -66,31 +46,13 @@ def server(
     clock stands still.
     """
     folder = tmp_path_factory.mktemp("server")
-    port = free_port()
     environment = {"OJS_DEV_TOKEN": "dev", "EXAMPLE_VAR": str(folder / "var")}
-    with django_db_blocker.unblock():
-        web = Manage(
-            (
-                "tests.wsgi:application",
-                f"--bind=127.0.0.1:{port}",
-                "--worker-class=gthread",
-                "--workers=1",
-                "--threads=32",
-                "--timeout=60",
-                "--graceful-timeout=2",
-            ),
-            folder / "web",
-            environment,
-            program=("-m", "gunicorn"),
-        )
+    with ExitStack() as started, django_db_blocker.unblock():
+        application = "tests.wsgi:application"
+        port = started.enter_context(gunicorn(application, "/ready", folder / "web", 32, environment))
         reaper = Manage(("reap_timeouts", "--loop"), folder / "reaper", environment)
-    try:
-        poll(lambda: answers(port) or not web.running, 20)
-        assert web.running, web.stderr
+        started.callback(reaper.stop)
         yield port
-    finally:
-        web.stop()
-        reaper.stop()
 
 
 @pytest.fixture
