@@ -12,6 +12,7 @@ from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
+from django_ojs import clock, conf
 from django_ojs.admin import refresh
 from django_ojs.store.selectors import COUNT_CAP
 
@@ -63,6 +64,10 @@ class KeysetChangeList(ChangeList):
             if found and (after is not None or (before is not None and more))
             else None
         )
+        # Once for the page: ages of neighbours must not depend on how long the page takes.
+        now = clock.now(conf.current().database) if found else None
+        for row in found:
+            row.ojs_now = now
         alone = not more and before is None and after is None
         self.result_count = len(found) if alone else self.count(request)
         # The search form tells the number of results when it is not this: of a search only.

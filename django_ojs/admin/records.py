@@ -12,7 +12,6 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs import clock
 from django_ojs.admin import links
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.clocks import words
@@ -132,7 +131,7 @@ class ChoreRunAdmin(OJSModelAdmin):
     @admin.display(description=gettext_lazy("ago"))
     def ago(self, row: Any) -> str:
         """How long ago it was done."""
-        return since(row.last_run_at, clock.now(self.using))
+        return since(row.last_run_at, row.ojs_now)
 
     @admin.display(description=gettext_lazy("every"))
     def cadence(self, row: Any) -> str:

@@ -195,12 +195,12 @@ class WorkerAdmin(OJSModelAdmin):
     @admin.display(description=gettext_lazy("status"))
     def badges(self, row: Any) -> SafeString:
         """What it is and what it was told."""
-        return badges(row, clock.now(self.using))
+        return badges(row, row.ojs_now)
 
     @admin.display(description=gettext_lazy("last heartbeat"))
     def heartbeat(self, row: Any) -> SafeString:
         """How long ago it was heard."""
-        return since(row.heartbeat_at, clock.now(self.using))
+        return since(row.heartbeat_at, row.ojs_now)
 
     @admin.display(description=gettext_lazy("slots used"))
     def slots(self, row: Any) -> str:
@@ -220,7 +220,7 @@ class WorkerAdmin(OJSModelAdmin):
     @admin.display(description=gettext_lazy("started"))
     def uptime(self, row: Any) -> SafeString:
         """How long ago."""
-        return since(row.started_at, clock.now(self.using))
+        return since(row.started_at, row.ojs_now)
 
     # The page
 

@@ -91,31 +91,27 @@ def until(
 ) -> T | None:
     """What ``look`` finds, tried again until it is something or the time is over.
 
-    ``gone`` is asked before every look but the first: whether the client has hung up, for which
-    the answer is ``None``.
+    ``gone`` is asked before every look: whether the client has hung up, for which the answer is
+    ``None``.
     """
-    found = look()
-    if found or not wait_ms:
-        return found
     ringing = bell(using)
     told = ringing.listens()
     deadline = clock.boottime() + min(wait_ms, MAX_WAIT_MS) / 1000
     pause = _FIRST_LOOK
     since = ringing.count()
-    found = look()
-    while not found and (left := deadline - clock.boottime()) > 0:
-        if told and not connections[using].in_atomic_block:
-            connections[using].close()
-        slowest = _SLOWEST_WHEN_TOLD if told else _SLOWEST_LOOK
+    while not gone():
+        found = look()
+        left = deadline - clock.boottime()
+        if found or left <= 0:
+            return found
         if told:
-            since = ringing.wait(queues, since, min(left, slowest))
+            if not connections[using].in_atomic_block:
+                connections[using].close()
+            since = ringing.wait(queues, since, min(left, _SLOWEST_WHEN_TOLD))
         else:
             clock.pause(min(left, pause))
-            pause = min(slowest, pause * 1.5)
-        if gone():
-            return None
-        found = look()
-    return found
+            pause = min(_SLOWEST_LOOK, pause * 1.5)
+    return None
 
 
 def hung_up(environ: dict[str, Any]) -> bool:
