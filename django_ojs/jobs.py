@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from django.core.signing import BadSignature
 
-from django_ojs.services.bulk import QUEUE, TYPE
+from django_ojs.services.bulk import QUEUE, TYPE, read
 from django_ojs.worker.context import JobContext
+from django_ojs.worker.errors import Fail
 from django_ojs.worker.registry import job
 
 
 @job(TYPE, queue=QUEUE, timeout="6h", grace_period="30s", retry={"max_attempts": 5})
-def bulk(
-    ctx: JobContext,
-    operation: str,
-    narrowed: dict[str, Any],
-    cleaned: dict[str, Any],
-    actor: dict[str, str],
-) -> dict[str, int]:
+def bulk(ctx: JobContext, signed: str) -> dict[str, int]:
     """An operation of the admin on many jobs; cancelled like any other job, between two pages."""
     from django_ojs.admin import bulk as pages
 
-    before = ctx.last_checkpoint or {
-        "last": None,
-        "done": 0,
-        "skipped": 0,
-        "of": pages.size(narrowed, before=str(ctx.id)),
-    }
-    done, skipped, of = int(before["done"]), int(before["skipped"]), int(before["of"])
-    for last, changed, left in pages.work(
-        operation, narrowed, cleaned, actor, before=str(ctx.id), after=before["last"]
-    ):
-        done, skipped = done + changed, skipped + left
-        ctx.checkpoint({"last": last, "done": done, "skipped": skipped, "of": of})
-        # Fewer or more may match by now than did at the start.
-        seen = min(done + skipped, of)
-        ctx.progress(seen / of if of else 1.0, f"{done} done, {skipped} left as they are, of {of}")
+    try:
+        order = read(signed, ctx.id)
+    except BadSignature as error:
+        raise Fail("the order was not given in the admin for this job") from error
+    try:
+        before = ctx.last_checkpoint or {"last": None, "done": 0, "skipped": 0, "of": pages.size(order)}
+        done, skipped, of = int(before["done"]), int(before["skipped"]), int(before["of"])
+        for page in pages.work(order, after=before["last"], seen=done + skipped):
+            done, skipped = done + page.changed, skipped + page.left
+            ctx.checkpoint({"last": page.last, "done": done, "skipped": skipped, "of": of})
+            # Fewer or more may match by now than did at the start.
+            seen = min(done + skipped, of)
+            said = f"{done} done, {skipped} left as they are, of {of}"
+            ctx.progress(seen / of if of else 1.0, said)
+    except pages.Denied as error:
+        raise Fail(str(error)) from error
     return {"done": done, "skipped": skipped}

@@ -48,6 +48,7 @@ ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
 SOURCES = ("admin", "http", "api", "command")
 RESULTS = {"done": gettext_lazy("done"), "denied": gettext_lazy("denied")}
 _LINKED = frozenset({"job", "queue", "worker"})
+_TARGETS = _LINKED | {"token"}
 _DETAIL = ("directive", "changed", "new_job_id", "prefix", "prefixes", "count")
 _WORD = re.compile(r'(?:(\w+):)?(?:"([^"]*)"|(\S+))')
 _WINDOW = "_ojs_audit_window"
@@ -141,7 +142,7 @@ def parse(text: str) -> Search:
         value = quoted if quoted is not None else plain
         if name in (None, "target"):
             found.targets &= Q(target_id=value)
-        elif name in _LINKED:
+        elif name in _TARGETS:
             found.targets &= Q(target_type=name, target_id=value)
         elif name == "actor":
             found.others &= Q(actor=value)

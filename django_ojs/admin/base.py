@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,8 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.admin.views.main import ChangeList
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
+from django.db import OperationalError
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -34,7 +35,6 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 MOST_AT_ONCE = 1000
-_MOST_NOTED = 100
 Words = Any
 
 
@@ -56,8 +56,8 @@ class Report:
 
     done: int = 0
     skipped: list[str] = field(default_factory=list)
-    target: str | None = None
-    """Where to go afterwards, instead of the page that it was started from."""
+    made: str | None = None
+    """The id of a job that was made: its page is shown afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +174,44 @@ class OJSModelAdmin(ModelAdmin):
         self, request: HttpRequest, operation: Operation, queryset: QuerySet[Any]
     ) -> HttpResponse | None:
         """An action of the list: first the confirmation, then the deed."""
-        keys = list(queryset.order_by("-pk").values_list("pk", flat=True)[: MOST_AT_ONCE + 1])
+        try:
+            keys = self.chosen(request, queryset, MOST_AT_ONCE + 1)
+        except OperationalError:
+            slow = _("This took too long. Narrow the search or the tab.")
+            self.message_user(request, slow, messages.ERROR)
+            return None
+        many = len(keys) > MOST_AT_ONCE
+        if many and not self.does_many(operation):
+            said = _("Select at most %d rows, or narrow the filter.") % MOST_AT_ONCE
+            self.message_user(request, said, messages.ERROR)
+            return None
         across = request.POST.get("select_across") == "1"
         hidden = [("action", operation.name), ("select_across", "1" if across else "0"), ("index", "0")]
         hidden += [(ACTION_CHECKBOX_NAME, key) for key in request.POST.getlist(ACTION_CHECKBOX_NAME)]
+        hidden.append(("_many", "1" if many else "0"))
         form = self._form(request, operation)
-        if form.is_bound and form.is_valid():
-            if len(keys) > MOST_AT_ONCE:
+        # What was confirmed as a few rows is asked again when it has become a job.
+        agreed = not many or request.POST.get("_many") == "1"
+        if form.is_bound and form.is_valid() and agreed:
+            if many:
                 self.act_on_many(request, operation, queryset, form.cleaned_data)
-                return None
-            self._perform(request, operation, keys, form.cleaned_data)
+            else:
+                self._perform(request, operation, keys, form.cleaned_data)
             return None
-        return self._confirmation(request, operation, form, keys, hidden)
+        narrowed = self.narrowed(request) if across else []
+        return self._confirmation(request, operation, form, keys, hidden, narrowed=narrowed)
+
+    def chosen(self, request: HttpRequest, queryset: QuerySet[Any], most: int) -> list[Any]:
+        """The keys of the rows that an action of the list is about, ``most`` of them."""
+        return list(queryset.values_list("pk", flat=True)[:most])
+
+    def does_many(self, operation: Operation) -> bool:
+        """Whether more rows are possible than are done at once."""
+        return False
+
+    def narrowed(self, request: HttpRequest) -> list[str]:
+        """What the list was narrowed by, in words."""
+        return []
 
     def act_on_many(
         self,
@@ -194,12 +220,8 @@ class OJSModelAdmin(ModelAdmin):
         queryset: QuerySet[Any],
         cleaned: Mapping[str, Any],
     ) -> None:
-        """More rows than are done at once; the screens that can do it override this."""
-        self.message_user(
-            request,
-            _("Select at most %d rows, or narrow the filter.") % MOST_AT_ONCE,
-            messages.ERROR,
-        )
+        """More rows than are done at once, where :meth:`does_many` says that it is possible."""
+        raise NotImplementedError
 
     def get_urls(self) -> list[URLPattern]:
         """With a path for each operation on one row."""
@@ -211,29 +233,41 @@ class OJSModelAdmin(ModelAdmin):
     def operation_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """The confirmation of an operation on one row, and the operation."""
         operation = next((item for item in self.operations if item.name == name), None)
-        row = self.get_object(request, unquote(object_id))
-        if operation is None or row is None:
+        if operation is None:
             raise Http404
         if not self.may(request, operation):
-            return self._refusal(request, operation, [row.pk])
+            return self._refusal(request, operation, [unquote(object_id)])
+        row = self.get_object(request, unquote(object_id))
+        if row is None:
+            raise Http404
         form = self._form(request, operation, row)
         if form.is_bound and form.is_valid():
             report = self._perform(request, operation, [row.pk], form.cleaned_data)
-            return HttpResponseRedirect(report.target or self._url_of(row))
+            return HttpResponseRedirect(self._after(request, row, report))
         return self._confirmation(request, operation, form, [row.pk], [], row)
 
-    def _refusal(self, request: HttpRequest, operation: Operation, keys: Iterable[Any]) -> HttpResponse:
-        """Noted in the audit, and answered with 403: an exception would take the note back where
-        ``ATOMIC_REQUESTS`` is on.
+    def _after(self, request: HttpRequest, row: Any, report: Report) -> str:
+        """The page of what was made, or of the row, if there still is one; else the list."""
+        if report.made is not None:
+            return links.page_of(self.admin_site, "job", report.made) or self._list_url()
+        if self.get_queryset(request).filter(pk=row.pk).exists():
+            return self._url_of(row)
+        whole = (self.opts.concrete_model or self.model)._default_manager.using(self.using)
+        if whole.filter(pk=row.pk).exists():
+            return links.page_of(self.admin_site, self.kind, row.pk) or self._list_url()
+        return self._list_url()
+
+    def _refusal(self, request: HttpRequest, operation: Operation, keys: Sequence[str]) -> HttpResponse:
+        """Answered with 403, and if somebody who may look tried to act, noted in the audit. An
+        exception would take the note back where ``ATOMIC_REQUESTS`` is on.
         """
-        for key in keys:
-            audit.note(
-                f"{self.kind}.{operation.name}",
-                self.actor(request),
-                target=(self.kind, str(key)[:255]),
-                result="denied",
-                using=self.using,
-            )
+        if request.method == "POST" and self.has_view_permission(request):
+            target = (self.kind, keys[0]) if len(keys) == 1 else ("", "")
+            more: dict[str, Any] = {}
+            if len(keys) != 1:
+                more = {"count": len(keys), "ids": [key[:64] for key in keys[:10]]}
+            name, who = f"{self.kind}.{operation.name}", self.actor(request)
+            audit.note(name, who, target=target, result="denied", using=self.using, **more)
         return permission_denied(request, PermissionDenied())
 
     def _form(self, request: HttpRequest, operation: Operation, row: Any = None) -> ReasonForm:
@@ -262,6 +296,8 @@ class OJSModelAdmin(ModelAdmin):
             self.message_user(
                 request, said % {"label": operation.label, "n": report.done}, messages.SUCCESS
             )
+        if not report.done and not report.skipped:
+            self.message_user(request, _("Nothing had to be changed."), messages.INFO)
         for text in report.skipped[:5]:
             self.message_user(request, text, messages.WARNING)
         if len(report.skipped) > 5:
@@ -277,6 +313,7 @@ class OJSModelAdmin(ModelAdmin):
         keys: Sequence[Any],
         hidden: Sequence[tuple[str, str]],
         row: Any = None,
+        narrowed: Sequence[str] = (),
     ) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
@@ -287,6 +324,7 @@ class OJSModelAdmin(ModelAdmin):
             "keys": [str(key) for key in keys[:10]],
             "count": len(keys),
             "many": len(keys) > MOST_AT_ONCE,
+            "narrowed": narrowed,
             "most": MOST_AT_ONCE,
             "hidden": hidden,
             "row": row,
@@ -316,11 +354,20 @@ class OJSModelAdmin(ModelAdmin):
         asked = request.POST.get("action")
         operation = next((item for item in self.operations if item.name == asked), None)
         if operation is not None and not self.may(request, operation):
-            keys = request.POST.getlist(ACTION_CHECKBOX_NAME)[:_MOST_NOTED]
-            return self._refusal(request, operation, keys)
+            return self._refusal(request, operation, request.POST.getlist(ACTION_CHECKBOX_NAME))
+        self._check_keys(request)
         title = capfirst(self.opts.verbose_name_plural)
         context = {"title": title, **refresh.context(request), **(extra_context or {})}
         return super().changelist_view(request, context)
+
+    def _check_keys(self, request: HttpRequest) -> None:
+        """What cannot be a key would be an error of the database. Raises :class:`BadRequest`."""
+        field: Any = self.opts.pk
+        for key in request.POST.getlist(ACTION_CHECKBOX_NAME):
+            try:
+                field.to_python(key)
+            except ValidationError as error:
+                raise BadRequest(f"{ACTION_CHECKBOX_NAME}: no such key") from error
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

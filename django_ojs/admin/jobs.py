@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django.contrib import admin, messages
 from django.db import OperationalError
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import conf
-from django_ojs.admin import search
+from django_ojs.admin import links, paging, search
 from django_ojs.admin.base import OJSModelAdmin, Operation
+from django_ojs.admin.bulk import edge_of
+from django_ojs.admin.charts import plain
 from django_ojs.admin.job_columns import JobColumns
 from django_ojs.admin.job_page import job_page
 from django_ojs.admin.keyset import KeysetChangeList
@@ -30,6 +33,7 @@ from django_ojs.store import selectors
 from django_ojs.store.bounded import time_limit
 
 TIME_LIMIT_MS = 5000
+_NARROWS = ("state", "lens", "queue", "q")
 _WINDOW, _SAID = "_ojs_window", "_ojs_window_said"
 _LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overdue")}
 
@@ -85,16 +89,25 @@ class QueueFilter(admin.SimpleListFilter):
     parameter_name = "queue"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The first hundred names."""
-        names = Queue.objects.using(conf.current().database).order_by("name")
-        return [(name, name) for name in names.values_list("name", flat=True)[:100]]
+        """The first hundred names, and the chosen one: without any, Django drops the filter and shows
+        the jobs of all queues.
+        """
+        rows = Queue.objects.using(conf.current().database).order_by("name")
+        names = list(rows.values_list("name", flat=True)[:100])
+        chosen = self.value()
+        if chosen and chosen not in names:
+            names.append(chosen)
+        return [(name, name) for name in names]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """The jobs of one queue."""
-        if not self.value():
+        name = self.value()
+        if not name:
             return queryset
+        if "\0" in name:
+            return queryset.none()
         self.model_admin.say_window(request)
-        return queryset.filter(self.model_admin.window(request), queue=self.value())
+        return queryset.filter(self.model_admin.window(request), queue=name)
 
     def __init__(
         self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any
@@ -177,7 +190,8 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         """What the qualifiers ask for; no word is looked for everywhere."""
         if not search_term.strip():
             return queryset, False
-        asked = search.parse(search_term)
+        shows_args = bool(request.user.has_perm("django_ojs.view_args"))
+        asked = search.parse(search_term, shows_args=shows_args)
         if asked.unknown:
             words = ", ".join(asked.unknown)[:200]
             self.message_user(request, _("Not understood: %s") % words, messages.WARNING)
@@ -200,15 +214,13 @@ class JobAdmin(JobColumns, OJSModelAdmin):
     ) -> HttpResponse:
         """With the tabs. A bare id leads to its job."""
         term = request.GET.get("q", "").strip()
-        asked = search.parse(term).job_id if term else None
-        if asked is not None and term == str(asked) and self.get_object(request, term) is not None:
-            return HttpResponseRedirect(self._change_url(term))
+        asked = _bare_id(term)
+        if asked is not None and self.has_view_permission(request):
+            if Job.objects.using(self.using).filter(pk=asked).exists():
+                return HttpResponseRedirect(links.page_of(self.admin_site, "job", asked))
+            self.message_user(request, _("There is no job %s.") % asked, messages.WARNING)
         context = {"tabs": self.tabs(request), **(extra_context or {})}
         return super().changelist_view(request, context)
-
-    def _change_url(self, key: object) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
-        return reverse(name, args=[key], current_app=self.admin_site.name)
 
     def tabs(self, request: HttpRequest) -> list[dict[str, Any]]:
         """The states with their counts up to the cap, one statement for all, and the lenses."""
@@ -223,8 +235,8 @@ class JobAdmin(JobColumns, OJSModelAdmin):
                 {
                     "label": label,
                     "query": {**kept, "state": name},
-                    "on": state == name,
-                    "count": f"{count:,}" if count < cap else f"{cap // 1000}k+",
+                    "on": state == name and not lens,
+                    "count": plain(count) if count < cap else f"{cap // 1000}k+",
                 }
             )
         found += [
@@ -262,9 +274,6 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         cleaned: Mapping[str, Any],
     ) -> None:
         """Beyond what is done at once: a job of our own, which can be watched and cancelled."""
-        if not bulk.possible(operation.name):
-            super().act_on_many(request, operation, queryset, cleaned)
-            return
         narrowed = bulk.Filter(
             state=request.GET.get("state") or None,
             queue=request.GET.get("queue") or None,
@@ -272,14 +281,28 @@ class JobAdmin(JobColumns, OJSModelAdmin):
             lens=request.GET.get("lens") or None,
             dead_letter=self.opts.model is DeadLetter,
         )
-        job = bulk.start(operation.name, narrowed, cleaned, self.actor(request, cleaned["reason"]))
-        url = reverse("admin:django_ojs_job_change", args=[job.id], current_app=self.admin_site.name)
-        link = format_html('<a href="{}">{}</a>', url, job.id)
-        self.message_user(
-            request,
-            format_html(_("Job {} does this; watch or cancel it there."), link),
-            messages.SUCCESS,
-        )
+        narrowed = replace(narrowed, edge=edge_of(narrowed, self.using))
+        actor = self.actor(request, cleaned["reason"])
+        job = bulk.start(operation.name, narrowed, cleaned, actor, user=request.user.pk)
+        link = links.link(links.page_of(self.admin_site, "job", job.id), job.id)
+        said = format_html(_("Job {} does this; watch or cancel it there."), link)
+        self.message_user(request, said, messages.SUCCESS)
+
+    def does_many(self, operation: Operation) -> bool:
+        """Whether there is a bulk job for it."""
+        return bulk.possible(operation.name)
+
+    def chosen(self, request: HttpRequest, queryset: QuerySet[Any], most: int) -> list[Any]:
+        """In the order of the index of the tab, and within a time limit."""
+        tab = self.tab(request.GET)
+        if tab.index is not None and request.POST.get("select_across") == "1":
+            queryset = selectors.by_index(queryset, tab.index, using=self.using)
+        with time_limit(TIME_LIMIT_MS, using=self.using, by_index=True):
+            return super().chosen(request, queryset.order_by(*paging.order(tab.keys)), most)
+
+    def narrowed(self, request: HttpRequest) -> list[str]:
+        """The tab, queue and search."""
+        return [f"{name}: {request.GET[name]}" for name in _NARROWS if request.GET.get(name)]
 
 
 @admin.register(DeadLetter)
@@ -304,3 +327,11 @@ class DeadLetterAdmin(JobAdmin):
     def tabs(self, request: HttpRequest) -> list[dict[str, Any]]:
         """It is one tab."""
         return []
+
+
+def _bare_id(term: str) -> UUID | None:
+    """The id, if that is all that was typed; in any spelling."""
+    try:
+        return UUID(term)
+    except ValueError:
+        return None

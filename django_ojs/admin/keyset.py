@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.formats import number_format
 
 from django_ojs import clock, conf
-from django_ojs.admin import refresh
+from django_ojs.admin import paging, refresh
 from django_ojs.store.selectors import COUNT_CAP
 
 
@@ -40,7 +41,7 @@ class KeysetChangeList(ChangeList):
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
         """By the columns of one index."""
-        return [f"-{name}" if down else name for name, down in self.keys()]
+        return paging.order(self.keys())
 
     def get_results(self, request: HttpRequest) -> None:
         """One page, by the keys of its neighbour."""
@@ -48,10 +49,10 @@ class KeysetChangeList(ChangeList):
         size = self.list_per_page
         rows = self.queryset
         if before is not None:
-            opposite = [f"{'' if down else '-'}{name}" for name, down in self.keys()]
-            found = list(rows.filter(self._beyond(before, True)).order_by(*opposite)[: size + 1])
+            rows = rows.filter(paging.beyond(self.keys(), before, back=True))
+            found = list(rows.order_by(*paging.order(self.keys(), back=True))[: size + 1])
         elif after is not None:
-            found = list(rows.filter(self._beyond(after, False))[: size + 1])
+            found = list(rows.filter(paging.beyond(self.keys(), after))[: size + 1])
         else:
             found = list(rows[: size + 1])
         more, found = len(found) > size, found[:size]
@@ -85,45 +86,26 @@ class KeysetChangeList(ChangeList):
         """
         return int(self.queryset.values("pk")[: COUNT_CAP + 1].count())
 
-    def _beyond(self, last: Sequence[Any], towards_first: bool) -> Q:
-        """Behind a row. The first condition alone is implied by the others: it is the range of the
-        index that is read, which no planner makes of an OR.
-        """
-        beyond, same = Q(), Q()
-        for (name, down), value in zip(self.keys(), last, strict=True):
-            word = "lt" if down is not towards_first else "gt"
-            beyond |= same & Q(**{f"{name}__{word}": value})
-            same &= Q(**{name: value})
-        name, down = self.keys()[0]
-        word = "lte" if down is not towards_first else "gte"
-        return Q(**{f"{name}__{word}": last[0]}) & beyond
-
     def _name(self, row: Any) -> str:
-        values = (getattr(row, name) for name, _down in self.keys())
-        return "~".join(v.isoformat() if isinstance(v, datetime) else str(v) for v in values)
+        return "~".join(paging.written([getattr(row, name) for name, _down in self.keys()]))
 
     def _cursor(self, request: HttpRequest, name: str) -> list[Any] | None:
         text = request.GET.get(name)
         if not text:
             return None
-        fields = [self._field(key) for key, _down in self.keys()]
+        # The last is the primary key, which may be a name with any letters.
+        parts = text.split("~", len(self.keys()) - 1)
         try:
-            parts = text.split("~")
-            found = [item.to_python(part) for item, part in zip(fields, parts, strict=True)]
-        except Exception:
+            return paging.read(self.model, self.keys(), parts)
+        except (ValueError, OverflowError, ValidationError):
             # Somebody typed it: the first page is as good an answer as any.
             return None
-        return None if any(value is None for value in found) else found
-
-    def _field(self, name: str) -> Any:
-        meta = self.model._meta
-        return meta.pk if name == "pk" else meta.get_field(name)
 
     @property
     def shown_count(self) -> str:
         """The number of rows, or that it is beyond the cap."""
-        count = self.result_count
-        return f"{COUNT_CAP:,}+" if count > COUNT_CAP else f"{count:,}"
+        count = number_format(min(self.result_count, COUNT_CAP), force_grouping=True)
+        return f"{count}+" if self.result_count > COUNT_CAP else str(count)
 
     @property
     def next_url(self) -> str | None:

@@ -6,20 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs import clock, conf
-from django_ojs.admin.base import Operation, ReasonForm, Report
+from django_ojs.admin.base import Operation, Report
+from django_ojs.admin.forms import ExtendForm, PlaceForm, PurgeForm, RequeueForm, RetryForm, WhenForm
 from django_ojs.domain import operations
-from django_ojs.domain.durations import parse_instant, parse_seconds_ms
-from django_ojs.domain.envelope import check_queue_name, from_call
-from django_ojs.domain.errors import InvalidRequest, OJSError
+from django_ojs.domain.envelope import OWN_PREFIX
+from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor, JobRecord, Transition
 from django_ojs.domain.states import TERMINAL, State
-from django_ojs.services import audit, inspect, operate
-from django_ojs.services.enqueue import enqueue
+from django_ojs.models import Job
+from django_ojs.services import operate
 
 CHUNK = 200
 _WAITING = frozenset({State.SCHEDULED, State.PENDING, State.AVAILABLE, State.RETRYABLE})
@@ -30,197 +28,95 @@ Decide = Callable[[JobRecord, Any], Transition | None]
 Make = Callable[[Mapping[str, Any], Actor], Decide]
 
 
-def _moment(value: str) -> Any:
-    """A moment, or a time from now, as the rest of the product reads it."""
-    try:
-        return parse_instant(value, "when", clock.now(conf.current().database))[0]
-    except InvalidRequest as error:
-        raise forms.ValidationError(error.rule) from error
-
-
-class WhenForm(ReasonForm):
-    """When to run."""
-
-    when = forms.CharField(
-        label=gettext_lazy("When"),
-        help_text=gettext_lazy("A time with a zone (2026-02-12T10:30:00Z), or from now: 10m, PT2H."),
-    )
-    field_order = ("when", "reason")
-
-    def clean_when(self) -> Any:
-        """The moment."""
-        return _moment(self.cleaned_data["when"])
-
-
-class ExtendForm(ReasonForm):
-    """How much more time."""
-
-    by = forms.ChoiceField(
-        label=gettext_lazy("By"),
-        choices=[
-            ("5m", gettext_lazy("5 minutes")),
-            ("15m", gettext_lazy("15 minutes")),
-            ("1h", gettext_lazy("1 hour")),
-            ("", gettext_lazy("other:")),
-        ],
-        required=False,
-        widget=forms.RadioSelect,
-        initial="5m",
-    )
-    other = forms.CharField(
-        label=gettext_lazy("Other"), required=False, help_text=gettext_lazy("Seconds, 90s, 20m, PT1H.")
-    )
-    field_order = ("by", "other", "reason")
-
-    def clean(self) -> dict[str, Any]:
-        """``by_ms``."""
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        text = cleaned.get("by") or cleaned.get("other") or ""
-        try:
-            cleaned["by_ms"] = parse_seconds_ms(text, "by")
-        except InvalidRequest as error:
-            raise forms.ValidationError(error.rule) from error
-        return cleaned
-
-
-class RetryForm(ReasonForm):
-    """An expiry that has passed must be replaced or cleared."""
-
-    clear_expiry = forms.BooleanField(label=gettext_lazy("Clear the absolute expiry"), required=False)
-    field_order = ("clear_expiry", "reason")
-
-
-class PlaceForm(ReasonForm):
-    """Another queue, another priority."""
-
-    queue = forms.CharField(label=gettext_lazy("Queue"), required=False)
-    priority = forms.IntegerField(
-        label=gettext_lazy("Priority"), required=False, min_value=-100, max_value=100
-    )
-    field_order = ("queue", "priority", "reason")
-
-    def clean_queue(self) -> str:
-        """A queue name, or nothing."""
-        name: str = self.cleaned_data["queue"]
-        try:
-            return check_queue_name(name, "queue") if name else ""
-        except InvalidRequest as error:
-            raise forms.ValidationError(error.rule) from error
-
-    def clean(self) -> dict[str, Any]:
-        """One of the two at least."""
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        if not cleaned.get("queue") and cleaned.get("priority") is None and not self.errors:
-            raise forms.ValidationError(_("Say a queue, a priority, or both."))
-        return cleaned
-
-
-class RequeueForm(ReasonForm):
-    """The new job: its arguments, meta and queue."""
-
-    # Not required: Django takes [] for nothing.
-    args = forms.JSONField(label=gettext_lazy("Arguments"), required=False)
-    meta = forms.JSONField(label=gettext_lazy("Meta"), required=False)
-    queue = forms.CharField(label=gettext_lazy("Queue"))
-    field_order = ("args", "meta", "queue", "reason")
-
-    def clean_args(self) -> list[Any]:
-        """A list."""
-        value = self.cleaned_data["args"] or []
-        if not isinstance(value, list):
-            raise forms.ValidationError(_("Arguments are a list."))
-        return value
-
-    def clean_meta(self) -> dict[str, Any]:
-        """An object."""
-        value = self.cleaned_data["meta"] or {}
-        if not isinstance(value, dict):
-            raise forms.ValidationError(_("Meta is an object."))
-        return value
-
-
-class PurgeForm(ReasonForm):
-    """Typed, so that it is not done by mistake."""
-
-    typed = forms.CharField(label=gettext_lazy('Type "purge" to go on'))
-    field_order = ("typed", "reason")
-
-    def clean_typed(self) -> str:
-        """The word itself."""
-        word: str = self.cleaned_data["typed"]
-        if word.strip() != "purge":
-            raise forms.ValidationError(_('Type "purge".'))
-        return word
-
-
-def _deciding(allowed: frozenset[State], make: Make) -> Callable[..., Report]:
-    """An operation that is a decision about each job: those in another state are left alone."""
+def _deciding(allowed: frozenset[State], make: Make, *, own: bool) -> Callable[..., Report]:
+    """An operation that is a decision about each job: those in another state are left alone, and
+    unless it is for them (``own``) our own jobs.
+    """
 
     def run(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Report:
         decide = make(cleaned, actor)
         report = Report()
+        why: dict[UUID, str] = {}
 
         def guarded(job: JobRecord, now: Any) -> Transition | None:
-            if job.state not in allowed:
-                report.skipped.append(_left(job))
-                return None
+            # Run again after a lost race: what was said the first time may be true no longer.
+            why.pop(job.id, None)
             try:
+                if not own:
+                    _refuse_own(job)
+                if job.state not in allowed:
+                    raise _Refused(_left(job))
                 return decide(job, now)
             except OJSError as error:
-                report.skipped.append(f"{job.id}: {error.message}")
-                return None
+                why[job.id] = f"{job.id}: {error.message}"
+            except _Refused as error:
+                why[job.id] = str(error)
+            return None
 
         for start in range(0, len(keys), CHUNK):
-            report.skipped, before = [], report.skipped
-            changes = operate.change_each(_present(keys[start : start + CHUNK]), guarded)
+            chunk = keys[start : start + CHUNK]
+            changes = operate.change_each(chunk, guarded, skip_gone=True)
             report.done += sum(change.before != change.after for change in changes)
-            report.skipped = before + report.skipped
+            there = {change.before.id for change in changes}
+            for key in chunk:
+                if key not in there:
+                    report.skipped.append(_gone(key))
+                elif key in why:
+                    report.skipped.append(why[key])
         return report
 
     return run
 
 
-def _present(keys: Sequence[UUID]) -> list[UUID]:
-    """Without those that retention has taken meanwhile."""
-    return list(operate.existing(keys))
+class _Refused(Exception):
+    """Why a job is left as it is, in the words of the user."""
+
+
+def _is_own(job: Any) -> bool:
+    return str(job.type).startswith(OWN_PREFIX)
+
+
+def _refuse_own(job: JobRecord) -> None:
+    if _is_own(job):
+        said = _("%s is a job of django_ojs itself: start it again from the list.")
+        raise _Refused(said % job.id)
 
 
 def _left(job: JobRecord) -> str:
-    return _("%(id)s was left as it is: it is %(state)s by now.") % {"id": job.id, "state": job.state}
+    state = Job.States(job.state).label
+    return _("%(id)s was left as it is: it is %(state)s by now.") % {"id": job.id, "state": state}
+
+
+def _gone(key: UUID) -> str:
+    return _("%s is no longer there.") % key
 
 
 def _purge(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Report:
     report = Report()
     for start in range(0, len(keys), CHUNK):
-        ended: list[UUID] = []
-        for key, job in operate.existing(keys[start : start + CHUNK]).items():
-            if job.state in TERMINAL:
-                ended.append(key)
-            else:
-                report.skipped.append(_left(job))
-        report.done += len(operate.purge(ended, actor=actor)) if ended else 0
+        chunk = keys[start : start + CHUNK]
+        purged = operate.purge_finished(chunk, actor=actor)
+        report.done += len(purged.done)
+        there = {job.id for job in (*purged.done, *purged.left)}
+        report.skipped += [_gone(key) for key in chunk if key not in there]
+        report.skipped += map(_left, purged.left)
     return report
 
 
 def _requeue(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Report:
     """A new job with the same type and terms; where it comes from is in its meta."""
-    using = conf.current().database
-    old = inspect.find(keys[0], using=using)
-    if old.state not in TERMINAL:
-        return Report(skipped=[_left(old)])
-    meta = {**cleaned["meta"], "retried_from": str(old.id)}
-    options: dict[str, Any] = {"queue": cleaned["queue"], "priority": old.priority, "meta": meta}
-    options["retry"] = old.json("retry")
-    for name in ("timeout", "heartbeat_timeout"):
-        if getattr(old, f"{name.partition('_')[0]}_explicit"):
-            options[f"{name}_ms"] = getattr(old, f"{name}_ms")
-    for name in ("total_timeout_ms", "enqueue_ttl_ms", "visibility_timeout_ms"):
-        options[name] = getattr(old, name)
-    options["grace_period"] = f"{old.grace_period_ms}ms"
-    now = clock.now(using)
-    new = enqueue([from_call(old.type, cleaned["args"], now=now, **options)], now=now)[0]
-    audit.note("job.requeued", actor, target=("job", str(old.id)), new_job_id=str(new.id))
-    return Report(done=1, target=f"../../../{new.id}/change/")
+    asked = {name: cleaned[name] for name in ("args", "queue", "meta")}
+    try:
+        new = operate.requeue(keys[0], **asked, check=_requeuable, actor=actor)
+    except _Refused as refused:
+        return Report(skipped=[str(refused)])
+    return Report(done=1, made=str(new.id))
+
+
+def _requeuable(job: JobRecord) -> None:
+    _refuse_own(job)
+    if job.state not in TERMINAL:
+        raise _Refused(_left(job))
 
 
 def _retry(cleaned: Mapping[str, Any], actor: Actor) -> Decide:
@@ -268,21 +164,23 @@ DECISIONS: Mapping[str, tuple[frozenset[State], Make]] = {
     ),
 }
 """The operations that are a decision about each job: the states that they are for, and the decision."""
+_FOR_OWN = frozenset({"cancel", "extend", "discard"})
+"""Those for our own jobs too, which act for who started them: not what starts one again."""
 
 
 def runner(name: str) -> Callable[..., Report]:
     """What does the operation ``name`` to many jobs; also for bulk work."""
     if name == "purge":
         return _purge
-    return _deciding(*DECISIONS[name])
+    return _deciding(*DECISIONS[name], own=name in _FOR_OWN)
 
 
-def _is(states: frozenset[State]) -> Callable[[Any], bool]:
-    return lambda row: row.state in states
+def _is(states: frozenset[State], *, own: bool) -> Callable[[Any], bool]:
+    return lambda row: row.state in states and (own or not _is_own(row))
 
 
 def _operation(name: str, label: Any, permission: str, consequence: Any, **more: Any) -> Operation:
-    allowed = _is(DECISIONS[name][0])
+    allowed = _is(DECISIONS[name][0], own=name in _FOR_OWN)
     return Operation(name, label, permission, consequence, runner(name), allowed=allowed, **more)
 
 
@@ -328,7 +226,7 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
         gettext_lazy("A new job of the same type; this one stays as it is."),
         _requeue,
         form=RequeueForm,
-        allowed=_is(frozenset(TERMINAL)),
+        allowed=_is(TERMINAL, own=False),
         single=True,
         also=("view_args",),
     ),
@@ -360,7 +258,7 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
         ),
         _purge,
         form=PurgeForm,
-        allowed=_is(frozenset(TERMINAL)),
+        allowed=_is(TERMINAL, own=True),
         danger=True,
     ),
 )

@@ -10,14 +10,15 @@ from django_ojs import conf
 HIDDEN = "••••"
 
 
+def hides(key: str) -> bool:
+    """Whether what stands under the key is not shown."""
+    return any(word in key.lower() for word in conf.current().admin.redact)
+
+
 def redacted(value: Any) -> Any:
     """The value, without what stands under a key that sounds secret (``OJS["ADMIN"]["REDACT"]``)."""
-    words = conf.current().admin.redact
     if isinstance(value, dict):
-        return {
-            key: HIDDEN if any(word in key.lower() for word in words) else redacted(item)
-            for key, item in value.items()
-        }
+        return {key: HIDDEN if hides(key) else redacted(item) for key, item in value.items()}
     if isinstance(value, list):
         return [redacted(item) for item in value]
     return value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,13 @@ from uuid import UUID
 from django.db.models import F, Q
 from django.db.models.fields.json import KeyTransform
 
+from django_ojs.admin.redaction import hides
+
 _WORD = re.compile(r'(?:([a-z]+(?:\.[\w.-]+)?):)?(?:"([^"]*)"|(\S+))')
+_INDEX = re.compile("[0-9]{1,9}", re.ASCII)
+"""Places in a list; longer numbers are names, no database has lists of that length."""
+MOST_KEYS = 20
+"""How deep a search looks into a value."""
 
 
 @dataclass(slots=True)
@@ -31,8 +38,12 @@ class Search:
     unknown: list[str] = field(default_factory=list)
 
 
-def parse(text: str) -> Search:
-    """The words of a search: ``type:mail.send error:timeout args.order_id:42 tag:"a b"``."""
+def parse(text: str, *, shows_args: bool = True) -> Search:
+    """The words of a search: ``type:mail.send error:timeout args.order_id:42 tag:"a b"``.
+
+    What somebody may not see, or redaction hides, must not be found either: who can search for it
+    can guess it.
+    """
     found = Search()
     for match in _WORD.finditer(text):
         name, quoted, plain = match.groups()
@@ -41,13 +52,18 @@ def parse(text: str) -> Search:
             _bare(found, value)
             continue
         head, _, key = name.partition(".")
-        if key and head in ("args", "meta"):
-            _json(found, head, key, value)
+        keys = [part for part in key.split(".") if part]
+        if head in ("args", "meta") and _visible(keys, shows_args):
+            _json(found, head, keys, value)
         elif not key and head in _QUALIFIERS:
             _QUALIFIERS[head](found, value)
         else:
             found.unknown.append(match[0])
     return found
+
+
+def _visible(keys: Sequence[str], shows_args: bool) -> bool:
+    return shows_args and 0 < len(keys) <= MOST_KEYS and not any(map(hides, keys))
 
 
 def _bare(found: Search, value: str) -> None:
@@ -78,8 +94,11 @@ def _worker(found: Search, value: str) -> None:
 
 
 def _tag(found: Search, value: str) -> None:
-    # As text: not every database can look into an array.
-    found.windowed &= Q(tags__icontains=json.dumps(value, ensure_ascii=False))
+    # As text: not every database can look into an array. Some keep the text as it was written.
+    matching = Q()
+    for ascii_only in (False,) if value.isascii() else (False, True):
+        matching |= Q(tags__icontains=json.dumps(value, ensure_ascii=ascii_only))
+    found.windowed &= matching
 
 
 def _error(found: Search, value: str) -> None:
@@ -97,32 +116,65 @@ _QUALIFIERS: dict[str, Callable[[Search, str], None]] = {
 
 
 class _Step(KeyTransform):
-    """A key in a JSON value. On PostgreSQL one arrow after another: a path takes twice as long."""
+    """A key in a JSON value; Django would take ``-1`` and numbers beyond all lists for places in one,
+    which are errors, and escape letters in names.
+
+    On PostgreSQL one arrow after another: a path takes twice as long.
+    """
 
     def as_postgresql(self, compiler: Any, connection: Any) -> Any:
         """The arrow; whole numbers are places in a list."""
         before, parameters = compiler.compile(self.lhs)
-        try:
-            key: int | str = int(self.key_name)
-        except ValueError:
-            key = self.key_name
+        key = int(self.key_name) if _INDEX.fullmatch(self.key_name) else self.key_name
         return f"({before} -> %s)", (*parameters, key)
 
+    def as_mysql(self, compiler: Any, connection: Any) -> Any:
+        """The path."""
+        column, path = self._path(compiler, connection)
+        return f"JSON_EXTRACT({column}, %s)", (path,)
 
-def _json(found: Search, column: str, key: str, value: str) -> None:
+    def as_sqlite(self, compiler: Any, connection: Any, **_: Any) -> Any:
+        """The path; the names of types stand for what is extracted as another type."""
+        column, path = self._path(compiler, connection)
+        types = ",".join(map(repr, connection.ops.jsonfield_datatype_values))
+        kind = f"JSON_TYPE({column}, %s)"
+        extracted = f"JSON_EXTRACT({column}, %s)"
+        return f"(CASE WHEN {kind} IN ({types}) THEN {kind} ELSE {extracted} END)", (path,) * 3
+
+    def _path(self, compiler: Any, connection: Any) -> tuple[str, str]:
+        column, _none, keys = self.preprocess_lhs(compiler, connection)
+        steps = (f"[{int(key)}]" if _INDEX.fullmatch(key) else f'."{key}"' for key in keys)
+        return column, "$" + "".join(steps)
+
+
+def _json(found: Search, column: str, keys: Sequence[str], value: str) -> None:
     """``args.order_id:42``: in the first argument if that is an object; numbers match as text too."""
-    # Not by a path of names, in which a key could be the name of a lookup.
-    place: Any = F(column)
-    for part in (("0",) if column == "args" else ()) + tuple(filter(None, key.split("."))):
-        place = _Step(part, place)
-    name = f"ojs_place_{len(found.places)}"
-    found.places[name] = place
     wanted: list[Any] = [value]
+    other = _scalar(value)
+    if other is not None:
+        wanted.append(other)
+    matching = Q()
+    # Names as they are, and escaped: not every database reads what JSON text means.
+    for path in dict.fromkeys((tuple(keys), tuple(json.dumps(key)[1:-1] for key in keys))):
+        # Not by a path of names, in which a key could be the name of a lookup.
+        place: Any = F(column)
+        for key in ("0", *path) if column == "args" else path:
+            place = _Step(key, place)
+        name = f"ojs_place_{len(found.places)}"
+        found.places[name] = place
+        # Together: the value is then taken out of each row once. A list cannot ask for null.
+        matching |= Q(**{f"{name}__in": wanted})
+        if value == "null":
+            matching |= Q(**{name: None})
+    found.windowed &= matching
+
+
+def _scalar(text: str) -> bool | float | str | None:
+    """The number or truth that is written so; no database knows infinite ones."""
     try:
-        wanted.append(json.loads(value))
-    except ValueError:
-        pass
-    plain = [item for item in wanted if not isinstance(item, (dict, list))]
-    # Together: the value is then taken out of each row once. A list cannot ask for null.
-    matching = Q(**{f"{name}__in": [item for item in plain if item is not None]})
-    found.windowed &= matching | Q(**{name: None}) if None in plain else matching
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value  # type: ignore[no-any-return]

@@ -9,12 +9,14 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from django_ojs import clock, conf
+from django_ojs.admin import paging
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job
 from django_ojs.store import selectors
 
 TIMED_OUT = ("timeout", "stalled", "total_timeout", "enqueue_ttl_expired", "visibility_timeout")
 Keys = tuple[tuple[str, bool], ...]
+LENSES = frozenset({"timed_out", "overdue"})
 _BY_ID: Keys = (("pk", True),)
 _BY_END: Keys = (("finished_at", True), ("pk", True))
 _BY_DEADLINE: Keys = (("deadline_at", False), ("pk", False))
@@ -64,22 +66,43 @@ class Tab:
 
     def rows(self, rows: QuerySet[Any], using: str) -> QuerySet[Any]:
         """The rows of the index."""
+        if self.unknown:
+            return rows.none()
         if self.dead_letter:
             return selectors.in_state(rows, State.DISCARDED).filter(dead_letter=True)
         if self.lens == "overdue":
             return rows.filter(deadline_at__lt=clock.now(using))
-        return selectors.in_state(rows, State(self.state)) if self.state in _STATES else rows
+        return selectors.in_state(rows, State(self.state)) if self.state else rows
 
-    def window(self, using: str) -> Q:
-        """The first rows of the index, in its order: as many as ``OJS["ADMIN"]["SEARCH_WINDOW"]``.
+    @property
+    def unknown(self) -> bool:
+        """Whether there is no such tab: somebody typed its name. Such a list is empty."""
+        return bool(
+            (self.state and self.state not in _STATES) or (self.lens and self.lens not in LENSES)
+        )
 
-        Conditions that no index serves are asked of these only, so that a search that finds nothing
-        reads no more than them.
+    def edge(self, using: str) -> Any:
+        """The first column of the last of the first rows of the index, in its order: of as many as
+        ``OJS["ADMIN"]["SEARCH_WINDOW"]``; ``None`` when there are none.
         """
-        name, down = self.keys[0]
         size = conf.current().admin.search_window
         rows = self.rows(Job.objects.using(using), using)
         if self.index is not None:
             rows = selectors.by_index(rows, self.index, using=using)
-        last = selectors.last_of_first(rows, name, down=down, size=size, using=using)
-        return Q() if last is None else Q(**{f"{name}__{'gte' if down else 'lte'}": last})
+        name, down = self.keys[0]
+        return selectors.last_of_first(rows, name, down=down, size=size, using=using)
+
+    def up_to(self, edge: Any) -> Q:
+        """The rows up to the edge, and those of the same moment: the indexes do not know the key, and
+        to sort by it would take longer than to read a few rows more.
+        """
+        return paging.beyond(self.keys[:1], [edge], back=True, inclusive=True)
+
+    def window(self, using: str) -> Q:
+        """The rows up to the edge.
+
+        Conditions that no index serves are asked of these only, so that a search that finds nothing
+        reads no more than them.
+        """
+        last = None if self.unknown else self.edge(using)
+        return Q() if last is None else self.up_to(last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -18,6 +19,9 @@ from django_ojs.domain.errors import InvalidRequest, OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.models import ApiToken
 from django_ojs.services import audit, tokens
+from django_ojs.store.contention import atomically
+
+_CHANGED = ("scopes", "queues", "expires_at")
 
 if TYPE_CHECKING:
     _TokenModelForm = forms.ModelForm[ApiToken]
@@ -58,9 +62,14 @@ class TokenForm(_TokenModelForm):
         return self._checked(tokens.check_queues, self.cleaned_data["queues"].split())
 
     def clean(self) -> dict[str, Any]:
-        """For a new one: the name, the expiry, and that the client has none yet."""
+        """For a new one: the name, the expiry, and that the client has none yet; an old one is live."""
         cleaned = super().clean() or self.cleaned_data
-        if not self.instance.pk and "name" in cleaned:
+        if self.instance.pk:
+            # Locked until it is saved, as a revocation does: whoever is first is seen by the other.
+            rows = ApiToken.objects.using(conf.current().database).select_for_update()
+            if rows.get(pk=self.instance.pk).revoked_at is not None:
+                raise ValidationError(_("The token was revoked: it stays as it is."))
+        elif "name" in cleaned:
             try:
                 tokens.check_new(cleaned["name"], cleaned.get("expires_at"))
             except OJSError as error:
@@ -116,10 +125,22 @@ class ApiTokenAdmin(ModelAdmin):
         address = request.META.get("REMOTE_ADDR", "")
         return Actor("admin", request.user.get_username(), address=address)
 
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """In a transaction of the database that holds the jobs, which need not be that of Django's."""
+        view = partial(super().changeform_view, request, object_id, form_url, extra_context)
+        return atomically(conf.current().database, view) if request.method == "POST" else view()
+
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """A new token comes from the service, which makes the secret."""
         if change:
-            super().save_model(request, obj, form, change)
+            # Nothing else: what others wrote meanwhile stays.
+            obj.save(update_fields=[name for name in _CHANGED if name in form.changed_data])
             what = {"prefix": obj.prefix, "changed": sorted(form.changed_data)}
             audit.note("token.changed", self.actor(request), target=("token", obj.name), **what)
             return

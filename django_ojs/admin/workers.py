@@ -21,7 +21,7 @@ from django_ojs.admin.clocks import words
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.admin.queues import since
 from django_ojs.admin.redaction import pretty, redacted
-from django_ojs.domain.errors import OJSError
+from django_ojs.domain.errors import Conflict, OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
@@ -111,11 +111,16 @@ def _telling(order: str | None) -> Callable[[Sequence[Any], Mapping[str, Any], A
                 found = workers.find(key)
                 if found.phase == _PHASE.STOPPED:
                     report.skipped.append(_("The worker %s has stopped.") % key)
-                elif found.directive == order:
-                    report.skipped.append(_("The worker %s was told that already.") % key)
-                else:
+                elif found.directive != order:
                     workers.direct(key, order, actor=actor)
                     report.done += 1
+                elif order is None:
+                    report.skipped.append(_("The worker %s was told nothing.") % key)
+                else:
+                    report.skipped.append(_("The worker %s was told that already.") % key)
+            except Conflict:
+                # It stopped between the look and the order.
+                report.skipped.append(_("The worker %s has stopped.") % key)
             except OJSError as error:
                 report.skipped.append(error.message)
         return report

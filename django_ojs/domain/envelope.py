@@ -22,6 +22,8 @@ from django_ojs.domain.jsonvalue import (
 from django_ojs.domain.limits import NAMES, NO_LIMITS, Limits, parse_limits
 from django_ojs.domain.retry import RetryPolicy, parse_policy
 
+OWN_PREFIX = "ojs."
+"""How the types of django_ojs itself begin: nobody else may enqueue them over HTTP."""
 _TYPE = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)*", re.ASCII)
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9\-.]*", re.ASCII)
 _PRIORITIES = {"HIGH": 10, "NORMAL": 0, "LOW": -10}
@@ -182,8 +184,11 @@ def from_wire(body: object, *, now: datetime) -> Envelope:
     expiry = _first(body, options, "expires_at")
     scheduled_at, scheduled_text = _moment(when, now)
     expires_at, expires_text = _moment(expiry, now)
+    job_type = _type(body["type"])
+    if job_type.startswith(OWN_PREFIX):
+        raise InvalidRequest("type", f"must not begin with {OWN_PREFIX!r}, which is reserved")
     return Envelope(
-        type=_type(body["type"]),
+        type=job_type,
         args_json=encode(body["args"], "args", max_bytes=MAX_ARGS_BYTES),
         id=None if identity is None else parse_uuid7(identity, "id"),
         queue=_queue(_first(body, options, "queue")),

@@ -1,38 +1,71 @@
 """Operations on more jobs than are done at once: a job of our own that walks pages by the key.
 
 It is enqueued like any other, shows its progress, can be cancelled, and goes on where it was when
-its worker dies: its checkpoint is the last page.
+its worker dies: its checkpoint is the last row of the last page. What it is to do is signed and bound
+to its id: nobody who may enqueue jobs, or edit them, can give such an order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from functools import partial
 from typing import Any
 
-from django_ojs import clock, conf
-from django_ojs.domain.envelope import from_call
-from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.services.enqueue import enqueue
+from django.core import signing
 
-TYPE = "ojs.admin.bulk"
+from django_ojs import clock, conf
+from django_ojs.domain.envelope import OWN_PREFIX, from_call
+from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.services import audit
+from django_ojs.services.enqueue import enqueue
+from django_ojs.store.contention import atomically
+
+TYPE = f"{OWN_PREFIX}admin.bulk"
 QUEUE = "ojs-admin"
-OWN_PREFIX = "ojs."
-"""How the types of django_ojs itself begin."""
 
 MOST = 1_000_000
 _POSSIBLE = frozenset({"retry", "run_now", "cancel", "edit", "discard", "purge"})
+_SALT = "django_ojs.bulk"
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which jobs: as the list was narrowed."""
+    """Which jobs: as the list was narrowed. ``edge`` is how far a search looks."""
 
     state: str | None = None
     queue: str | None = None
     search: str | None = None
     lens: str | None = None
     dead_letter: bool = False
+    edge: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a bulk job is to do: to which jobs, since when, for whom. ``user`` is the key of theirs."""
+
+    job: str
+    operation: str
+    narrowed: Filter
+    cleaned: Mapping[str, Any]
+    actor: Actor
+    user: str
+    given_at: str
+
+    def signed(self) -> str:
+        """As text that cannot be changed."""
+        return signing.dumps(asdict(self), salt=_SALT, compress=True)
+
+
+def read(text: str, job_id: object) -> Order:
+    """The order of a job. Raises :class:`django.core.signing.BadSignature` if it is not its own."""
+    found = signing.loads(text, salt=_SALT)
+    if found["job"] != str(job_id):
+        raise signing.BadSignature("the order is that of another job")
+    narrowed, actor = Filter(**found.pop("narrowed")), Actor(**found.pop("actor"))
+    return Order(**found, narrowed=narrowed, actor=actor)
 
 
 def possible(operation: str) -> bool:
@@ -46,12 +79,26 @@ def start(
     cleaned: Mapping[str, Any],
     actor: Actor,
     *,
+    user: object,
     using: str | None = None,
 ) -> JobRecord:
-    """Enqueue the job that does it. The jobs that are made after it are left alone."""
+    """Enqueue the job that does it, and note that in the audit. The jobs that are made after it are
+    left alone.
+    """
     using = using or conf.current().database
     now = clock.now(using)
+    job_id = clock.new_id()
     plain = {key: value for key, value in cleaned.items() if isinstance(value, (str, int, bool))}
-    arguments = [operation, asdict(narrowed), plain, asdict(actor)]
-    envelope = from_call(TYPE, arguments, now=now, queue=QUEUE, meta={"operation": operation})
+    order = Order(str(job_id), operation, narrowed, plain, actor, str(user), now.isoformat())
+    shown = {key: value for key, value in asdict(narrowed).items() if value and key != "edge"}
+    meta = {"operation": operation, "actor": actor.name, "reason": actor.reason, "filter": shown}
+    envelope = from_call(TYPE, [order.signed()], now=now, queue=QUEUE, meta=meta)
+    return atomically(using, partial(_start, replace(envelope, id=job_id), order, now, using))
+
+
+def _start(envelope: Any, order: Order, now: datetime, using: str) -> JobRecord:
+    target = ("job", order.job)
+    audit.note(
+        "bulk.started", order.actor, target=target, now=now, using=using, operation=order.operation
+    )
     return enqueue([envelope], now=now, using=using)[0]

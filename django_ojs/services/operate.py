@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -10,17 +11,22 @@ from uuid import UUID
 
 from django_ojs import clock, conf
 from django_ojs.domain import operations
+from django_ojs.domain.admission import VERBATIM
+from django_ojs.domain.envelope import Envelope, from_call
 from django_ojs.domain.errors import Conflict, LeaseLost, NotFound
 from django_ojs.domain.job import Actor, JobRecord, Transition
 from django_ojs.domain.states import TERMINAL
-from django_ojs.services import prune
+from django_ojs.services import audit, prune
 from django_ojs.services.commit import commit, publish
-from django_ojs.store import locking, selectors
+from django_ojs.services.enqueue import enqueue
+from django_ojs.store import locking
 from django_ojs.store.contention import atomically
 from django_ojs.store.leases import Held
 
 Decide = Callable[[JobRecord, datetime], Transition | None]
 API = Actor("api")
+RETRIED_FROM = "retried_from"
+"""Where the meta of a requeued job has the id of the old one."""
 
 
 class Changed(NamedTuple):
@@ -28,6 +34,13 @@ class Changed(NamedTuple):
 
     before: JobRecord
     after: JobRecord
+
+
+class Purged(NamedTuple):
+    """Which jobs were deleted, and which were left as they are; those in neither were gone."""
+
+    done: list[JobRecord]
+    left: list[JobRecord]
 
 
 def decide_each(
@@ -42,15 +55,27 @@ def decide_each(
 
 
 def change_each(
-    ids: Iterable[UUID], decide: Decide, *, now: datetime | None = None, using: str | None = None
+    ids: Iterable[UUID],
+    decide: Decide,
+    *,
+    skip_gone: bool = False,
+    now: datetime | None = None,
+    using: str | None = None,
 ) -> list[Changed]:
-    """:func:`decide_each`, for those who want to know what the jobs were before."""
+    """:func:`decide_each`, for those who want to know what the jobs were before.
+
+    With ``skip_gone``, unknown ids are left out of the answer.
+    """
     using = using or conf.current().database
-    return atomically(using, partial(_change_each, list(ids), decide, now, using))
+    return atomically(using, partial(_change_each, list(ids), decide, skip_gone, now, using))
 
 
-def _change_each(ids: list[UUID], decide: Decide, now: datetime | None, using: str) -> list[Changed]:
+def _change_each(
+    ids: list[UUID], decide: Decide, skip_gone: bool, now: datetime | None, using: str
+) -> list[Changed]:
     before = locking.jobs(ids, using=using)
+    if skip_gone:
+        ids = [job_id for job_id in ids if job_id in before]
     locked = dict(before)
     now = now or clock.now(using)
     moves = []
@@ -79,13 +104,6 @@ def cancel(
     """
 
     return decide_each(ids, cancelling(actor=actor, strict=strict), now=now, using=using)
-
-
-def existing(ids: Iterable[UUID], *, using: str | None = None) -> dict[UUID, JobRecord]:
-    """Those of the jobs that are still there, in the order of ``ids``; locks nothing."""
-    wanted = list(dict.fromkeys(ids))
-    found = selectors.jobs(wanted, using=using or conf.current().database)
-    return {job_id: found[job_id] for job_id in wanted if job_id in found}
 
 
 def cancelling(*, actor: Actor = API, strict: bool = False) -> Decide:
@@ -211,22 +229,104 @@ def purge(
     or runs; nothing is deleted then.
     """
     using = using or conf.current().database
-    return atomically(using, partial(_purge, list(dict.fromkeys(ids)), actor, now, using))
+    return atomically(using, partial(_purge, list(dict.fromkeys(ids)), True, actor, now, using)).done
 
 
-def _purge(ids: list[UUID], actor: Actor, now: datetime | None, using: str) -> list[JobRecord]:
+def purge_finished(
+    ids: Iterable[UUID],
+    *,
+    actor: Actor = API,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> Purged:
+    """:func:`purge` for those of the jobs that are there and finished; the others are left alone."""
+    using = using or conf.current().database
+    return atomically(using, partial(_purge, list(dict.fromkeys(ids)), False, actor, now, using))
+
+
+def _purge(ids: list[UUID], strict: bool, actor: Actor, now: datetime | None, using: str) -> Purged:
     locked = locking.jobs(ids, using=using)
+    found = Purged([], [])
     for job_id in ids:
         if job_id not in locked:
-            raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
-        if (job := locked[job_id]).state not in TERMINAL:
+            if strict:
+                raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+        elif (job := locked[job_id]).state in TERMINAL:
+            found.done.append(job)
+        elif strict:
             raise Conflict(
                 f"a job that is {job.state} cannot be deleted: cancel it first",
                 job_id=str(job_id),
                 current_state=job.state,
             )
-    jobs = [locked[job_id] for job_id in ids]
-    prune.purge(jobs, using=using)
-    facts = [operations.purged(job, actor=actor) for job in jobs]
+        else:
+            found.left.append(job)
+    prune.purge(found.done, using=using)
+    facts = [operations.purged(job, actor=actor) for job in found.done]
     publish(facts, now=now or clock.now(using), using=using)
-    return jobs
+    return found
+
+
+def requeue(
+    job_id: UUID,
+    args: Sequence[Any],
+    *,
+    queue: str,
+    meta: Mapping[str, Any],
+    check: Callable[[JobRecord], None] = lambda job: None,
+    actor: Actor = API,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> JobRecord:
+    """A new job like a finished one, with these arguments; the old one stays as it is.
+
+    Type, tags, priority, retry policy, limits and unknown fields are those of the old one, whose
+    id is in the new one's meta. ``check`` may refuse the old one under its lock by raising. Raises
+    :class:`NotFound`, :class:`Conflict` when the old one is not finished, :class:`InvalidRequest`.
+    """
+    using = using or conf.current().database
+    changes = {"args": args, "queue": queue, "meta": {**meta, RETRIED_FROM: str(job_id)}}
+    return atomically(using, partial(_requeue, job_id, changes, check, actor, now, using))
+
+
+def _requeue(
+    job_id: UUID,
+    changes: Mapping[str, Any],
+    check: Callable[[JobRecord], None],
+    actor: Actor,
+    now: datetime | None,
+    using: str,
+) -> JobRecord:
+    old = locking.jobs([job_id], using=using).get(job_id)
+    if old is None:
+        raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+    check(old)
+    if old.state not in TERMINAL:
+        raise Conflict(
+            f"a job that is {old.state} cannot be requeued",
+            job_id=str(job_id),
+            current_state=old.state,
+        )
+    now = now or clock.now(using)
+    new = enqueue([_alike(old, changes, now)], now=now, using=using)[0]
+    target = ("job", str(old.id))
+    audit.note("job.requeued", actor, target=target, now=now, using=using, new_job_id=str(new.id))
+    return new
+
+
+def _alike(old: JobRecord, changes: Mapping[str, Any], now: datetime) -> Envelope:
+    options: dict[str, Any] = {
+        "priority": old.priority,
+        "tags": old.json("tags"),
+        "retry": old.json("retry"),
+        "grace_period": f"{old.grace_period_ms}ms",
+    }
+    if old.timeout_explicit:
+        options["timeout_ms"] = old.timeout_ms
+    if old.heartbeat_explicit:
+        options["heartbeat_timeout_ms"] = old.heartbeat_timeout_ms
+    for name in ("total_timeout_ms", "enqueue_ttl_ms", "visibility_timeout_ms"):
+        options[name] = getattr(old, name)
+    envelope = from_call(old.type, now=now, **options, **changes)
+    extra = {key: value for key, value in old.json("extra").items() if key != VERBATIM}
+    return replace(envelope, extra=extra or None)

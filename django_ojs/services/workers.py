@@ -13,7 +13,7 @@ from typing import Any
 from django.db import IntegrityError
 
 from django_ojs import clock, conf
-from django_ojs.domain.errors import NotFound, PermissionDenied
+from django_ojs.domain.errors import Conflict, NotFound, PermissionDenied
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, Fact
 from django_ojs.models import Worker
@@ -138,9 +138,10 @@ def own(worker_id: str, principal: str | None, *, using: str | None = None) -> N
         )
 
 
-def find(worker_id: str, *, using: str | None = None) -> Worker:
-    """The row of a worker. Raises :class:`NotFound`."""
-    worker = Worker.objects.using(using or conf.current().database).filter(pk=worker_id).first()
+def find(worker_id: str, *, lock: bool = False, using: str | None = None) -> Worker:
+    """The row of a worker, held until the transaction ends with ``lock``. Raises :class:`NotFound`."""
+    rows = Worker.objects.using(using or conf.current().database).filter(pk=worker_id)
+    worker = (rows.select_for_update() if lock else rows).first()
     if worker is None:
         raise NotFound(f"no worker {worker_id}", resource_type="worker", resource_id=worker_id)
     return worker
@@ -156,14 +157,19 @@ def direct(
 ) -> Worker:
     """Tell a worker ``quiet`` or ``terminate``, or with ``None`` take that back.
 
-    Delivered with every beat until it is taken back or the worker starts anew.
+    Delivered with every beat until it is taken back or the worker starts anew. Raises
+    :class:`NotFound`, and :class:`Conflict` for a worker that has stopped.
     """
     using = using or conf.current().database
     now = now or clock.now(using)
 
     def work() -> Worker:
-        Worker.objects.using(using).filter(pk=worker_id).update(directive=order)
-        worker = find(worker_id, using=using)
+        # Locked: a worker that stops at the same moment is told nothing.
+        worker = find(worker_id, lock=True, using=using)
+        if worker.phase == Worker.Phase.STOPPED:
+            raise Conflict(f"the worker {worker_id} has stopped", worker_id=worker_id)
+        worker.directive = order
+        worker.save(using=using, update_fields=["directive"])
         if order is not None:
             _announce(Kind.WORKER_QUIET, worker_id, now, using, order=order, actor=actor)
         else:

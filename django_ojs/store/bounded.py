@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from django.db import connections, transaction
@@ -12,6 +13,9 @@ from django.db.backends.signals import connection_created
 
 IDLE_LIMIT_S = 5
 """How long a transaction of a worker or reaper may do nothing; they take milliseconds."""
+_depth: ContextVar[int] = ContextVar("django_ojs.limits", default=0)
+"""How many limits this one is within."""
+_RESTORE = "SELECT set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true)"
 
 
 def end_idle_transactions(using: str) -> None:
@@ -49,23 +53,33 @@ def time_limit(ms: int, *, using: str, by_index: bool = False) -> Iterator[None]
     """
     connection = connections[using]
     if connection.vendor == "postgresql":
+        outer = connection.in_atomic_block or not connection.get_autocommit()
         with transaction.atomic(using=using), connection.cursor() as cur:
             cur.execute(
-                "SELECT set_config('statement_timeout', %s, true),"
-                " set_config('enable_seqscan', %s, true)",
+                "SELECT current_setting('statement_timeout'), current_setting('enable_seqscan'),"
+                " set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true)",
                 [f"{ms}ms", "off" if by_index else "on"],
             )
+            before = cur.fetchone()[:2]
             yield
+            # They outlive a savepoint that is released, but not one that is rolled back.
+            if outer and not connection.needs_rollback:
+                cur.execute(_RESTORE, before)
     elif connection.vendor == "mysql":
         name: str = "max_execution_time"
         value: float = ms
         if getattr(connection, "mysql_is_mariadb", False):
             name, value = "max_statement_time", ms / 1000
+        depth = _depth.get()
+        # Not DEFAULT afterwards: an init_command may have set another one.
+        old = f"@ojs_limit_{depth}"
         with connection.cursor() as cur:
-            cur.execute(f"SET SESSION {name} = %s", [value])
+            cur.execute(f"SET {old} = @@SESSION.{name}, SESSION {name} = %s", [value])
+            _depth.set(depth + 1)
             try:
                 yield
             finally:
-                cur.execute(f"SET SESSION {name} = DEFAULT")
+                _depth.set(depth)
+                cur.execute(f"SET SESSION {name} = {old}")
     else:
         yield

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from django_ojs import clock
+from django_ojs.domain.envelope import OWN_PREFIX
 from django_ojs.services import queues
-from django_ojs.services.bulk import OWN_PREFIX
 from django_ojs.services.bulk import QUEUE as OWN_QUEUE
 from django_ojs.services.claim import sources
 from django_ojs.store.claiming import Source

@@ -56,6 +56,10 @@ class Processes:
         """The names of those that are not running."""
         return [name for name, process in self._started if process.poll() is not None]
 
+    def forget(self, name: str) -> None:
+        """Look no more after those of that name which have ended."""
+        self._started = [(n, p) for n, p in self._started if n != name or p.poll() is None]
+
     def stop(self, seconds: float = 15) -> list[str]:
         """SIGTERM to those that run, SIGKILL to those that do not obey; what went wrong."""
         running = [(name, process) for name, process in self._started if process.poll() is None]

@@ -219,7 +219,7 @@ def test_read_only_takes_the_tokens_away_too() -> None:
 
 
 def test_denied_operations_are_in_it() -> None:
-    browser = login("view_auditentry", "view_job", "view_queue")
+    browser = login("view_auditentry", "view_job", "view_queue", "view_worker")
     (job,) = make()
     workers.seen("w1", None, beats=True)
     for path in (f"job/{job.id}/do/cancel", "queue/default/do/pause", "worker/w1/do/stop"):

@@ -134,7 +134,7 @@ def test_a_cursor_that_somebody_typed_is_no_error(cursor: str) -> None:
     ],
 )
 def test_search(term: str, found: int) -> None:
-    browser = login("view_job")
+    browser = login("view_job", "view_args")
     enqueue("mail.send", [{"order": 42}], queue="q1", tags=["vip"])
     enqueue("mail.read", [], queue="q1", meta={"tenant": "acme"})
     enqueue("other", [])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client, override_settings
 
+from django_ojs import clock
 from django_ojs.api import enqueue, get
 from django_ojs.clock import FrozenClock
 from django_ojs.models import AuditEntry, Job
-from django_ojs.services import bulk
 from tests.admin.support import do, login, page
 from tests.services.support import ack, fail, make, take
 
@@ -215,53 +214,6 @@ def test_all_that_match_up_to_a_thousand_at_once() -> None:
     assert Job.objects.filter(queue="other", state="available").count() == 3
 
 
-def test_beyond_a_thousand_it_becomes_a_job(monkeypatch: Any) -> None:
-    from django_ojs.admin import base
-    from django_ojs.admin import bulk as pages
-
-    monkeypatch.setattr(base, "MOST_AT_ONCE", 10)
-    browser = login("view_job", "cancel_job")
-    make(25)
-    make(3, queue="other")
-    keys = [str(Job.objects.first().pk)]  # type: ignore[union-attr]
-    data = {"action": "cancel", "_selected_action": keys, "select_across": "1", "index": "0"}
-    asked = browser.post(f"{LIST}?queue=default", data).content.decode()
-    assert "this becomes a job" in asked
-    said = browser.post(
-        f"{LIST}?queue=default", {**data, "_confirmed": "1", "reason": "flood"}, follow=True
-    )
-    job = Job.objects.get(type=bulk.TYPE)
-    assert str(job.pk) in said.content.decode()
-    assert Job.objects.filter(state="cancelled").count() == 0
-    steps = list(pages.work(*job.args, before=str(job.pk), after=None))
-    assert [changed for _last, changed, _left in steps] == [25]
-    assert Job.objects.filter(queue="default", state="cancelled").count() == 25
-    assert Job.objects.filter(state="available", queue="other").count() == 3
-    assert set(AuditEntry.objects.filter(action="job.cancelled").values_list("reason", "actor")) == {
-        ("flood", "ada")
-    }
-
-
-def test_bulk_work_goes_on_behind_the_last_page(monkeypatch: Any) -> None:
-    from dataclasses import asdict
-
-    from django_ojs.admin import bulk as pages
-    from django_ojs.domain.job import Actor
-
-    monkeypatch.setattr(pages, "CHUNK", 4)
-    jobs = make(10)
-    newer = enqueue("marker", []).id
-    arguments = ("cancel", asdict(bulk.Filter(queue="default")), {}, asdict(Actor("admin", "ada")))
-    walk = pages.work(*arguments, before=str(newer), after=None)
-    first = next(walk)
-    assert first[1] == 4
-    rest = list(pages.work(*arguments, before=str(newer), after=first[0]))
-    assert [changed for _last, changed, _left in rest] == [4, 2]
-    assert {get(job.id).state for job in jobs} == {"cancelled"}
-    assert get(newer).state == "available"
-    assert json.dumps(arguments)
-
-
 def test_an_action_of_the_list_that_is_forged_is_refused_and_noted() -> None:
     browser = login("view_job")
     jobs = make(2)
@@ -270,12 +222,24 @@ def test_an_action_of_the_list_that_is_forged_is_refused_and_noted() -> None:
     for more in ({}, {"_confirmed": "1"}, {"_confirmed": "1", "select_across": "1"}):
         AuditEntry.objects.all().delete()
         assert browser.post(LIST, {**action, **more}).status_code == 403
-        noted = AuditEntry.objects.values_list("action", "target_type", "target_id", "result")
-        assert list(noted) == [("job.cancel", "job", key, "denied") for key in keys]
+        noted = AuditEntry.objects.values_list("action", "target_id", "result", "data__count")
+        assert list(noted) == [("job.cancel", "", "denied", 2)]
     flood = [str(number) for number in range(150)]
     assert browser.post(LIST, {**action, "_selected_action": flood}).status_code == 403
-    assert AuditEntry.objects.count() == 102
+    assert len(AuditEntry.objects.latest("pk").data["ids"]) == 10
     assert {get(job.id).state for job in jobs} == {"available"}
+
+
+def test_who_may_not_look_leaves_no_trace_and_learns_nothing() -> None:
+    browser = login("view_queue")
+    (job,) = make(1)
+    nobody = clock.new_id()
+    action = {"action": "cancel", "_selected_action": [str(job.id)], "index": "0"}
+    assert browser.post(LIST, action).status_code == 403
+    for key in (job.id, nobody):
+        assert browser.get(f"{LIST}{key}/do/cancel/").status_code == 403
+        assert browser.post(f"{LIST}{key}/do/cancel/", {"_confirmed": "1"}).status_code == 403
+    assert AuditEntry.objects.count() == 0
 
 
 def test_a_refusal_is_noted_with_a_transaction_for_each_request(

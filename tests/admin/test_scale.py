@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import User
@@ -19,7 +21,10 @@ from django.test import Client
 
 from benchmarks.rows import MINE, load
 from django_ojs import clock
+from django_ojs.admin import bulk as bulk_pages
+from django_ojs.domain.job import Actor
 from django_ojs.models import Job, Worker
+from django_ojs.services import bulk
 from tests.admin.support import login
 
 ROWS = 200_000
@@ -293,6 +298,51 @@ def test_other_lists(browser: Client, path: str) -> None:
         text, asked = look(browser, path + "?q=error:nothing")
         check(asked, 6, WINDOWED)
         assert not shown(text)
+
+
+NARROWED = [
+    bulk.Filter(),
+    *(bulk.Filter(state=state) for state in STATES),
+    *(bulk.Filter(state=state, search="type:nope") for state in STATES),
+    bulk.Filter(search="type:nope"),
+    bulk.Filter(queue="default"),
+    bulk.Filter(lens="timed_out"),
+    bulk.Filter(lens="overdue"),
+    bulk.Filter(dead_letter=True),
+    bulk.Filter(dead_letter=True, search="error:nothing"),
+]
+
+
+@pytest.mark.parametrize("narrowed", NARROWED, ids=str)
+def test_actions_and_bulk_work_read_little(browser: Client, narrowed: bulk.Filter) -> None:
+    """The confirmation of an action on all that match, the count of a bulk job and two of its pages."""
+    asked = {"state": narrowed.state, "lens": narrowed.lens, "queue": narrowed.queue}
+    asked |= {"q": narrowed.search}
+    query = urlencode({name: value for name, value in asked.items() if value})
+    model = "deadletter" if narrowed.dead_letter else "job"
+    action = {"action": "purge", "_selected_action": [str(clock.new_id())], "select_across": "1", "index": "0"}
+    reads = Asked()
+    with connection.execute_wrapper(reads):
+        browser.post(f"/admin/django_ojs/{model}/?{query}", action)
+    check(reads, 9, WINDOWED)
+    edge = bulk_pages.edge_of(narrowed, "default")
+    user = User.objects.get()
+    actor = Actor("admin", user.username)
+    # It is for no job that has ended, so that every page leaves all as they are.
+    operation = "run_now" if narrowed.state not in ("scheduled", "retryable") else "retry"
+    ended = narrowed.state in ("completed", "cancelled", "discarded") or narrowed.dead_letter
+    given_at = (clock.now("default") + timedelta(days=1)).isoformat()
+    order = bulk.Order(
+        str(clock.new_id()), operation, replace(narrowed, edge=edge), {}, actor, str(user.pk), given_at
+    )
+    reads = Asked()
+    with connection.execute_wrapper(reads):
+        walk = bulk_pages.work(order, after=None)
+        if ended:
+            assert all(page.changed == 0 for page in islice(walk, 2))
+        elif narrowed.search:
+            assert not list(walk)
+    check(reads, 40, WINDOWED)
 
 
 @pytest.mark.parametrize("query", ["type=mail.send", "type__icontains=x", "error__type=y"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from django.contrib.auth.models import User
 
 from django_ojs import api
 from django_ojs.domain.job import Actor
@@ -194,8 +195,12 @@ def test_type_without_a_handler_stays_available(drained: StartWorker) -> None:
 def test_bulk_work_of_the_admin_is_a_job_like_any_other(drained: StartWorker) -> None:
     many = [api.enqueue("nobody.knows", [number], queue="held").id for number in range(60)]
     aside = api.enqueue("nobody.knows", [], queue="free").id
-    work = bulk.start("cancel", bulk.Filter(queue="held"), {"reason": "flood"}, Actor("admin", "ada"))
-    drained()
+    ada = User.objects.create_superuser("ada")
+    try:
+        work = bulk.start("cancel", bulk.Filter(queue="held"), {}, Actor("admin", "ada"), user=ada.pk)
+        drained()
+    finally:
+        ada.delete()
     ended = in_state(work, "completed")
     assert ended.json("result") == {"done": 60, "skipped": 0}
     assert ended.json("checkpoint")["of"] == 60

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 
 import pytest
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import DatabaseError, OperationalError, connection, connections, transaction
 from django.db.backends.signals import connection_created
 
 from django_ojs.models import Queue
@@ -68,3 +69,66 @@ def test_sessions_of_a_pool_are_left_alone(
     assert shown() in ("1s", "1")
     monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
     assert shown() == "0"
+
+
+_SETTINGS = {
+    "postgresql": "SELECT current_setting('statement_timeout'), current_setting('enable_seqscan')",
+    "mysql": "SELECT @@SESSION.max_statement_time",
+}
+
+
+def settings_of(vendor: str) -> tuple[object, ...]:
+    """What is set in the session."""
+    with connection.cursor() as cur:
+        cur.execute(_SETTINGS[vendor])
+        return tuple(cur.fetchone())
+
+
+@pytest.mark.parametrize("outer", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_limit_ends_with_its_block(outer: bool, fails: bool, vendor: str) -> None:
+    if vendor == "sqlite":
+        pytest.skip("SQLite has no limit")
+    with connection.cursor() as cur:
+        # What an init_command or the options of a connection may have set.
+        if vendor == "postgresql":
+            cur.execute("SET statement_timeout = '77s'")
+        else:
+            cur.execute("SET SESSION max_statement_time = 77.5")
+    with transaction.atomic() if outer else nullcontext():
+        before = settings_of(vendor)
+        with suppress(DatabaseError), bounded.time_limit(2000, using="default", by_index=True):
+            within = settings_of(vendor)
+            with bounded.time_limit(1000, using="default"):
+                assert settings_of(vendor) not in (before, within)
+            assert settings_of(vendor) == within
+            if fails:
+                Queue.objects.raw("SELECT nonsense")[0]
+        assert within != before
+        assert settings_of(vendor) == before
+    assert settings_of(vendor) == before
+    connection.close()
+
+
+def test_a_limit_ends_without_autocommit(vendor: str) -> None:
+    if vendor == "sqlite":
+        pytest.skip("SQLite has no limit")
+    transaction.set_autocommit(False)
+    before = settings_of(vendor)
+    with bounded.time_limit(2000, using="default", by_index=True):
+        assert settings_of(vendor) != before
+    assert settings_of(vendor) == before
+    connection.close()
+
+
+def test_a_slow_statement_is_cancelled(vendor: str) -> None:
+    if vendor == "sqlite":
+        pytest.skip("SQLite has no limit")
+    sleep = "SELECT pg_sleep(5)" if vendor == "postgresql" else "SELECT SLEEP(5) FROM DUAL"
+    with (
+        transaction.atomic(),
+        pytest.raises(OperationalError),
+        bounded.time_limit(100, using="default"),
+        connection.cursor() as cur,
+    ):
+        cur.execute(sleep)

@@ -12,11 +12,10 @@ from django.db import connections
 
 from django_ojs import __version__, conf
 from django_ojs.domain.durations import parse_seconds_ms
-from django_ojs.domain.envelope import check_queue_name
+from django_ojs.domain.envelope import OWN_PREFIX, check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import OJSCommand
 from django_ojs.services import queues
-from django_ojs.services.bulk import OWN_PREFIX
 from django_ojs.worker import registry
 from django_ojs.worker.health import HealthServer
 from django_ojs.worker.reload import run_reloading

@@ -4,9 +4,10 @@
     const due = Date.now() + 1000 * Number(document.currentScript.dataset.seconds);
 
     function busy() {
+        const focused = document.activeElement;
         return document.hidden
             || document.querySelector('input.action-select:checked, #action-toggle:checked') !== null
-            || document.activeElement.matches('input:not([type=checkbox]), select, textarea');
+            || focused !== null && focused.matches('input:not([type=checkbox]), select, textarea');
     }
 
     setInterval(function () {

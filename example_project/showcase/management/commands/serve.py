@@ -1,4 +1,4 @@
-"""``serve``: the example's web server, a worker and a reaper, until one of them ends."""
+"""``serve``: the example's web server, a worker and a reaper, until the server ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _FOREVER = 10 * 365 * 86_400.0
 
 
 class Command(BaseCommand):
-    """Starts three processes, each with a log of its own, and stops them with SIGTERM or SIGINT."""
+    """Starts three processes, each with a log of its own, and stops them with SIGTERM or SIGINT. A
+    worker that ends is replaced.
+    """
 
     help = "Run the example project: web server, worker and reaper."
 
@@ -28,7 +30,7 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8000)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit 0 when told to stop, 1 when one of the processes ended on its own."""
+        """Exit 0 when told to stop, 1 when the server or the reaper ended on its own."""
         logs = Path(settings.VAR_DIR) / "serve"
         processes = Processes(f"serve {datetime.now(UTC):%H%M%S.%f}", logs)  # noqa: TID251
         told: list[int] = []
@@ -38,11 +40,20 @@ class Command(BaseCommand):
         processes.start("web", "runserver", address, "--noreload")
         # Its own queues only: "default" is for workers that come in over HTTP.
         served = [word for queue in QUEUES for word in ("--queue", queue)]
-        processes.start("worker", "runworker", "--concurrency", "2", *served)
+        worker = ("worker", "runworker", "--concurrency", "2", *served)
+        processes.start(*worker)
         processes.start("reaper", "reap_timeouts", "--loop")
         self.stdout.write(f"http://{address}/admin/ with a worker and a reaper; logs in {logs}")
-        poll(lambda: told or processes.ended(), _FOREVER, 0.2)
-        ended = processes.ended() if not told else []
+        ended: list[str] = []
+        while not told:
+            poll(lambda: told or processes.ended(), _FOREVER, 0.2)
+            ended = processes.ended() if not told else []
+            if ended != ["worker"]:
+                break
+            # It was stopped in the admin, or crashed: as under systemd, there is another one.
+            self.stdout.write("the worker ended; starting another one")
+            processes.forget("worker")
+            processes.start(*worker)
         found = processes.stop()
         for name in ended:
             self.stderr.write(f"{name} ended, see {logs / name}.log")

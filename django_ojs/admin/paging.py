@@ -1,0 +1,65 @@
+"""Places in a list that is ordered by the columns of one index, the key last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import Model, Q
+
+Keys = Sequence[tuple[str, bool]]
+"""The columns, and whether downwards."""
+
+
+def order(keys: Keys, *, back: bool = False) -> list[str]:
+    """What rows are ordered by."""
+    return [f"-{name}" if down is not back else name for name, down in keys]
+
+
+def beyond(keys: Keys, last: Sequence[Any], *, back: bool = False, inclusive: bool = False) -> Q:
+    """Behind a row; before it with ``back``, and that row too if ``inclusive``.
+
+    The first condition alone is implied by the others: it is the range of the index that is read,
+    which no planner makes of an OR.
+    """
+    found, same = Q(), Q()
+    for place, ((name, down), value) in enumerate(zip(keys, last, strict=True)):
+        word = "lt" if down is not back else "gt"
+        if inclusive and place == len(keys) - 1:
+            word += "e"
+        found |= same & Q(**{f"{name}__{word}": value})
+        same &= Q(**{name: value})
+    if len(keys) == 1:
+        return found
+    name, down = keys[0]
+    return Q(**{f"{name}__{'lte' if down is not back else 'gte'}": last[0]}) & found
+
+
+def written(values: Sequence[Any]) -> list[str]:
+    """The columns of a row as text."""
+    return [value.isoformat() if isinstance(value, datetime) else str(value) for value in values]
+
+
+def read(model: type[Model], keys: Keys, text: Sequence[str]) -> list[Any]:
+    """The columns of a row, as they were written. Raises ``ValueError``, ``OverflowError`` or
+    :class:`django.core.exceptions.ValidationError` for what no row can have.
+    """
+    found = []
+    for (name, _down), part in zip(keys, text, strict=True):
+        field: Any = model._meta.pk if name == "pk" else model._meta.get_field(name)
+        found.append(_comparable(field.to_python(part)))
+    return found
+
+
+def _comparable(value: Any) -> Any:
+    """The value, if databases can compare with it: a time in whatever zone they keep times."""
+    if value is None or (isinstance(value, str) and "\0" in value):
+        raise ValueError("no value of a key")
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError("no time zone")
+        value = value.astimezone(UTC)
+        for day in (timedelta(1), timedelta(-1)):
+            _ = value + day
+    return value
