@@ -204,10 +204,13 @@ class JobAdmin(JobColumns, OJSModelAdmin):
 
     def say_window(self, request: HttpRequest) -> None:
         """Tell, once, that the page is not about all jobs."""
-        if not hasattr(request, _SAID):
+        if request.method == "GET" and not hasattr(request, _SAID):
             setattr(request, _SAID, True)
-            size = conf.current().admin.search_window
-            self.message_user(request, _("Looked among the newest %d jobs.") % size, messages.INFO)
+            said = _("Looked among the newest %s jobs.")
+            if not self.tab(request.GET).keys[0][1]:
+                said = _("Looked among the %s jobs that are due first.")
+            size = plain(conf.current().admin.search_window)
+            self.message_user(request, said % size, messages.INFO)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 
-from django_ojs import conf
+from django_ojs import clock, conf
 from django_ojs.admin.base import ModelAdmin
-from django_ojs.domain.errors import InvalidRequest, OJSError
+from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.models import ApiToken
 from django_ojs.services import audit, tokens
@@ -69,6 +70,10 @@ class TokenForm(_TokenModelForm):
             rows = ApiToken.objects.using(conf.current().database).select_for_update()
             if rows.get(pk=self.instance.pk).revoked_at is not None:
                 raise ValidationError(_("The token was revoked: it stays as it is."))
+            if "expires_at" in self.changed_data:
+                expiry = cleaned.get("expires_at")
+                if expiry is not None and expiry <= clock.now(conf.current().database):
+                    self.add_error("expires_at", _("An expiry is in the future; to end it, revoke it."))
         elif "name" in cleaned:
             try:
                 tokens.check_new(cleaned["name"], cleaned.get("expires_at"))
@@ -120,6 +125,10 @@ class ApiTokenAdmin(ModelAdmin):
         """Revoked tokens are kept, so that what they did can be understood."""
         return False
 
+    def has_rotate_permission(self, request: HttpRequest) -> bool:
+        """It makes a token and ends another one."""
+        return self.has_add_permission(request) and self.has_change_permission(request)
+
     def actor(self, request: HttpRequest) -> Actor:
         """Who acts, and from where."""
         address = request.META.get("REMOTE_ADDR", "")
@@ -165,10 +174,11 @@ class ApiTokenAdmin(ModelAdmin):
         """End them at once."""
         done = 0
         for token in queryset.filter(revoked_at=None):
-            done += tokens.revoke(token.prefix, actor=self.actor(request))
+            with suppress(NotFound):  # Somebody else was quicker.
+                done += tokens.revoke(token.prefix, actor=self.actor(request))
         self.message_user(request, _("%d revoked.") % done, messages.SUCCESS)
 
-    @admin.action(description=_("Rotate the selected client's token"), permissions=["add"])
+    @admin.action(description=_("Rotate the selected client's token"), permissions=["rotate"])
     def rotate_selected(
         self, request: HttpRequest, queryset: QuerySet[ApiToken]
     ) -> HttpResponse | None:

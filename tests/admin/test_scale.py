@@ -320,7 +320,8 @@ def test_actions_and_bulk_work_read_little(browser: Client, narrowed: bulk.Filte
     asked |= {"q": narrowed.search}
     query = urlencode({name: value for name, value in asked.items() if value})
     model = "deadletter" if narrowed.dead_letter else "job"
-    action = {"action": "purge", "_selected_action": [str(clock.new_id())], "select_across": "1", "index": "0"}
+    key = str(clock.new_id())
+    action = {"action": "purge", "_selected_action": [key], "select_across": "1", "index": "0"}
     reads = Asked()
     with connection.execute_wrapper(reads):
         browser.post(f"/admin/django_ojs/{model}/?{query}", action)

@@ -116,3 +116,24 @@ def test_without_permission_a_forged_post_is_refused(staff: User) -> None:
     token.refresh_from_db()
     assert (ApiToken.objects.count(), token.scopes) == (1, ["produce"])
     assert tokens.verify(text) is not None
+
+
+def test_to_rotate_takes_two_permissions(staff: User) -> None:
+    tokens.create("shop", scopes=["produce"])
+    for codenames, status in ((("add",), 1), (("change",), 1), (("add", "change"), 2)):
+        user = User.objects.create_user("-".join(codenames), is_staff=True)
+        for codename in ("view", *codenames):
+            user.user_permissions.add(Permission.objects.get(codename=f"{codename}_apitoken"))
+        client = Client()
+        client.force_login(user)
+        token = ApiToken.objects.get(name="shop")
+        client.post(LIST, {"_selected_action": [token.pk], "action": "rotate_selected"})
+        assert ApiToken.objects.count() == status
+
+
+def test_an_expiry_is_not_moved_into_the_past(browser: Client) -> None:
+    token, _text = tokens.create("shop", scopes=["produce"])
+    form = {"scopes": ["produce"], "queues": "*", "expires_at_0": "2001-01-01", "expires_at_1": "00:00"}
+    text = browser.post(f"{LIST}{token.pk}/change/", form).content.decode()
+    assert "An expiry is in the future" in text
+    assert ApiToken.objects.get().expires_at is None
