@@ -26,6 +26,7 @@ from django_ojs.models import (
 )
 from django_ojs.services import enqueue as enqueue_service
 from django_ojs.services import scan, tokens
+from tests.support import poll
 
 OURS = (
     Attempt,
@@ -57,7 +58,23 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
     with django_db_blocker.unblock():
         made = setup_databases(verbosity=0, interactive=False)
         yield
+        # A server that was stopped a moment ago may still be there as a session.
+        poll(_alone, 15, every=0.1)
         teardown_databases(made, verbosity=0)
+
+
+def _alone() -> bool:
+    """Whether nobody else uses the test database, which PostgreSQL asks for before it drops it."""
+    connection = connections["default"]
+    if connection.vendor != "postgresql":
+        return True
+    connection.close()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        return bool(cursor.fetchone()[0] == 0)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,7 @@ Same form as :mod:`django_ojs.domain.lifecycle`: a record and an explicit ``now`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -46,12 +47,18 @@ def activate(job: JobRecord, *, now: datetime) -> Transition:
 
 
 def retry_dead(
-    job: JobRecord, *, actor: Actor, expires_at: datetime | bool | None, now: datetime
+    job: JobRecord,
+    *,
+    actor: Actor,
+    expires_at: datetime | bool | None,
+    now: datetime,
+    place: Mapping[str, Any] | None = None,
 ) -> Transition:
     """An operator retries a ``discarded`` job (decision R5): a new life under the same id.
 
     ``expires_at`` replaces the absolute expiry, ``None`` clears it, ``False`` keeps it; raises
-    :class:`Conflict` when what is kept has passed.
+    :class:`Conflict` when what is kept has passed. ``place`` may have another ``queue`` and
+    ``priority``.
     """
     expiry = job.expires_at if isinstance(expires_at, bool) else expires_at
     if job.state == State.DISCARDED and expiry is not None and expiry <= now:
@@ -61,8 +68,9 @@ def retry_dead(
             job_id=str(job.id),
             current_state=job.state,
         )
-    reborn = job._replace(attempt=0, limits_from=now, expires_at=expiry)
+    reborn = job._replace(attempt=0, limits_from=now, expires_at=expiry, **(place or {}))
     changes: dict[str, Any] = {
+        **(place or {}),
         "attempt": 0,
         "limits_from": now,
         "expires_at": expiry,
@@ -78,7 +86,7 @@ def retry_dead(
     facts: tuple[Fact, ...] = (fact(Kind.RETRIED, reborn, **actor.told()),)
     if job.dead_letter:
         facts += (fact(Kind.DEAD_LETTER_RETRIED, reborn, **actor.told()),)
-    facts += (fact(Kind.ENQUEUED, reborn, priority=job.priority),)
+    facts += (fact(Kind.ENQUEUED, reborn, priority=reborn.priority),)
     return Transition(Trigger.RETRY, job, State.AVAILABLE, changes, None, facts)
 
 

@@ -162,6 +162,21 @@ class OJSViewSet(ViewSet):
             pass
         raise missing("job", job_id)
 
+    def named(self, job_id: str | None, body: Mapping[str, Any]) -> str:
+        """The id of the job that a report is about, by the path or by ``job_id`` or ``id`` of the body.
+
+        Raises :class:`InvalidRequest`, also when the two differ.
+        """
+        field = "id" if body.get("job_id") is None and body.get("id") is not None else "job_id"
+        value = body.get(field)
+        if value is None and job_id is None:
+            raise InvalidRequest("job_id", "is required")
+        if value is not None and (not isinstance(value, str) or not value):
+            raise InvalidRequest(field, "must be a string, the id of a job")
+        if value is not None and job_id is not None and value != job_id:
+            raise InvalidRequest(field, "must be the id in the path")
+        return str(job_id or value)
+
     def may_use(self, queue: str, field: str) -> str:
         """The queue, if the principal may. Raises :class:`PermissionDenied`."""
         if not self.caller.sees(queue):

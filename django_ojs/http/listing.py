@@ -37,7 +37,8 @@ MAX_BYTES = 8 << 20
 """Of arguments, results and the like on one page: a page may end before its limit."""
 _HEAVY = ("args", "meta", "result", "errors", "checkpoint", "extra")
 
-PAGING = frozenset({"limit", "offset", "page", "per_page", "cursor"})
+BY_NUMBER = frozenset({"limit", "offset", "page", "per_page"})
+PAGING = BY_NUMBER | {"cursor"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 _signer = signing.Signer(salt="django_ojs.cursor")
@@ -130,13 +131,13 @@ def _number(query: Mapping[str, str], name: str, least: int) -> int | None:
     return int(value)
 
 
-def allow(request: Request, names: frozenset[str]) -> None:
+def allow(request: Request, names: frozenset[str], paging: frozenset[str] = PAGING) -> None:
     """Raise :class:`InvalidRequest` for a query parameter that this list does not have, and for NUL
-    in one, which not every database takes.
+    in one, which not every database takes. ``paging`` are the ways in which it is paged.
     """
-    unknown = sorted(set(request.query_params) - names - PAGING)
+    unknown = sorted(set(request.query_params) - names - paging)
     if unknown:
-        known = ", ".join(sorted(names | PAGING))
+        known = ", ".join(sorted(names | paging))
         raise InvalidRequest(unknown[0][:80], f"is not a parameter here; known are {known}")
     for name, value in request.query_params.items():
         if "\x00" in value:
@@ -231,12 +232,12 @@ def paging(part: Window, total: int, has_more: bool) -> dict[str, Any]:
 def listed(
     request: Request, rows: QuerySet[Any], shape: Callable[[Any], Any], name: str
 ) -> dict[str, Any]:
-    """A page of a small table."""
+    """A page of a small table, without cursors: there is no more beyond what an offset can reach."""
     part = window(request)
     found = list(rows[part.offset : part.offset + part.limit + 1])
     items = [shape(row) for row in found[: part.limit]]
     total = rows.order_by().values("pk")[: COUNT_CAP + 1].count()
-    more = len(found) > part.limit
+    more = len(found) > part.limit and part.offset + part.limit <= MAX_OFFSET
     return {name: items, "items": items, "pagination": paging(part, total, more)}
 
 

@@ -90,7 +90,7 @@ matter. Bodies may be `application/json` too, and compressed with gzip or deflat
 `OJS-Version` the type of the answer is `application/openjobspec+json; profile="application/json"`,
 and `queue` in answers about a queue is its name. `X-Request-Id` comes back with the answer."""
 _SCHEME = """\
-A token of `manage.py ojs_token`. The roles of a requirement are scopes of the token, of which one is
+A token of `manage.py ojs token`. The roles of a requirement are scopes of the token, of which one is
 needed; requirements of one operation are alternatives. The session of a staff user will do too."""
 _FIXED = ("SERVE_", "DEFAULT_GENERATOR_CLASS")
 _SETTINGS: Mapping[str, Any] = {
@@ -125,6 +125,10 @@ def _ok(
     answer: Kind | str | None, body: Kind | None = None, *, status: int = 200, **more: Any
 ) -> Operation:
     return Operation({status: answer}, body, **more)
+
+
+def _less(query: Mapping[str, tuple[Any, str]], name: str) -> Mapping[str, tuple[Any, str]]:
+    return {key: value for key, value in query.items() if key != name}
 
 
 _STREAM = "text/event-stream"
@@ -175,8 +179,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "BareDeadLetterViewSet.destroy": _ok(None, status=204),
     "EventViewSet.list": _ok(s.EventPage, query=_EVENTS),
     "EventViewSet.stream": _ok(_STREAM, query={"channel": _CHANNEL, **_KINDS}),
-    "EventViewSet.of_job": _ok(_STREAM, query=_KINDS),
-    "EventViewSet.of_queue": _ok(_STREAM, query=_KINDS),
+    "EventViewSet.of_job": _ok(_STREAM, query=_less(_KINDS, "job_id")),
+    "EventViewSet.of_queue": _ok(_STREAM, query=_less(_KINDS, "queues")),
     "SystemViewSet.health": Operation({200: s.Health, 503: s.Health}),
     "SystemViewSet.ready": Operation({200: s.Ready, 503: s.Ready}),
     "SystemViewSet.manifest": _ok(s.Manifest),

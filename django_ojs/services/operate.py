@@ -129,20 +129,21 @@ def retry_dead(
     *,
     actor: Actor = API,
     expires_at: datetime | bool | None = False,
+    place: Mapping[str, Any] | None = None,
     now: datetime | None = None,
     using: str | None = None,
 ) -> list[JobRecord]:
     """Give ``discarded`` jobs a new life under the same id (decision R5).
 
-    ``expires_at`` replaces their absolute expiry, ``None`` clears it, ``False`` keeps it. Raises
-    :class:`Conflict` when a kept one has passed, :class:`InvalidTransition` in other states.
+    ``expires_at`` replaces their absolute expiry, ``None`` clears it, ``False`` keeps it. ``place``
+    may have another ``queue`` and ``priority``. Raises :class:`Conflict` when a kept expiry has
+    passed, :class:`InvalidTransition` in other states.
     """
-    return decide_each(
-        ids,
-        lambda job, now: operations.retry_dead(job, actor=actor, expires_at=expires_at, now=now),
-        now=now,
-        using=using,
-    )
+
+    def decide(job: JobRecord, now: datetime) -> Transition:
+        return operations.retry_dead(job, actor=actor, expires_at=expires_at, now=now, place=place)
+
+    return decide_each(ids, decide, now=now, using=using)
 
 
 def reschedule(

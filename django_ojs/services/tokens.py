@@ -56,7 +56,7 @@ def create(
 
     def work() -> tuple[ApiToken, str]:
         check_new(name, expires_at, now=now, using=using)
-        made = _issue(name, allowed, patterns, expires_at, who.name, using)
+        made = _issue(name, allowed, patterns, expires_at, who.name, now or clock.now(using), using)
         _note("created", name, who, now, using, prefix=made[0].prefix, scopes=allowed, queues=patterns)
         return made
 
@@ -75,10 +75,14 @@ def check_new(
     if not _NAME.fullmatch(name):
         raise InvalidRequest("name", "must be letters, digits, '.', '_' and '-', at most 200")
     moment = now or clock.now(using)
-    if expires_at is not None and expires_at <= moment:
-        raise InvalidRequest("expires_at", "must be in the future")
+    _check_expiry(expires_at, moment)
     if any(is_live(token, moment) for token in ApiToken.objects.using(using).filter(name=name)):
         raise Conflict(f"the client {name!r} has a token: rotate it, or revoke it first")
+
+
+def _check_expiry(expires_at: datetime | None, now: datetime) -> None:
+    if expires_at is not None and expires_at <= now:
+        raise InvalidRequest("expires_at", "must be in the future")
 
 
 def check_scopes(scopes: Collection[str]) -> list[str]:
@@ -101,6 +105,7 @@ def _issue(
     queues: Sequence[str],
     expires_at: datetime | None,
     by: str,
+    now: datetime,
     using: str,
 ) -> tuple[ApiToken, str]:
     prefix = "ojs_" + "".join(secrets.choice(_LETTERS) for _ in range(12))
@@ -111,6 +116,7 @@ def _issue(
         secret_hash=_hash(secret, secrets.token_bytes(16)),
         scopes=list(scopes),
         queues=list(queues),
+        created_at=now,
         expires_at=expires_at,
         created_by=by[:255],
     )
@@ -121,6 +127,7 @@ def rotate(
     name: str,
     *,
     overlap: timedelta = OVERLAP,
+    expires_at: datetime | bool | None = False,
     by: str = "",
     actor: Actor | None = None,
     now: datetime | None = None,
@@ -128,7 +135,10 @@ def rotate(
 ) -> tuple[ApiToken, str]:
     """A successor for the client's token; the old one expires after ``overlap``.
 
-    Leases that were fetched with the old one can be finished with the new one.
+    What an earlier rotation has left ends at once, so that there are never more than two.
+    ``expires_at`` is the successor's expiry, ``None`` for never; ``False`` gives it, from now, the
+    time that the old one was given. Leases that were fetched with the old one can be finished with
+    the new one. Raises :class:`InvalidRequest`, and :class:`NotFound` without a live token.
     """
     using = using or conf.current().database
     moment = now or clock.now(using)
@@ -137,12 +147,23 @@ def rotate(
     def work() -> tuple[ApiToken, str]:
         old = _live(name, moment, using)
         newest = max(old, key=lambda token: token.pk)
-        for token in old:
-            until = moment + overlap
-            if token.expires_at is None or token.expires_at > until:
-                ApiToken.objects.using(using).filter(pk=token.pk).update(expires_at=until)
-        made = _issue(name, newest.scopes, newest.queues, newest.expires_at, who.name, using)
-        _note("rotated", name, who, moment, using, prefix=made[0].prefix, old=newest.prefix)
+        expiry: datetime | None
+        if not isinstance(expires_at, bool):
+            expiry = expires_at
+        elif newest.expires_at is None:
+            expiry = None
+        else:
+            expiry = moment + (newest.expires_at - newest.created_at)
+        _check_expiry(expiry, moment)
+        rows = ApiToken.objects.using(using)
+        until = moment + overlap
+        if newest.expires_at is None or newest.expires_at > until:
+            rows.filter(pk=newest.pk).update(expires_at=until)
+        older = [token for token in old if token is not newest]
+        rows.filter(pk__in=[token.pk for token in older]).update(revoked_at=moment)
+        made = _issue(name, newest.scopes, newest.queues, expiry, who.name, moment, using)
+        ended: dict[str, Any] = {"ended": [token.prefix for token in older]} if older else {}
+        _note("rotated", name, who, moment, using, prefix=made[0].prefix, old=newest.prefix, **ended)
         return made
 
     return atomically(using, work)
@@ -156,7 +177,7 @@ def revoke(
     now: datetime | None = None,
     using: str | None = None,
 ) -> int:
-    """End every token of the client at once; returns how many there were.
+    """End every live token of the client at once; returns how many there were.
 
     ``name`` may also be the prefix of one token. Raises :class:`NotFound`.
     """
@@ -167,14 +188,17 @@ def revoke(
     def work() -> int:
         tokens = ApiToken.objects.using(using).filter(**{column: name}, revoked_at=None)
         # First the locks: a successor that a rotation is about to make is seen only after waiting.
-        ended = list(tokens.select_for_update().values_list("name", "prefix"))
-        done = tokens.update(revoked_at=moment)
-        if not done:
+        list(tokens.select_for_update().values_list("pk"))
+        found = list(tokens.select_for_update())
+        if not found:
             raise NotFound(f"no token of {name!r}", resource_type="token", resource_id=name)
-        for client in sorted({client for client, _prefix in ended}):
-            prefixes = [prefix for owner, prefix in ended if owner == client]
+        ended = [token for token in found if is_live(token, moment)]
+        rows = ApiToken.objects.using(using)
+        rows.filter(pk__in=[token.pk for token in ended]).update(revoked_at=moment)
+        for client in sorted({token.name for token in ended}):
+            prefixes = [token.prefix for token in ended if token.name == client]
             _note("revoked", client, actor or Actor(name=by), moment, using, prefixes=prefixes)
-        return done
+        return len(ended)
 
     return atomically(using, work)
 
@@ -185,7 +209,9 @@ def _note(what: str, name: str, actor: Actor, now: datetime | None, using: str, 
 
 def _live(name: str, now: datetime, using: str) -> list[ApiToken]:
     rows = ApiToken.objects.using(using).select_for_update().filter(name=name, revoked_at=None)
-    found = [token for token in rows if is_live(token, now)]
+    # First the locks, then a look: a rotation that was waited for has made another token.
+    list(rows.values_list("pk"))
+    found = [token for token in rows.all() if is_live(token, now)]
     if not found:
         raise NotFound(f"no live token of {name!r}", resource_type="token", resource_id=name)
     return found

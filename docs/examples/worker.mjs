@@ -13,27 +13,37 @@ const { OJS_URL, OJS_TOKEN, OJS_QUEUES = "default", OJS_SLOTS = "4" } = process.
 const worker_id = `${hostname()}-${process.pid}`;
 const running = new Map(); // job id => the AbortController of its handler
 let stopping = false;
-process.on("SIGTERM", () => (stopping = true));
+for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => (stopping = true)); // a second one kills
 
 async function call(path, body = {}) {
   const headers = { authorization: `Bearer ${OJS_TOKEN}`, "content-type": "application/json" };
   const request = { method: "POST", headers, body: JSON.stringify({ worker_id, ...body }) };
-  const answer = await fetch(`${OJS_URL}/ojs/v1/workers/${path}`, request);
-  if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
+  const answer = await fetch(`${OJS_URL}/ojs/v1/workers/${path}`, { ...request, signal: AbortSignal.timeout(30_000) });
+  if (!answer.ok) throw Object.assign(new Error(`${path}: ${await answer.text()}`), { status: answer.status });
   return answer.json();
 }
 
+async function handle(job, signal) { // async, so that whatever goes wrong in here is a failure of the job
+  if (!Object.hasOwn(handlers, job.type)) throw { name: "handler_not_found", message: job.type };
+  return JSON.parse(JSON.stringify((await handlers[job.type](job.args, signal)) ?? null)); // no JSON: a failure too
+}
+
 async function run(job) {
-  const { signal } = running.set(job.id, new AbortController()).get(job.id);
-  const report = (path, outcome) => call(path, { job_id: job.id, lease_id: job.lease.id, ...outcome });
-  const handler = handlers[job.type] ?? (async () => { throw { name: "handler_not_found", message: job.type }; });
-  const outcome = await handler(job.args, signal).then(
+  running.get(job.id)?.abort("lost"); // an earlier attempt, if it still runs here
+  const controller = new AbortController(), { signal } = controller;
+  running.set(job.id, controller);
+  const type = (error) => (signal.aborted ? signal.reason : String(error?.name ?? "Error"));
+  const [path, outcome] = await handle(job, signal).then(
     (result) => ["ack", { result }],
-    (error) => ["nack", { error: { type: signal.aborted ? signal.reason : error.name, message: `${error.message}` } }],
+    (error) => ["nack", { error: { type: type(error), message: String(error?.message ?? error) } }],
   );
-  const over = signal.reason === "cancelled" || signal.reason === "lost"; // there is nothing to report
-  if (!over) await report(...outcome).catch(console.error); // 409: the attempt is not ours any more
-  running.delete(job.id);
+  const report = { job_id: job.id, lease_id: job.lease.id, ...outcome };
+  while (!["cancelled", "lost"].includes(signal.reason)) { // until it is answered: work must not be lost
+    const status = await call(path, report).then(() => 200, (error) => (console.error(error), error.status));
+    if (status < 500 && status !== 429) break; // another error, such as 409, is final
+    await sleep(1000);
+  }
+  if (running.get(job.id) === controller) running.delete(job.id);
 }
 
 async function beat() {

@@ -46,12 +46,19 @@ CHECKS = [not_a_server_error, content_type_conformance, response_schema_conforma
 QUIET = list(HealthCheck)
 
 
+def title(raw: bytes) -> str:
+    """What a page of HTML is about."""
+    text = raw.decode(errors="replace")
+    return " ".join(text.partition("<title>")[2].partition("</title>")[0].split()) or text[:300]
+
+
 def check_error(status: int, headers: Any, raw: bytes, what: str) -> None:
     """No 5xx; an error has the envelope and our type."""
     assert status < 500, (what, status, raw[:500])
     if status < 400:
         return
-    assert headers["content-type"].startswith("application/openjobspec+json"), (what, status, raw[:500])
+    ours = headers["content-type"].startswith("application/openjobspec+json")
+    assert ours, f"{status} {title(raw)} {what}"
     error = json.loads(raw)["error"]
     assert error["code"] in PROBLEMS, what
     assert status in (PROBLEMS[error["code"]].status, 405), (what, status, raw)

@@ -1079,7 +1079,7 @@ def test_no_column_is_written_by_a_worker(api: Api, frozen: FrozenClock) -> None
     beat = {**asked, "active_jobs": [tried["id"]], "state": "running"}
     assert api.post("/workers/heartbeat", beat).body["jobs_extended"] == [tried["id"]]
     assert differ(plain, tried) == same
-    evidence = {"worker_id", "attempt", "lease_id"}
+    evidence = {"worker_id", "attempt", "lease_id", "id"}
     said = {"progress": 0.5, "lease_id": claimed["lease"]["id"]}
     assert api.post(f"/jobs/{plain['id']}/progress", said).status == 200
     said = {**without(evidence), "progress": 0.5, "lease_id": taken["lease"]["id"]}

@@ -6,7 +6,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from django_ojs.domain.durations import format_instant
-from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.errors import InvalidRequest, PermissionDenied
 from django_ojs.extensions.schemas import services
 from django_ojs.http import listing
 from django_ojs.http.base import OJSViewSet
@@ -28,11 +28,16 @@ class SchemaViewSet(OJSViewSet):
 
     def list(self, request: Request) -> Response:
         """All schemas."""
+        listing.allow(request, frozenset(), listing.BY_NUMBER)
         rows = JobSchema.objects.using(self.using).order_by("type", "version")
         return Response(listing.listed(request, rows, _shape, "schemas"))
 
     def update(self, request: Request, type: str, version: str) -> Response:
-        """Register a version: 201, or 200 when it is there with the same content."""
+        """Register a version: 201, or 200 when it is there with the same content.
+
+        Schemas are for all queues, so that a credential for some of them may not.
+        """
+        self._may_write()
         schema = self.body().get("schema")
         row, fresh = services.put(type, _number(version), schema, using=self.using)
         return Response(_shape(row), status=201 if fresh else 200)
@@ -59,9 +64,17 @@ class SchemaViewSet(OJSViewSet):
         return Response({"type": type, "versions": found})
 
     def destroy(self, request: Request, type: str, version: str) -> Response:
-        """Forget a version."""
+        """Forget a version.
+
+        Schemas are for all queues, so that a credential for some of them may not.
+        """
+        self._may_write()
         services.delete(type, _number(version), using=self.using)
         return Response({"deleted": True, "type": type, "version": int(version)})
+
+    def _may_write(self) -> None:
+        if not self.caller.unrestricted:
+            raise PermissionDenied("Schemas are for all queues; this credential is for some of them.")
 
 
 def _shape(row: JobSchema) -> dict[str, object]:

@@ -147,9 +147,11 @@ class Reason(Request):
 
 
 class RetryRequest(Reason):
-    """A new life for a discarded job."""
+    """A new life for a discarded job, also in another queue or with another priority."""
 
     expires_at = Raw({"type": ["string", "null"]}, "Replaces an `expires_at` that has passed.")
+    queue = CharField(max_length=255, help_text="Another queue.")
+    priority = Raw(PRIORITY, "Another priority.")
 
 
 class Evidence(Request):

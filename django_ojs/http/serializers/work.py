@@ -25,6 +25,10 @@ from django_ojs.http.serializers.base import (
 from django_ojs.http.serializers.jobs import ClaimedJob, Evidence, Job, Saved
 
 
+def _worker_name() -> CharField:
+    return CharField(max_length=255, help_text="Its own choice, without `/`.")
+
+
 class AboutWorker(Request):
     """What a worker tells of itself."""
 
@@ -43,7 +47,7 @@ class FetchRequest(AboutWorker):
     queue = Raw(QUEUE)
     count = Raw({"type": "integer", "minimum": 1}, "At most 100 are given. Also `max_jobs`, `limit`.")
     wait_ms = _ms("How long to wait for a job; at most 30,000.")
-    worker_id = CharField(max_length=255)
+    worker_id = _worker_name()
     visibility_timeout_ms = _ms("A lease that must be renewed by beats. Also `visibility_ms`.")
     visibility_timeout = _duration()
 
@@ -121,7 +125,7 @@ class BeatRequest(AboutWorker):
     """A sign of life."""
 
     needed = frozenset({"worker_id"})
-    worker_id = CharField(max_length=255)
+    worker_id = _worker_name()
     active_job_ids = ListField(
         child=Raw(UUID_TEXT), max_length=1000, help_text="The leases to renew. Also `job_id`, one id."
     )
@@ -186,7 +190,7 @@ class RegisterRequest(AboutWorker):
     """A worker that starts."""
 
     needed = frozenset({"worker_id"})
-    worker_id = CharField(max_length=255)
+    worker_id = _worker_name()
     queues = ListField(child=Raw(QUEUE), min_length=1, max_length=100)
 
 
@@ -205,7 +209,7 @@ class DeregisterRequest(Request):
     """A worker that stops."""
 
     needed = frozenset({"worker_id"})
-    worker_id = CharField(max_length=255)
+    worker_id = _worker_name()
 
 
 class Deregistered(Shape):

@@ -37,6 +37,8 @@ RECHECK_SECONDS = 5.0
 BATCH = 100
 
 _KINDS = frozenset(str(kind) for kind in Kind)
+_KINDS_ASKED = frozenset({"types", "type", "event_types"})
+_QUEUES_ASKED = frozenset({"queues", "queue"})
 _FAMILIES = frozenset(kind.partition(".")[0] for kind in _KINDS)
 
 
@@ -53,8 +55,8 @@ class EventViewSet(OJSViewSet):
     def list(self, request: Request) -> Response:
         """Events in order, behind ``after`` or ``cursor``."""
         query = request.query_params
-        known = {"types", "type", "queues", "queue", "job_id", "after", "since"}
-        listing.allow(request, frozenset(known))
+        known = _KINDS_ASKED | _QUEUES_ASKED | {"job_id", "after", "since"}
+        listing.allow(request, known, frozenset({"limit", "cursor"}))
         part = listing.window(request)
         wanted = self._wanted(request)
         after = self._place(query.get("cursor") or query.get("after"), "after")
@@ -78,22 +80,28 @@ class EventViewSet(OJSViewSet):
         channel = request.query_params.get("channel", "all")
         kind, _, name = channel.partition(":")
         if kind == "job" and name:
-            return self.of_job(request, name)
+            return self._of_job(request, name, "channel")
         if kind == "queue" and name:
-            return self.of_queue(request, name)
+            return self._of_queue(request, name, "channel")
         if channel != "all":
             raise InvalidRequest("channel", "must be all, job:<id> or queue:<name>")
-        return self._stream(request, self._wanted(request))
+        return self._stream(request, "channel", "job_id", *_QUEUES_ASKED)
 
     def of_job(self, request: Request, job_id: str) -> Any:
         """Server-sent events of one job."""
-        return self._stream(request, replace(self._wanted(request), job_id=self.job(job_id).id))
+        return self._of_job(request, job_id)
 
     def of_queue(self, request: Request, name: str) -> Any:
         """Server-sent events of one queue."""
+        return self._of_queue(request, name)
+
+    def _of_job(self, request: Request, job_id: str, *more: str) -> Any:
+        return self._stream(request, *more, *_QUEUES_ASKED, job_id=self.job(job_id).id)
+
+    def _of_queue(self, request: Request, name: str, *more: str) -> Any:
         if not self.caller.sees(check_queue_name(name, "queue")):
             raise missing("queue", name)
-        return self._stream(request, replace(self._wanted(request), queues=[name]))
+        return self._stream(request, *more, "job_id", queues=[name])
 
     def _wanted(self, request: Request) -> Wanted:
         query = request.query_params
@@ -130,7 +138,10 @@ class EventViewSet(OJSViewSet):
         first = uuid7(int(moment.timestamp() * 1000), 0)
         return stream.place_before(first, using=self.using)
 
-    def _stream(self, request: Request, wanted: Wanted) -> Any:
+    def _stream(self, request: Request, *more: str, **fixed: Any) -> Any:
+        """A stream that ``more`` parameters may narrow, and what is ``fixed`` by its name."""
+        listing.allow(request, _KINDS_ASKED | {"after", *more}, frozenset())
+        wanted = replace(self._wanted(request), **fixed)
         after = self._place(
             request.headers.get("Last-Event-ID") or request.query_params.get("after"), "Last-Event-ID"
         )

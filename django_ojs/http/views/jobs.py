@@ -163,14 +163,7 @@ class JobViewSet(OJSViewSet):
 
     def _changes(self) -> dict[str, Any]:
         body = self.body()
-        changes: dict[str, Any] = {}
-        if body.get("priority") is not None:
-            changes["priority"] = parse_priority(body["priority"], "priority")
-        queue = body.get("queue")
-        if queue is not None:
-            if not isinstance(queue, str):
-                raise InvalidRequest("queue", "must be a string")
-            changes["queue"] = self.may_use(check_queue_name(queue, "queue"), "queue")
+        changes = placed(body, self)
         limits = parse_limits(body)
         for name in _LIMITS:
             value = getattr(limits, f"{name}_ms")
@@ -205,8 +198,27 @@ def extension(body: Any, names: tuple[str, ...]) -> int | None:
     return None
 
 
+def placed(body: Any, view: OJSViewSet) -> dict[str, Any]:
+    """The queue and the priority that a request names."""
+    place: dict[str, Any] = {}
+    if body.get("priority") is not None:
+        place["priority"] = parse_priority(body["priority"], "priority")
+    queue = body.get("queue")
+    if queue is not None:
+        if not isinstance(queue, str):
+            raise InvalidRequest("queue", "must be a string")
+        place["queue"] = view.may_use(check_queue_name(queue, "queue"), "queue")
+    return place
+
+
 def revive(job_id: Any, body: Any, view: OJSViewSet) -> Any:
-    """Manual retry, with what the request says about expiry, queue and priority."""
+    """Manual retry, with what the request says about expiry, queue and priority (OJS dead letter 6.2).
+
+    The policy stays: raises :class:`InvalidRequest` when the request has another.
+    """
+    if body.get("retry") is not None:
+        raise InvalidRequest("retry", "cannot be changed by a retry")
+    place = placed(body, view)
     now = clock.now(view.using)
     expires_at: Any = False
     if "expires_at" in body:
@@ -214,6 +226,8 @@ def revive(job_id: Any, body: Any, view: OJSViewSet) -> Any:
         expires_at = None if value is None else parse_instant(value, "expires_at", now)[0]
     actor = view.actor(parse_reason(body))
     try:
-        return operate.retry_dead([job_id], expires_at=expires_at, actor=actor, using=view.using)[0]
+        return operate.retry_dead(
+            [job_id], expires_at=expires_at, place=place, actor=actor, using=view.using
+        )[0]
     except NotFound:
         raise missing("job", str(job_id)) from None

@@ -32,7 +32,7 @@ class QueueViewSet(OJSViewSet):
 
     def list(self, request: Request) -> Response:
         """Every queue that was ever used, and ``default``."""
-        listing.allow(request, frozenset())
+        listing.allow(request, frozenset(), listing.BY_NUMBER)
         if self.caller.sees("default"):
             queues.ensure(["default"], using=self.using)
         rows = Queue.objects.using(self.using).order_by("name")

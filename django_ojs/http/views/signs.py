@@ -32,10 +32,7 @@ class ProgressViewSet(OJSViewSet):
     def report(self, request: Request, job_id: str | None = None) -> Response:
         """Progress of the running attempt, a sign of life; of another job it changes nothing."""
         body = self.body()
-        if job_id is None:
-            job_id = body.get("job_id", body.get("id"))
-            if not isinstance(job_id, str):
-                raise InvalidRequest("job_id", "is required")
+        job_id = self.named(job_id, body)
         fraction = _fraction(body)
         message = body.get("message", "")
         if not isinstance(message, (str, type(None))):

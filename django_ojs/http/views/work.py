@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, overload
 from uuid import UUID
 
 from rest_framework.exceptions import NotAuthenticated
@@ -35,6 +35,8 @@ from django_ojs.store.leases import Held, Kept
 MAX_COUNT = 100
 MAX_QUEUES = 100
 MAX_HELD = 1000
+_FORMS = ("active_job_ids", "jobs", "leases", "active_jobs")
+"""The fields of a beat that may name jobs; the first list that is there counts."""
 _PHASES = {
     "running": Worker.Phase.RUNNING,
     "active": Worker.Phase.RUNNING,
@@ -64,7 +66,7 @@ class WorkViewSet(OJSViewSet):
         count = min(whole(body, "count", "max_jobs", "limit", least=1) or 1, MAX_COUNT)
         wait_ms = min(whole(body, "wait_ms", least=0) or 0, waiting.MAX_WAIT_MS)
         visibility_ms = visibility(body)
-        worker_id = text(body, "worker_id")
+        worker_id = _worker_id(body, required=False)
         said = _said(body, queues)
 
         def look() -> list[JobRecord]:
@@ -110,7 +112,7 @@ class WorkViewSet(OJSViewSet):
     def ack(self, request: Request, job_id: str | None = None) -> Response:
         """The attempt succeeded; ``result`` is any JSON value."""
         body = self.body(required=job_id is None)
-        record = self.job(job_id or _job_id(body))
+        record = self.job(self.named(job_id, body))
         result = None
         if "result" in body:
             result = encode(body["result"], "result", max_bytes=MAX_RESULT_BYTES)
@@ -122,7 +124,7 @@ class WorkViewSet(OJSViewSet):
     def nack(self, request: Request, job_id: str | None = None) -> Response:
         """The attempt failed, or with ``requeue`` is given back."""
         body = self.body(required=job_id is None)
-        record = self.job(job_id or _job_id(body))
+        record = self.job(self.named(job_id, body))
         requeue = body.get("requeue", False)
         if not isinstance(requeue, bool):
             raise InvalidRequest("requeue", "must be true or false")
@@ -136,9 +138,7 @@ class WorkViewSet(OJSViewSet):
     def beat(self, request: Request) -> Response:
         """A sign of life: renews the leases it names, and says which are lost."""
         body = self.body()
-        worker_id = text(body, "worker_id")
-        if worker_id is None:
-            raise InvalidRequest("worker_id", "is required")
+        worker_id = _worker_id(body)
         named = _named(body)
         visibility_ms = visibility(body)
         by_ms = extension(body, ("extend_timeout",))
@@ -167,9 +167,7 @@ class WorkViewSet(OJSViewSet):
     def register(self, request: Request) -> Response:
         """A worker starts. Optional: the first fetch or beat registers too."""
         body = self.body()
-        worker_id = text(body, "worker_id")
-        if worker_id is None:
-            raise InvalidRequest("worker_id", "is required")
+        worker_id = _worker_id(body)
         queues = None if body.get("queues") is None else self._queues(body)
         said = _said(body, queues) | {
             "incarnation": clock.new_id(),
@@ -193,9 +191,7 @@ class WorkViewSet(OJSViewSet):
 
     def deregister(self, request: Request) -> Response:
         """A worker stops; its jobs keep their leases until those end."""
-        worker_id = text(self.body(), "worker_id")
-        if worker_id is None:
-            raise InvalidRequest("worker_id", "is required")
+        worker_id = _worker_id(self.body())
         workers.own(worker_id, self.caller.key, using=self.using)
         workers.deregister(worker_id, using=self.using)
         return Response({"ok": True, "worker_id": worker_id})
@@ -287,11 +283,18 @@ def visibility(body: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _job_id(body: Mapping[str, Any]) -> str:
-    value = body.get("job_id", body.get("id"))
-    if not isinstance(value, str) or not value:
-        raise InvalidRequest("job_id", "is required")
-    return value
+@overload
+def _worker_id(body: Mapping[str, Any]) -> str: ...
+@overload
+def _worker_id(body: Mapping[str, Any], *, required: Literal[False]) -> str | None: ...
+def _worker_id(body: Mapping[str, Any], *, required: bool = True) -> str | None:
+    """The worker's name, which has to fit into one segment of a path."""
+    worker_id = text(body, "worker_id")
+    if worker_id is None and required:
+        raise InvalidRequest("worker_id", "is required")
+    if worker_id is not None and ("/" in worker_id or worker_id in (".", "..")):
+        raise InvalidRequest("worker_id", "must not contain '/', nor be '.' or '..'")
+    return worker_id
 
 
 def _name(value: object) -> str:
@@ -302,12 +305,14 @@ def _name(value: object) -> str:
 
 def _named(body: Mapping[str, Any]) -> list[tuple[UUID, UUID | None]]:
     """The jobs that a beat is about: ids, or objects with an id and a lease."""
-    for field in ("active_job_ids", "jobs", "leases", "active_jobs"):
-        given = body.get(field)
-        if isinstance(given, list):
-            break
-    else:
-        field, given = "job_id", [] if body.get("job_id") is None else [body["job_id"]]
+    forms = {field: body[field] for field in _FORMS if body.get(field) is not None}
+    for field, given in forms.items():
+        if not isinstance(given, list) and (field != "active_jobs" or type(given) is not int):
+            number = " or their number" if field == "active_jobs" else ""
+            raise InvalidRequest(field, f"must be an array of jobs{number}")
+    lists = {field: given for field, given in forms.items() if isinstance(given, list)}
+    alone = [] if body.get("job_id") is None else [body["job_id"]]
+    field, given = next(iter(lists.items()), ("job_id", alone))
     if len(given) > MAX_HELD:
         raise InvalidRequest(field, f"must not name more than {MAX_HELD} jobs")
     found: dict[UUID, UUID | None] = {}
@@ -332,13 +337,14 @@ def _running(body: Mapping[str, Any], named: list[Any]) -> int:
         if not 0 <= given <= 1_000_000:
             raise InvalidRequest("active_jobs", "must be from 0 to 1000000, or a list of job ids")
         return given
-    if not isinstance(given, (list, type(None))):
-        raise InvalidRequest("active_jobs", "must be a list of job ids or their number")
     return len(named)
 
 
 def _phase(body: Mapping[str, Any]) -> str | None:
-    if body.get("shutdown") is True:
+    shutdown = body.get("shutdown")
+    if not isinstance(shutdown, bool | None):
+        raise InvalidRequest("shutdown", "must be true or false")
+    if shutdown:
         return Worker.Phase.DRAIN
     state = body.get("state")
     return _PHASES.get(state) if isinstance(state, str) else None

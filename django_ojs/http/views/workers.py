@@ -29,7 +29,7 @@ class WorkerViewSet(OJSViewSet):
 
     def list(self, request: Request) -> Response:
         """The workers that are not yet forgotten."""
-        listing.allow(request, frozenset())
+        listing.allow(request, frozenset(), listing.BY_NUMBER)
         now = clock.now(self.using)
         rows = self._visible().order_by("id")
         page = listing.listed(request, rows, lambda row: shapes.worker(row, now), "workers")

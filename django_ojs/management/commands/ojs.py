@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import re
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,9 @@ from django_ojs.models import ApiToken
 from django_ojs.services import inspect, operate, prune, queues, tokens
 from django_ojs.services.explain import explain
 from django_ojs.store import invariants
+
+_EXPIRY = "an RFC 3339 time, or a time from now such as 90d, 12h or PT12H"
+_DAYS = re.compile(r"([0-9]{1,5})d", re.ASCII)
 
 
 class Command(OJSCommand):
@@ -58,11 +62,16 @@ class Command(OJSCommand):
         create.add_argument(
             "--queue", action="append", help="a queue, or a prefix that ends in '*' (default all)"
         )
-        create.add_argument("--expires-at", help="a moment, or a time from now such as 90d or PT12H")
+        create.add_argument("--expires-at", metavar="T", help=_EXPIRY)
         self._verb(verbs, "list", "all tokens, without their secrets")
         rotate = self._verb(verbs, "rotate", "a successor; the old one works on for a while")
         rotate.add_argument("name", metavar="CLIENT")
         rotate.add_argument("--overlap", default="24h", help="how long (default 24h; 0 for not at all)")
+        rotate.add_argument(
+            "--expires-at",
+            metavar="T|never",
+            help=f"of the successor: {_EXPIRY}, or never (default: as long as the old one was given)",
+        )
         revoke = self._verb(verbs, "revoke", "end the tokens of a client, or one by its prefix")
         revoke.add_argument("name", metavar="CLIENT|PREFIX")
 
@@ -150,7 +159,7 @@ class Command(OJSCommand):
         if text is not None:
             expiry = None
             if text != "none":
-                expiry = parse_instant(text, "--expires-at", clock.now(alias))[0]
+                expiry = _moment(text, "--expires-at", alias)
         jobs = operate.retry_dead(_ids(options), actor=_actor(options), expires_at=expiry, using=alias)
         self._jobs(jobs, options)
 
@@ -214,7 +223,7 @@ class Command(OJSCommand):
     def _token_create(self, alias: str, options: dict[str, Any]) -> None:
         expires_at = None
         if options["expires_at"] is not None:
-            expires_at = parse_instant(options["expires_at"], "--expires-at", clock.now(alias))[0]
+            expires_at = _moment(options["expires_at"], "--expires-at", alias)
         made = tokens.create(
             options["name"],
             scopes=options["scope"],
@@ -229,7 +238,13 @@ class Command(OJSCommand):
         overlap = timedelta(
             milliseconds=parse_seconds_ms(options["overlap"], "--overlap", allow_zero=True)
         )
-        made = tokens.rotate(options["name"], overlap=overlap, actor=_actor(options), using=alias)
+        text = options["expires_at"]
+        expiry: datetime | bool | None = False
+        if text is not None:
+            expiry = None if text == "never" else _moment(text, "--expires-at", alias)
+        made = tokens.rotate(
+            options["name"], overlap=overlap, expires_at=expiry, actor=_actor(options), using=alias
+        )
         self._shown_once(*made, options)
 
     def _shown_once(self, token: ApiToken, text: str, options: dict[str, Any]) -> None:
@@ -297,6 +312,16 @@ def _id(text: str) -> UUID:
 
 def _ids(options: dict[str, Any]) -> list[UUID]:
     return [_id(text) for text in options["ids"]]
+
+
+def _moment(text: str, option: str, alias: str) -> datetime:
+    """A time as people give it in a shell: whole days too, which the wire's durations have not."""
+    days = _DAYS.fullmatch(text)
+    value = timedelta(days=int(days[1])) if days else text
+    try:
+        return parse_instant(value, option, clock.now(alias))[0]
+    except InvalidRequest as error:
+        raise InvalidRequest(option, f"{error.rule} ({_EXPIRY})") from error
 
 
 def _actor(options: dict[str, Any]) -> Actor:
