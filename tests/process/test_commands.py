@@ -183,6 +183,7 @@ def test_queues_are_served_as_told(worker: StartWorker) -> None:
         ("--max-jobs", "0"),
         ("--max-runtime", "-1"),
         ("--shutdown-timeout", "soon"),
+        ("--worker-id", "a/b"),
         ("--no-such-option",),
     ],
 )

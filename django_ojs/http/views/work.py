@@ -16,6 +16,7 @@ from django_ojs.domain import failures
 from django_ojs.domain.durations import parse_ms, parse_seconds_ms
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest, OJSError
+from django_ojs.domain.evidence import check_worker_id
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.jsonvalue import MAX_META_BYTES, MAX_RESULT_BYTES, encode
 from django_ojs.domain.states import State
@@ -292,9 +293,7 @@ def _worker_id(body: Mapping[str, Any], *, required: bool = True) -> str | None:
     worker_id = text(body, "worker_id")
     if worker_id is None and required:
         raise InvalidRequest("worker_id", "is required")
-    if worker_id is not None and ("/" in worker_id or worker_id in (".", "..")):
-        raise InvalidRequest("worker_id", "must not contain '/', nor be '.' or '..'")
-    return worker_id
+    return worker_id if worker_id is None else check_worker_id(worker_id, "worker_id")
 
 
 def _name(value: object) -> str:

@@ -14,6 +14,7 @@ from django_ojs import __version__, conf
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.envelope import OWN_PREFIX, check_queue_name
 from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.evidence import check_worker_id
 from django_ojs.management.base import OJSCommand
 from django_ojs.services import queues
 from django_ojs.worker import registry
@@ -144,7 +145,7 @@ class Command(OJSCommand):
             excluded = [check_queue_name(n, "--exclude-queue") for n in options["exclude_queue"]]
             runtime = options["max_runtime"]
             return Config(
-                worker_id=options["worker_id"] or default_worker_id(),
+                worker_id=check_worker_id(options["worker_id"] or default_worker_id(), "--worker-id"),
                 queues=tuple(named),
                 exclude=tuple(excluded),
                 concurrency=_at_least("--concurrency", options["concurrency"], 1),
