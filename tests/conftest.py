@@ -55,8 +55,11 @@ def empty_tables() -> None:
 @pytest.fixture(scope="session")
 def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> Iterator[None]:
     """The test database, migrated once."""
-    with django_db_blocker.unblock():
+    with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
         made = setup_databases(verbosity=0, interactive=False)
+        # Measured once: a minute that is over in the middle of a test would cost it three statements.
+        patch.setattr(clock, "_REMEASURE_SECONDS", 86_400)
+        clock.now("default")
         yield
         # A server that was stopped a moment ago may still be there as a session.
         poll(_alone, 15, every=0.1)

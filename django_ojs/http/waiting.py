@@ -94,11 +94,17 @@ def until(
     ``gone`` is asked before every look: whether the client has hung up, for which the answer is
     ``None``.
     """
+    if gone():
+        return None
+    found = look()
+    if found:
+        return found
     ringing = bell(using)
     told = ringing.listens()
     deadline = clock.boottime() + min(wait_ms, MAX_WAIT_MS) / 1000
     pause = _FIRST_LOOK
     since = ringing.count()
+    # At once a second time: what was committed before the bell listened has rung for nobody.
     while not gone():
         found = look()
         left = deadline - clock.boottime()

@@ -318,7 +318,7 @@ def test_nobody_looks_for_a_client_that_is_gone(fake: FakeTime) -> None:
 
     found = waiting.until(nothing, ["q"], 30_000, gone=lambda: next(gone), using="default")
     assert found is None
-    assert len(looks) == 2, "one at once, and one after a sleep"
+    assert len(looks) == 2, "two at once, and none after the sleep"
 
 
 def test_hanging_up_is_seen() -> None:
