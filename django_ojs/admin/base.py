@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote, unquote
@@ -24,6 +23,7 @@ from django.views.defaults import permission_denied
 
 from django_ojs import conf
 from django_ojs.admin import links, refresh
+from django_ojs.admin.forms import ReasonForm
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor
@@ -36,18 +36,6 @@ else:
 
 MOST_AT_ONCE = 1000
 Words = Any
-
-
-class ReasonForm(forms.Form):
-    """What every confirmation asks."""
-
-    reason = forms.CharField(
-        label=_("Reason"),
-        required=False,
-        max_length=1000,
-        widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text=_("Kept with the history and the audit."),
-    )
 
 
 @dataclass(slots=True)
@@ -182,8 +170,7 @@ class OJSModelAdmin(ModelAdmin):
             return None
         many = len(keys) > MOST_AT_ONCE
         if many and not self.does_many(operation):
-            said = _("Select at most %d rows, or narrow the filter.") % MOST_AT_ONCE
-            self.message_user(request, said, messages.ERROR)
+            self._too_many(request)
             return None
         across = request.POST.get("select_across") == "1"
         hidden = [("action", operation.name), ("select_across", "1" if across else "0"), ("index", "0")]
@@ -220,8 +207,12 @@ class OJSModelAdmin(ModelAdmin):
         queryset: QuerySet[Any],
         cleaned: Mapping[str, Any],
     ) -> None:
-        """More rows than are done at once, where :meth:`does_many` says that it is possible."""
-        raise NotImplementedError
+        """More rows than are done at once: refused, but where :meth:`does_many` says otherwise."""
+        self._too_many(request)
+
+    def _too_many(self, request: HttpRequest) -> None:
+        said = _("Select at most %d rows, or narrow the filter.") % MOST_AT_ONCE
+        self.message_user(request, said, messages.ERROR)
 
     def get_urls(self) -> list[URLPattern]:
         """With a path for each operation on one row."""
@@ -377,9 +368,9 @@ class OJSModelAdmin(ModelAdmin):
         return HttpResponseRedirect(url) if url else permission_denied(request, PermissionDenied())
 
     def _history(self, request: HttpRequest, words: str) -> str:
-        if not (self.operations and request.user.has_perm("django_ojs.view_auditentry")):
+        if not self.operations:
             return ""
-        return links.list_of(self.admin_site, "auditentry", q=words)
+        return links.list_for(request, self.admin_site, "auditentry", q=words)
 
     def change_view(
         self,

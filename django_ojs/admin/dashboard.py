@@ -6,21 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
-from django_ojs.admin import charts, refresh
+from django_ojs.admin import charts, links, refresh
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.charts import Line, plain
 from django_ojs.admin.clocks import words
@@ -148,15 +146,7 @@ class DashboardAdmin(OJSModelAdmin):
         ]
 
     def _link(self, request: HttpRequest, model: str, **query: str) -> str:
-        """The list of a model, if this site has it and the user may see it."""
-        if not request.user.has_perm(f"django_ojs.view_{model}"):
-            return ""
-        try:
-            name = f"{self.admin_site.name}:django_ojs_{model}_changelist"
-            url = reverse(name, current_app=self.admin_site.name)
-        except NoReverseMatch:
-            return ""
-        return f"{url}?{urlencode(query)}" if query else url
+        return links.list_for(request, self.admin_site, model, **query)
 
 
 _RUNS = (scan.NAME, rollup.NAME)

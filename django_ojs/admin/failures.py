@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
+from django_ojs.admin import links
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.dashboard import context_of
 from django_ojs.admin.links import choices
@@ -58,13 +57,12 @@ class FailureStatAdmin(OJSModelAdmin):
         window = request.GET.get("window", "")
         window = window if window in names else "24h"
         found = figures.failures(by=names.index(window), limit=MOST, now=now, using=using)
-        jobs = self._jobs(request)
         rows = [
             Row(
                 _("all others") if row.is_rest else row.type,
                 "" if row.is_rest else row.error,
                 [(count, name == window) for count, name in zip(row.counts, names, strict=True)],
-                _filtered(jobs, row),
+                self._filtered(request, row),
             )
             for row in found
         ]
@@ -79,21 +77,12 @@ class FailureStatAdmin(OJSModelAdmin):
         }
         return TemplateResponse(request, "admin/django_ojs/failures.html", context)
 
-    def _jobs(self, request: HttpRequest) -> str:
-        if not request.user.has_perm("django_ojs.view_job"):
+    def _filtered(self, request: HttpRequest, row: figures.FailureRow) -> str:
+        """The discarded jobs of a row; nothing where the search could not ask for it."""
+        if row.is_rest or '"' in row.type + row.error:
             return ""
-        try:
-            return reverse(f"{self.admin_site.name}:django_ojs_job_changelist")
-        except NoReverseMatch:
-            return ""
-
-
-def _filtered(jobs: str, row: figures.FailureRow) -> str:
-    """The discarded jobs of a row; nothing where the search could not ask for it."""
-    if not jobs or row.is_rest or '"' in row.type + row.error:
-        return ""
-    query = f"type:{_word(row.type)} error:{_word(row.error)}"
-    return f"{jobs}?{urlencode({'state': str(State.DISCARDED), 'q': query})}"
+        query = f"type:{_word(row.type)} error:{_word(row.error)}"
+        return links.list_for(request, self.admin_site, "job", state=State.DISCARDED, q=query)
 
 
 def _word(text: str) -> str:

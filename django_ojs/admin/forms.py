@@ -11,7 +11,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
-from django_ojs.admin.base import ReasonForm
 from django_ojs.domain.durations import parse_instant, parse_seconds_ms
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
@@ -19,6 +18,18 @@ from django_ojs.domain.jsonvalue import MAX_ARGS_BYTES, MAX_META_BYTES, encode
 from django_ojs.services import bulk, operate
 
 T = TypeVar("T")
+
+
+class ReasonForm(forms.Form):
+    """What every confirmation asks."""
+
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        required=False,
+        max_length=1000,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        help_text=gettext_lazy("Kept with the history and the audit."),
+    )
 
 
 def _moment(value: str) -> Any:

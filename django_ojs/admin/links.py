@@ -24,6 +24,13 @@ def list_of(site: AdminSite, model: str, **query: str) -> str:
     return f"{url}?{urlencode(query)}" if url and query else url
 
 
+def list_for(request: HttpRequest, site: AdminSite, model: str, **query: str) -> str:
+    """The same, empty also if the user may not see it."""
+    if not request.user.has_perm(f"django_ojs.view_{model}"):
+        return ""
+    return list_of(site, model, **query)
+
+
 def link(url: str, text: Any) -> str:
     """A link, or the text alone without an address."""
     return format_html('<a href="{}">{}</a>', url, text) if url else format_html("{}", text)
