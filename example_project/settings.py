@@ -16,7 +16,7 @@ DEBUG = os.environ.get("DJANGO_DEBUG", "1") == "1"
 SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY", "for-development-only")
 ALLOWED_HOSTS = ["localhost", "127.0.0.1"]
 
-DATABASES = {"default": parse(os.environ.get("DATABASE_URL", f"sqlite:///{BASE_DIR}/db.sqlite3"))}
+DATABASES = {"default": parse(os.environ.get("DATABASE_URL") or f"sqlite:///{BASE_DIR}/db.sqlite3")}
 
 INSTALLED_APPS = [
     "django.contrib.admin",
