@@ -25,6 +25,7 @@ _QUERIES = {
     "postgresql": "SELECT clock_timestamp()",
     "mysql": "SELECT UTC_TIMESTAMP(6)",
 }
+_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _ids = Uuid7Generator()
 _dice = random.SystemRandom()
 
@@ -38,9 +39,7 @@ class Clock(Protocol):
 
 def boottime() -> float:
     """Seconds on a clock that never jumps; on Linux it goes on while the machine is suspended."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
+    return time.clock_gettime(_STEADY)
 
 
 class SystemClock:

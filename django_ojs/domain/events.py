@@ -48,13 +48,4 @@ ROUTINE: frozenset[str] = frozenset(
 
 def fact(kind: Kind, job: JobRecord, **data: Any) -> Fact:
     """An event about ``job``: the four fields that all job events share, and ``data``."""
-    return Fact(
-        kind,
-        {
-            "job_id": str(job.id),
-            "job_type": job.type,
-            "queue": job.queue,
-            "attempt": job.attempt,
-            **data,
-        },
-    )
+    return Fact(kind, data, job)

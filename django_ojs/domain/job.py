@@ -85,10 +85,20 @@ class AttemptEnd(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """An OJS event before it has an id: its kind and its data fields (OJS events)."""
+    """An OJS event before it has an id: its kind, the job it is about, if any, and its own fields."""
 
     kind: str
-    data: Mapping[str, Any]
+    own: Mapping[str, Any]
+    job: JobRecord | None = None
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """All data fields (OJS events), put together when somebody asks: mostly nobody does."""
+        job = self.job
+        if job is None:
+            return self.own
+        shared = {"job_id": str(job.id), "job_type": job.type, "queue": job.queue}
+        return {**shared, "attempt": job.attempt, **self.own}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,9 @@ class Actor:
             "address": self.address,
         }
         return {key: value for key, value in named.items() if value}
+
+
+_STATES = {str(state): state for state in State}  # a lookup costs less than a call of the Enum
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +160,7 @@ class Transition:
     @property
     def source(self) -> State:
         """The state that the job must still be in."""
-        return State(self.job.state)
+        return _STATES.get(self.job.state) or State(self.job.state)
 
     @property
     def written(self) -> JobRecord:

@@ -27,10 +27,10 @@ from django_ojs.domain.states import State, Trigger
 from django_ojs.domain.timeouts import (
     Clock,
     Fired,
-    active_deadline,
     after,
     elapsed,
     fired,
+    starting_deadline,
     total_deadline,
     waiting_deadline,
 )
@@ -68,18 +68,12 @@ def claim(
         "lease_visibility_ms": visibility,
         "lease_expires_at": None,
     }
-    deadline = active_deadline(job._replace(started_at=now, extended_ms=0))
+    deadline = starting_deadline(job, now)
     changes["deadline_at"] = deadline
     if visibility is not None:
         changes["lease_expires_at"] = min(after(now, visibility), deadline)
-    claimed = job._replace(attempt=job.attempt + 1)
-    return Transition(
-        Trigger.CLAIM,
-        job,
-        State.ACTIVE,
-        changes,
-        facts=(fact(Kind.STARTED, claimed, worker_id=worker_id),),
-    )
+    started = fact(Kind.STARTED, job, attempt=job.attempt + 1, worker_id=worker_id)
+    return Transition(Trigger.CLAIM, job, State.ACTIVE, changes, facts=(started,))
 
 
 def ack(job: JobRecord, *, result: str | None, now: datetime) -> Transition:

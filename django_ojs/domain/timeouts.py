@@ -78,7 +78,16 @@ def soft_deadline(job: JobRecord) -> datetime | None:
 def active_deadline(job: JobRecord) -> datetime:
     """``deadline_at`` of a job that runs (OJS timeouts 7.1): beats never move it."""
     assert job.started_at is not None
-    execution = after(job.started_at, job.timeout_ms + job.grace_period_ms + job.extended_ms)
+    return _bounded(job, job.started_at, job.extended_ms)
+
+
+def starting_deadline(job: JobRecord, now: datetime) -> datetime:
+    """``deadline_at`` of a job whose next attempt starts ``now``."""
+    return _bounded(job, now, 0)
+
+
+def _bounded(job: JobRecord, start: datetime, extended_ms: int) -> datetime:
+    execution = after(start, job.timeout_ms + job.grace_period_ms + extended_ms)
     return _earlier(execution, total_deadline(job)) or execution
 
 

@@ -22,7 +22,7 @@ def record(facts: Iterable[Fact], *, now: datetime, using: str) -> None:
     rows = [
         _row(fact, now)
         for fact in facts
-        if fact.data.get("source") in _SOURCES and fact.kind not in _DOUBLED
+        if fact.own.get("source") in _SOURCES and fact.kind not in _DOUBLED
     ]
     if rows:
         AuditEntry.objects.using(using).bulk_create(rows)

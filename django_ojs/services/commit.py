@@ -16,15 +16,17 @@ from django_ojs.signals import Event, by_kind
 from django_ojs.store import inserting, transitions
 
 
-def commit(moves: Sequence[Transition], *, now: datetime, using: str) -> None:
+def commit(moves: Sequence[Transition], *, seen: Sequence[str] = (), now: datetime, using: str) -> None:
     """Write decisions and all that must be true with them.
 
-    To be called inside the transaction that locked the jobs. Signals are sent, and workers woken,
-    when the outermost transaction commits.
+    To be called inside the transaction that locked the jobs; where they were not locked, ``seen``
+    names the columns that the decisions rest on beside state and lease, and :class:`LeaseLost` says
+    that a job has changed. Signals are sent, and workers woken, when the outermost transaction
+    commits.
     """
     if not moves:
         return
-    transitions.apply(moves, using=using)
+    transitions.apply(moves, seen=seen, using=using)
     inserting.attempts(
         [
             (
@@ -47,11 +49,11 @@ def commit(moves: Sequence[Transition], *, now: datetime, using: str) -> None:
     )
     publish((fact for move in moves for fact in move.facts), now=now, using=using)
     wake(
-        {move.job.queue for move in moves if move.target == State.AVAILABLE},
+        {move.job.queue for move in moves if move.target is State.AVAILABLE},
         {
             move.job.worker_id
             for move in moves
-            if move.source == State.ACTIVE and move.target == State.CANCELLED and move.job.worker_id
+            if move.target is State.CANCELLED and move.source is State.ACTIVE and move.job.worker_id
         },
         using=using,
     )
@@ -62,11 +64,10 @@ def publish(facts: Iterable[Fact], *, now: datetime, using: str) -> None:
     facts = list(facts)
     audit.record(facts, now=now, using=using)
     stored = conf.current().stored_events
-    heard = [
-        Event(clock.new_id(), fact.kind, now, fact.data)
-        for fact in facts
-        if fact.kind in stored or by_kind[fact.kind].receivers
-    ]
+    wanted = {
+        kind for kind in {fact.kind for fact in facts} if kind in stored or by_kind[kind].receivers
+    }
+    heard = [Event(clock.new_id(), fact.kind, now, fact.data) for fact in facts if fact.kind in wanted]
     if not heard:
         return
     inserting.events([event for event in heard if event.kind in stored], using=using)

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
+from itertools import compress
+from typing import NamedTuple
 from uuid import UUID
 
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
-from django_ojs.domain.errors import Conflict, NotFound
+from django_ojs.domain.errors import Conflict, LeaseLost, NotFound
 from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord, Transition
@@ -35,14 +37,17 @@ class Report(StrEnum):
     RELEASE = "release"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One report under one lease; ``result`` is JSON text."""
+class Outcome(NamedTuple):
+    """One report under one lease; ``result`` is JSON text.
+
+    ``claimed`` is the record that the reporter got with the lease, if it still has it.
+    """
 
     lease: Held
     report: Report
     result: str | None = None
     failure: Failure | None = None
+    claimed: JobRecord | None = None
 
 
 class Verdict(StrEnum):
@@ -56,7 +61,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The answer to one report: the record as it is now, if there is one."""
+    """The answer to one report: the record as it is now, if there is one and it had to be read."""
 
     verdict: Verdict
     job: JobRecord | None
@@ -69,10 +74,49 @@ def settle(
 
     A report whose lease is not the current one changes nothing: it is ``LOST``, and noted on its
     attempt. Repeating an ACK that was honoured is ``REPLAYED`` (decision L2). A constant number of
-    statements for any number of reports.
+    statements for any number of reports: two for ACKs whose reporter still has the record.
     """
     using = using or conf.current().database
-    return atomically(using, partial(_settle, outcomes, now, using))
+    plain = [_is_plain(outcome) for outcome in outcomes]
+    if any(plain) and not _acknowledged(list(compress(outcomes, plain)), now, using):
+        plain = [False] * len(outcomes)
+    rest = [outcome for outcome, done in zip(outcomes, plain, strict=True) if not done]
+    read = iter(atomically(using, partial(_settle, rest, now, using)) if rest else ())
+    return [_SETTLED if done else next(read) for done in plain]
+
+
+_SETTLED = Settled(Verdict.SETTLED, None)
+_ACK_RESTS_ON = ("deadline_at", "progress")
+"""What the ACK of a job depends on and others may change while it runs."""
+
+
+def _is_plain(outcome: Outcome) -> bool:
+    """Whether this is an ACK of a job under the lease that it was claimed with."""
+    job = outcome.claimed
+    return outcome.report is Report.ACK and job is not None and job.lease_id == outcome.lease.lease_id
+
+
+def _acknowledged(outcomes: Sequence[Outcome], now: datetime | None, using: str) -> bool:
+    """Write ACKs by the records that were claimed: all, or none if one of the jobs has changed."""
+    try:
+        atomically(using, partial(_acknowledge, outcomes, now, using))
+    except LeaseLost:
+        return False
+    return True
+
+
+def _acknowledge(outcomes: Sequence[Outcome], now: datetime | None, using: str) -> None:
+    now = now or clock.now(using)
+    moves = [
+        lifecycle.ack(outcome.claimed, result=outcome.result, now=now)
+        for outcome in sorted(outcomes, key=_job_id)  # as everybody locks them
+        if outcome.claimed is not None
+    ]
+    commit(moves, seen=_ACK_RESTS_ON, now=now, using=using)
+
+
+def _job_id(outcome: Outcome) -> int:
+    return outcome.lease.job_id.int
 
 
 def report(

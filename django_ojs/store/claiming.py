@@ -53,7 +53,7 @@ def sources_with_work(sources: Sequence[Source], *, using: str) -> list[Source]:
     sql = dialect(using)
     typed = sources[0].type is not None
     match = " AND j.type = v.c1" if typed else ""
-    item, parameter = sql.record_set(
+    item, bound = sql.record_set(
         [Kind.TEXT, Kind.TEXT, Kind.INT],
         [(source.queue, source.type, index) for index, source in enumerate(sources)],
     )
@@ -63,7 +63,7 @@ def sources_with_work(sources: Sequence[Source], *, using: str) -> list[Source]:
         cur.execute(
             f"SELECT v.c2, (SELECT 1 FROM {_TABLE} j WHERE {_AVAILABLE} AND j.queue = v.c0"
             f"{match} ORDER BY j.{_ORDER.format(p='j.')} LIMIT 1) FROM {item}",
-            [parameter],
+            bound,
         )
         return [sources[index] for index, found in sorted(cur.fetchall()) if found]
 
@@ -73,22 +73,25 @@ def candidates(sources: Sequence[Source], limit: int, *, using: str) -> list[Job
     if not sources or limit < 1:
         return []
     sql = dialect(using)
-    order = _ORDER.format(p="j.")
+    rank = ", {rank} AS ojs_rank" if len(sources) > 1 else ""
     branches: list[str] = []
     parameters: list[str | int] = []
     for source in sources:
         match = "" if source.type is None else " AND j.type = %s"
         branches.append(
-            f"SELECT * FROM (SELECT {sql.job_columns}, {source.rank:d} AS ojs_rank FROM {_TABLE} j"
+            f"SELECT {sql.job_columns}{rank.format(rank=source.rank)} FROM {_TABLE} j"
             f" WHERE {_AVAILABLE} AND j.queue = %s{match}"
-            f" ORDER BY j.{order} LIMIT %s{sql.skip_locked}) b{len(branches)}"
+            f" ORDER BY j.{_ORDER.format(p='j.')} LIMIT %s{sql.skip_locked}"
         )
         parameters += [source.queue, *([] if source.type is None else [source.type]), limit]
-    statement = " UNION ALL ".join(branches)
+    statement = branches[0]
     if len(branches) > 1:
-        statement = f"SELECT * FROM ({statement}) j ORDER BY ojs_rank, {_ORDER.format(p='')} LIMIT %s"
+        ranked = " UNION ALL ".join(f"SELECT * FROM ({one}) b{n}" for n, one in enumerate(branches))
+        order = f"ojs_rank, {_ORDER.format(p='')}"
+        columns = ", ".join(sql.quoted.values())
+        statement = f"SELECT {columns} FROM ({ranked}) ranked ORDER BY {order} LIMIT %s"
         parameters.append(limit)
     with cursor(using) as cur:
         sql.tune(cur)
         cur.execute(statement, parameters)
-        return [sql.job(row[:-1]) for row in cur.fetchall()]
+        return sql.jobs(cur.fetchall())

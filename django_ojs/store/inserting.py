@@ -102,11 +102,10 @@ def insert(
         source = f"VALUES ({places})"
         parameters = [sql.bind(kind, value) for kind, value in zip(kind_list, rows[0], strict=True)]
     else:
-        item, parameter = sql.record_set(kind_list, rows)
+        item, parameters = sql.record_set(kind_list, rows)
         values = ", ".join(sql.value(index, kind) for index, kind in enumerate(kind_list))
         # WHERE true: without it SQLite reads ON CONFLICT as the start of a join condition.
         source = f"SELECT {values} FROM {item} WHERE true"
-        parameters = [parameter]
     head, tail = sql.insert_ignoring if may_exist else ("INSERT INTO", "")
     tail = tail.format(table=table, key=key)
     names = ", ".join(map(quote, columns))

@@ -59,7 +59,7 @@ def write(
     if not leases:
         return []
     sql = dialect(using)
-    item, parameter = sql.record_set(
+    item, bound = sql.record_set(
         [Kind.UUID, Kind.UUID, *(JOB[column] for column in varying)],
         [(*lease, *values) for lease, *values in zip(leases, *varying.values(), strict=True)],
     )
@@ -71,13 +71,13 @@ def write(
         sets.append(f"{sql.quoted[column]} = {sql.value(index, JOB[column])}")
     sets += [f"{sql.quoted[column]} = j.{sql.quoted[column]} + 1" for column in counted]
     statement = sql.update(
-        _TABLE, sets, item, "j.id = v.c0", f"j.state = '{State.ACTIVE}' AND j.lease_id = v.c1", _KEPT
+        _TABLE, sets, item, "j.id = v.c0", f"{sql.in_state(State.ACTIVE)} AND j.lease_id = v.c1", _KEPT
     )
     with cursor(using) as cur:
         if sql.returning:
-            cur.execute(statement, [*parameters, parameter])
+            cur.execute(statement, [*parameters, *bound])
             return _kept(cur.fetchall(), using)
-        cur.execute(statement, [parameter, *parameters])
+        cur.execute(statement, [*bound, *parameters])
     return find(leases, using=using)
 
 

@@ -32,7 +32,7 @@ def jobs(ids: Iterable[UUID], *, using: str, skip_locked: bool = False) -> dict[
             f" ORDER BY j.id{lock}",
             [sql.bind(Kind.UUID, job_id) for job_id in wanted],
         )
-        return {job.id: job for job in map(sql.job, cur.fetchall())}
+        return {job.id: job for job in sql.jobs(cur.fetchall())}
 
 
 def promotable(now: datetime, limit: int, *, using: str) -> list[JobRecord]:
@@ -62,7 +62,7 @@ def finished_before(
             f" ORDER BY j.finished_at LIMIT %s{sql.skip_locked}",
             [*parameters, limit],
         )
-        return [sql.job(row) for row in cur.fetchall()]
+        return sql.jobs(cur.fetchall())
 
 
 def active(*, using: str) -> list[JobRecord]:
@@ -74,7 +74,7 @@ def active(*, using: str) -> list[JobRecord]:
             f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'"
             f" ORDER BY j.id{sql.skip_locked}"
         )
-        return [sql.job(row) for row in cur.fetchall()]
+        return sql.jobs(cur.fetchall())
 
 
 def _range(column: str, among: str, now: datetime, limit: int, using: str) -> list[JobRecord]:
@@ -86,4 +86,4 @@ def _range(column: str, among: str, now: datetime, limit: int, using: str) -> li
             f" ORDER BY j.{column} LIMIT %s{sql.skip_locked}",
             [sql.bind(Kind.TIME, now), limit],
         )
-        return [sql.job(row) for row in cur.fetchall()]
+        return sql.jobs(cur.fetchall())

@@ -35,7 +35,7 @@ def jobs(ids: Iterable[UUID], *, using: str) -> dict[UUID, JobRecord]:
             f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)}",
             [sql.bind(Kind.UUID, job_id) for job_id in wanted],
         )
-        return {job.id: job for job in map(sql.job, cur.fetchall())}
+        return {job.id: job for job in sql.jobs(cur.fetchall())}
 
 
 def next_deadline(*, using: str) -> datetime | None:

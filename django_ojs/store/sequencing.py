@@ -29,10 +29,10 @@ def place(ids: Sequence[UUID], first: int, *, using: str) -> None:
     To be called under the lock of the stream.
     """
     sql = dialect(using)
-    item, parameter = sql.record_set(
+    item, bound = sql.record_set(
         [Kind.UUID, Kind.INT], [(event_id, first + index) for index, event_id in enumerate(ids)]
     )
     # By the key alone: by ``seq IS NULL`` MariaDB would wait for the rows of open transactions.
     statement = sql.update(_TABLE, [f"seq = {sql.value(1, Kind.INT)}"], item, "j.id = v.c0", "TRUE")
     with cursor(using) as cur:
-        cur.execute(statement, [parameter])
+        cur.execute(statement, bound)

@@ -6,14 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_ojs import clock
 from django_ojs.services import heartbeat, scan
 from django_ojs.services.heartbeat import Directive, WorkerInfo
-from django_ojs.store.leases import Held, Kept
+from django_ojs.store.leases import Kept
 from django_ojs.worker.pool import Running
 from django_ojs.worker.threads import DatabaseThread
 
@@ -90,12 +89,12 @@ class Beats(DatabaseThread):
                 (alive if _shows_life(running, seen_at, now) else silent).append(running)
                 running.vouched_at = seen_at
             if alive:
-                held = [Held(running.job_id, UUID(running.lease)) for running in alive]
+                held = [running.held for running in alive]
                 kept = heartbeat.beat(held, using=self._using)
                 self._on_beat([running.lease for running in alive], kept)
             if silent:
                 # Not vouched for, but still to be stopped once somebody has taken them away.
-                held = [Held(running.job_id, UUID(running.lease)) for running in silent]
+                held = [running.held for running in silent]
                 kept = heartbeat.holds(held, using=self._using)
                 self._on_beat([running.lease for running in silent], kept)
             if now >= self._worker_due:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from django.db import connections, reset_queries
+from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_ojs import clock
@@ -24,7 +24,6 @@ def forget_inherited() -> None:
 
 def before_job() -> None:
     """A connection that was idle for a while is tried before a handler depends on it."""
-    reset_queries()
     if _idle_since is None or clock.boottime() - _idle_since < _CHECK_AFTER_IDLE:
         return
     for connection in _open_connections():
@@ -36,6 +35,7 @@ def after_job() -> Frame:
     """Roll back what the handler left open; say what else it left: threads, child processes."""
     global _idle_since
     for connection in _open_connections():
+        connection.queries_log.clear()
         with contextlib.suppress(Exception):
             if connection.in_atomic_block or not connection.get_autocommit():
                 try:

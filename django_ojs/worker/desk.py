@@ -21,7 +21,7 @@ from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
 from django_ojs.services import scan
 from django_ojs.services.claim import claim, has_work
-from django_ojs.services.settle import Outcome, Report, Settled, settle
+from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
 from django_ojs.store.claiming import Source
 from django_ojs.store.wakeup import Watcher
 from django_ojs.worker.threads import DatabaseThread
@@ -96,10 +96,10 @@ class Desk(DatabaseThread):
             if rises:
                 self._changed.notify()
 
-    def settle(self, outcome: Outcome, until: float) -> None:
-        """Write an outcome; keep it until it is written or ``until`` has passed."""
+    def settle(self, outcomes: Sequence[Pending]) -> None:
+        """Write outcomes; each is kept until it is written or its time has passed."""
         with self._changed:
-            self._outcomes.append(Pending(outcome, until))
+            self._outcomes.extend(outcomes)
             self._changed.notify()
 
     def call(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
@@ -194,7 +194,8 @@ class Desk(DatabaseThread):
     def _settled(self, batch: Sequence[Pending], answers: Sequence[Settled]) -> None:
         for pending in batch:
             self._outcomes.remove(pending)
-        self._inbox.post(lambda: self._report(batch, answers))
+        if any(answer.verdict is not Verdict.SETTLED for answer in answers):
+            self._inbox.post(lambda: self._report(batch, answers))
 
     def _settle_one_by_one(self, batch: Sequence[Pending], error: Exception) -> None:
         """Something in the batch cannot be written: it must not hold up the rest.

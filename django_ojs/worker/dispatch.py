@@ -8,7 +8,6 @@ import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Sequence
-from uuid import UUID
 
 from django_ojs import clock
 from django_ojs.domain.errors import Conflict, LeaseLost
@@ -17,9 +16,9 @@ from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.services import heartbeat, operate
 from django_ojs.services.settle import Outcome, Report
-from django_ojs.store.leases import Held, Kept
+from django_ojs.store.leases import Kept
 from django_ojs.worker import registry
-from django_ojs.worker.desk import Desk, Moment
+from django_ojs.worker.desk import Desk, Moment, Pending
 from django_ojs.worker.enforcer import SILENT, Enforcer
 from django_ojs.worker.estimate import Estimate
 from django_ojs.worker.frames import Frame
@@ -44,6 +43,7 @@ class Dispatcher:
         self._worker_id = worker_id
         self._progress: dict[str, heartbeat.Progress] = {}
         self._progress_due = 0.0
+        self._reports: list[Pending] = []
         self.leases: dict[str, Running] = {}
         self.waiting: deque[Running] = deque()
         self.estimate = Estimate()
@@ -138,9 +138,8 @@ class Dispatcher:
         if op == "done":
             self._done(child, running, frame)
         elif op == "progress":
-            held = Held(running.job_id, UUID(running.lease))
             self._progress[running.lease] = heartbeat.Progress(
-                held, frame["fraction"], frame["message"], frame["data"], running.job
+                running.held, frame["fraction"], frame["message"], frame["data"], running.job
             )
         elif op == "call":
             self._call(child, running, frame)
@@ -169,7 +168,7 @@ class Dispatcher:
                 self._report(running, Report.FAIL, failure=_reported(failure))
 
     def _call(self, child: Child, running: Running, frame: Frame) -> None:
-        held = Held(running.job_id, UUID(running.lease))
+        held = running.held
 
         def answer(value: object, error: Exception | None) -> None:
             reply: Frame = {"op": "reply", "number": frame["number"], "value": value}
@@ -320,9 +319,14 @@ class Dispatcher:
     ) -> None:
         self._drop(running)
         self.finished += report in (Report.ACK, Report.FAIL)
-        lease = Held(running.job_id, UUID(running.lease))
-        until = running.deadline + _KEEP_REPORT
-        self._desk.settle(Outcome(lease, report, result, failure), until)
+        outcome = Outcome(running.held, report, result, failure, running.job)
+        self._reports.append(Pending(outcome, running.deadline + _KEEP_REPORT))
+
+    def hand_over(self) -> None:
+        """Give the desk what was reported since the last time."""
+        if self._reports:
+            self._desk.settle(self._reports)
+            self._reports = []
 
     def _release(self, running: Running) -> None:
         self._report(running, Report.RELEASE)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from django_ojs import clock
 from django_ojs.services import heartbeat
-from django_ojs.store.leases import Held, Kept
+from django_ojs.store.leases import Kept
 from django_ojs.worker.desk import Desk
 from django_ojs.worker.pool import Child, Phase, Pool, Running
 
@@ -110,7 +109,7 @@ class Enforcer:
 
     def _check(self, due: Sequence[Running], now: float) -> None:
         """Ask the row once more before acting: somebody may have extended it, or taken it away."""
-        held = [Held(running.job_id, UUID(running.lease)) for running in due]
+        held = [running.held for running in due]
         for running in due:
             running.checking = True
         if self._until is None:

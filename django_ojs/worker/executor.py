@@ -68,12 +68,11 @@ class Executor:
                     return
                 self._sort()
             self._run_one(self._jobs.popleft())
-            self._line.peek()
 
     def _run_one(self, frame: Frame) -> None:
         self._current = frame["lease"]
         began = clock.boottime()
-        self._line.send({"op": "begin", "lease": frame["lease"]})
+        self._line.send(f'{{"op":"begin","lease":"{frame["lease"]}"}}')
         signal.signal(BELL, self._rung)
         outcome = self._outcome(frame)
         if os.getpid() != self._pid:

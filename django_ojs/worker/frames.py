@@ -1,7 +1,8 @@
 """Framed JSON over a stream socket between the runner and its children.
 
-A frame is magic, length, CRC-32 and a JSON object. Anything else on the line (a handler that wrote
-into a descriptor which is not its own) is a :class:`ProtocolError`, never a result.
+A packet is magic, length, CRC-32 and a JSON array of frames, which are objects: what is said in one
+breath travels, and is checked, once. Anything else on the line (a handler that wrote into a
+descriptor which is not its own) is a :class:`ProtocolError`, never a result.
 """
 
 from __future__ import annotations
@@ -9,28 +10,41 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 _HEADER = struct.Struct("!2sII")
 _MAGIC = b"OJ"
-MAX_FRAME = 4 << 20
+MAX_PACKET = 4 << 20
+_FULL = 1 << 20
+"""Characters after which a packet takes no further frame."""
 
 Frame = dict[str, Any]
+text_of = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""A frame as JSON text."""
+_decode = json.JSONDecoder().decode
 
 
 class ProtocolError(Exception):
-    """The other end wrote something that is not a frame."""
+    """The other end wrote something that is not a packet."""
 
 
-def pack_text(text: str) -> bytes:
-    """A frame around JSON text."""
-    payload = text.encode()
-    return _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
+def pack(*frames: Frame) -> bytes:
+    """Packets with these frames."""
+    return pack_texts([text_of(frame) for frame in frames])
 
 
-def pack(frame: Frame) -> bytes:
-    """A frame around an object."""
-    return pack_text(json.dumps(frame, ensure_ascii=False, separators=(",", ":")))
+def pack_texts(texts: Sequence[str]) -> bytes:
+    """Packets with frames that are JSON text."""
+    packets = b""
+    first = size = 0
+    for index, text in enumerate(texts):
+        size += len(text)
+        if size > _FULL or index == len(texts) - 1:
+            payload = f"[{','.join(texts[first : index + 1])}]".encode()
+            packets += _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
+            first, size = index + 1, 0
+    return packets
 
 
 class FrameReader:
@@ -42,30 +56,29 @@ class FrameReader:
     def feed(self, data: bytes) -> list[Frame]:
         """The frames that ``data`` completes. Raises :class:`ProtocolError`."""
         self._buffer += data
-        frames = []
+        frames: list[Frame] = []
         start, end = 0, len(self._buffer)
         while end - start >= _HEADER.size:
             magic, length, checksum = _HEADER.unpack_from(self._buffer, start)
-            if magic != _MAGIC or length > MAX_FRAME:
-                raise ProtocolError("not a frame")
+            if magic != _MAGIC or length > MAX_PACKET:
+                raise ProtocolError("not a packet")
             if end - start - _HEADER.size < length:
                 break
             begin = start + _HEADER.size
-            payload = bytes(self._buffer[begin : begin + length])
-            frames.append(_parse(payload, checksum))
+            frames += _parse(bytes(self._buffer[begin : begin + length]), checksum)
             start = begin + length
         if start:
             del self._buffer[:start]
         return frames
 
 
-def _parse(payload: bytes, checksum: int) -> Frame:
+def _parse(payload: bytes, checksum: int) -> list[Frame]:
     if zlib.crc32(payload) != checksum:
         raise ProtocolError("checksum")
     try:
-        frame = json.loads(payload)
+        frames = _decode(payload.decode())
     except ValueError as error:
         raise ProtocolError("not JSON") from error
-    if not isinstance(frame, dict):
-        raise ProtocolError("not an object")
-    return frame
+    if not isinstance(frames, list) or not all(isinstance(frame, dict) for frame in frames):
+        raise ProtocolError("not an array of objects")
+    return frames

@@ -10,71 +10,78 @@ import contextlib
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from django_ojs.worker.frames import Frame, FrameReader, pack
+from django_ojs.worker.frames import Frame, FrameReader, pack_texts, text_of
 
 _CHUNK = 1 << 16
 
 
-class ChildLine:
-    """Sends frames from any thread, receives them in the main thread."""
+class _Bell:
+    """The doorbell: answered at once, or when the last one who must not be disturbed is through."""
 
-    def __init__(self, line: socket.socket, on_bell: Callable[[], None]) -> None:
-        self._line = line
-        self._on_bell = on_bell
-        self._reader = FrameReader()
-        self._unsent = bytearray()
-        self._sending = threading.Lock()
-        self._busy = False
+    def __init__(self, answer: Callable[[], None]) -> None:
+        self._answer = answer
+        self._main = threading.get_ident()
+        self._busy = 0
         self._missed = False
-        self.arrived: deque[Frame] = deque()
 
     def ring(self) -> None:
-        """What the signal handler calls."""
+        """From the signal handler, in the main thread."""
         if self._busy:
             self._missed = True
         else:
-            self._on_bell()
+            self._answer()
 
-    @contextlib.contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
+    def __enter__(self) -> None:
+        if threading.get_ident() == self._main:
+            self._busy += 1
+
+    def __exit__(self, *error: object) -> None:
+        if threading.get_ident() != self._main:
             return
-        outer, self._busy = self._busy, True
-        try:
-            yield
-        finally:
-            self._busy = outer
+        self._busy -= 1
         while self._missed and not self._busy:
             self._missed = False
-            self._on_bell()
+            self._answer()
+
+
+class ChildLine:
+    """Sends frames from any thread, receives them in the main thread, which makes it."""
+
+    def __init__(self, line: socket.socket, on_bell: Callable[[], None]) -> None:
+        self._line = line
+        self._bell = _Bell(on_bell)
+        self._reader = FrameReader()
+        self._unsent: list[str] = []
+        self._sending = threading.Lock()
+        self.arrived: deque[Frame] = deque()
+        self.ring = self._bell.ring
 
     def buffer(self, frame: Frame) -> None:
         """Send with whatever is sent next; from the main thread."""
-        with self._undisturbed(), self._sending:
-            self._unsent += pack(frame)
+        with self._bell, self._sending:
+            self._unsent.append(text_of(frame))
 
-    def send(self, frame: Frame) -> None:
-        """Send now, after what was buffered."""
-        with self._undisturbed(), self._sending:
-            self._unsent += pack(frame)
+    def send(self, frame: Frame | str) -> None:
+        """Send an object, or its JSON text, now, after what was buffered."""
+        with self._bell, self._sending:
+            self._unsent.append(frame if isinstance(frame, str) else text_of(frame))
             self._write()
 
     def flush(self) -> None:
         """Send what was buffered."""
         if self._unsent:
-            with self._undisturbed(), self._sending:
+            with self._bell, self._sending:
                 self._write()
 
     def _write(self) -> None:
-        self._line.sendall(self._unsent)
+        self._line.sendall(pack_texts(self._unsent))
         self._unsent.clear()
 
     def receive(self) -> bool:
         """Wait for bytes; False when the other end has hung up."""
-        with self._undisturbed():
+        with self._bell:
             try:
                 data = self._line.recv(_CHUNK)
             except OSError:
@@ -84,7 +91,7 @@ class ChildLine:
 
     def peek(self) -> None:
         """Take what has arrived already."""
-        with self._undisturbed(), contextlib.suppress(OSError):
+        with self._bell, contextlib.suppress(OSError):
             while data := self._line.recv(_CHUNK, socket.MSG_DONTWAIT):
                 self.arrived.extend(self._reader.feed(data))
                 if len(data) < _CHUNK:

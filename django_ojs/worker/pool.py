@@ -15,9 +15,10 @@ from uuid import UUID
 
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
+from django_ojs.store.leases import Held
 from django_ojs.worker import processes
 from django_ojs.worker.executor import BELL, serve
-from django_ojs.worker.frames import Frame, FrameReader, ProtocolError, pack, pack_text
+from django_ojs.worker.frames import Frame, FrameReader, ProtocolError, pack, pack_texts, text_of
 from django_ojs.worker.nursery import ExecNursery, Nursery, NurseryGone, open_nursery
 
 START_TIMEOUT = 60.0
@@ -55,6 +56,12 @@ class Running:
         """The job's id."""
         return self.job.id
 
+    @property
+    def held(self) -> Held:
+        """The lease as the services name it."""
+        assert self.job.lease_id is not None
+        return Held(self.job.id, self.job.lease_id)
+
 
 class Phase(Enum):
     """Where an executor process is in its life."""
@@ -79,6 +86,8 @@ class Child:
     queued: deque[Running] = field(default_factory=deque)
     jobs_done: int = 0
     recycle: str | None = None
+    said: list[str] = field(default_factory=list)
+    """Frames, as JSON text, that have not been packed yet."""
     out: bytearray = field(default_factory=bytearray)
     reader: FrameReader = field(default_factory=FrameReader)
     control_reader: FrameReader = field(default_factory=FrameReader)
@@ -150,12 +159,18 @@ class Pool:
         return child
 
     def send(self, child: Child, frame: Frame | str) -> None:
-        """Queue a frame (an object, or its JSON text) for a child and write what fits."""
-        child.out += pack_text(frame) if isinstance(frame, str) else pack(frame)
-        self._write(child)
+        """Say something to a child, an object or its JSON text, at the next :meth:`flush`."""
+        child.said.append(frame if isinstance(frame, str) else text_of(frame))
+
+    def flush(self) -> None:
+        """Write what was said since the last time, as far as it fits."""
+        for child in self.children:
+            if child.said:
+                self._write(child)
 
     def ring(self, child: Child) -> None:
         """Make a child look at its line even while a handler runs."""
+        self._write(child)
         if child.pid and child.phase is not Phase.DYING:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, BELL)
@@ -191,6 +206,9 @@ class Pool:
         self._nursery.close()
 
     def _write(self, child: Child) -> None:
+        was_blocked = bool(child.out)
+        child.out += pack_texts(child.said)
+        child.said.clear()
         try:
             while child.out:
                 sent = child.line.send(child.out)
@@ -199,9 +217,9 @@ class Pool:
             pass
         except OSError:
             child.out.clear()
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.out else 0)
-        with contextlib.suppress(KeyError):
-            if self._selector.get_key(child.line).events != events:
+        if bool(child.out) is not was_blocked:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.out else 0)
+            with contextlib.suppress(KeyError):
                 self._selector.modify(child.line, events, (self._read_line, child))
 
     def _read_line(self, child: Child, mask: int) -> None:

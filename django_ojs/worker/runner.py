@@ -175,6 +175,8 @@ class Runner:
         self._dispatcher.tick(now)
         self._dispatcher.assign()
         self._ask_for_jobs(now)
+        self._pool.flush()
+        self._dispatcher.hand_over()
 
     def _wait(self) -> float:
         if self._posted or self._signals:
@@ -396,6 +398,7 @@ class Runner:
         for thread in (self._listener, self._chores):
             if thread is not None:
                 (thread.stop if isinstance(thread, Listener) else thread.close)()
+        self._dispatcher.hand_over()
         for child in list(self._pool):
             self._pool.kill(child)
         until = clock.boottime() + 6.0

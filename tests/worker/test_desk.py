@@ -12,7 +12,7 @@ from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.wakeup import Watcher
-from django_ojs.worker.desk import Claims, Desk, Moment
+from django_ojs.worker.desk import Claims, Desk, Moment, Pending
 from tests.services.support import held, make, now_stored, take
 from tests.support import poll
 
@@ -62,7 +62,7 @@ def test_reports_are_written_and_forgotten(desk: Desk) -> None:
     make(5)
     jobs = take(5)
     for job in jobs:
-        desk.settle(Outcome(held(job), Report.ACK, '"done"'), _far())
+        desk.settle([Pending(Outcome(held(job), Report.ACK, '"done"'), _far())])
     poll(lambda: not desk.unwritten)
     assert {now_stored(job).state for job in jobs} == {"completed"}
 
@@ -72,7 +72,7 @@ def test_a_report_that_is_refused_becomes_a_failure(desk: Desk) -> None:
     make(3, retry={"max_attempts": 1})
     jobs = take(3)
     for job, result in zip(jobs, ["1", "this is not JSON", "3"], strict=True):
-        desk.settle(Outcome(held(job), Report.ACK, result), _far())
+        desk.settle([Pending(Outcome(held(job), Report.ACK, result), _far())])
     poll(lambda: not desk.unwritten)
     assert [now_stored(job).state for job in jobs] == ["completed", "discarded", "completed"]
     assert now_stored(jobs[1]).json("error")["type"] == "report_refused"
@@ -96,8 +96,8 @@ def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "settle", settle)
-    desk.settle(Outcome(held(kept), Report.ACK), _far())
-    desk.settle(Outcome(held(dropped), Report.ACK), clock.boottime() - 1)
+    desk.settle([Pending(Outcome(held(kept), Report.ACK), _far())])
+    desk.settle([Pending(Outcome(held(dropped), Report.ACK), clock.boottime() - 1)])
     poll(lambda: desk.unwritten == 1)
     assert now_stored(kept).state == "active"
     down.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -47,9 +47,9 @@ class Desk:
     def __init__(self) -> None:
         self.outcomes: list[Any] = []
 
-    def settle(self, outcome: Any, until: float) -> None:
-        """Keep it."""
-        self.outcomes.append(outcome)
+    def settle(self, outcomes: Sequence[Any]) -> None:
+        """Keep them."""
+        self.outcomes.extend(outcomes)
 
     def call(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
         """Do it at once."""
