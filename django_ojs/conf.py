@@ -49,6 +49,7 @@ _KEYS = frozenset(
         "NOTIFY",
         "LISTEN_DATABASE",
         "EXECUTOR_MAX_JOBS",
+        "PREFETCH_MS",
         "HTTP",
         "ADMIN",
     }
@@ -128,6 +129,7 @@ class Settings:
     notify: bool
     listen_database: str | None
     executor_max_jobs: int
+    prefetch_ms: int
     http: HttpSettings
     admin: AdminSettings
 
@@ -184,6 +186,7 @@ def parse(value: object) -> Settings:
         notify=_flag(value, "NOTIFY", True),
         listen_database=value.get("LISTEN_DATABASE"),
         executor_max_jobs=_count(value, "EXECUTOR_MAX_JOBS", 5000),
+        prefetch_ms=_count(value, "PREFETCH_MS", 100, least=0),
         http=_http(value.get("HTTP", {})),
         admin=_admin(value.get("ADMIN", {})),
     )
@@ -242,10 +245,10 @@ def _choice(value: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str
     return str(item)
 
 
-def _count(value: Mapping[str, Any], key: str, default: int) -> int:
+def _count(value: Mapping[str, Any], key: str, default: int, *, least: int = 1) -> int:
     item = value.get(key, default)
-    if type(item) is not int or item < 1:
-        raise InvalidRequest(f"OJS[{key!r}]", "must be an integer of at least 1")
+    if type(item) is not int or item < least:
+        raise InvalidRequest(f"OJS[{key!r}]", f"must be an integer of at least {least}")
     return item
 
 

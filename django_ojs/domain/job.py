@@ -125,6 +125,7 @@ class Actor:
         return {key: value for key, value in named.items() if value}
 
 
+_PLACES = {column: index for index, column in enumerate(JobRecord._fields)}
 _STATES = {str(state): state for state in State}  # a lookup costs less than a call of the Enum
 
 
@@ -165,7 +166,12 @@ class Transition:
     @property
     def written(self) -> JobRecord:
         """The record as it is after the write, without reading it again."""
-        return self.job._replace(state=self.target.value, **self.changes)
+        # What ``_replace`` does, at a third of its cost for so many fields.
+        values = list(self.job)
+        values[_PLACES["state"]] = self.target.value
+        for column, value in self.changes.items():
+            values[_PLACES[column]] = value
+        return JobRecord._make(values)
 
 
 NO_LEASE: Mapping[str, Any] = {

@@ -11,7 +11,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -267,8 +266,12 @@ def _quoted(text: str) -> str:
     return f'"{text}"'
 
 
+def _hex(value: UUID) -> str:
+    return f"{value.int:032x}"
+
+
 _ELEMENTS: Mapping[Kind, Callable[[Any], str]] = {
-    Kind.UUID: attrgetter("hex"),
+    Kind.UUID: _hex,
     Kind.TEXT: _quoted,
     Kind.JSON: _quoted,
     Kind.TIME: datetime.isoformat,

@@ -161,10 +161,14 @@ class Desk(DatabaseThread):
                 return False
         for work, then in calls:
             self._answer(work, then)
-        if outcomes:
+        # Idle executors come first; the others have something to do meanwhile.
+        if outcomes and not (want and immediate):
             self._settle(outcomes)
+            outcomes = []
         if want > 0 and self._watcher.due(connections[self._using]):
             self._claim(want, immediate)
+        if outcomes:
+            self._settle(outcomes)
         return True
 
     def _answer(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:

@@ -8,12 +8,14 @@ import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Sequence
+from datetime import datetime
+from functools import lru_cache
 
-from django_ojs import clock
+from django_ojs import clock, conf
 from django_ojs.domain.errors import Conflict, LeaseLost
 from django_ojs.domain.failures import Directive, Failure
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.domain.timeouts import soft_deadline
+from django_ojs.domain.timeouts import after, soft_deadline
 from django_ojs.services import heartbeat, operate
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.leases import Kept
@@ -46,7 +48,7 @@ class Dispatcher:
         self._reports: list[Pending] = []
         self.leases: dict[str, Running] = {}
         self.waiting: deque[Running] = deque()
-        self.estimate = Estimate()
+        self.estimate = Estimate(conf.current().prefetch_ms / 1000)
         self.enforcer = Enforcer(pool, desk, self.on_beat, using=using)
         self.last_done = 0.0
         self.finished = 0
@@ -77,21 +79,27 @@ class Dispatcher:
             if child.idle and child.recycle is None:
                 self._give(child, self.waiting.popleft())
         for child in self._pool:
-            while self.waiting and self._may_queue(child, self.waiting[0]):
-                self._give(child, self.waiting.popleft())
+            if self._may_queue(child):
+                while self.waiting and self._has_room(child, self.waiting[0].job):
+                    self._give(child, self.waiting.popleft())
 
-    def _may_queue(self, child: Child, job: Running) -> bool:
-        if child.phase is not Phase.READY or child.recycle or job.job.max_attempts <= 1:
+    def _may_queue(self, child: Child) -> bool:
+        """Whether anything may wait in this executor, behind what it runs."""
+        if child.phase is not Phase.READY or child.recycle or self.enforcer.shutdown_at is not None:
             return False
-        if self.enforcer.shutdown_at is not None or not (child.running or child.queued):
-            return False
-        if child.running and clock.boottime() - (child.running.began_at or 0) > _STUCK_BEHIND:
+        if child.running is None:
+            return bool(child.queued)
+        return clock.boottime() - (child.running.began_at or 0) <= _STUCK_BEHIND
+
+    def _has_room(self, child: Child, job: JobRecord) -> bool:
+        if job.max_attempts <= 1:
             return False
         queued = len(child.queued)
-        if queued >= self.estimate.depth(job.job.type):
+        if queued >= self.estimate.depth(job.type):
             return False
         # What is queued already was let in by the same rule; its type may have slowed down since.
-        return not queued or queued < self.estimate.depth(child.queued[-1].job.type)
+        last = child.queued[-1].job.type if queued else job.type
+        return last == job.type or queued < self.estimate.depth(last)
 
     def _give(self, child: Child, running: Running) -> None:
         child.queued.append(running)
@@ -149,7 +157,7 @@ class Dispatcher:
         child.running = None
         child.jobs_done += 1
         self.last_done = now
-        self.estimate.add(running.job.type, frame["took"])
+        self.estimate.add(running.job.type, frame["took"], now)
         if frame.get("threads") or frame.get("children"):
             child.recycle = "the handler left threads or child processes behind"
         elif running.told:
@@ -335,6 +343,8 @@ class Dispatcher:
         self.leases.pop(running.lease, None)
 
     def _flush_progress(self, leases: Sequence[str]) -> None:
+        if not self._progress:
+            return
         reports = [self._progress.pop(lease) for lease in leases if lease in self._progress]
         if reports:
             self._desk.call(
@@ -349,18 +359,28 @@ def _heads(queued: deque[Running], lease: object) -> bool:
 def _run_frame(running: Running) -> str:
     """The frame for an executor, made around the JSON texts as they are stored."""
     job = running.job
+    assert job.started_at is not None
     handler = registry.handler_of(job.type)
     running.manual = handler is not None and handler.heartbeat == "manual"
     running.asked_back = False
-    soft = soft_deadline(job)
-    assert soft is not None
     return (
-        f'{{"op":"run","lease":"{running.lease}","id":"{job.id}","type":{json.dumps(job.type)},'
-        f'"queue":{json.dumps(job.queue)},"attempt":{job.attempt},'
-        f'"max_attempts":{job.max_attempts},"meta":{job.meta},"args":{job.args},'
-        f'"checkpoint":{job.checkpoint or "null"},"deadline":"{soft.isoformat()}",'
+        f'{{"op":"run","lease":"{running.lease}","id":"{job.id}",{_kind(job.type, job.queue)},'
+        f'"attempt":{job.attempt},"max_attempts":{job.max_attempts},"meta":{job.meta},'
+        f'"args":{job.args},"checkpoint":{job.checkpoint or "null"},'
+        f'"deadline":"{_soft(job.started_at, job.timeout_ms + job.extended_ms)}",'
         f'"pulse":{min(1.0, job.heartbeat_timeout_ms / 4000)}}}'
     )
+
+
+@lru_cache(maxsize=256)
+def _kind(job_type: str, queue: str) -> str:
+    return f'"type":{json.dumps(job_type)},"queue":{json.dumps(queue)}'
+
+
+@lru_cache(maxsize=256)
+def _soft(started_at: datetime, ms: int) -> str:
+    """When the handler is to be told to stop; the jobs of one claim share it mostly."""
+    return after(started_at, ms).isoformat()
 
 
 def _stopped(reason: str, report: Frame) -> Failure:
