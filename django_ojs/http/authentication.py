@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -35,10 +35,10 @@ class TokenAuthentication(BaseAuthentication):
             return None, DEVELOPER
         source = f"failed:{request.META.get('REMOTE_ADDR', '')}:{tokens.prefix_of(text) or ''}"
         # Guessing must not cost us much, nor lock out those who need not guess.
-        guessing = limits.used(source, window=_WINDOW) >= _FAILURES
+        guessing = cache(lambda: limits.used(source, window=_WINDOW) >= _FAILURES)
         token = tokens.verify(text, only_known=guessing)
         if token is None:
-            if guessing:
+            if guessing():
                 raise RateLimited("Too many wrong credentials.", retry_after=_WINDOW)
             limits.count(source, 1, window=_WINDOW)
             raise AuthenticationFailed

@@ -8,7 +8,7 @@ import re
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from django_ojs.domain.errors import Conflict, InvalidRequest, NotFound
 from django_ojs.domain.job import Actor
 from django_ojs.models import ApiToken
 from django_ojs.services import audit
+from django_ojs.store import credentials
 from django_ojs.store.contention import atomically
 
 SCOPES = ("produce", "work", "inspect", "administer")
@@ -238,20 +239,21 @@ def prefix_of(text: str) -> str | None:
 def verify(
     text: str,
     *,
-    only_known: bool = False,
+    only_known: Callable[[], bool] = lambda: False,
     now: datetime | None = None,
     using: str | None = None,
 ) -> ApiToken | None:
     """The live token that ``text`` is, or ``None``; the row is read every time, so that a
-    revocation holds at once. The costly hash is computed once per process and token; with
-    ``only_known`` it is not, and what this process has not seen before is refused.
+    revocation holds at once. The costly hash is computed once per process and token; where
+    ``only_known`` says so, when it is needed, it is not, and what this process has not seen before
+    is refused.
     """
     using = using or conf.current().database
     prefix = prefix_of(text)
     if prefix is None:
         return None
     secret = text.partition(".")[2]
-    token = ApiToken.objects.using(using).filter(prefix=prefix).first()
+    token = credentials.token(prefix, using=using)
     moment = now or clock.now(using)
     if token is None or not is_live(token, moment) or not _matches(token, secret, only_known):
         return None
@@ -272,13 +274,13 @@ _known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 _lock = threading.Lock()
 
 
-def _matches(token: ApiToken, secret: str, only_known: bool) -> bool:
+def _matches(token: ApiToken, secret: str, only_known: Callable[[], bool]) -> bool:
     key = (token.secret_hash, hashlib.sha256(secret.encode(errors="replace")).digest())
     with _lock:
         if key in _known:
             _known.move_to_end(key)
             return True
-    if only_known:
+    if only_known():
         return False
     salt, _, _ = token.secret_hash.partition("$")
     right = hmac.compare_digest(_hash(secret, bytes.fromhex(salt)), token.secret_hash)

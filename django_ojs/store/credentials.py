@@ -1,0 +1,43 @@
+"""The row of an API token: read with every request, so the statement is written out.
+
+Composing it anew each time costs more than the database needs to answer it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from django_ojs.models import ApiToken
+from django_ojs.store.columns import Kind
+from django_ojs.store.dialect import cursor, dialect
+
+_COLUMNS = {
+    "id": Kind.INT,
+    "name": Kind.TEXT,
+    "prefix": Kind.TEXT,
+    "secret_hash": Kind.TEXT,
+    "scopes": Kind.JSON,
+    "queues": Kind.JSON,
+    "expires_at": Kind.TIME,
+    "revoked_at": Kind.TIME,
+    "last_used_at": Kind.TIME,
+}
+_NAMES = tuple(_COLUMNS)
+_BY_PREFIX = f"SELECT {', '.join(_NAMES)} FROM {ApiToken._meta.db_table} WHERE prefix = %s"
+
+
+def token(prefix: str, *, using: str) -> ApiToken | None:
+    """The token with this prefix, as it is now; when and by whom it was made is not read."""
+    with cursor(using) as cur:
+        cur.execute(_BY_PREFIX, [prefix])
+        row = cur.fetchone()
+    if row is None:
+        return None
+    decode: Callable[[Kind, Any], Any] = dialect(using).decode
+    values = [
+        json.loads(value) if kind is Kind.JSON else decode(kind, value)
+        for kind, value in zip(_COLUMNS.values(), row, strict=True)
+    ]
+    return ApiToken.from_db(using, _NAMES, values)
