@@ -30,10 +30,13 @@ def count(name: str, amount: int, *, window: int) -> int:
     """Count, and say how much it is now. Shared by all processes that share the cache."""
     key = _key(name, window)
     try:
-        cache.add(key, 0, timeout=2 * window)
-        return int(cache.incr(key, amount))
-    except ValueError:
-        # It expired in between.
+        for _ in range(2):
+            try:
+                return int(cache.incr(key, amount))
+            except ValueError:
+                # Nothing was counted yet; if another request is the first now, once more.
+                if cache.add(key, amount, timeout=2 * window):
+                    break
         return amount
     except Exception as error:
         logger.warning("the cache does not answer, limits are not enforced: %s", error)
