@@ -7,7 +7,7 @@ their viewsets on :class:`OJSViewSet` too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from django.http import HttpResponse
@@ -20,13 +20,15 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
 from django_ojs import clock, conf
-from django_ojs.domain.errors import InvalidRequest, NotFound, PermissionDenied
+from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError, PermissionDenied
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.http import media, problems
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
 from django_ojs.http.principal import Principal, of_user
 from django_ojs.services import inspect, refresh
+
+T = TypeVar("T")
 
 OPEN = "open"
 """The scope of what everybody may see."""
@@ -189,6 +191,19 @@ class OJSViewSet(ViewSet):
 def missing(kind: str, name: str) -> NotFound:
     """The 404 of a resource, the same for what is not there and what may not be seen."""
     return NotFound(f"There is no {kind} {name!r}.", resource_type=kind, resource_id=name)
+
+
+def each(name: str, items: Sequence[Any], parse: Callable[[Any], T]) -> list[T]:
+    """What ``parse`` makes of every item of a list in the body; its error says which item it was."""
+    found = []
+    for index, item in enumerate(items):
+        try:
+            found.append(parse(item))
+        except OJSError as error:
+            error.details = {**error.details, "index": index}
+            error.message = f"{name}[{index}]: {error.message}"
+            raise
+    return found
 
 
 def text(body: Mapping[str, Any], name: str, *, most: int = 255) -> str | None:

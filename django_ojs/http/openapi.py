@@ -147,6 +147,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "WorkViewSet.fetch": _ok(s.FetchAnswer, s.FetchRequest),
     "WorkViewSet.ack": _ok(s.Settled, s.JobAckRequest, in_body=s.AckRequest, lease=True),
     "WorkViewSet.nack": _ok(s.Settled, s.JobNackRequest, in_body=s.NackRequest, lease=True),
+    "ReportViewSet.ack": _ok(s.AckBatchAnswer, s.AckBatchRequest),
     "WorkViewSet.beat": _ok(s.BeatAnswer, s.BeatRequest),
     "WorkViewSet.register": _ok(s.RegisterAnswer, s.RegisterRequest),
     "WorkViewSet.deregister": _ok(s.Deregistered, s.DeregisterRequest),

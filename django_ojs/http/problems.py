@@ -83,6 +83,11 @@ def envelope(
     }
 
 
+def of(error: OJSError, *, request_id: str) -> dict[str, Any]:
+    """The envelope of an error of the domain."""
+    return envelope(_code(error), error.message, request_id=request_id, details=error.details)
+
+
 def handle(error: Exception, context: Mapping[str, Any]) -> Response:
     """The exception handler of every view: there is no error without an envelope."""
     view = context["view"]
@@ -99,6 +104,10 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
     return Response(body, status=status, headers=headers)
 
 
+def _code(error: OJSError) -> str:
+    return error.code if error.code in PROBLEMS else "internal_error"
+
+
 def _explain(error: Exception, view: Any) -> tuple[str, str, Mapping[str, Any], dict[str, str]]:
     match error:
         case RateLimited():
@@ -112,8 +121,7 @@ def _explain(error: Exception, view: Any) -> tuple[str, str, Mapping[str, Any], 
                 }
             return "rate_limited", error.message, error.details, headers
         case OJSError():
-            code = error.code if error.code in PROBLEMS else "internal_error"
-            return code, error.message, error.details, {}
+            return _code(error), error.message, error.details, {}
         case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
             header = getattr(error, "auth_header", None) or "Bearer"
             # One answer whatever was wrong, so that nothing can be found out about tokens.

@@ -7,6 +7,7 @@ from django_ojs.http.views.dead_letter import BareDeadLetterViewSet, DeadLetterV
 from django_ojs.http.views.events import EventViewSet
 from django_ojs.http.views.jobs import FlatJobViewSet, JobViewSet
 from django_ojs.http.views.queues import QueueViewSet
+from django_ojs.http.views.reports import ReportViewSet
 from django_ojs.http.views.signs import CheckpointViewSet, ProgressViewSet
 from django_ojs.http.views.system import SystemViewSet
 from django_ojs.http.views.work import WorkViewSet
@@ -52,16 +53,18 @@ WORK = Slice(
         Route("workers/fetch", WorkViewSet, {"post": "fetch"}, ("jobs/fetch",)),
         Route("workers/ack", WorkViewSet, {"post": "ack"}),
         Route("jobs/{job_id}/ack", WorkViewSet, {"post": "ack"}),
+        Route("workers/ack/batch", ReportViewSet, {"post": "ack"}),
         Route("workers/nack", WorkViewSet, {"post": "nack"}, ("workers/fail",)),
         Route("jobs/{job_id}/nack", WorkViewSet, {"post": "nack"}, ("jobs/{job_id}/fail",)),
         Route("workers/heartbeat", WorkViewSet, {"post": "beat"}, ("workers/beat",)),
         Route("workers/register", WorkViewSet, {"post": "register"}),
         Route("workers/deregister", WorkViewSet, {"post": "deregister"}),
     ),
-    ("fetch", "ack", "nack", "heartbeat", "visibility_timeout", "leases", "long_poll"),
+    ("fetch", "ack", "batch_ack", "nack", "heartbeat", "visibility_timeout", "leases", "long_poll"),
     endpoints={
         "fetch": f"/{BASE}workers/fetch",
         "ack": f"/{BASE}workers/ack",
+        "batch_ack": f"/{BASE}workers/ack/batch",
         "nack": f"/{BASE}workers/nack",
         "heartbeat": f"/{BASE}workers/heartbeat",
     },

@@ -143,8 +143,8 @@ def claimed(record: JobRecord) -> Shape:
     return shape
 
 
-def settled(record: JobRecord) -> Shape:
-    """The answer to ACK and NACK."""
+def acknowledged(record: JobRecord) -> Shape:
+    """The answer to one report of many."""
     shape: Shape = {
         "acknowledged": True,
         "id": str(record.id),
@@ -152,8 +152,15 @@ def settled(record: JobRecord) -> Shape:
         "state": record.state,
         "attempt": record.attempt,
         "max_attempts": record.max_attempts,
-        "job": job(record),
     }
+    if record.state == State.COMPLETED:
+        shape["completed_at"] = moment(record.finished_at)
+    return shape
+
+
+def settled(record: JobRecord) -> Shape:
+    """The answer to ACK and NACK."""
+    shape: Shape = {**acknowledged(record), "job": job(record)}
     names = ["completed_at", "discarded_at"]
     if record.state == State.RETRYABLE:
         names = ["next_attempt_at", "next_retry_at", "retry_delay_ms"]

@@ -39,6 +39,7 @@ MATRIX: dict[str, set[str]] = {
     "WorkViewSet.beat": {WORK},
     "WorkViewSet.register": {WORK},
     "WorkViewSet.deregister": {WORK},
+    "ReportViewSet.ack": {WORK},
     "WorkerViewSet.list": {INSPECT},
     "WorkerViewSet.retrieve": {INSPECT},
     "WorkerViewSet.health": {INSPECT, WORK},

@@ -71,6 +71,8 @@ from django_ojs.http.serializers.system import (
 from django_ojs.http.serializers.work import (
     DIRECTIVE,
     AboutWorker,
+    AckBatchAnswer,
+    AckBatchRequest,
     AckRequest,
     BeatAnswer,
     BeatRequest,
@@ -107,6 +109,8 @@ __all__ = [
     "TYPE",
     "UUID_TEXT",
     "AboutWorker",
+    "AckBatchAnswer",
+    "AckBatchRequest",
     "AckRequest",
     "BatchAnswer",
     "BatchRequest",

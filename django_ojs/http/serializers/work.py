@@ -8,6 +8,7 @@ from django_ojs.http.serializers.base import (
     QUEUE,
     STATE,
     UUID_TEXT,
+    ErrorDetail,
     Pagination,
     Raw,
     Request,
@@ -119,6 +120,44 @@ class Settled(Shape):
     next_attempt_at = _when()
     next_retry_at = _when()
     retry_delay_ms = IntegerField()
+
+
+class LeasedAck(Request):
+    """One report of a batch. ``id`` stands for ``job_id`` too, ``lease: {id}`` for ``lease_id``."""
+
+    needed = frozenset({"job_id", "lease_id"})
+    job_id = Raw(UUID_TEXT)
+    lease_id = Raw(UUID_TEXT, "`lease.id` of the fetch.")
+    result = JSONField(help_text="Any JSON value, at most 1 MiB.")
+
+
+class AckBatchRequest(Request):
+    """These attempts succeeded."""
+
+    needed = frozenset({"jobs"})
+    jobs = ListField(child=LeasedAck(), min_length=1, max_length=100)
+
+
+class AckResult(Shape):
+    """What became of one report: the job's state, or the error of the refusal."""
+
+    needed = frozenset({"acknowledged", "id", "job_id"})
+    acknowledged = BooleanField()
+    id = Raw(UUID_TEXT)
+    job_id = Raw(UUID_TEXT)
+    state = Raw(STATE)
+    attempt = _count()
+    max_attempts = _count()
+    completed_at = _when()
+    error = ErrorDetail()
+
+
+class AckBatchAnswer(Shape):
+    """The results in the order of the reports; ``acknowledged`` says whether all counted."""
+
+    acknowledged = BooleanField()
+    count = _count()
+    results = ListField(child=AckResult())
 
 
 class BeatRequest(AboutWorker):

@@ -12,11 +12,11 @@ from rest_framework.response import Response
 from django_ojs import clock, conf
 from django_ojs.domain.durations import parse_instant, parse_ms, parse_seconds_ms
 from django_ojs.domain.envelope import Envelope, check_queue_name, from_wire, parse_priority
-from django_ojs.domain.errors import Duplicate, InvalidRequest, NotFound, OJSError
+from django_ojs.domain.errors import Duplicate, InvalidRequest, NotFound
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.limits import parse_limits
 from django_ojs.http import listing, shapes
-from django_ojs.http.base import OJSViewSet, missing
+from django_ojs.http.base import OJSViewSet, each, missing
 from django_ojs.http.evidence import evidence_of
 from django_ojs.http.limits import charge_enqueue
 from django_ojs.http.principal import parse_reason
@@ -47,8 +47,7 @@ class JobViewSet(OJSViewSet):
         """Enqueue a job: 201, or 200 when the same id with the same content is there already."""
         body = self.body()
         now = clock.now(self.using)
-        envelope = from_wire(body, now=now)
-        self._check_queue(envelope)
+        envelope = self._envelope(body, now)
         charge_enqueue(self.caller, 1)
         record = self._enqueue([envelope], now)[0]
         headers = {"Location": f"/ojs/v1/jobs/{record.id}"}
@@ -63,16 +62,7 @@ class JobViewSet(OJSViewSet):
         if not isinstance(items, list) or not 0 < len(items) <= most:
             raise InvalidRequest("jobs", f"must be an array of 1 to {most} jobs")
         now = clock.now(self.using)
-        envelopes = []
-        for index, item in enumerate(items):
-            try:
-                envelope = from_wire(item, now=now)
-                self._check_queue(envelope)
-            except OJSError as error:
-                error.details = {**error.details, "index": index}
-                error.message = f"jobs[{index}]: {error.message}"
-                raise
-            envelopes.append(envelope)
+        envelopes = each("jobs", items, lambda item: self._envelope(item, now))
         charge_enqueue(self.caller, len(envelopes))
         records = self._enqueue(envelopes, now)
         found = [shapes.job(record) for record in records]
@@ -157,9 +147,11 @@ class JobViewSet(OJSViewSet):
                 error.details = {"existing_job_id": error.details["existing_job_id"]}
             raise
 
-    def _check_queue(self, envelope: Envelope) -> None:
+    def _envelope(self, body: Any, now: datetime) -> Envelope:
+        envelope = from_wire(body, now=now)
         if not self.caller.unrestricted:
             self.may_use(terms_for(envelope).queue, "queue")
+        return envelope
 
     def _changes(self) -> dict[str, Any]:
         body = self.body()

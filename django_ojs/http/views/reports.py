@@ -1,0 +1,87 @@
+"""Reports about many attempts at once, each under its lease."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from django_ojs.domain.errors import InvalidRequest, OJSError
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.jsonvalue import MAX_RESULT_BYTES, encode
+from django_ojs.domain.states import State
+from django_ojs.http import problems, shapes
+from django_ojs.http.base import OJSViewSet, each, missing
+from django_ojs.http.evidence import parse_lease
+from django_ojs.services.fencing import refused
+from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
+from django_ojs.store import selectors
+from django_ojs.store.leases import Held
+
+MAX_REPORTS = 100
+"""As many as one fetch gives."""
+
+
+class ReportViewSet(OJSViewSet):
+    """Batches of reports."""
+
+    scopes = {"ack": ("work",)}
+
+    def ack(self, request: Request) -> Response:
+        """These attempts succeeded: each is answered for itself, and one refusal holds up no other."""
+        items = self.body().get("jobs")
+        if not isinstance(items, list) or not 0 < len(items) <= MAX_REPORTS:
+            raise InvalidRequest("jobs", f"must be an array of 1 to {MAX_REPORTS} reports")
+        outcomes = each("jobs", items, _outcome)
+        records = selectors.jobs([outcome.lease.job_id for outcome in outcomes], using=self.using)
+        answers = [self._refusal(outcome, records.get(outcome.lease.job_id)) for outcome in outcomes]
+        asked = [outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is None]
+        settled = iter(settle(asked, using=self.using) if asked else ())
+        results = [
+            self._shape(outcome, answer or _verdict(outcome, next(settled)))
+            for outcome, answer in zip(outcomes, answers, strict=True)
+        ]
+        done = all(result["acknowledged"] for result in results)
+        return Response({"acknowledged": done, "count": len(results), "results": results})
+
+    def _refusal(self, outcome: Outcome, record: JobRecord | None) -> OJSError | None:
+        """Why the report is not even tried: a job, or a lease, that is not the caller's."""
+        if record is None or not self.caller.sees(record.queue):
+            return missing("job", str(outcome.lease.job_id))
+        if record.lease_id == outcome.lease.lease_id and record.lease_principal != self.caller.key:
+            return refused(record, "lease_lost")
+        return None
+
+    def _shape(self, outcome: Outcome, answer: JobRecord | OJSError) -> shapes.Shape:
+        if isinstance(answer, OJSError):
+            told = problems.of(answer, request_id=self.request_id)
+            job_id = str(outcome.lease.job_id)
+            return {"acknowledged": False, "id": job_id, "job_id": job_id, **told}
+        return shapes.acknowledged(answer)
+
+
+def _outcome(item: Any) -> Outcome:
+    if not isinstance(item, dict):
+        raise InvalidRequest("job", "must be an object with job_id and lease_id")
+    field = "id" if item.get("job_id") is None else "job_id"
+    try:
+        job_id = UUID(item[field])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise InvalidRequest("job_id", "must be the id of a job") from None
+    lease = item.get("lease_id")
+    if lease is None and isinstance(item.get("lease"), dict):
+        lease = item["lease"].get("id")
+    result = None
+    if "result" in item:
+        result = encode(item["result"], "result", max_bytes=MAX_RESULT_BYTES)
+    return Outcome(Held(job_id, parse_lease(lease, "lease_id")), Report.ACK, result)
+
+
+def _verdict(outcome: Outcome, settled: Settled) -> JobRecord | OJSError:
+    if settled.job is None:
+        return missing("job", str(outcome.lease.job_id))
+    if settled.verdict is Verdict.LOST:
+        return refused(settled.job, "lease_lost" if settled.job.state == State.ACTIVE else "not_active")
+    return settled.job
