@@ -27,7 +27,7 @@ class TokenAuthentication(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[None, Principal] | None:
         """The principal of a valid token; ``None`` without a Bearer header."""
-        scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+        scheme, _, text = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
         text = text.strip()

@@ -110,7 +110,7 @@ class OJSViewSet(ViewSet):
     def initialize_request(self, request: Any, *args: Any, **kwargs: Any) -> Request:
         """Gives the request its id before anything can fail."""
         fresh = f"req_{clock.new_id()}"
-        self.request_id = media.request_id(request.headers.get("X-Request-Id"), fresh)
+        self.request_id = media.request_id(request.META.get("HTTP_X_REQUEST_ID"), fresh)
         return super().initialize_request(request, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -151,18 +151,24 @@ class OJSViewSet(ViewSet):
 
         Raises :class:`NotFound`, whether it does not exist or is in a foreign queue.
         """
+        key = self.key(job_id)
+        try:
+            job = inspect.find(key, using=self.using)
+            if self.caller.sees(job.queue):
+                return refresh.current(key, using=self.using) if fresh else job
+        except NotFound:
+            pass
+        raise missing("job", job_id)
+
+    def key(self, job_id: str) -> UUID:
+        """The key of a job by its id. Raises :class:`NotFound` for what can be no id."""
         try:
             key = UUID(job_id)
         except ValueError:
             raise missing("job", job_id) from None
-        try:
-            if str(key) == job_id:
-                job = inspect.find(key, using=self.using)
-                if self.caller.sees(job.queue):
-                    return refresh.current(key, using=self.using) if fresh else job
-        except NotFound:
-            pass
-        raise missing("job", job_id)
+        if str(key) != job_id:
+            raise missing("job", job_id)
+        return key
 
     def named(self, job_id: str | None, body: Mapping[str, Any]) -> str:
         """The id of the job that a report is about, by the path or by ``job_id`` or ``id`` of the body.

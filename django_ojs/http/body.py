@@ -30,7 +30,7 @@ def read(request: HttpRequest, *, limit: int) -> Any:
     :class:`InvalidPayload` for what is not JSON, :class:`InvalidRequest` for another content type
     and for what is nested too deep.
     """
-    declared = request.headers.get("Content-Length", "") or "0"
+    declared = request.META.get("CONTENT_LENGTH") or "0"
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
         raise _too_large(limit)
     raw = _read(_source(request), limit)
@@ -39,7 +39,7 @@ def read(request: HttpRequest, *, limit: int) -> Any:
     media = request.content_type or ""
     if media.lower() not in _TYPES:
         raise InvalidRequest("Content-Type", "must be application/openjobspec+json or application/json")
-    value = parse(_decoded(raw, request.headers.get("Content-Encoding", ""), limit))
+    value = parse(_decoded(raw, request.META.get("HTTP_CONTENT_ENCODING", ""), limit))
     if value is None:
         raise InvalidPayload("The body is null; a JSON object is needed.")
     return value

@@ -16,7 +16,7 @@ from django_ojs.http.principal import Principal
 
 def evidence_of(request: Request, body: Mapping[str, Any], principal: Principal) -> Evidence:
     """What the request shows of an attempt. Raises :class:`InvalidRequest` for a malformed part."""
-    given = request.headers.get("OJS-Lease") or body.get("lease_id")
+    given = request.META.get("HTTP_OJS_LEASE") or body.get("lease_id")
     if given is None and isinstance(body.get("lease"), Mapping):
         given = body["lease"].get("id")
     return Evidence(

@@ -1,4 +1,8 @@
-"""Media types and the version switch of the binding (OJS HTTP binding 3 and 4)."""
+"""Media types and the version switch of the binding (OJS HTTP binding 3 and 4).
+
+Headers are read from ``META``, here and in the other modules of every request: ``request.headers``
+copies all of them first.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +73,7 @@ class Negotiation(BaseContentNegotiation):
 
 def check_version(request: Request) -> None:
     """Raise :class:`Unsupported` for another major version than 1; none given is 1."""
-    asked = request.headers.get("OJS-Version")
+    asked = request.META.get("HTTP_OJS_VERSION")
     if asked is not None and not _SUPPORTED.fullmatch(asked.strip()):
         raise Unsupported(
             f"OJS-Version {asked[:40]!r} is not supported", field="OJS-Version", supported=VERSION
@@ -78,7 +82,7 @@ def check_version(request: Request) -> None:
 
 def speaks_version(request: Any) -> bool:
     """Whether the client sent ``OJS-Version``: all SDKs do, people and suites do not."""
-    return "OJS-Version" in request.headers
+    return "HTTP_OJS_VERSION" in request.META
 
 
 def content_type(request: Any) -> str:

@@ -15,14 +15,14 @@ from django_ojs import clock, conf
 from django_ojs.domain import failures
 from django_ojs.domain.durations import parse_ms, parse_seconds_ms
 from django_ojs.domain.envelope import check_queue_name
-from django_ojs.domain.errors import InvalidRequest, OJSError
+from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError
 from django_ojs.domain.evidence import check_worker_id
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.jsonvalue import MAX_META_BYTES, MAX_RESULT_BYTES, encode
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.http import shapes, testing_hooks, waiting
-from django_ojs.http.base import OJSViewSet, text, whole
+from django_ojs.http.base import OJSViewSet, missing, text, whole
 from django_ojs.http.evidence import evidence_of, parse_lease
 from django_ojs.http.limits import LONG_POLLS
 from django_ojs.http.views.jobs import extension
@@ -113,28 +113,22 @@ class WorkViewSet(OJSViewSet):
     def ack(self, request: Request, job_id: str | None = None) -> Response:
         """The attempt succeeded; ``result`` is any JSON value."""
         body = self.body(required=job_id is None)
-        record = self.job(self.named(job_id, body))
+        name = self.named(job_id, body)
         result = None
         if "result" in body:
             result = encode(body["result"], "result", max_bytes=MAX_RESULT_BYTES)
-        evidence = evidence_of(request, body, self.caller)
-        settled = report(record.id, evidence, Report.ACK, result=result, using=self.using)
-        assert settled.job is not None
-        return Response(shapes.settled(settled.job))
+        return self._report(name, body, Report.ACK, result=result)
 
     def nack(self, request: Request, job_id: str | None = None) -> Response:
         """The attempt failed, or with ``requeue`` is given back."""
         body = self.body(required=job_id is None)
-        record = self.job(self.named(job_id, body))
+        name = self.named(job_id, body)
         requeue = body.get("requeue", False)
         if not isinstance(requeue, bool):
             raise InvalidRequest("requeue", "must be true or false")
         failure = failures.from_wire(body)
-        evidence = evidence_of(request, body, self.caller)
         kind = Report.REQUEUE if requeue else Report.FAIL
-        settled = report(record.id, evidence, kind, failure=failure, using=self.using)
-        assert settled.job is not None
-        return Response(shapes.settled(settled.job))
+        return self._report(name, body, kind, failure=failure)
 
     def beat(self, request: Request) -> Response:
         """A sign of life: renews the leases it names, and says which are lost."""
@@ -196,6 +190,17 @@ class WorkViewSet(OJSViewSet):
         workers.own(worker_id, self.caller.key, using=self.using)
         workers.deregister(worker_id, using=self.using)
         return Response({"ok": True, "worker_id": worker_id})
+
+    def _report(self, name: str, body: Mapping[str, Any], kind: Report, **told: Any) -> Response:
+        # Who sees every queue need not be shown the job first: the report finds out what is there.
+        key = self.key(name) if self.caller.unrestricted else self.job(name).id
+        evidence = evidence_of(self.request, body, self.caller)
+        try:
+            settled = report(key, evidence, kind, **told, using=self.using)
+        except NotFound:
+            raise missing("job", name) from None
+        assert settled.job is not None
+        return Response(shapes.settled(settled.job))
 
     def _queues(self, body: Mapping[str, Any]) -> list[str]:
         given = body.get("queues")
