@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -34,8 +34,9 @@ class Dialect(ABC):
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.connection = connection
-        quote = connection.ops.quote_name
-        self.quoted = {column: quote(column) for column in JOB_COLUMNS}
+        self.quote = connection.ops.quote_name
+        self.statements: dict[Hashable, tuple[str, Sequence[tuple[int, Kind]]]] = {}
+        self.quoted = {column: self.quote(column) for column in JOB_COLUMNS}
         self.job_columns = ", ".join(f"j.{column}" for column in self.quoted.values())
         skips = connection.features.has_select_for_update_skip_locked
         self.skip_locked = " FOR UPDATE SKIP LOCKED" if skips else ""

@@ -8,10 +8,11 @@ from typing import Any
 from uuid import UUID
 
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import State
 from django_ojs.models import Attempt, Event, Job, Queue
 from django_ojs.signals import Event as EventRecord
 from django_ojs.store.columns import ATTEMPT, EVENT, JOB, JOB_COLUMNS, Kind
-from django_ojs.store.dialect import cursor, dialect
+from django_ojs.store.dialect import Dialect, cursor, dialect
 
 CHANNEL = "django_ojs"
 """The PostgreSQL channel on which commits wake workers."""
@@ -19,6 +20,9 @@ CHANNEL = "django_ojs"
 STRIDE = 1000
 """Rows per statement."""
 
+_ZERO = 0
+_COMMON = {text: f"'{text}'" for text in ("", "[]", "{}", *State)}
+_REMEMBERED = 500
 _JOBS = Job._meta.db_table
 _ATTEMPT_COLUMNS = tuple(ATTEMPT)
 _EVENT_COLUMNS = tuple(EVENT)
@@ -90,36 +94,92 @@ def insert(
     key: str = "id",
     wake: Sequence[str] = (),
 ) -> None:
-    """Insert rows by one statement; one row as plain parameters, more as a record set."""
+    """Insert rows by one statement: what they share is written once, what differs as a record set.
+
+    The first column always counts as different. A column that is null in every row is left out, so
+    none that may be null can have another default in the database.
+    """
     if not rows:
         return
-    sql = dialect(using)
-    quote = sql.connection.ops.quote_name
-    kind_list = [kinds[column] for column in columns]
-    parameters: list[Any]
-    if len(rows) == 1:
-        places = ", ".join(sql.placeholder(kind) for kind in kind_list)
-        source = f"VALUES ({places})"
-        parameters = [sql.bind(kind, value) for kind, value in zip(kind_list, rows[0], strict=True)]
-    else:
-        item, parameters = sql.record_set(kind_list, rows)
-        values = ", ".join(sql.value(index, kind) for index, kind in enumerate(kind_list))
-        # WHERE true: without it SQLite reads ON CONFLICT as the start of a join condition.
-        source = f"SELECT {values} FROM {item} WHERE true"
-    head, tail = sql.insert_ignoring if may_exist else ("INSERT INTO", "")
-    tail = tail.format(table=table, key=key)
-    names = ", ".join(map(quote, columns))
-    statement = f"{head} {table} ({names}) {source}{tail}"
+    sql, first, item = dialect(using), rows[0], ""
+    last: list[Any] = []
+    texts = list(map(_spelled, first))
+    if len(rows) > 1:
+        cells = list(zip(*rows, strict=True))
+        varying = [
+            index
+            for index, column in enumerate(cells)
+            if not index or column.count(first[index]) != len(column)
+        ]
+        chosen = [kinds[columns[index]] for index in varying]
+        differing = list(zip(*(cells[index] for index in varying), strict=True))
+        item, last = sql.record_set(chosen, differing)
+        for place, (index, kind) in enumerate(zip(varying, chosen, strict=True)):
+            texts[index] = sql.value(place, kind)
     if wake and sql.notifies:
-        statement = f"WITH added AS ({statement}) SELECT pg_notify(%s, %s)"
-        parameters += [CHANNEL, wake[0]]
-    with cursor(using) as cur:
-        cur.execute(statement, parameters)
+        last.append(wake[0])
+    shape = (table, tuple(texts), item, may_exist, len(last))
+    known = sql.statements.get(shape)
+    if known is None:
+        head, tail = sql.insert_ignoring if may_exist else ("INSERT INTO", "")
+        tail = tail.format(table=table, key=key)
+        statement = _statement(sql, f"{head} {table}", columns, texts, item, tail)
+        if wake and sql.notifies:
+            statement = _ringing(statement, once=bool(item))
+        places = [index for index, text in enumerate(texts) if text == "%s"]
+        known = statement, [(index, kinds[columns[index]]) for index in places]
+        if len(sql.statements) >= _REMEMBERED:
+            sql.statements.clear()
+        sql.statements[shape] = known
+    statement, asked = known
+    parameters = [sql.bind(kind, first[index]) for index, kind in asked]
+    with sql.connection.cursor() as cur:
+        cur.execute(statement, parameters + last)
+
+
+def _spelled(value: Any) -> str | None:
+    """A value in the text of a statement; null is left out, what is not common is a parameter.
+
+    To a driver each parameter costs more than such a text, and a new job has twenty of them.
+    """
+    if value is None:
+        return None
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if value is _ZERO:
+        return "0"
+    return _COMMON.get(value, "%s") if value.__class__ is str else "%s"
+
+
+def _statement(
+    sql: Dialect,
+    head: str,
+    columns: Sequence[str],
+    texts: Sequence[str | None],
+    item: str,
+    tail: str,
+) -> str:
+    given = [(sql.quote(name), text) for name, text in zip(columns, texts, strict=True) if text]
+    names = ", ".join(name for name, _ in given)
+    values = ", ".join(text for _, text in given)
+    # WHERE true: without it SQLite reads ON CONFLICT as the start of a join condition.
+    source = f"SELECT {values} FROM {item} WHERE true" if item else f"VALUES ({values})"
+    return f"{head} ({names}) {source}{tail}"
+
+
+def _ringing(statement: str, *, once: bool) -> str:
+    """RETURNING is cheaper to plan, but rings for each row."""
+    ring = f"pg_notify('{CHANNEL}', %s)"
+    if once:
+        return f"WITH added AS ({statement}) SELECT {ring}"
+    return f"{statement} RETURNING {ring}"
 
 
 def notify(payloads: Sequence[str], *, using: str) -> None:
     """Wake listening workers when the transaction commits, where the database can."""
-    if not dialect(using).notifies:
+    if not payloads or not dialect(using).notifies:
         return
     with cursor(using) as cur:
         for payload in payloads:
