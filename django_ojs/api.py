@@ -11,7 +11,7 @@ from django.db import transaction
 
 from django_ojs import clock, conf
 from django_ojs.domain.durations import parse_seconds_ms
-from django_ojs.domain.envelope import from_call
+from django_ojs.domain.envelope import encode_args, from_call
 from django_ojs.domain.errors import (
     Conflict,
     Duplicate,
@@ -96,8 +96,8 @@ def enqueue(job_type: str, args: Sequence[Any] = (), **options: Any) -> JobRecor
 def enqueue_many(job_type: str, calls: Iterable[Sequence[Any]], **options: Any) -> list[JobRecord]:
     """Insert one job per list of arguments, all or none; one statement per 1,000."""
     now = clock.now(conf.current().database)
-    envelopes = [from_call(job_type, args, now=now, **options) for args in calls]
-    return _enqueue.enqueue(envelopes, now=now)
+    envelope = from_call(job_type, (), now=now, **options)
+    return _enqueue.enqueue_alike(envelope, [encode_args(args) for args in calls], now=now)
 
 
 def enqueue_on_commit(job_type: str, args: Sequence[Any] = (), **options: Any) -> None:

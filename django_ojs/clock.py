@@ -11,6 +11,7 @@ import os
 import random
 import time
 import uuid
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -61,12 +62,12 @@ class DatabaseClock:
 
     def now(self, using: str) -> datetime:
         """The time of the database ``using``."""
-        vendor = connections[using].vendor
-        if vendor not in _QUERIES:
-            return datetime.now(UTC)
         measured = self._origins.get(using)
         at = boottime()
         if measured is None or not 0 <= at - measured[1] < _REMEASURE_SECONDS:
+            vendor = connections[using].vendor
+            if vendor not in _QUERIES:
+                return datetime.now(UTC)
             measured = self._measure(using, vendor, measured)
             at = boottime()
         return measured[0] + timedelta(seconds=at - measured[1])
@@ -139,6 +140,15 @@ def using_clock(clock: Clock) -> Iterator[Clock]:
 def new_id() -> uuid.UUID:
     """A fresh UUIDv7, monotonic within the process."""
     return _ids.next(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big"))
+
+
+def new_ids(count: int) -> list[uuid.UUID]:
+    """Fresh UUIDv7s in growing order, for one batch: from one drawing of random bits."""
+    if count < 1:
+        return []
+    steps = array("I", os.urandom(4 * (count - 1)))
+    random_bits = int.from_bytes(os.urandom(10), "big")
+    return _ids.several(time.time_ns() // 1_000_000, random_bits, steps)
 
 
 def new_lease() -> uuid.UUID:

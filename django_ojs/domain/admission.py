@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -110,6 +111,16 @@ def admit(envelope: Envelope, terms: Terms, *, job_id: UUID, now: datetime) -> J
     if total is None and ttl is None and envelope.expires_at is None:
         return record
     return record._replace(deadline_at=waiting_deadline(record))
+
+
+def alike(record: JobRecord, ids: Iterable[UUID], args: Iterable[str]) -> list[JobRecord]:
+    """Records like this one, with their own ids and arguments: admission asks for nothing else."""
+    before, after = record[1:_ARGS], record[_ARGS + 1 :]
+    make = JobRecord._make
+    return [make((job_id, *before, text, *after)) for job_id, text in zip(ids, args, strict=True)]
+
+
+_ARGS = JobRecord._fields.index("args")
 
 
 def announced(record: JobRecord) -> tuple[Fact, ...]:

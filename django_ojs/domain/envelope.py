@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django_ojs.domain.durations import TEN_YEARS_MS, parse_instant
@@ -104,8 +103,7 @@ _READ = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """What a client asked for, checked; ``None`` where it was silent.
 
     ``retry`` is the partial policy as given, valid on its own. ``*_text`` keep the client's
@@ -245,9 +243,7 @@ def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) 
     ``TypeError`` for an unknown option, :class:`InvalidRequest` for a bad value.
     """
     checked = check_job_type(type, "type") if isinstance(type, str) else _type(type)
-    if not isinstance(args, (list, tuple)):
-        raise InvalidRequest("args", "must be a list or a tuple")
-    args_json = encode(args, "args", max_bytes=MAX_ARGS_BYTES)
+    args_json = encode_args(args)
     if not options:
         return Envelope(checked, args_json)
     unknown = options.keys() - _CALL_OPTIONS
@@ -283,6 +279,13 @@ def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) 
         times_asked=(_spelling(start), _spelling(expiry)),
         pending=_pending(("pending", given.get("pending", False))),
     )
+
+
+def encode_args(args: Sequence[Any]) -> str:
+    """The arguments of a call of the Python API, checked, as JSON text."""
+    if not isinstance(args, (list, tuple)):
+        raise InvalidRequest("args", "must be a list or a tuple")
+    return encode(args, "args", max_bytes=MAX_ARGS_BYTES)
 
 
 Found = tuple[str, Any]

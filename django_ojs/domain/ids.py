@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
 from uuid import UUID
 
 from django_ojs.domain.errors import InvalidRequest
@@ -34,13 +35,23 @@ class Uuid7Generator:
 
     def next(self, ms: int, random_bits: int) -> UUID:
         """The next id for the millisecond ``ms``."""
-        bits = random_bits & ((1 << _RANDOM_BITS) - 1)
         with self._lock:
-            ordinal = (min(max(ms, 0), _MOST_MS) << _RANDOM_BITS) | bits
-            if ordinal <= self._last:
-                ordinal = self._last + 1 + (bits & 0xFFFFFFFF)
-            self._last = ordinal
+            ordinal = self._last = self._after(ms, random_bits)
         return uuid7(ordinal >> _RANDOM_BITS, ordinal)
+
+    def several(self, ms: int, random_bits: int, steps: Sequence[int]) -> list[UUID]:
+        """The next id for the millisecond ``ms``, and one more for each random step of 32 bits."""
+        with self._lock:
+            ordinals = [self._after(ms, random_bits)]
+            for step in steps:
+                ordinals.append(ordinals[-1] + step + 1)
+            self._last = ordinals[-1]
+        return [uuid7(ordinal >> _RANDOM_BITS, ordinal) for ordinal in ordinals]
+
+    def _after(self, ms: int, random_bits: int) -> int:
+        bits = random_bits & ((1 << _RANDOM_BITS) - 1)
+        ordinal = (min(max(ms, 0), _MOST_MS) << _RANDOM_BITS) | bits
+        return ordinal if ordinal > self._last else self._last + 1 + (bits & 0xFFFFFFFF)
 
 
 def parse_uuid7(value: object, field: str) -> UUID:

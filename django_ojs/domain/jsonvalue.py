@@ -37,7 +37,7 @@ def encode(value: Any, field: str, *, max_bytes: int) -> str:
     """
     try:
         text = _encode(value)
-        size = len(text.encode())
+        size = len(text) if text.isascii() else len(text.encode())
     except (TypeError, ValueError, RecursionError):
         _walk(value, field, 0)
         raise InvalidRequest(field, "must be a JSON value") from None

@@ -8,7 +8,7 @@ to its id: nobody who may enqueue jobs, or edit them, can give such an order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -93,7 +93,7 @@ def start(
     shown = {key: value for key, value in asdict(narrowed).items() if value and key != "edge"}
     meta = {"operation": operation, "actor": actor.name, "reason": actor.reason, "filter": shown}
     envelope = from_call(TYPE, [order.signed()], now=now, queue=QUEUE, meta=meta)
-    return atomically(using, partial(_start, replace(envelope, id=job_id), order, now, using))
+    return atomically(using, partial(_start, envelope._replace(id=job_id), order, now, using))
 
 
 def _start(envelope: Any, order: Order, now: datetime, using: str) -> JobRecord:

@@ -9,7 +9,7 @@ from functools import partial
 from django.db import transaction
 
 from django_ojs import clock, conf
-from django_ojs.domain.admission import admit, announced
+from django_ojs.domain.admission import admit, alike, announced
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import Duplicate
 from django_ojs.domain.events import Kind
@@ -33,15 +33,32 @@ def enqueue(
     same content gives that job back (decision L4); raises :class:`Duplicate` for other content.
     One statement per 1,000 jobs, and one more where their events are stored.
     """
-    settings = conf.current()
-    using = using or settings.database
+    using = using or conf.current().database
     now = now or clock.now(using)
     records = [
         admit(envelope, terms_for(envelope), job_id=envelope.id or clock.new_id(), now=now)
         for envelope in envelopes
     ]
+    return _add(records, now=now, using=using)
+
+
+def enqueue_alike(
+    envelope: Envelope, args: Sequence[str], *, now: datetime, using: str | None = None
+) -> list[JobRecord]:
+    """Insert one job like ``envelope`` for each JSON text of arguments; else as :func:`enqueue`."""
+    if envelope.id is not None:
+        return enqueue([envelope._replace(args_json=text) for text in args], now=now, using=using)
+    if not args:
+        return []
+    ids = clock.new_ids(len(args))
+    first = admit(envelope, terms_for(envelope), job_id=ids[0], now=now)
+    return _add(alike(first, ids, args), now=now, using=using or conf.current().database)
+
+
+def _add(records: list[JobRecord], *, now: datetime, using: str) -> list[JobRecord]:
     if not records:
         return []
+    settings = conf.current()
     kept = settings.stored_events & {Kind.ENQUEUED, Kind.SCHEDULED}
     named = any(record.digest is not None for record in records)
     told = bool(kept) or bool(job_enqueued.receivers) or bool(job_scheduled.receivers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -330,4 +329,4 @@ def _alike(old: JobRecord, changes: Mapping[str, Any], now: datetime) -> Envelop
         options[name] = getattr(old, name)
     envelope = from_call(old.type, now=now, **options, **changes)
     extra = {key: value for key, value in old.json("extra").items() if key != VERBATIM}
-    return replace(envelope, extra=extra or None)
+    return envelope._replace(extra=extra or None)

@@ -12,10 +12,16 @@ from django.db import transaction
 
 from django_ojs import clock, conf, hooks
 from django_ojs.conf import Defaults, parse_defaults
-from django_ojs.domain.envelope import Envelope, check_job_type, check_queue_name, from_call
+from django_ojs.domain.envelope import (
+    Envelope,
+    check_job_type,
+    check_queue_name,
+    encode_args,
+    from_call,
+)
 from django_ojs.domain.errors import HandlerNotFound
 from django_ojs.domain.job import JobRecord
-from django_ojs.services.enqueue import enqueue
+from django_ojs.services.enqueue import enqueue, enqueue_alike
 from django_ojs.worker.context import JobContext
 
 P = ParamSpec("P")
@@ -80,12 +86,14 @@ class JobHandler(Generic[P, R]):
         Raises ``TypeError`` when the arguments do not fit the function, :class:`InvalidRequest`
         when they are not JSON or an option is wrong.
         """
-        return enqueue([self.envelope(args, kwargs)])[0]
+        now = clock.now(conf.current().database)
+        return enqueue([self.envelope(args, kwargs, now)], now=now)[0]
 
     def enqueue_many(self, calls: Iterable[Sequence[Any]]) -> list[JobRecord]:
         """Insert one job per sequence of arguments, all or none."""
         now = clock.now(conf.current().database)
-        return enqueue([self.envelope(args, {}, now) for args in calls], now=now)
+        envelope = from_call(self.type, (), now=now, **self.options)
+        return enqueue_alike(envelope, [encode_args(self._fitting(args)) for args in calls], now=now)
 
     def enqueue_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Insert the job once the outermost transaction has committed; checked here and now."""
@@ -102,12 +110,10 @@ class JobHandler(Generic[P, R]):
             bound.apply_defaults()
             args = bound.args
         else:
-            self._check_arity(len(args), args)
-        return from_call(
-            self.type, list(args), now=now or clock.now(conf.current().database), **self.options
-        )
+            args = self._fitting(args)
+        return from_call(self.type, args, now=now or clock.now(conf.current().database), **self.options)
 
-    def _check_arity(self, count: int, args: Sequence[Any]) -> None:
+    def _fitting(self, args: Sequence[Any]) -> Sequence[Any]:
         bounds = self.__dict__.get("_arity")
         if bounds is None:
             kinds = list(self._signature.parameters.values())
@@ -115,8 +121,9 @@ class JobHandler(Generic[P, R]):
             least = sum(p.default is p.empty for p in positional)
             most = len(positional) if len(positional) == len(kinds) else 1 << 30
             bounds = self.__dict__["_arity"] = (least, most)
-        if not bounds[0] <= count <= bounds[1]:
+        if not bounds[0] <= len(args) <= bounds[1]:
             self._signature.bind(*args)
+        return args if isinstance(args, (list, tuple)) else list(args)
 
 
 def _is_context(parameter: inspect.Parameter) -> bool:

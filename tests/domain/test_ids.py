@@ -47,6 +47,15 @@ def test_only_grows_whatever_clock_and_dice_do(draws: list[tuple[int, int]]) -> 
     assert all(UUID(str(one)).version == 7 for one in made)
 
 
+@given(st.lists(st.tuples(st.integers(MS - 3, MS + 3), st.lists(st.integers(0, (1 << 32) - 1)))))
+def test_a_batch_grows_after_all_that_was_made_before(draws: list[tuple[int, list[int]]]) -> None:
+    generator = Uuid7Generator()
+    made = [one for ms, steps in draws for one in generator.several(ms, ALL_ONES - 9, steps)]
+    assert len(made) == sum(len(steps) + 1 for _, steps in draws)
+    assert all(one < other for one, other in pairwise([*made, generator.next(MS, 0)]))
+    assert all(one.version == 7 for one in made)
+
+
 def test_many_in_one_millisecond() -> None:
     generator = Uuid7Generator()
     made = [generator.next(MS, 12345) for _ in range(20_000)]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.db import connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
-from django_ojs.api import enqueue, enqueue_many, enqueue_on_commit
+from django_ojs.api import enqueue, enqueue_many, enqueue_on_commit, get
+from django_ojs.domain.envelope import from_call
 from django_ojs.domain.errors import Duplicate, InvalidRequest
+from django_ojs.domain.job import JobRecord
 from django_ojs.models import Event, Job, Queue
+from django_ojs.services.enqueue import enqueue as _enqueue
+from django_ojs.store.columns import JOB, Kind
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
 
@@ -82,6 +88,104 @@ def test_many_take_one_statement_per_thousand(count: int) -> None:
     assert [job.args for job in jobs[:2]] == [f"[{n}]" for n in range(min(2, count))]
 
 
+def _read(job: JobRecord) -> dict[str, Any]:
+    """A record with its JSON parsed: PostgreSQL keeps values, not their spelling."""
+    kinds = {column: kind is Kind.JSON for column, kind in JOB.items()}
+    return {name: job.json(name) if kinds[name] else getattr(job, name) for name in job._fields}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_column_is_stored_as_it_was_returned(count: int) -> None:
+    options: dict[str, Any] = {
+        "queue": "available",
+        "priority": 0,
+        "meta": {"%s": "'\\"},
+        "tags": ["[]", "%"],
+        "delay": "10s",
+        "expires_at": "1h",
+        "enqueue_ttl": "5m",
+        "visibility_timeout": "1m",
+    }
+    for given in ({}, options, {"pending": True, "id": clock.new_id()}):
+        args = [["{}", "%(a)s", "{}", {"": []}]] * count
+        returned = enqueue_many("test.job", args, **given)
+        assert [_read(get(job)) for job in returned] == [_read(job) for job in returned]
+
+
+def test_a_batch_of_different_requests_is_stored_as_it_was_returned() -> None:
+    now = clock.now("default")
+    requests = [
+        from_call("test.a", [], now=now),
+        from_call("test.b", [None], now=now, queue="mail", priority=-1, tags=["x"], delay=5),
+        from_call("test.a", [], now=now, expires_at="1h", retry={"max_attempts": 0}, id=clock.new_id()),
+        from_call("test.a", ["\\"], now=now, pending=True, meta={"a": "'"}, timeout=7),
+    ]
+    returned = _enqueue(requests, now=now)
+    assert [job.type for job in returned] == ["test.a", "test.b", "test.a", "test.a"]
+    assert [_read(get(job)) for job in returned] == [_read(job) for job in returned]
+
+
+def test_many_of_one_id_are_one_job_or_refused() -> None:
+    job_id = clock.new_id()
+    first, second = enqueue_many("test.job", [[1], [1]], id=job_id)
+    assert first == second
+    assert Job.objects.count() == 1
+    with pytest.raises(Duplicate):
+        enqueue_many("test.job", [[1], [2]], id=job_id)
+    with pytest.raises(Duplicate):
+        enqueue_many("test.job", [[3], [4]], id=clock.new_id())
+    assert Job.objects.count() == 1
+
+
+def test_options_of_many_are_checked_once_and_for_all() -> None:
+    for calls in ([], [[1], [2]]):
+        with pytest.raises(TypeError, match="tiemout"):
+            enqueue_many("test.job", calls, tiemout=5)
+        with pytest.raises(InvalidRequest, match="queue"):
+            enqueue_many("test.job", calls, queue="No Good")
+    with pytest.raises(InvalidRequest, match="args"):
+        enqueue_many("test.job", [[1], "ab"])
+    assert enqueue_many("test.job", []) == []
+    assert not Job.objects.exists()
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL notifies")
+def test_each_commit_rings_once_for_each_queue() -> None:
+    heard: list[str] = []
+
+    def hear(notice: Any) -> None:
+        heard.append(notice.payload)
+
+    def rings() -> list[str]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        told = sorted(heard)
+        heard.clear()
+        return told
+
+    with connection.cursor() as cursor:
+        cursor.execute("LISTEN django_ojs")
+    connection.connection.add_notify_handler(hear)
+    try:
+        enqueue("test.job")
+        assert rings() == ["q:default"]
+        enqueue_many("test.job", [[n] for n in range(3)])
+        assert rings() == ["q:default"]
+        enqueue("test.job", delay="1h")
+        assert rings() == []
+        now = clock.now("default")
+        _enqueue([from_call("test.job", [], now=now, queue=queue) for queue in "aba"], now=now)
+        assert rings() == ["q:a", "q:b"]
+        with pytest.raises(RuntimeError), transaction.atomic():
+            enqueue("test.job")
+            raise RuntimeError
+        assert rings() == []
+    finally:
+        connection.connection.remove_notify_handler(hear)
+        with connection.cursor() as cursor:
+            cursor.execute("UNLISTEN django_ojs")
+
+
 def test_one_bad_job_keeps_all_out() -> None:
     with pytest.raises(InvalidRequest):
         enqueue_many("test.job", [[1], [float("nan")], [2]])
@@ -98,12 +202,9 @@ def test_the_same_id_and_content_give_the_same_job() -> None:
 
 
 def test_the_same_request_twice_in_a_batch_is_one_job_and_one_event() -> None:
-    from django_ojs.domain.envelope import from_call
-    from django_ojs.services.enqueue import enqueue as insert
-
     now = clock.now("default")
     request = from_call("test.job", [1], now=now, id=clock.new_id())
-    first, second = insert([request, request], now=now)
+    first, second = _enqueue([request, request], now=now)
     assert first == second
     assert Job.objects.count() == 1
     assert Event.objects.filter(kind="job.enqueued").count() == 1
