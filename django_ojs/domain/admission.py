@@ -51,15 +51,15 @@ def admit(envelope: Envelope, terms: Terms, *, job_id: UUID, now: datetime) -> J
     heartbeat = asked.heartbeat_timeout_ms or explicit.heartbeat_timeout_ms
     limits = terms.limits
     assert limits.timeout_ms and limits.heartbeat_timeout_ms and limits.grace_period_ms is not None
-    state = State.AVAILABLE
+    state = _AVAILABLE
     if envelope.pending:
-        state = State.PENDING
+        state = State.PENDING.value
     elif envelope.scheduled_at is not None and envelope.scheduled_at > now:
-        state = State.SCHEDULED
+        state = State.SCHEDULED.value
     ttl = asked.enqueue_ttl_ms or limits.enqueue_ttl_ms
     record = JobRecord(
         id=job_id,
-        state=state.value,
+        state=state,
         queue=envelope.queue or terms.queue,
         type=envelope.type,
         priority=terms.priority if envelope.priority is None else envelope.priority,
@@ -120,6 +120,7 @@ def alike(record: JobRecord, ids: Iterable[UUID], args: Iterable[str]) -> list[J
     return [make((job_id, *before, text, *after)) for job_id, text in zip(ids, args, strict=True)]
 
 
+_AVAILABLE = State.AVAILABLE.value
 _ARGS = JobRecord._fields.index("args")
 
 
@@ -165,6 +166,8 @@ def _grace(asked: Limits, explicit: Limits, limits: Limits, strict: bool) -> int
 
 
 def _extra(envelope: Envelope) -> str:
+    if envelope.extra is None and envelope.scheduled_text is None and envelope.expires_text is None:
+        return "{}"
     verbatim = {
         name: text
         for name, text in (

@@ -21,7 +21,9 @@ MAX_ERROR_MESSAGE_BYTES = 8 << 10
 MAX_BACKTRACE_BYTES = 64 << 10
 MAX_DIGITS = 4300
 
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
 _BAD_TEXT = re.compile("[\x00\ud800-\udfff]")
 _TOO_BIG = 10**MAX_DIGITS
 _CONVERTED_KEY = re.compile(r'"(?:true|false|null|-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?)":')

@@ -21,6 +21,8 @@ from django_ojs.signals import job_enqueued, job_scheduled
 from django_ojs.store import inserting, selectors
 from django_ojs.store.contention import atomically
 
+_ANNOUNCED = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
+_AVAILABLE = State.AVAILABLE.value
 _known_queues: set[tuple[str, str]] = set()
 
 
@@ -59,9 +61,9 @@ def _add(records: list[JobRecord], *, now: datetime, using: str) -> list[JobReco
     if not records:
         return []
     settings = conf.current()
-    kept = settings.stored_events & {Kind.ENQUEUED, Kind.SCHEDULED}
+    kept = not settings.stored_events.isdisjoint(_ANNOUNCED)
     named = any(record.digest is not None for record in records)
-    told = bool(kept) or bool(job_enqueued.receivers) or bool(job_scheduled.receivers)
+    told = kept or bool(job_enqueued.receivers) or bool(job_scheduled.receivers)
     work = partial(_insert, records, named=named, told=told, now=now, using=using)
     # Anything that takes a second statement is one transaction: rows that are committed are answered.
     pools = {record.queue for record in records}
@@ -74,7 +76,7 @@ def _add(records: list[JobRecord], *, now: datetime, using: str) -> list[JobReco
 def _insert(
     records: list[JobRecord], *, named: bool, told: bool, now: datetime, using: str
 ) -> list[JobRecord]:
-    ready = {record.queue for record in records if record.state == State.AVAILABLE}
+    ready = {record.queue for record in records if record.state == _AVAILABLE}
     payloads = [f"q:{queue}" for queue in sorted(ready)] if conf.current().notify else []
     inserting.jobs(records, may_exist=named, wake=payloads[:1], using=using)
     inserting.notify(payloads[1:], using=using)
@@ -109,9 +111,9 @@ def remember_queues(names: Iterable[str], *, using: str) -> None:
     """Give each queue its row, after the commit: a row lock in a caller's long transaction would
     hold up every other first use of the queue. The ``queues`` chore finds what a crash left out.
     """
-    new = [name for name in sorted(names) if (using, name) not in _known_queues]
+    new = [name for name in names if (using, name) not in _known_queues]
     if new:
-        transaction.on_commit(partial(_add_queues, new, using), using=using, robust=True)
+        transaction.on_commit(partial(_add_queues, sorted(new), using), using=using, robust=True)
 
 
 def _add_queues(names: list[str], using: str) -> None:

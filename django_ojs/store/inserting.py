@@ -21,7 +21,7 @@ STRIDE = 1000
 """Rows per statement."""
 
 _ZERO = 0
-_COMMON = {text: f"'{text}'" for text in ("", "[]", "{}", *State)}
+_COMMON = {text: f"'{text}'" for text in ("", "[]", "{}", *(state.value for state in State))}
 _REMEMBERED = 500
 _JOBS = Job._meta.db_table
 _ATTEMPT_COLUMNS = tuple(ATTEMPT)
