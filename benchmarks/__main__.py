@@ -1,0 +1,140 @@
+"""Ours and others in one run: every goal with its figure, its ratio, and whether it is met.
+
+::
+
+    python -m benchmarks [--goals P1,P5] [--repeat N] [--full] [--json FILE]
+
+Exit code 0 whether goals are met or not: it is a report. 1 if a measurement failed, a job was lost or
+ran twice; 2 for a bad option. ``benchmarks/README.md`` says what each goal measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks import machine, report, servers
+from benchmarks.goals import all_goals
+from benchmarks.goals.checks import Goal
+from benchmarks.goals.scale import Scale
+from benchmarks.measuring import Bench, Measure
+from benchmarks.systems import SYSTEMS
+
+HERE = Path(__file__).resolve().parent
+
+
+def arguments(given: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--goals", help="only these, separated by commas")
+    parser.add_argument("--systems", help="only these beside ours, separated by commas")
+    parser.add_argument("--repeat", type=int, default=3, help="rounds (default 3)")
+    parser.add_argument("--jobs", type=int, help="jobs of a drain (default 10000)")
+    parser.add_argument("--full", action="store_true", help="longer measurements, 5 rounds")
+    parser.add_argument("--json", type=Path, help="write everything to this file too")
+    parser.add_argument("--list", action="store_true", help="goals and systems; measures nothing")
+    parser.add_argument(
+        "--venvs",
+        type=Path,
+        default=Path(os.environ.get("OJS_BENCH_VENVS", HERE / ".venvs")),
+        help="where the environments of the others are made (or OJS_BENCH_VENVS)",
+    )
+    parser.add_argument(
+        "--scratch",
+        type=Path,
+        default=Path(os.environ.get("OJS_BENCH_SCRATCH", HERE / ".scratch")),
+        help="a folder on a real disk (or OJS_BENCH_SCRATCH)",
+    )
+    parser.add_argument("--prefix", default="ojs_bench", help="how names of databases begin")
+    parser.add_argument("--lock", type=Path, help="hold this lock file during each measurement")
+    parser.add_argument("--keep", action="store_true", help="leave the databases")
+    return parser.parse_args(given)
+
+
+def main(given: list[str] | None = None) -> int:
+    """Measure, judge, print."""
+    options = arguments(given)
+    scale = Scale.full() if options.full else Scale()
+    if options.jobs:
+        scale = replace(scale, jobs=options.jobs)
+    goals = all_goals(scale)
+    if options.list:
+        print("\n".join(f"{goal.id:4} {goal.title}" for goal in goals), end="\n\n")
+        print("\n".join(f"{name:14} {system.what}" for name, system in SYSTEMS.items()))
+        return 0
+    try:
+        goals = chosen(goals, options.goals)
+        others = chosen_systems(options.systems)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    begun = time.monotonic()
+    scratch: Path = options.scratch.resolve()
+    scratch.mkdir(parents=True, exist_ok=True)
+    calm = machine.Calm(scratch)
+    bench = Bench(
+        servers.find(),
+        calm,
+        options.venvs.absolute(),
+        scratch,
+        prefix=options.prefix,
+        lock=options.lock,
+    )
+    facts = machine.facts(bench.servers, scratch, calm)
+    rounds = max(options.repeat, 5) if options.full else options.repeat
+    measures = list(dict.fromkeys(measure for goal in goals for measure in goal.measures))
+    for measure in measures:
+        if not measure.system.startswith("ojs") and measure.system not in others:
+            bench.figures.missing[measure.system] = "left out by --systems"
+    try:
+        measure_all(bench, measures, rounds)
+    finally:
+        if not options.keep:
+            bench.clean()
+    problems = bench.figures.problems()
+    print("\n" + report.render(goals, bench.figures, facts, problems))
+    print(f"\n{rounds} rounds in {(time.monotonic() - begun) / 60:.1f} minutes")
+    if options.json:
+        told = {"rounds": rounds, "full": options.full, "jobs": scale.jobs}
+        report.save(options.json, goals, bench.figures, facts, told, problems)
+    return 1 if problems else 0
+
+
+def chosen(goals: list[Goal], names: str | None) -> list[Goal]:
+    """The goals that were asked for. Raises ``ValueError`` for one that there is not."""
+    wanted = _names(names)
+    if unknown := sorted(wanted - {goal.id for goal in goals}):
+        raise ValueError(f"--goals: there is no {', '.join(unknown)}")
+    return [goal for goal in goals if not wanted or goal.id in wanted]
+
+
+def chosen_systems(names: str | None) -> set[str]:
+    """The systems that were asked for. Raises ``ValueError`` for one that there is not."""
+    wanted = {name.lower() for name in _names(names)}
+    if unknown := sorted(wanted - set(SYSTEMS)):
+        raise ValueError(f"--systems: there is no {', '.join(unknown)}")
+    return wanted or set(SYSTEMS)
+
+
+def _names(text: str | None) -> set[str]:
+    return {name.strip().upper() for name in (text or "").split(",") if name.strip()}
+
+
+def measure_all(bench: Bench, measures: list[Measure], rounds: int) -> None:
+    """Rounds are the outer loop, so that a slow minute of the machine hits every system alike."""
+    missing = set(bench.figures.missing)
+    bench.prepare(name for name in SYSTEMS if name in {m.system for m in measures} - missing)
+    for number in range(1, rounds + 1):
+        print(f"round {number} of {rounds}", flush=True)
+        for measure in measures:
+            if number == 1 or not measure.once:
+                bench.run(measure, number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

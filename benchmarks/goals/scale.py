@@ -1,0 +1,43 @@
+"""How much is measured: the short form, which is the default, and the full one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.systems import SYSTEMS
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Sizes of the measurements; seconds where the name says so."""
+
+    jobs: int = 10_000
+    enqueues: int = 1_500
+    bulk: int = 20_000
+    pickups: int = 60
+    mixed_seconds: float = 12.0
+    idle_seconds: float = 10.0
+    http_seconds: float = 4.0
+    passes: int = 5
+    beats: int = 60
+    even: bool = False
+    """Whether slow systems drain as many jobs as fast ones."""
+
+    @classmethod
+    def full(cls) -> Scale:
+        """For figures that are published."""
+        return cls(
+            enqueues=5_000,
+            bulk=50_000,
+            pickups=200,
+            mixed_seconds=40.0,
+            idle_seconds=30.0,
+            http_seconds=10.0,
+            passes=11,
+            beats=200,
+            even=True,
+        )
+
+    def jobs_for(self, system: str) -> int:
+        """How many jobs a system drains."""
+        return self.jobs if self.even else max(50, int(self.jobs * SYSTEMS[system].share))

@@ -1,0 +1,1 @@
+"""What runs inside each system's own environment: one process per measurement."""

@@ -1,0 +1,209 @@
+"""Measurements: what is asked for, how it is run, and the figures that came out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import statistics
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks import venvs
+from benchmarks.machine import Calm
+from benchmarks.servers import Servers
+from benchmarks.systems import SYSTEMS
+
+ROOT = Path(__file__).resolve().parent.parent
+_RESULT = "RESULT "
+_TRIES = 2
+_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One workload of one system. ``once`` is for what need not be repeated.
+
+    ``options`` go to the workload, ``ojs`` are settings of ours.
+    """
+
+    system: str
+    workload: str
+    profile: str = "default"
+    options: tuple[tuple[str, Any], ...] = ()
+    ojs: tuple[tuple[str, Any], ...] = ()
+    once: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name in the JSON."""
+        told = [f"{name}={value}" for name, value in (*self.options, *self.ojs)]
+        return " ".join([self.system, self.workload, self.profile, *told])
+
+
+@dataclass(slots=True)
+class Figures:
+    """What was measured, by measure; ``missing`` says why a system was not."""
+
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    def add(self, measure: Measure, sample: dict[str, Any]) -> None:
+        """One more sample."""
+        self.samples.setdefault(measure.key, []).append(sample)
+
+    def good(self, measure: Measure) -> list[dict[str, Any]]:
+        """The samples without an error; those of a disturbed machine only if there are no others."""
+        fine = [sample for sample in self.samples.get(measure.key, []) if "error" not in sample]
+        return [sample for sample in fine if not sample.get("disturbed")] or fine
+
+    def median(self, measure: Measure, name: str) -> float | None:
+        """The median of a figure over the repetitions, ``None`` if there is none."""
+        values = [sample[name] for sample in self.good(measure) if sample.get(name) is not None]
+        return statistics.median(values) if values else None
+
+    def why_not(self, measure: Measure) -> str:
+        """Why a measure has no figures."""
+        if measure.system in self.missing:
+            return self.missing[measure.system]
+        samples = self.samples.get(measure.key, [])
+        for sample in samples:
+            if why := sample.get("missing"):
+                return str(why)
+        for sample in samples:
+            if "error" in sample:
+                return f"{measure.system} {measure.workload} failed: {sample['error']}"
+        return f"{measure.system} {measure.workload} was not run"
+
+    def problems(self) -> list[str]:
+        """Measurements that failed, jobs that were lost, jobs that ran twice."""
+        found = []
+        for key, samples in self.samples.items():
+            for number, sample in enumerate(samples, start=1):
+                where = f"{key}, round {number}"
+                if "error" in sample:
+                    found.append(f"{where}: {sample['error']}")
+                found += [
+                    f"{where}: {sample[name]} jobs {name.replace('_', ' ')}"
+                    for name in ("lost", "ran_twice")
+                    if sample.get(name)
+                ]
+        return found
+
+
+@dataclass(slots=True)
+class Bench:
+    """Runs measures, each in a process of its own in the environment of its system."""
+
+    servers: Servers
+    calm: Calm
+    venvs: Path
+    scratch: Path
+    prefix: str = "ojs_bench"
+    lock: Path | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    figures: Figures = field(default_factory=Figures)
+    made: list[str] = field(default_factory=list)
+
+    def prepare(self, systems: Iterable[str]) -> None:
+        """Environments and databases. What cannot be is noted as missing."""
+        for name in systems:
+            system = SYSTEMS[name]
+            absent = [
+                self.servers.missing[kind] for kind in system.needs if kind in self.servers.missing
+            ]
+            why = absent[0] if absent else ""
+            if not why and system.venv:
+                why = venvs.ensure(self.venvs, system.venv)
+            if not why:
+                print(f"preparing {name}: {system.what}", flush=True)
+                with self._alone():
+                    self.made.append(name)
+                    why = self._invoke(Measure(name, "setup"), 1).get("error", "")
+            if why:
+                self.figures.missing[name] = why
+                print(f"not measured: {name}: {why}", flush=True)
+
+    def run(self, measure: Measure, number: int) -> None:
+        """Measure once, on a quiet machine if that can be had; again when it was disturbed."""
+        if measure.system in self.figures.missing:
+            return
+        sample: dict[str, Any] = {}
+        for attempt in range(_TRIES):
+            with self._alone():
+                quiet = self.calm.wait()
+                with self.calm.watch() as probes:
+                    sample = self._invoke(measure, number)
+                sample["quiet_before"] = quiet
+                sample["disturbed"] = self.calm.disturbed(probes)
+            if not sample["disturbed"] or "error" in sample or attempt + 1 == _TRIES:
+                break
+        self.figures.add(measure, sample)
+        print(f"  {measure.key}: {_short(sample)}", flush=True)
+
+    def clean(self) -> None:
+        """Drop every database that was made."""
+        for name in self.made:
+            self._invoke(Measure(name, "teardown"), 1)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock that others who measure on this machine take too."""
+        if self.lock is None:
+            yield
+            return
+        with self.lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def _invoke(self, measure: Measure, number: int) -> dict[str, Any]:
+        pairs = [f"{name}={json.dumps(value)}" for name, value in measure.options]
+        python = venvs.python_in(self.venvs, SYSTEMS[measure.system].venv)
+        environment = {
+            **os.environ,
+            **self.servers.environment(),
+            "BENCH_SYSTEM": measure.system,
+            "BENCH_PROFILE": measure.profile,
+            "BENCH_ROUND": str(number),
+            "BENCH_PREFIX": self.prefix,
+            "BENCH_SCRATCH": str(self.scratch),
+            "BENCH_OJS": json.dumps({**self.settings, **dict(measure.ojs)}),
+        }
+        for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "DJANGO_SETTINGS_MODULE"):
+            environment.pop(name, None)
+        log = self.scratch / f"{measure.system.replace('.', '_')}.log"
+        with log.open("ab") as errors:
+            try:
+                done = subprocess.run(
+                    [python, "-m", "benchmarks.harness", measure.workload, *pairs],
+                    cwd=ROOT,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    timeout=_SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return {"error": f"no result within {_SECONDS:g} s, see {log.name}"}
+        for line in reversed(done.stdout.splitlines()):
+            if line.startswith(_RESULT):
+                found: dict[str, Any] = json.loads(line.removeprefix(_RESULT))
+                return found
+        return {"error": f"exit status {done.returncode}, see {log.name}"}
+
+
+def _short(sample: dict[str, Any]) -> str:
+    """A sample on one line."""
+    told = []
+    for name, value in sample.items():
+        if isinstance(value, float):
+            told.append(f"{name} {value:,.1f}")
+        elif not isinstance(value, list) and value not in (False, None, 0) and name != "quiet_before":
+            told.append(f"{name} {value}")
+    return ", ".join(told)

@@ -1,0 +1,109 @@
+"""django-ojs, on each of the databases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from benchmarks.harness import adapter, config
+
+OWN = {
+    "replay_enqueue": "replay",
+    "mixed": "mixed",
+    "reap_pass": "upkeep",
+    "beats": "upkeep",
+    "idle_tick": "upkeep",
+    "http_create": "web_load",
+    "http_bare": "web_load",
+    "http_single": "web_load",
+    "http_batch": "web_load",
+}
+"""Workloads of ours only, and the module beside this one that has them."""
+_TABLES = ("django_ojs_job", "django_ojs_attempt", "django_ojs_event", "django_ojs_minutestat")
+_BEFORE_DONE = ("available", "active", "scheduled", "retryable", "pending")
+
+
+class Adapter(adapter.Adapter):
+    """The project's defaults; ``tuned`` keeps connections and asks the worker for more at a time."""
+
+    installed_apps = [
+        "django.contrib.contenttypes",
+        "django.contrib.auth",
+        "rest_framework",
+        "django_ojs",
+    ]
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.database = self.variant if self.variant in ("sqlite", "mariadb") else "pg"
+        self.keeps_rows = self.variant == "history"
+
+    @property
+    def own(self) -> Mapping[str, Callable[..., dict[str, Any]]]:
+        """Each is imported when it is asked for."""
+        return {name: _Later(f"{self.package}.{module}", name) for name, module in OWN.items()}
+
+    def settings(self) -> dict[str, Any]:
+        """What differs from the defaults comes from the goal."""
+        return {"ROOT_URLCONF": f"{self.package}.web", "OJS": config.OJS}
+
+    def install(self) -> None:
+        """Our tables, and for ``ojs.history`` the rows."""
+        adapter.manage("migrate", "--run-syncdb", "--verbosity", "0")
+        if self.variant == "history":
+            import django
+
+            django.setup()
+            import_module(f"{self.package}.filling").fill(self)
+
+    def reset(self) -> None:
+        """Nothing has ever happened, but queues are known."""
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            if self.database == "pg":
+                cursor.execute(f"TRUNCATE {', '.join(_TABLES)} CASCADE")
+            else:
+                for table in _TABLES:
+                    cursor.execute(f"DELETE FROM {table}")
+
+    def enqueue(self, number: int) -> None:
+        """As an application does it."""
+        from benchmarks.systems.on_ojs.jobs import noop
+
+        noop.enqueue(number, "two")
+
+    def enqueue_batch(self, numbers: range) -> None:
+        """Validated like single ones."""
+        from benchmarks.systems.on_ojs.jobs import noop
+
+        noop.enqueue_many([(number, "two") for number in numbers])
+
+    def worker_commands(self, concurrency: int) -> list[list[str]]:
+        """One ``runworker``; ``BENCH_WORKER`` has more options, for experiments."""
+        extra = os.environ.get("BENCH_WORKER", "").split()
+        return [adapter.command("runworker", "--concurrency", str(concurrency), *extra)]
+
+    def remaining(self) -> int:
+        """Everything that is neither completed nor given up; one probe of an index per state."""
+        from django.db import connection
+
+        counts = (
+            f"(SELECT count(*) FROM django_ojs_job WHERE state = '{state}')" for state in _BEFORE_DONE
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT {' + '.join(counts)}")
+            return int(cursor.fetchone()[0])
+
+
+class _Later:
+    """A function of a module that is not imported yet."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
+
+    def __call__(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        found: dict[str, Any] = getattr(import_module(self._module), self._name)(*arguments, **options)
+        return found

@@ -1,0 +1,72 @@
+"""What an enqueue costs beside the same SQL through a bare Django cursor."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from django.db import connection, transaction
+
+from benchmarks.systems.on_ojs.adapter import Adapter
+
+Statement = tuple[str, Any]
+
+
+def statements_of(work: Callable[[], object]) -> list[Statement]:
+    """The statements and parameters that some work executes."""
+    seen: list[Statement] = []
+
+    def watch(execute: Any, sql: str, parameters: Any, many: bool, context: Any) -> Any:
+        seen.append((sql, parameters))
+        return execute(sql, parameters, many, context)
+
+    with connection.execute_wrapper(watch):
+        work()
+    return seen
+
+
+def replay_enqueue(adapter: Adapter, *, jobs: int) -> dict[str, Any]:
+    """``rate``: how often a second the SQL of one enqueue runs, with fresh ids and no Python of ours.
+
+    Same row, indexes and notification, autocommit as the enqueue itself; in one transaction where
+    an enqueue takes more than one ``statements``.
+    """
+    for number in range(5):
+        adapter.enqueue(number)
+    statements = statements_of(lambda: adapter.enqueue(5))
+    copies = [_with_fresh_ids(statements) for _ in range(jobs)]
+    began = time.perf_counter()
+    for copy in copies:
+        with transaction.atomic() if len(copy) > 1 else nullcontext():
+            for sql, parameters in copy:
+                with connection.cursor() as cursor:
+                    cursor.execute(sql, parameters)
+    return {"rate": jobs / (time.perf_counter() - began), "statements": len(statements)}
+
+
+def _with_fresh_ids(statements: list[Statement]) -> list[Statement]:
+    """The same statements with every id, in any spelling, replaced by a new one."""
+    new: dict[uuid.UUID, uuid.UUID] = {}
+    for _, parameters in statements:
+        for value in parameters:
+            if isinstance(value, uuid.UUID):
+                new.setdefault(value, _uuid7())
+
+    def fresh(value: Any) -> Any:
+        if isinstance(value, uuid.UUID):
+            return new[value]
+        if isinstance(value, str):
+            for old, other in new.items():
+                value = value.replace(str(old), str(other)).replace(old.hex, other.hex)
+        return value
+
+    return [(sql, [fresh(value) for value in parameters]) for sql, parameters in statements]
+
+
+def _uuid7() -> uuid.UUID:
+    """A UUIDv7 of now: in the same place of the index as the enqueue's own would be."""
+    random = uuid.uuid4().int & ((1 << 76) - 1) & ~(3 << 62)
+    return uuid.UUID(int=(time.time_ns() // 1_000_000 << 80) | (7 << 76) | (2 << 62) | random)

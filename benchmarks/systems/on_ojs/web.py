@@ -1,0 +1,5 @@
+"""The project that gunicorn serves: our routes and a bare DRF view."""
+
+from __future__ import annotations
+
+urlpatterns: list[object] = []

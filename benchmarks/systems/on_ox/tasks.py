@@ -1,0 +1,12 @@
+"""django-ox's handlers."""
+
+from __future__ import annotations
+
+from django.tasks import task
+
+from benchmarks.harness import records
+
+
+@task
+def noop(number: int, label: str) -> None:
+    records.note(number)
