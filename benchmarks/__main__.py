@@ -52,6 +52,12 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--prefix", default="ojs_bench", help="how names of databases begin")
     parser.add_argument("--lock", type=Path, help="hold this lock file during each measurement")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=20.0,
+        help="longest wait for a quiet machine before a measurement, in seconds (default 20)",
+    )
     parser.add_argument("--keep", action="store_true", help="leave the databases")
     return parser.parse_args(given)
 
@@ -76,7 +82,7 @@ def main(given: list[str] | None = None) -> int:
     begun = time.monotonic()
     scratch: Path = options.scratch.resolve()
     scratch.mkdir(parents=True, exist_ok=True)
-    calm = machine.Calm(scratch)
+    calm = machine.Calm(scratch, options.patience)
     bench = Bench(
         servers.find(),
         calm,

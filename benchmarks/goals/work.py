@@ -15,10 +15,15 @@ def goals(scale: Scale) -> list[Goal]:
         settings = () if prefetch else (("PREFETCH_MS", 0),)
         return Figure(Measure("ojs", "mixed", options=options, ojs=settings), name, unit)
 
-    def http(workload: str) -> Figure:
-        unit = "requests/s" if workload in ("http_create", "http_bare") else "jobs/s"
+    def http(workload: str, name: str, unit: str) -> Figure:
         options = (("seconds", scale.http_seconds),)
-        return Figure(Measure("ojs.http", workload, options=options), "rate", unit)
+        return Figure(Measure("ojs.http", workload, options=options), name, unit)
+
+    def create(name: str) -> Figure:
+        return http("http_create", name, "requests/s")
+
+    def fetch(name: str) -> Figure:
+        return http("http_work", name, "jobs/s")
 
     return [
         Goal(
@@ -45,12 +50,12 @@ def goals(scale: Scale) -> list[Goal]:
             "HTTP: gunicorn with 2 x 4 threads, 8 connections, PostgreSQL",
             [
                 Ratio(
-                    "POST /ojs/v1/jobs", http("http_create"), "a bare DRF create", http("http_bare"),
+                    "POST /ojs/v1/jobs", create("rate"), "a bare DRF create", create("bare"),
                     least=1.0,
                 ),
                 Ratio(
-                    "fetch 10 and ack them", http("http_batch"), "fetch and ack one by one",
-                    http("http_single"), least=3.0,
+                    "fetch 10 and ack them", fetch("rate"), "fetch and ack one by one",
+                    fetch("single"), least=3.0,
                 ),
             ],
         ),

@@ -16,9 +16,7 @@ OWN = {
     "beats": "upkeep",
     "idle_tick": "upkeep",
     "http_create": "web_load",
-    "http_bare": "web_load",
-    "http_single": "web_load",
-    "http_batch": "web_load",
+    "http_work": "web_load",
 }
 """Workloads of ours only, and the module beside this one that has them."""
 _TABLES = ("django_ojs_job", "django_ojs_attempt", "django_ojs_event", "django_ojs_minutestat")
@@ -46,8 +44,17 @@ class Adapter(adapter.Adapter):
         return {name: _Later(f"{self.package}.{module}", name) for name, module in OWN.items()}
 
     def settings(self) -> dict[str, Any]:
-        """What differs from the defaults comes from the goal."""
-        return {"ROOT_URLCONF": f"{self.package}.web", "OJS": config.OJS}
+        """What differs from the defaults comes from the goal; a web server keeps connections."""
+        settings: dict[str, Any] = {"OJS": config.OJS}
+        if self.variant == "http":
+            settings |= {
+                "ROOT_URLCONF": f"{self.package}.web",
+                "MIDDLEWARE": ["django.middleware.common.CommonMiddleware"],
+                "DATABASES": {"default": {**self.django_database(), "CONN_MAX_AGE": 60}},
+                # Counted as ever, but not the limit that is looked for.
+                "OJS": {**config.OJS, "HTTP": {"ENQUEUE_RATE": 1_000_000}},
+            }
+        return settings
 
     def install(self) -> None:
         """Our tables, and for ``ojs.history`` the rows."""

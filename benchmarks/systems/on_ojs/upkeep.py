@@ -1,0 +1,152 @@
+"""What enforcing costs: a pass of the reaper, a beat of a busy worker, a tick with nothing to do."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from benchmarks.systems.on_ojs.adapter import Adapter
+from benchmarks.systems.on_ojs.filling import copy, uuid7
+from benchmarks.systems.on_ojs.replay import statements_of
+from django_ojs import hooks
+from django_ojs.models import Job
+from django_ojs.services import claim, heartbeat, promote, scan
+from django_ojs.services.reap import Reaped
+from django_ojs.store.leases import Held
+
+_WHERE = claim.sources(["default"])
+_MINE = "queue = 'bench-active'"
+
+
+def reap_pass(adapter: Adapter, *, active: int, due: int, passes: int) -> dict[str, Any]:
+    """``ms`` and ``statements`` of a pass of ``reap_timeouts``: all that enforces, commits included.
+
+    Half of the jobs that are due have run into their execution timeout, the others have not beaten.
+    """
+    _forget_active(adapter)
+    running = claim.claim(_WHERE, limit=1, worker_id="bench-worker", beats=True)[0]
+    template = f"id = '{running.id}'"
+    fresh = {
+        "id": uuid7("statement_timestamp()", "n + 500000000"),
+        "lease_id": "gen_random_uuid()",
+        "queue": "'bench-active'",
+        "worker_id": "'bench-worker-' || (n % 10)",
+        "heartbeat_at": "statement_timestamp()",
+        "heartbeat_armed": "true",
+        "deadline_at": "statement_timestamp() + INTERVAL '20 minutes'",
+    }
+    minutes = "CASE n % 2 WHEN 1 THEN 20 ELSE -1 END"
+    overdue = {
+        **fresh,
+        "heartbeat_at": "statement_timestamp() - INTERVAL '5 minutes' * (n % 2)",
+        "deadline_at": f"statement_timestamp() + INTERVAL '1 minute' * {minutes}",
+    }
+    copy(adapter, Job, template, active - due, fresh)
+    adapter.sql("ANALYZE django_ojs_job")
+    _pass()  # the first one after a pause gives the living time
+    took, counts = [], []
+    for number in range(passes):
+        again = {**overdue, "id": uuid7("statement_timestamp()", f"n + {(number + 1) * 100_000}")}
+        copy(adapter, Job, template, due, again)
+        reaped: list[Reaped] = []
+        began = time.perf_counter()
+        statements = statements_of(lambda found=reaped: found.append(_pass()))  # type: ignore[misc]
+        took.append(1000 * (time.perf_counter() - began))
+        counts.append(len(statements))
+        if len(reaped[0].jobs) != due:
+            raise RuntimeError(f"{len(reaped[0].jobs)} jobs were reaped, {due} were due")
+    _forget_active(adapter)
+    _give_back(adapter, "bench-worker")
+    return {
+        "ms": statistics.median(took),
+        "most_ms": max(took),
+        "statements": statistics.median(counts),
+    }
+
+
+def _pass() -> Reaped:
+    """What ``reap_timeouts`` does once."""
+    reaped = scan.scan(cadence=timedelta(seconds=1), ran_by="benchmark")
+    for chore in hooks.chores():
+        if chore.enforces:
+            chore.run("default")
+    return reaped
+
+
+def beats(adapter: Adapter, *, active: int, beats: int) -> dict[str, Any]:
+    """``ms`` and ``statements`` of a beat for all jobs of a worker; ``hot_percent`` of its updates."""
+    _give_back(adapter, "bench-worker")
+    claimed = claim.claim(_WHERE, limit=active, worker_id="bench-worker", beats=True)
+    if len(claimed) != active:
+        raise RuntimeError(f"{len(claimed)} of {active} jobs were claimed")
+    held = [Held(job.id, job.lease_id) for job in claimed if job.lease_id]
+    before = _updates(adapter)
+    took, counts = [], []
+    for _ in range(beats):
+        began = time.perf_counter()
+        statements = statements_of(lambda: heartbeat.beat(held))
+        took.append(1000 * (time.perf_counter() - began))
+        counts.append(len(statements))
+    updated, hot = (new - old for new, old in zip(_updates(adapter), before, strict=True))
+    if updated != beats * active:
+        raise RuntimeError(f"{updated} rows were updated by {beats} beats of {active} jobs")
+    _give_back(adapter, "bench-worker")
+    return {
+        "ms": statistics.median(took),
+        "most_ms": max(took),
+        "statements": max(counts),
+        "hot_percent": 100 * hot / updated,
+    }
+
+
+def idle_tick(adapter: Adapter) -> dict[str, Any]:
+    """Statements of ``claim``, ``promote`` and ``reap`` when there is nothing to do."""
+    loop = scan.Loop(interval=0.2, ran_by="benchmark", using="default")
+    chores: dict[str, Callable[[], object]] = {
+        "claim": lambda: claim.claim(_WHERE, limit=2, worker_id="bench-worker", beats=True),
+        "promote": promote.promote,
+        "reap": loop.tick,
+    }
+    for work in chores.values():
+        work()
+    return {name: len(statements_of(work)) for name, work in chores.items()}
+
+
+def _updates(adapter: Adapter) -> tuple[int, int]:
+    """Updates of the job table so far, and those of them that touched no index."""
+    from django.db import connection
+
+    connection.close()  # what a session did is counted when it ends, at the latest
+    seen = (-1, -1)
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        time.sleep(0.5)
+        row = adapter.sql(
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'django_ojs_job'"
+        )[0]
+        if row == seen:
+            break
+        seen = (int(row[0]), int(row[1]))
+    return seen
+
+
+def _forget_active(adapter: Adapter) -> None:
+    """Delete the jobs of these measurements and their attempts."""
+    adapter.sql(
+        "DELETE FROM django_ojs_attempt WHERE job_id IN"
+        f" (SELECT id FROM django_ojs_job WHERE {_MINE} AND state IN ('retryable', 'discarded'))"
+    )
+    adapter.sql(f"DELETE FROM django_ojs_job WHERE {_MINE}")
+
+
+def _give_back(adapter: Adapter, worker: str) -> None:
+    """Put what was claimed back into the backlog, as if nothing had happened."""
+    adapter.sql(
+        "UPDATE django_ojs_job SET state = 'available', lease_id = NULL, worker_id = NULL,"
+        " started_at = NULL, heartbeat_at = NULL, deadline_at = NULL, attempt = 0"
+        " WHERE state = 'active' AND worker_id = %s",
+        (worker,),
+    )

@@ -1,0 +1,179 @@
+"""HTTP under load: creating jobs by wrk, fetching and reporting them by a small client."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarks.harness import adapter as harness
+from benchmarks.harness import config
+from benchmarks.harness.workloads import preload
+from benchmarks.systems.on_ojs.adapter import Adapter
+from django_ojs.services import tokens
+
+CONNECTIONS = 8
+FEW = 10
+_JOB = {"type": "bench.noop", "args": [1, "two"]}
+_LUA = """
+wrk.method = "POST"
+wrk.body = '{body}'
+wrk.headers["Content-Type"] = "application/json"
+wrk.headers["Authorization"] = "Bearer {token}"
+"""
+_TURNS = 2
+
+
+def http_create(adapter: Adapter, *, seconds: float) -> dict[str, Any]:
+    """``rate`` of POST /ojs/v1/jobs and ``bare`` of the bare view, requests per second.
+
+    In turns on the same server process, with a real token. Answers other than 2xx fail it.
+    """
+    if shutil.which("wrk") is None:
+        return {"missing": "wrk is missing"}
+    token = _token()
+    script = config.scratch() / f"{adapter.slug}.lua"
+    script.write_text(_LUA.format(body=json.dumps(_JOB), token=token))
+    paths = {"rate": "/ojs/v1/jobs", "bare": "/bare/jobs"}
+    rates: dict[str, list[float]] = {name: [] for name in paths}
+    with _server(adapter) as port:
+        for path in paths.values():
+            _wrk(port, path, 1, str(script))
+        for _ in range(_TURNS):
+            for name, path in paths.items():
+                rates[name].append(_wrk(port, path, seconds / _TURNS, str(script)))
+    return {name: statistics.fmean(found) for name, found in rates.items()}
+
+
+def http_work(adapter: Adapter, *, seconds: float) -> dict[str, Any]:
+    """Jobs per second that are fetched and acknowledged: ``rate`` ten at a time, ``single`` by one."""
+    token = _token()
+    preload(adapter, int(2500 * seconds))
+    rates: dict[str, list[float]] = {"rate": [], "single": []}
+    with _server(adapter) as port:
+        _work(port, token, 1, 0.5)
+        for _ in range(_TURNS):
+            rates["single"].append(_work(port, token, 1, seconds / _TURNS))
+            rates["rate"].append(_work(port, token, FEW, seconds / _TURNS))
+    return {name: statistics.fmean(found) for name, found in rates.items()}
+
+
+def _token() -> str:
+    return tokens.create(f"bench-{os.getpid()}", scopes=tokens.SCOPES)[1]
+
+
+def _wrk(port: int, path: str, seconds: float, script: str) -> float:
+    """Requests per second."""
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{max(1, round(seconds))}s", "-s", script]
+    url = f"http://127.0.0.1:{port}{path}"
+    out = subprocess.run([*command, url], capture_output=True, text=True, check=True).stdout
+    if bad := re.search(r"Non-2xx or 3xx responses: (\d+)", out):
+        raise RuntimeError(f"{path}: {bad[1]} answers were refusals")
+    found = re.search(r"Requests/sec:\s+([\d.]+)", out)
+    if found is None:
+        raise RuntimeError(f"wrk said: {out[:200]}")
+    return float(found[1])
+
+
+class Client:
+    """A worker on one connection that stays open."""
+
+    def __init__(self, port: int, token: str, name: str) -> None:
+        self._line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._name = name
+
+    def call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Send a request; the answer, which must be a good one."""
+        self._line.request("POST", path, json.dumps(body), self._headers)
+        answer = self._line.getresponse()
+        data = answer.read()
+        if answer.status >= 300:
+            raise RuntimeError(f"{path} answered {answer.status}: {data[:200]!r}")
+        found: dict[str, Any] = json.loads(data)
+        return found
+
+    def turn(self, count: int) -> int:
+        """Fetch up to ``count`` jobs and acknowledge each."""
+        asked = {"queues": ["default"], "count": count, "worker_id": self._name}
+        jobs = self.call("/ojs/v1/workers/fetch", asked)["jobs"]
+        for job in jobs:
+            self.call("/ojs/v1/workers/ack", {"job_id": job["id"], "lease_id": job["lease"]["id"]})
+        return len(jobs)
+
+
+def _work(port: int, token: str, count: int, seconds: float) -> float:
+    """Jobs per second of eight clients."""
+    done: list[int] = []
+    failed: list[BaseException] = []
+    began = time.monotonic()
+
+    def run(number: int) -> None:
+        client, mine = Client(port, token, f"bench-{number}"), 0
+        try:
+            while time.monotonic() < began + seconds:
+                got = client.turn(count)
+                if not got:
+                    raise RuntimeError("there were not enough jobs")
+                mine += got
+        except BaseException as error:
+            failed.append(error)
+        done.append(mine)
+
+    _in_threads(run)
+    if failed:
+        raise failed[0]
+    return sum(done) / (time.monotonic() - began)
+
+
+def _in_threads(work: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@contextmanager
+def _server(adapter: Adapter) -> Iterator[int]:
+    """The port of gunicorn with two processes of four threads."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", int(os.environ.get("OJS_BENCH_PORT", "0"))))
+        port = int(probe.getsockname()[1])
+    command = harness.module(
+        "gunicorn", "--worker-class=gthread", "--workers=2", "--threads=4", "--keep-alive=75",
+        f"--bind=127.0.0.1:{port}", f"{adapter.package}.wsgi:application",
+    )  # fmt: skip
+    with open(config.scratch() / f"{adapter.slug}.worker.log", "ab") as log:
+        adapter.workers.start([command], folder=config.ROOT, log=log)
+    try:
+        _await(port)
+        yield port
+    finally:
+        adapter.workers.stop()
+
+
+def _await(port: int) -> None:
+    until = time.monotonic() + 20
+    while True:
+        line = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            line.request("GET", "/healthz")
+            if line.getresponse().status == 200:
+                return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+        finally:
+            line.close()
+        time.sleep(0.1)
