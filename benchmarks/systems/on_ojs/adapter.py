@@ -19,12 +19,14 @@ OWN = {
     "http_work": "web_load",
 }
 """Workloads of ours only, and the module beside this one that has them."""
+TUNED: dict[str, Any] = {"EXECUTOR_MAX_JOBS": 1_000_000}
+"""The settings of the tuned profile, besides kept connections and two executors a processor."""
 _TABLES = ("django_ojs_job", "django_ojs_attempt", "django_ojs_event", "django_ojs_minutestat")
 _BEFORE_DONE = ("available", "active", "scheduled", "retryable", "pending")
 
 
 class Adapter(adapter.Adapter):
-    """The project's defaults; ``tuned`` keeps connections and asks the worker for more at a time."""
+    """The project's defaults; ``tuned`` keeps connections and executors, and has more of these."""
 
     installed_apps = [
         "django.contrib.contenttypes",
@@ -45,7 +47,7 @@ class Adapter(adapter.Adapter):
 
     def settings(self) -> dict[str, Any]:
         """What differs from the defaults comes from the goal; a web server keeps connections."""
-        settings: dict[str, Any] = {"OJS": config.OJS}
+        settings: dict[str, Any] = {"OJS": {**(TUNED if config.TUNED else {}), **config.OJS}}
         if self.variant == "http":
             settings |= {
                 "ROOT_URLCONF": f"{self.package}.web",
@@ -90,8 +92,9 @@ class Adapter(adapter.Adapter):
 
     def worker_commands(self, concurrency: int) -> list[list[str]]:
         """One ``runworker``; ``BENCH_WORKER`` has more options, for experiments."""
+        slots = concurrency * 2 if config.TUNED else concurrency
         extra = os.environ.get("BENCH_WORKER", "").split()
-        return [adapter.command("runworker", "--concurrency", str(concurrency), *extra)]
+        return [adapter.command("runworker", "--concurrency", str(slots), *extra)]
 
     def remaining(self) -> int:
         """Everything that is neither completed nor given up; one probe of an index per state."""

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.urls import Resolver404, resolve
+
 from benchmarks.harness import adapter as harness
 from benchmarks.harness import config
 from benchmarks.harness.workloads import preload
@@ -32,6 +34,7 @@ wrk.headers["Content-Type"] = "application/json"
 wrk.headers["Authorization"] = "Bearer {token}"
 """
 _TURNS = 2
+_ACK_BATCH = "/ojs/v1/workers/ack/batch"
 
 
 def http_create(adapter: Adapter, *, seconds: float) -> dict[str, Any]:
@@ -56,7 +59,10 @@ def http_create(adapter: Adapter, *, seconds: float) -> dict[str, Any]:
 
 
 def http_work(adapter: Adapter, *, seconds: float) -> dict[str, Any]:
-    """Jobs per second that are fetched and acknowledged: ``rate`` ten at a time, ``single`` by one."""
+    """Jobs per second that are fetched and acknowledged: ``rate`` ten at a time, ``single`` by one.
+
+    Ten are reported by one request where the version can do that (``batches``).
+    """
     token = _token()
     preload(adapter, int(2500 * seconds))
     rates: dict[str, list[float]] = {"rate": [], "single": []}
@@ -65,7 +71,17 @@ def http_work(adapter: Adapter, *, seconds: float) -> dict[str, Any]:
         for _ in range(_TURNS):
             rates["single"].append(_work(port, token, 1, seconds / _TURNS))
             rates["rate"].append(_work(port, token, FEW, seconds / _TURNS))
-    return {name: statistics.fmean(found) for name, found in rates.items()}
+    means = {name: statistics.fmean(found) for name, found in rates.items()}
+    return {**means, "batches": has_batches()}
+
+
+def has_batches() -> bool:
+    """Whether this version takes many reports at once."""
+    try:
+        resolve(_ACK_BATCH)
+    except Resolver404:
+        return False
+    return True
 
 
 def _token() -> str:
@@ -92,6 +108,7 @@ class Client:
         self._line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._name = name
+        self._batches = has_batches()
 
     def call(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Send a request; the answer, which must be a good one."""
@@ -107,8 +124,13 @@ class Client:
         """Fetch up to ``count`` jobs and acknowledge each."""
         asked = {"queues": ["default"], "count": count, "worker_id": self._name}
         jobs = self.call("/ojs/v1/workers/fetch", asked)["jobs"]
-        for job in jobs:
-            self.call("/ojs/v1/workers/ack", {"job_id": job["id"], "lease_id": job["lease"]["id"]})
+        reports = [{"job_id": job["id"], "lease_id": job["lease"]["id"]} for job in jobs]
+        if count > 1 and self._batches and reports:
+            if not self.call(_ACK_BATCH, {"jobs": reports})["acknowledged"]:
+                raise RuntimeError("a report of a batch was refused")
+            return len(jobs)
+        for report in reports:
+            self.call("/ojs/v1/workers/ack", report)
         return len(jobs)
 
 
