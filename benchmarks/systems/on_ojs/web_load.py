@@ -141,7 +141,7 @@ def _work(port: int, token: str, count: int, seconds: float) -> float:
     began = time.monotonic()
 
     def run(number: int) -> None:
-        client, mine = Client(port, token, f"bench-{number}"), 0
+        client, mine = Client(port, token, f"bench-{os.getpid()}-{number}"), 0
         try:
             while time.monotonic() < began + seconds:
                 got = client.turn(count)
