@@ -170,6 +170,7 @@ def _in_threads(work: Callable[[int], None]) -> None:
 def _server(adapter: Adapter) -> Iterator[int]:
     """The port of gunicorn with two processes of four threads."""
     with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", int(os.environ.get("OJS_BENCH_PORT", "0"))))
         port = int(probe.getsockname()[1])
     command = harness.module(
