@@ -57,7 +57,10 @@ conformance: $(STAMP) ## the OJS suites: make conformance SUITES=folder [URL=htt
 	@test -n "$(SUITES)" || { echo "make conformance SUITES=<folder of the OJS suites> [URL=...]" >&2; exit 2; }
 	$(BIN)/python tests/conformance/run.py --suites "$(SUITES)" $(if $(URL),--url "$(URL)") $(ARGS)
 
-bench soak docs:
+bench: $(STAMP) ## ours beside other systems, in under ten minutes: make bench [JSON=file] [ARGS=...]
+	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)") $(ARGS)
+
+soak docs:
 	@echo "make $@: not available yet" >&2; exit 2
 
 clean: ## remove what the commands made

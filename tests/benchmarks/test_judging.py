@@ -1,0 +1,152 @@
+"""How figures become verdicts; no figure here was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import report
+from benchmarks.goals import all_goals
+from benchmarks.goals.checks import Figure, Goal, Limit, Ratio, Row, Same, verdict_of
+from benchmarks.goals.scale import Scale
+from benchmarks.measuring import Figures, Measure
+from benchmarks.systems import SYSTEMS
+
+OURS = Measure("ojs", "drain")
+THEIRS = Measure("pgqueuer", "drain")
+MINE = Figure(OURS, "rate", "jobs/s")
+HIS = Figure(THEIRS, "rate", "jobs/s")
+
+pytestmark = pytest.mark.one_database
+
+
+def figures(ours: list[float], theirs: list[float]) -> Figures:
+    found = Figures()
+    for measure, values in ((OURS, ours), (THEIRS, theirs)):
+        for value in values:
+            found.add(measure, {"rate": value})
+    return found
+
+
+def ratio(**limits: float) -> Ratio:
+    return Ratio("drain", MINE, "pgqueuer", HIS, **limits)
+
+
+@pytest.mark.parametrize(
+    ("limits", "verdict"),
+    [
+        ({"least": 0.5}, "met"),
+        ({"least": 0.51}, "not met"),
+        ({"most": 0.5}, "met"),
+        ({"most": 0.49}, "not met"),
+        ({}, ""),
+    ],
+)
+def test_a_ratio_compares_medians(limits: dict[str, float], verdict: str) -> None:
+    row = ratio(**limits).judge("P1", figures([100, 1, 9999], [200, 190, 210]))
+    assert (row.ratio, row.verdict) == (0.5, verdict)
+    assert (row.figure, row.beside) == ("100 jobs/s", "pgqueuer: 200 jobs/s")
+
+
+@pytest.mark.parametrize(
+    ("limits", "verdict"),
+    [({"most": 3}, "met"), ({"most": 2.9}, "not met"), ({"least": 3.1}, "not met"), ({}, "")],
+)
+def test_a_limit_holds_or_not(limits: dict[str, float], verdict: str) -> None:
+    row = Limit("memory", Figure(OURS, "rate", "MiB"), **limits).judge("P13", figures([3.0], []))
+    assert row.verdict == verdict
+
+
+def test_the_same_means_the_same() -> None:
+    same = Same("statements", MINE, "for more", HIS)
+    assert same.judge("P11", figures([14], [14])).verdict == "met"
+    assert same.judge("P11", figures([14], [15])).verdict == "not met"
+
+
+def test_what_is_missing_says_why() -> None:
+    found = figures([100], [])
+    found.missing["pgqueuer"] = "PostgreSQL: no server answers"
+    row = ratio(least=1.0).judge("P1", found)
+    assert row.verdict == "not measured: PostgreSQL: no server answers"
+    assert row.figure == "100 jobs/s"
+
+
+def test_a_workload_can_say_that_something_is_missing() -> None:
+    found = Figures()
+    found.add(OURS, {"missing": "wrk is missing"})
+    row = Limit("requests", MINE, least=1).judge("P10", found)
+    assert row.verdict == "not measured: wrk is missing"
+    assert found.problems() == []
+
+
+def test_a_failure_is_no_figure_but_a_problem() -> None:
+    found = figures([100, 300], [1])
+    found.add(OURS, {"error": "TimeoutError: nothing"})
+    assert found.median(OURS, "rate") == 200
+    assert found.problems() == ["ojs drain default, round 3: TimeoutError: nothing"]
+
+
+@pytest.mark.parametrize("name", ["lost", "ran_twice"])
+def test_lost_and_repeated_jobs_are_problems(name: str) -> None:
+    found = Figures()
+    found.add(OURS, {"rate": 5.0, name: 2})
+    assert found.problems() == [f"ojs drain default, round 1: 2 jobs {name.replace('_', ' ')}"]
+
+
+def test_disturbed_samples_count_only_where_there_are_no_others() -> None:
+    found = Figures()
+    found.add(OURS, {"rate": 1.0, "disturbed": True})
+    assert found.median(OURS, "rate") == 1.0
+    found.add(OURS, {"rate": 9.0, "disturbed": False})
+    assert found.median(OURS, "rate") == 9.0
+
+
+def row(verdict: str, needs: str = ">= 1x") -> Row:
+    return Row("P1", "drain", "1 jobs/s", needs=needs, verdict=verdict)
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict"),
+    [
+        ([row("met"), row("met")], "met"),
+        ([row("met"), row("", needs="")], "met"),
+        ([row("met"), row("not measured: x")], "not measured"),
+        ([row("not measured: x"), row("not met")], "not met"),
+        ([row("", needs="")], ""),
+    ],
+)
+def test_a_goal_is_as_good_as_its_parts(rows: list[Row], verdict: str) -> None:
+    assert verdict_of(rows) == verdict
+
+
+def test_the_table_is_markdown_with_even_columns() -> None:
+    lines = report.table([row("met"), row("not met")]).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert [line.count("|") for line in lines] == [8] * 4
+    assert "not met" in lines[-1]
+
+
+def test_everything_is_in_the_document(tmp_path: Path) -> None:
+    goals = [Goal("P1", "drain", [ratio(least=1.0)])]
+    found = figures([100, 120], [200])
+    text = report.render(goals, found, {"processors": "2"}, ["a problem"])
+    assert "processors 2" in text
+    assert "not met: P1" in text
+    assert "PROBLEMS\n  a problem" in text
+    path = tmp_path / "figures.json"
+    report.save(path, goals, found, {"processors": "2"}, {"rounds": 2}, [])
+    document: dict[str, Any] = json.loads(path.read_text())
+    assert document["rows"][0]["verdict"] == "not met"
+    assert [sample["rate"] for sample in document["samples"]["ojs drain default"]] == [100, 120]
+
+
+@pytest.mark.parametrize("scale", [Scale(), Scale.full()], ids=["short", "full"])
+def test_every_goal_measures_systems_that_exist(scale: Scale) -> None:
+    goals = all_goals(scale)
+    assert [goal.id for goal in goals] == [f"P{number}" for number in range(1, 14)]
+    for goal in goals:
+        assert {measure.system for measure in goal.measures} <= set(SYSTEMS)
+        assert any(found.needs for found in goal.judge(Figures()))
