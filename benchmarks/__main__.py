@@ -99,6 +99,8 @@ def main(given: list[str] | None = None) -> int:
             bench.figures.missing[measure.system] = "left out by --systems"
     try:
         measure_all(bench, measures, rounds)
+    except KeyboardInterrupt:
+        print("interrupted: the report is about what there is", flush=True)
     finally:
         if not options.keep:
             bench.clean()

@@ -32,6 +32,7 @@ SYSTEMS = {
     "ojs.sqlite": System("django-ojs on a SQLite file", needs=()),
     "ojs.mariadb": System("django-ojs on MariaDB", needs=("mariadb",)),
     "ojs.history": System("django-ojs on PostgreSQL, with a history and a backlog"),
+    "ojs.scaling": System("django-ojs on PostgreSQL, of different sizes"),
     "ojs.http": System("django-ojs over HTTP, on PostgreSQL"),
     "pgqueuer": System("PgQueuer on PostgreSQL", "pgqueuer"),
     "procrastinate": System("Procrastinate on PostgreSQL", "procrastinate", share=0.25),

@@ -15,6 +15,7 @@ OWN = {
     "reap_pass": "upkeep",
     "beats": "upkeep",
     "idle_tick": "upkeep",
+    "scaled_drain": "scaled",
     "http_create": "web_load",
     "http_work": "web_load",
 }
@@ -39,6 +40,7 @@ class Adapter(adapter.Adapter):
         super().__init__(name)
         self.database = self.variant if self.variant in ("sqlite", "mariadb") else "pg"
         self.keeps_rows = self.variant == "history"
+        self.processes = 1
 
     @property
     def own(self) -> Mapping[str, Callable[..., dict[str, Any]]]:
@@ -91,10 +93,10 @@ class Adapter(adapter.Adapter):
         noop.enqueue_many([(number, "two") for number in numbers])
 
     def worker_commands(self, concurrency: int) -> list[list[str]]:
-        """One ``runworker``; ``BENCH_WORKER`` has more options, for experiments."""
+        """``runworker``; ``BENCH_WORKER`` has more options, for experiments."""
         slots = concurrency * 2 if config.TUNED else concurrency
         extra = os.environ.get("BENCH_WORKER", "").split()
-        return [adapter.command("runworker", "--concurrency", str(slots), *extra)]
+        return [adapter.command("runworker", "--concurrency", str(slots), *extra)] * self.processes
 
     def remaining(self) -> int:
         """Everything that is neither completed nor given up; one probe of an index per state."""

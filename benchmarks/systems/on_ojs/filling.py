@@ -16,8 +16,10 @@ _DAYS = 6
 """How far back the history goes: less than retention keeps."""
 
 
-def fill(adapter: Adapter, history: int = HISTORY, backlog: int = BACKLOG) -> None:
-    """Fill the tables of a fresh database, and vacuum them."""
+def fill(
+    adapter: Adapter, history: int = HISTORY, backlog: int = BACKLOG, payload: int | None = None
+) -> None:
+    """Fill empty tables, and vacuum them. ``payload`` is the size of an argument in bytes."""
     adapter.records()
     adapter.enqueue(0)
     harness.manage("runworker", "--drain", "--verbosity", "0")
@@ -26,8 +28,8 @@ def fill(adapter: Adapter, history: int = HISTORY, backlog: int = BACKLOG) -> No
     ids = uuid7(f"statement_timestamp() - {age}", "n")
     times = ("created_at", "limits_from", "enqueued_at", "started_at", "heartbeat_at", "finished_at")
     shifted = {name: f"t.{name} - {age}" for name in times}
-    number = json_arguments("n")
-    copy(adapter, Job, f"id = '{done.pk}'", history, {"id": ids, "args": number, **shifted})
+    arguments = f"jsonb_build_array(n, {_text(payload)})"
+    copy(adapter, Job, f"id = '{done.pk}'", history, {"id": ids, "args": arguments, **shifted})
     ended = {name: f"t.{name} - {age}" for name in ("started_at", "ended_at", "deadline_at")}
     copy(
         adapter, Attempt, f"job_id = '{done.pk}'", history,
@@ -37,7 +39,7 @@ def fill(adapter: Adapter, history: int = HISTORY, backlog: int = BACKLOG) -> No
     waiting = Job.objects.get(state="available")
     copy(
         adapter, Job, f"id = '{waiting.pk}'", backlog,
-        {"id": uuid7("statement_timestamp()", "n"), "args": number},
+        {"id": uuid7("statement_timestamp()", "n"), "args": arguments},
     )  # fmt: skip
     now = clock.now("default")
     ChoreRun.objects.update_or_create(
@@ -72,6 +74,11 @@ def uuid7(when: str, number: str) -> str:
     )
 
 
-def json_arguments(number: str) -> str:
-    """SQL of the arguments of a no-op job."""
-    return f"jsonb_build_array({number}, 'two')"
+def _text(size: int | None) -> str:
+    """SQL of a text that compresses badly, of so many bytes; of the usual one without a size."""
+    if size is None:
+        return "'two'"
+    pieces = (
+        f"SELECT string_agg(md5(n::text || '-' || i), '') FROM generate_series(1, {size // 32 + 1}) i"
+    )
+    return f"left(({pieces}), {size})"
