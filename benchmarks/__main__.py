@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -97,6 +98,7 @@ def main(given: list[str] | None = None) -> int:
     for measure in measures:
         if not measure.system.startswith("ojs") and measure.system not in others:
             bench.figures.missing[measure.system] = "left out by --systems"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         measure_all(bench, measures, rounds)
     except KeyboardInterrupt:

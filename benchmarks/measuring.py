@@ -186,25 +186,38 @@ class Bench:
             environment.pop(name, None)
         log = self.scratch / f"{measure.system.replace('.', '_')}.log"
         with log.open("ab") as errors:
+            child = subprocess.Popen(
+                [python, "-m", "benchmarks.harness", measure.workload, *pairs],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
             try:
-                done = subprocess.run(
-                    [python, "-m", "benchmarks.harness", measure.workload, *pairs],
-                    cwd=ROOT,
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    text=True,
-                    timeout=_SECONDS,
-                    check=False,
-                )
+                out, _ = child.communicate(timeout=_SECONDS)
             except subprocess.TimeoutExpired:
+                _end(child)
                 return {"error": f"no result within {_SECONDS:g} s, see {log.name}"}
-        for line in reversed(done.stdout.splitlines()):
+            except BaseException:
+                _end(child)
+                raise
+        for line in reversed(out.splitlines()):
             if line.startswith(_RESULT):
                 found: dict[str, Any] = json.loads(line.removeprefix(_RESULT))
                 return found
-        return {"error": f"exit status {done.returncode}, see {log.name}"}
+        return {"error": f"exit status {child.returncode}, see {log.name}"}
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Let it stop the workers that it started."""
+    child.terminate()
+    try:
+        child.wait(20)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _short(sample: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 from typing import Any
@@ -44,6 +45,8 @@ def run(workload: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Read the command line, print the result or the error."""
+    # Unwinds, so that the workers are stopped too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     workload, *pairs = sys.argv[1:]
     options = {key: json.loads(value) for key, _, value in (pair.partition("=") for pair in pairs)}
     try:
