@@ -64,4 +64,4 @@ soak docs:
 	@echo "make $@: not available yet" >&2; exit 2
 
 clean: ## remove what the commands made
-	rm -rf $(VENV) .tox db.sqlite3* var build dist
+	rm -rf $(VENV) .tox db.sqlite3* var build dist benchmarks/.venvs benchmarks/.scratch

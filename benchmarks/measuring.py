@@ -126,9 +126,12 @@ class Bench:
                 why = venvs.ensure(self.venvs, system.venv)
             if not why:
                 print(f"preparing {name}: {system.what}", flush=True)
+                setup = Measure(name, "setup")
                 with self._alone():
                     self.made.append(name)
-                    why = self._invoke(Measure(name, "setup"), 1).get("error", "")
+                    made = self._invoke(setup, 1)
+                if why := made.get("error", ""):
+                    self.figures.add(setup, made)  # what should have worked is a problem
             if why:
                 self.figures.missing[name] = why
                 print(f"not measured: {name}: {why}", flush=True)
@@ -140,9 +143,10 @@ class Bench:
         sample: dict[str, Any] = {}
         for attempt in range(_TRIES):
             with self._alone():
-                quiet = self.calm.wait()
+                quiet, began = self.calm.wait(), time.monotonic()
                 with self.calm.watch() as probes:
                     sample = self._invoke(measure, number)
+                sample["took_s"] = round(time.monotonic() - began, 1)
                 sample["quiet_before"] = quiet
                 sample["disturbed"] = self.calm.disturbed(probes)
             if not sample["disturbed"] or "error" in sample or attempt + 1 == _TRIES:

@@ -85,7 +85,7 @@ class Ratio:
                 return _unknown(row, side.measure, figures)
         assert mine is not None and theirs is not None
         if not theirs:
-            return _with(row, verdict=f"{NOT_MEASURED}: {self.beside} is 0")
+            return _with(row, verdict=f"{NOT_MEASURED}: {self.beside} is 0" if row.needs else REPORT)
         ratio = mine / theirs
         if self.least is None and self.most is None:
             return _with(row, ratio=ratio)

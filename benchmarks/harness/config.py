@@ -37,8 +37,8 @@ def database_url(kind: str, name: str) -> str:
 
 
 def pg_dsn(name: str) -> str:
-    """The same for libpq, which knows one scheme only."""
-    return urlunsplit(urlsplit(database_url("pg", name))._replace(scheme="postgresql"))
+    """The URL of a PostgreSQL database, which its drivers take as it is."""
+    return database_url("pg", name)
 
 
 def scratch() -> Path:

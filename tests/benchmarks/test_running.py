@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
+from benchmarks import scaling
 from benchmarks.harness.records import Records, note
 from benchmarks.machine import Calm
-from benchmarks.measuring import Bench, Measure
+from benchmarks.measuring import Bench, Figures, Measure
 from benchmarks.servers import Servers
 
 pytestmark = pytest.mark.one_database
@@ -49,6 +50,30 @@ def test_records_are_read_as_they_were_noted(tmp_path: Path, monkeypatch: pytest
     assert {start.pid for start in records.read()} == {os.getpid()}
     with pytest.raises(TimeoutError, match="20 of 21"):
         records.wait(21, 0.01)
+
+
+def test_what_was_scaled_becomes_lines_of_points() -> None:
+    found = Figures()
+    workers = scaling.PANELS[0]
+    for line, x, measure in scaling.points(workers):
+        for rate in (1.0, 2.0, 9.0):
+            found.add(measure, {"rate": rate * x * int(line[-1])})
+    document = scaling.summary(found, scaling.PANELS)
+    lines = document["workers"]["lines"]
+    assert set(lines) == {"concurrency 1", "concurrency 2"}
+    assert lines["concurrency 2"][2] == {"x": 3, "rate": 12.0, "min": 6.0, "max": 54.0}
+    assert [point["x"] for point in document["backlog"]["lines"][""]] == [10_000]
+    assert "1: 4, 2: 8, 3: 12, 4: 16" in scaling.table(document)
+
+
+def test_figures_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = Figures()
+    for panel in scaling.PANELS:
+        for _, x, measure in scaling.points(panel):
+            found.add(measure, {"rate": 1.0 + x})
+    scaling.draw(scaling.summary(found, scaling.PANELS), "a machine", tmp_path / "plot.svg")
+    assert "</svg>" in (tmp_path / "plot.svg").read_text()
 
 
 def test_a_system_without_its_server_is_missing_not_failed(tmp_path: Path) -> None:
