@@ -82,6 +82,22 @@ class Figures:
                 return f"{measure.system} {measure.workload} failed: {sample['error']}"
         return f"{measure.system} {measure.workload} was not run"
 
+    def quiet(self) -> str:
+        """How many measurements began on a busy machine, or were disturbed; empty if none were."""
+        every = [sample for found in self.samples.values() for sample in found]
+        told = [
+            f"{count} {what}"
+            for count, what in (
+                (
+                    sum(sample.get("quiet_before") is False for sample in every),
+                    "began on a busy machine",
+                ),
+                (sum(bool(sample.get("disturbed")) for sample in every), "met a slow disk"),
+            )
+            if count
+        ]
+        return f"Of {len(every)} measurements {' and '.join(told)}." if told else ""
+
     def problems(self) -> list[str]:
         """Measurements that failed, jobs that were lost, jobs that ran twice."""
         found = []

@@ -57,6 +57,8 @@ def render(
         table(rows),
         summary(judged),
     ]
+    if busy := figures.quiet():
+        parts.append(busy)
     if problems:
         parts.append("\n".join(["PROBLEMS", *(f"  {problem}" for problem in problems)]))
     return "\n\n".join(parts)
@@ -77,6 +79,7 @@ def save(
         "goals": {goal.id: goal.title for goal in goals},
         "rows": [asdict(row) for goal in goals for row in goal.judge(figures)],
         "problems": list(problems),
+        "busy": figures.quiet(),
         "missing": figures.missing,
         "samples": figures.samples,
     }

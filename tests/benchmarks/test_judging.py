@@ -104,6 +104,13 @@ def test_disturbed_samples_count_only_where_there_are_no_others() -> None:
     assert found.median(OURS, "rate") == 9.0
 
 
+def test_a_busy_machine_is_told_of() -> None:
+    found = figures([1.0], [1.0])
+    assert found.quiet() == ""
+    found.add(OURS, {"rate": 1.0, "quiet_before": False, "disturbed": True})
+    assert found.quiet() == "Of 3 measurements 1 began on a busy machine and 1 met a slow disk."
+
+
 def row(verdict: str, needs: str = ">= 1x") -> Row:
     return Row("P1", "drain", "1 jobs/s", needs=needs, verdict=verdict)
 
