@@ -18,7 +18,9 @@ from django_ojs.services.reap import Reaped
 from django_ojs.store.leases import Held
 
 _WHERE = claim.sources(["default"])
-_MINE = "queue = 'bench-active'"
+_QUEUE = "bench-active"
+_LEFT = ("retryable", "available", "discarded")
+"""States of what a pass has ended."""
 
 
 def reap_pass(adapter: Adapter, *, active: int, due: int, passes: int) -> dict[str, Any]:
@@ -26,13 +28,13 @@ def reap_pass(adapter: Adapter, *, active: int, due: int, passes: int) -> dict[s
 
     Half of the jobs that are due have run into their execution timeout, the others have not beaten.
     """
-    _forget_active(adapter)
+    _forget(adapter, *_LEFT, "active")
     running = claim.claim(_WHERE, limit=1, worker_id="bench-worker", beats=True)[0]
     template = f"id = '{running.id}'"
     fresh = {
         "id": uuid7("statement_timestamp()", "n + 500000000"),
         "lease_id": "gen_random_uuid()",
-        "queue": "'bench-active'",
+        "queue": f"'{_QUEUE}'",
         "worker_id": "'bench-worker-' || (n % 10)",
         "heartbeat_at": "statement_timestamp()",
         "heartbeat_armed": "true",
@@ -58,7 +60,8 @@ def reap_pass(adapter: Adapter, *, active: int, due: int, passes: int) -> dict[s
         counts.append(len(statements))
         if len(reaped[0].jobs) != due:
             raise RuntimeError(f"{len(reaped[0].jobs)} jobs were reaped, {due} were due")
-    _forget_active(adapter)
+        _forget(adapter, *_LEFT)  # else the next pass may promote them too
+    _forget(adapter, *_LEFT, "active")
     _give_back(adapter, "bench-worker")
     return {
         "ms": statistics.median(took),
@@ -133,13 +136,14 @@ def _updates(adapter: Adapter) -> tuple[int, int]:
     return seen
 
 
-def _forget_active(adapter: Adapter) -> None:
-    """Delete the jobs of these measurements and their attempts."""
+def _forget(adapter: Adapter, *states: str) -> None:
+    """Delete the jobs of these measurements that are in such a state, and their attempts."""
+    mine = f"queue = '{_QUEUE}' AND state = ANY(%s)"
     adapter.sql(
-        "DELETE FROM django_ojs_attempt WHERE job_id IN"
-        f" (SELECT id FROM django_ojs_job WHERE {_MINE} AND state IN ('retryable', 'discarded'))"
+        f"DELETE FROM django_ojs_attempt WHERE job_id IN (SELECT id FROM django_ojs_job WHERE {mine})",
+        (list(states),),
     )
-    adapter.sql(f"DELETE FROM django_ojs_job WHERE {_MINE}")
+    adapter.sql(f"DELETE FROM django_ojs_job WHERE {mine}", (list(states),))
 
 
 def _give_back(adapter: Adapter, worker: str) -> None:
