@@ -24,7 +24,7 @@ def table(rows: Sequence[Row]) -> str:
             row.beside,
             "" if row.ratio is None else f"{row.ratio:.2f}x",
             row.needs,
-            row.verdict,
+            row.verdict.partition(":")[0],
         )
         for row in rows
     ]
@@ -46,6 +46,16 @@ def summary(judged: dict[str, list[Row]]) -> str:
     return "\n".join(f"{verdict}: {', '.join(goals)}" for verdict, goals in groups.items())
 
 
+def reasons(rows: Sequence[Row]) -> str:
+    """Why what was not measured was not, a line each."""
+    told: dict[str, list[str]] = {}
+    for row in rows:
+        _, colon, why = row.verdict.partition(": ")
+        if colon and row.goal not in told.setdefault(why, []):
+            told[why].append(row.goal)
+    return "\n".join(f"not measured ({', '.join(goals)}): {why}" for why, goals in told.items())
+
+
 def render(
     goals: Sequence[Goal], figures: Figures, facts: dict[str, str], problems: Sequence[str]
 ) -> str:
@@ -57,6 +67,8 @@ def render(
         table(rows),
         summary(judged),
     ]
+    if whys := reasons(rows):
+        parts.append(whys)
     if busy := figures.quiet():
         parts.append(busy)
     if problems:

@@ -122,7 +122,7 @@ class Limit:
         value = self.ours.of(figures)
         told = [f">= {number(self.least)}"] if self.least is not None else []
         told += [f"<= {number(self.most)}"] if self.most is not None else []
-        needs = " ".join([*told, self.ours.unit]) if told else ""
+        needs = " ".join([*told, self.ours.unit]).strip() if told else ""
         row = Row(goal, self.what, self.ours.text(value), needs=needs)
         if value is None:
             return _unknown(row, self.ours.measure, figures)

@@ -23,7 +23,7 @@ def goals(scale: Scale) -> list[Goal]:
         return Figure(Measure(system, "footprint", options=options, once=True), name, unit)
 
     def tick(system: str, chore: str) -> Figure:
-        return Figure(Measure(system, "idle_tick", once=True), chore, "statements")
+        return Figure(Measure(system, "idle_tick", once=True), chore, "")
 
     databases = {"ojs": "PostgreSQL", "ojs.sqlite": "SQLite"}
     return [
@@ -59,9 +59,7 @@ def goals(scale: Scale) -> list[Goal]:
                     Limit(f"memory, idle, {database}", idle(system, "pss_mib", "MiB"), most=110),
                     Limit(f"processor, idle, {database}", idle(system, "cpu_percent", "%"), most=0.5),
                     *(
-                        Limit(
-                            f"tick with nothing to do, {chore}, {database}", tick(system, chore), most=1
-                        )
+                        Limit(f"statements of an idle {chore}, {database}", tick(system, chore), most=1)
                         for chore in ("claim", "promote", "reap")
                     ),
                 )

@@ -104,6 +104,12 @@ def test_disturbed_samples_count_only_where_there_are_no_others() -> None:
     assert found.median(OURS, "rate") == 9.0
 
 
+def test_why_something_was_not_measured_is_said_once() -> None:
+    goals = [Goal("P1", "drain", [ratio(least=1.0), ratio(most=1.0)])]
+    text = report.render(goals, Figures(), {}, [])
+    assert text.count("not measured (P1): ojs drain was not run") == 1
+
+
 def test_a_busy_machine_is_told_of() -> None:
     found = figures([1.0], [1.0])
     assert found.quiet() == ""

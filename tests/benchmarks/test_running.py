@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import scaling
+from benchmarks.goals import all_goals
+from benchmarks.goals.scale import Scale
 from benchmarks.harness.records import Records, note
 from benchmarks.machine import Calm
 from benchmarks.measuring import Bench, Figures, Measure
@@ -22,6 +25,13 @@ def test_options_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str
     assert command.main(["--goals", "P99"]) == 2
     assert command.main(["--systems", "nobody"]) == 2
     assert "there is no P99" in capsys.readouterr().err
+
+
+def test_what_is_compared_is_measured_one_after_the_other() -> None:
+    measures = command.neighbours(all_goals(Scale()))
+    assert len(measures) == len(set(measures))
+    kinds = [measure.workload.replace("replay_enqueue", "enqueue_one") for measure in measures]
+    assert len([kind for kind, _ in groupby(kinds)]) == len(set(kinds))
 
 
 def test_the_list_measures_nothing(capsys: pytest.CaptureFixture[str]) -> None:
