@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from uuid import UUID
 
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.timeouts import OUTAGE_GRACE, Clock, after, fired
+from django_ojs.domain.timeouts import OUTAGE_GRACE, Clock, fired
 from django_ojs.services.commit import commit
 from django_ojs.store import locking, selectors
 from django_ojs.store.contention import atomically
-from django_ojs.store.selectors import Watched
 
 BATCH = 200
+_MOST = 10_000
 
 
 @dataclass(slots=True)
@@ -78,19 +78,20 @@ def _reap_active(
     reaped: Reaped, limit: int | None, now: datetime | None, dry_run: bool, using: str
 ) -> None:
     """What beats move: stalled attempts and visibility leases."""
-    moment = now or clock.now(using)
-    watched = selectors.running(using=using)
-    due_at = {row.id: due for row in watched if (due := beat_due(row)) is not None}
-    overdue = sorted((due, job_id) for job_id, due in due_at.items() if due <= moment)
-    for start in range(0, len(overdue), BATCH):
-        room = _room(reaped, limit)
-        if not room:
+    most = _MOST if dry_run else BATCH
+    while room := _room(reaped, limit, most):
+        moment = now or clock.now(using)
+        silences = selectors.next_silences(room + 1, using=using)
+        overdue = [silence.id for silence in silences[:room] if silence.due <= moment]
+        later = [silence.due for silence in silences if silence.due > moment][:1]
+        known = [reaped.next_due] if reaped.next_due else []
+        reaped.next_due = min([*later, *known], default=None)
+        done = 0
+        for start in range(0, len(overdue), BATCH):
+            read = partial(_locked_list, overdue[start : start + BATCH], using)
+            done += atomically(using, partial(_decide, read, reaped, moment, dry_run, using))
+        if dry_run or not done or later or len(silences) <= room:
             break
-        ids = [job_id for _, job_id in overdue[start : start + room]]
-        read = partial(_locked_list, ids, using)
-        atomically(using, partial(_decide, read, reaped, moment, dry_run, using))
-    later = [due for due in due_at.values() if due > moment]
-    reaped.next_due = min([*later, *([reaped.next_due] if reaped.next_due else [])], default=None)
 
 
 def _locked_list(ids: Sequence[UUID], using: str) -> list[JobRecord]:
@@ -116,18 +117,8 @@ def _decide(
     return len(moves)
 
 
-def _room(reaped: Reaped, limit: int | None) -> int:
-    return BATCH if limit is None else max(0, min(BATCH, limit - sum(reaped.counts.values())))
-
-
-def beat_due(row: Watched) -> datetime | None:
-    """When the beats of a running job are overdue, ``None`` if none were promised."""
-    moments = []
-    if row.lease_expires_at is not None:
-        moments.append(row.lease_expires_at)
-    if row.heartbeat_armed and (row.heartbeat_explicit or row.lease_expires_at is None):
-        moments.append(after(row.heartbeat_at, row.heartbeat_timeout_ms))
-    return min(moments, default=None)
+def _room(reaped: Reaped, limit: int | None, most: int = BATCH) -> int:
+    return most if limit is None else max(0, min(most, limit - sum(reaped.counts.values())))
 
 
 def recover(*, now: datetime, using: str) -> int:
@@ -142,9 +133,3 @@ def recover(*, now: datetime, using: str) -> int:
         return len(moves)
 
     return atomically(using, work)
-
-
-def longest_heartbeat_timeout(*, using: str) -> timedelta:
-    """The longest heartbeat timeout among running jobs; zero when nothing runs."""
-    limits = (row.heartbeat_timeout_ms for row in selectors.running(using=using))
-    return timedelta(milliseconds=max(limits, default=0))

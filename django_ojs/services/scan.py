@@ -102,7 +102,8 @@ def _may_recover(run: ChoreRun, now: datetime, using: str) -> bool:
     """Never twice within the larger of 15 s and the longest heartbeat timeout in use."""
     if run.resumed_at is None:
         return True
-    return now - run.resumed_at > max(_LEAST_GAP, reap.longest_heartbeat_timeout(using=using))
+    longest = selectors.longest_heartbeat_timeout_ms(using=using)
+    return now - run.resumed_at > max(_LEAST_GAP, timedelta(milliseconds=longest))
 
 
 class Loop:

@@ -61,26 +61,56 @@ def _earliest(conditions: Sequence[str], column: str, using: str) -> datetime | 
     return min((sql.decode(Kind.TIME, value) for value in row if value is not None), default=None)
 
 
-class Watched(NamedTuple):
-    """What the heartbeat scan needs to know of a running job."""
+class Silence(NamedTuple):
+    """A running job, and when the beats that were promised of it are overdue."""
 
     id: UUID
-    heartbeat_at: datetime
-    heartbeat_timeout_ms: int
-    heartbeat_armed: bool
-    heartbeat_explicit: bool
-    lease_expires_at: datetime | None
+    due: datetime
 
 
-_WATCHED_KINDS = [JOB[column] for column in Watched._fields]
+_HEARD_UNTIL = {
+    "postgresql": "heartbeat_at + heartbeat_timeout_ms * interval '1 millisecond'",
+    "mysql": "heartbeat_at + INTERVAL (heartbeat_timeout_ms * 1000) MICROSECOND",
+    # In milliseconds, all that SQLite's functions know.
+    "sqlite": (
+        "strftime('%%Y-%%m-%%d %%H:%%M:%%f', heartbeat_at,"
+        " (heartbeat_timeout_ms / 1000.0) || ' seconds')"
+    ),
+}
 
 
-def running(*, using: str) -> list[Watched]:
-    """Every active job: as many as the fleet has slots, whatever the backlog."""
+def next_silences(limit: int, *, using: str) -> list[Silence]:
+    """The running jobs whose beats, or visibility leases, run out first: as ``domain.timeouts`` says.
+
+    One statement, of the rows that run and no others, whatever the backlog and the history.
+    """
     sql = dialect(using)
+    heard_until = _HEARD_UNTIL[sql.connection.vendor]
+    # CASE and COALESCE: the smaller of two is NULL on some databases when one of them is.
+    silent = (
+        "CASE WHEN heartbeat_armed AND (heartbeat_explicit OR lease_expires_at IS NULL)"
+        f" THEN {heard_until} END"
+    )
     with cursor(using) as cur:
-        cur.execute(f"SELECT {', '.join(Watched._fields)} FROM {_TABLE} WHERE state = '{State.ACTIVE}'")
-        return [Watched._make(map(sql.decode, _WATCHED_KINDS, row)) for row in cur.fetchall()]
+        cur.execute(
+            "SELECT id, CASE WHEN lease_expires_at <= silent THEN lease_expires_at"
+            " ELSE COALESCE(silent, lease_expires_at) END AS due"
+            f" FROM (SELECT id, lease_expires_at, {silent} AS silent FROM {_TABLE}"
+            f" WHERE state = '{State.ACTIVE}') w"
+            " WHERE silent IS NOT NULL OR lease_expires_at IS NOT NULL ORDER BY due LIMIT %s",
+            [limit],
+        )
+        return [
+            Silence(sql.decode(Kind.UUID, job_id), sql.decode(Kind.TIME, due))
+            for job_id, due in cur.fetchall()
+        ]
+
+
+def longest_heartbeat_timeout_ms(*, using: str) -> int:
+    """The longest heartbeat timeout among running jobs; zero when nothing runs."""
+    with cursor(using) as cur:
+        cur.execute(f"SELECT MAX(heartbeat_timeout_ms) FROM {_TABLE} WHERE state = '{State.ACTIVE}'")
+        return cur.fetchone()[0] or 0
 
 
 def queues_with_work(*, using: str) -> list[str]:

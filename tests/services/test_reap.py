@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 
 import pytest
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
 
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
-from django_ojs.models import Attempt, ChoreRun, Event
+from django_ojs.domain.timeouts import heartbeat_deadline
+from django_ojs.models import Attempt, ChoreRun, Event, Job
 from django_ojs.services import heartbeat, operate, promote, reap, scan
+from django_ojs.store import selectors
 
 from .support import ack, held, make, now_stored, take
 
@@ -159,6 +164,59 @@ def test_limit_and_dry_run(frozen: FrozenClock) -> None:
 def test_more_than_a_batch_is_reaped_in_one_pass(frozen: FrozenClock) -> None:
     make(reap.BATCH + 30, enqueue_ttl=1)
     assert _reap(frozen, 2) == {"enqueue_ttl": reap.BATCH + 30}
+
+
+def test_more_than_a_batch_is_stalled_in_one_pass(frozen: FrozenClock) -> None:
+    make(reap.BATCH + 30, heartbeat_timeout=2)
+    assert len(take(reap.BATCH + 30)) == reap.BATCH + 30
+    frozen.advance(3)
+    assert reap.reap(dry_run=True).counts == {"stalled": reap.BATCH + 30}
+    assert reap.reap(limit=7).counts == {"stalled": 7}
+    assert _reap(frozen, 0) == {"stalled": reap.BATCH + 23}
+
+
+def test_a_pass_has_as_many_statements_for_many_as_for_few(frozen: FrozenClock) -> None:
+    connection = connections["default"]
+    counts = set()
+    for due in (3, 30):
+        make(due, timeout=5, grace_period=0, heartbeat_timeout=60, retry=NO_JITTER)
+        make(due, job_type="test.silent", timeout=60, heartbeat_timeout=5, retry=NO_JITTER)
+        take(due)
+        take(due, types=["test.silent"])
+        make(1, job_type="test.living")
+        take(types=["test.living"])
+        frozen.advance(6)
+        with CaptureQueriesContext(connection) as queries:
+            assert reap.reap().counts == {"execution": due, "stalled": due}
+        counts.add(len(queries))
+    assert len(counts) == 1
+
+
+def test_silences_are_those_of_the_domain(frozen: FrozenClock) -> None:
+    """The database and ``domain.timeouts`` agree about when beats are overdue."""
+    for number, (timeout, beats, visibility) in enumerate(
+        itertools.product((None, "PT0.25S", 7, 86_400), (True, False), (None, 1500))
+    ):
+        kind = f"test.t{number}"
+        enqueue(kind, **({} if timeout is None else {"heartbeat_timeout": timeout}))
+        frozen.advance(0.001001)
+        (job,) = take(types=[kind], beats=beats, visibility_ms=visibility)
+        frozen.advance(0.4)
+        if number % 3 == 0:
+            heartbeat.beat([held(job)])
+    expected = []
+    for row in Job.objects.all():
+        record = selectors.jobs([row.pk], using="default")[row.pk]
+        moments = [heartbeat_deadline(record), record.lease_expires_at]
+        if any(moments):
+            expected.append((min(moment for moment in moments if moment), record.id))
+    found = selectors.next_silences(100, using="default")
+    assert len(found) == len(expected) > 10
+    assert [silence.due for silence in found] == sorted(silence.due for silence in found)
+    due = {silence.id: silence.due for silence in found}
+    for moment, job_id in expected:
+        assert abs(due[job_id] - moment) <= timedelta(milliseconds=1)
+    assert selectors.next_silences(2, using="default") == found[:2]
 
 
 def test_next_due_is_the_earliest_clock(frozen: FrozenClock) -> None:

@@ -183,7 +183,7 @@ def test_promotion_and_reaping(full: None) -> None:
     late = NOW + timedelta(days=30)
     assert _check(lambda: locking.promotable(late, 100, using="default")) == []
     assert _check(lambda: locking.past_deadline(late, 100, using="default")) == []
-    assert _check(lambda: selectors.running(using="default")) == []
+    assert _check(lambda: selectors.next_silences(100, using="default")) == []
 
 
 def test_beats(full: None) -> None:
