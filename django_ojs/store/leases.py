@@ -37,10 +37,8 @@ class Kept(NamedTuple):
     visibility_timeout_ms: int | None
 
 
-_COLUMNS = ("id", *Kept._fields[1:])
 # Unqualified: in RETURNING, SQLite knows neither the alias nor a qualified name.
-_KEPT = ", ".join(_COLUMNS)
-_KINDS = [JOB[column] for column in _COLUMNS]
+_KEPT = ", ".join(("id", *Kept._fields[1:]))
 
 
 def write(
@@ -74,6 +72,7 @@ def write(
         _TABLE, sets, item, "j.id = v.c0", f"{sql.in_state(State.ACTIVE)} AND j.lease_id = v.c1", _KEPT
     )
     with cursor(using) as cur:
+        sql.tune(cur)
         if sql.returning:
             cur.execute(statement, [*parameters, *bound])
             return _kept(cur.fetchall(), using)
@@ -87,6 +86,7 @@ def find(leases: Sequence[Held], *, using: str) -> list[Kept]:
         return []
     sql = dialect(using)
     with cursor(using) as cur:
+        sql.tune(cur)
         cur.execute(
             f"SELECT {_KEPT} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'"
             f" AND j.id IN {in_list(leases)}",
@@ -97,5 +97,13 @@ def find(leases: Sequence[Held], *, using: str) -> list[Kept]:
 
 
 def _kept(rows: Sequence[Sequence[Any]], using: str) -> list[Kept]:
-    sql = dialect(using)
-    return [Kept._make(map(sql.decode, _KINDS, row)) for row in rows]
+    decode = dialect(using).decode
+    return [
+        Kept(
+            decode(Kind.UUID, job_id),
+            decode(Kind.UUID, lease_id),
+            decode(Kind.TIME, deadline_at),
+            *limits,
+        )
+        for job_id, lease_id, deadline_at, *limits in rows
+    ]

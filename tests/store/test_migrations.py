@@ -36,6 +36,20 @@ def test_a_table_made_by_migrations_has_database_defaults(ojs_db: None) -> None:
     assert Job.objects.get(pk=job_id).timeout_ms == 1_800_000
 
 
+def test_beats_touch_no_index(ojs_db: None) -> None:
+    """On PostgreSQL a write is kept from the indexes when none has a column of it and its page has room."""
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT reloptions FROM pg_class WHERE relname = %s", [Job._meta.db_table])
+        assert cursor.fetchone()[0] == ["fillfactor=70"]
+        cursor.execute("SELECT indexdef FROM pg_indexes WHERE tablename = %s", [Job._meta.db_table])
+        definitions = " ".join(row[0] for row in cursor.fetchall())
+    assert "deadline_at" in definitions
+    for column in ("heartbeat_", "lease_expires_at", "lease_visibility_ms", "progress", "checkpoint"):
+        assert column not in definitions
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
