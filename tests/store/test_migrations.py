@@ -37,7 +37,7 @@ def test_a_table_made_by_migrations_has_database_defaults(ojs_db: None) -> None:
 
 
 def test_beats_touch_no_index(ojs_db: None) -> None:
-    """On PostgreSQL a write is kept from the indexes when none has a column of it and its page has room."""
+    """PostgreSQL keeps a write from the indexes when none has a column of it and its page has room."""
     if connection.vendor != "postgresql":
         pytest.skip("PostgreSQL only")
     with connection.cursor() as cursor:
