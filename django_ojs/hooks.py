@@ -27,13 +27,15 @@ class Chore:
     """Named periodic work: ``run(using)`` is called at least every ``every`` seconds.
 
     It must be safe to run by any number of processes at once. With ``enforces`` it is part of
-    ``reap_timeouts``.
+    ``reap_timeouts``. With ``scheduled`` only jobs whose scheduled time has come are work for it:
+    a worker runs it when there are some.
     """
 
     name: str
     every: float
     run: Callable[[str], ChoreResult]
     enforces: bool = False
+    scheduled: bool = False
 
 
 _chores: dict[str, Chore] = {}

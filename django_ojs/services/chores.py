@@ -19,7 +19,7 @@ def _discover(using: str) -> ChoreResult:
     return ChoreResult({"queues": queues.discover(using=using)})
 
 
-PROMOTE = Chore("promote", 0.1, _promote, enforces=True)
+PROMOTE = Chore("promote", 0.1, _promote, enforces=True, scheduled=True)
 PRUNE = Chore("prune", 60.0, _prune)
 DISCOVER = Chore("queues", 30.0, _discover)
 

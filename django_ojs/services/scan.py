@@ -8,6 +8,7 @@ could have heard the living, so their stall clocks start again instead of all ru
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -25,8 +26,10 @@ NAME = "reap"
 STALE = timedelta(seconds=120)
 """How long the reaper may be silent before that is news."""
 _LEAST_GAP = timedelta(seconds=15)
-_RECORD_EVERY = timedelta(seconds=1)
+_BEATS_EVERY = timedelta(seconds=1)
 """How long active rows may go unread by a loop: shorter than any heartbeat timeout kept closely."""
+_RECORD_EVERY = timedelta(seconds=5)
+"""How long a loop may go unrecorded: three times that is the least gap."""
 
 _failed = threading.Event()
 
@@ -109,23 +112,34 @@ def _may_recover(run: ChoreRun, now: datetime, using: str) -> bool:
 class Loop:
     """The scans of one looping process: cheap probes, a recorded scan when something may be due."""
 
-    def __init__(self, *, interval: float, ran_by: str, using: str, lag: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        interval: float,
+        ran_by: str,
+        using: str,
+        lag: float = 0.0,
+        next_deadline: Callable[[], datetime | None] | None = None,
+    ) -> None:
         self.lag = timedelta(seconds=lag)
         self.interval = timedelta(seconds=interval)
         self.ran_by = ran_by
         self.using = using
+        self._next_deadline = next_deadline or partial(selectors.next_deadline, using=using)
         self._scanned_at: datetime | None = None
+        self._beats_read_at: datetime | None = None
         self._beats_due: datetime | None = None
 
     def tick(self, *, limit: int | None = None) -> Reaped:
         """Scan if a deadline has passed, a heartbeat may have, or the record grows old.
 
-        With nothing due it costs one probe of the earliest fixed deadline.
+        With nothing due it costs one probe of the earliest fixed deadline, and once a second one of
+        the running jobs.
         """
         now = clock.now(self.using) - self.lag
         if not self._must_scan(now):
-            first = selectors.next_deadline(using=self.using)
-            if first is None or first > now:
+            first = self._next_deadline()
+            if (first is None or first > now) and not self._is_silent(now):
                 return Reaped(next_due=self._next(first))
         reaped = scan(
             cadence=max(self.interval, _RECORD_EVERY),
@@ -134,20 +148,32 @@ class Loop:
             now=now if self.lag else None,
             using=self.using,
         )
-        self._scanned_at = now
+        self._scanned_at = self._beats_read_at = now
         self._beats_due = reaped.next_due
         return reaped
 
     def _must_scan(self, now: datetime) -> bool:
-        if self._scanned_at is None or _failed.is_set():
+        if _failed.is_set() or not _within(self._scanned_at, now, _RECORD_EVERY):
             return True
-        if not timedelta(0) <= now - self._scanned_at < _RECORD_EVERY:
-            return True
+        return self._beats_due is not None and self._beats_due <= now
+
+    def _is_silent(self, now: datetime) -> bool:
+        """Whether beats are overdue that were not known to be; looked at now and then."""
+        if _within(self._beats_read_at, now, _BEATS_EVERY):
+            return False
+        silences = selectors.next_silences(1, using=self.using)
+        self._beats_read_at = now
+        self._beats_due = silences[0].due if silences else None
         return self._beats_due is not None and self._beats_due <= now
 
     def _next(self, first: datetime | None) -> datetime | None:
         known = [moment for moment in (first, self._beats_due) if moment is not None]
         return min(known, default=None)
+
+
+def _within(last: datetime | None, now: datetime, limit: timedelta) -> bool:
+    """Whether ``last`` is less than ``limit`` ago; a clock that was set back has no past."""
+    return last is not None and timedelta(0) <= now - last < limit
 
 
 def troubles(now: datetime, using: str) -> list[str]:

@@ -38,27 +38,69 @@ def jobs(ids: Iterable[UUID], *, using: str) -> dict[UUID, JobRecord]:
         return {job.id: job for job in sql.jobs(cur.fetchall())}
 
 
+_DEADLINE = (
+    f"(SELECT deadline_at FROM {_TABLE} WHERE deadline_at IS NOT NULL ORDER BY deadline_at LIMIT 1)"
+)
+_SCHEDULED = ", ".join(
+    f"(SELECT scheduled_at FROM {_TABLE} WHERE state = '{state}' AND {among(DUE)}"
+    " AND scheduled_at IS NOT NULL ORDER BY scheduled_at LIMIT 1)"
+    for state in DUE
+)
+
+_OUTLOOK = f"SELECT {_DEADLINE}, {_SCHEDULED}"
+
+
 def next_deadline(*, using: str) -> datetime | None:
     """The earliest ``deadline_at`` of all jobs: one probe of its index."""
-    return _earliest(["deadline_at IS NOT NULL"], "deadline_at", using)
+    return _earliest(_DEADLINE, using)
 
 
 def next_due(*, using: str) -> datetime | None:
     """When the next ``scheduled`` or ``retryable`` job is due: one probe per state, one statement."""
-    where = [f"state = '{state}' AND {among(DUE)} AND scheduled_at IS NOT NULL" for state in DUE]
-    return _earliest(where, "scheduled_at", using)
+    return _earliest(_SCHEDULED, using)
 
 
-def _earliest(conditions: Sequence[str], column: str, using: str) -> datetime | None:
-    sql = dialect(using)
-    firsts = [
-        f"(SELECT {column} FROM {_TABLE} WHERE {condition} ORDER BY {column} LIMIT 1)"
-        for condition in conditions
-    ]
+def _earliest(firsts: str, using: str) -> datetime | None:
     with cursor(using) as cur:
-        cur.execute(f"SELECT {', '.join(firsts)}")
-        row = cur.fetchone()
-    return min((sql.decode(Kind.TIME, value) for value in row if value is not None), default=None)
+        cur.execute(f"SELECT {firsts}")
+        return _first(cur.fetchone(), using)
+
+
+def _first(moments: Sequence[Any], using: str) -> datetime | None:
+    known = [moment for moment in moments if moment is not None]
+    return min(dialect(using).decode(Kind.TIME, moment) for moment in known) if known else None
+
+
+class Outlook(NamedTuple):
+    """The earliest moments at which something falls due: a fixed deadline, a scheduled time."""
+
+    deadline: datetime | None = None
+    scheduled: datetime | None = None
+
+
+class Lookout:
+    """Asks for the outlook many times a second: one statement, one probe per index and state.
+
+    On a cursor of the driver that is kept, since to make one costs more than the statement. To be
+    used by one thread.
+    """
+
+    def __init__(self, using: str) -> None:
+        self._using = using
+        self._connection: Any = None
+        self._cursor: Any = None
+
+    def look(self) -> Outlook:
+        """What is due first now."""
+        connection = connections[self._using]
+        with connection.wrap_database_errors:
+            connection.ensure_connection()
+            if self._connection is not connection.connection:
+                self._connection = connection.connection
+                self._cursor = connection.create_cursor()
+            self._cursor.execute(_OUTLOOK)
+            deadline, *scheduled = self._cursor.fetchone()
+        return Outlook(_first([deadline], self._using), _first(scheduled, self._using))
 
 
 class Silence(NamedTuple):

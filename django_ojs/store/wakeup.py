@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import selectors
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -60,27 +63,72 @@ class NotifiedWatcher(Watcher):
 
 
 class ChangeWatcher(Watcher):
-    """SQLite: one look at the file's change counter every few milliseconds, no read of any table."""
+    """SQLite: a look at the file every few milliseconds, no statement while nobody writes to it.
 
-    slowest = 1.0
-    _every = 0.01
+    The longer nothing was claimed, the slower.
+    """
+
+    slowest = 2.0
+    _fastest_look = 0.01
+    _slowest_look = 0.1
+    _settles = 1.0
+    """How long a commit may take from its last write to the file until others see it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._version: int | None = None
+        self._got_at = float("-inf")
+        self._version = -1
+        self._file: tuple[int, int] | None = None
+        self._file_at = 0.0
+        self._settled = False
 
     def pause(self) -> float:
-        """Never longer than the interval of the change counter."""
-        return min(self._every, super().pause())
+        """Never longer than until the next look at the file."""
+        idle = clock.boottime() - self._got_at
+        look = min(self._slowest_look, max(self._fastest_look, idle / 50))
+        return min(look, super().pause())
 
     def due(self, connection: BaseDatabaseWrapper) -> bool:
         """Whether somebody else has committed since, or the poll is due."""
-        changed = False
-        with contextlib.suppress(Exception), connection.cursor() as cursor:
-            cursor.execute("PRAGMA data_version")
-            version = cursor.fetchone()[0]
-            changed, self._version = version != self._version, version
-        return changed or super().due(connection)
+        changed = self._is_written(connection) and self._is_foreign(connection)
+        return super().due(connection) or changed
+
+    def claimed(self, got: int, wanted: int) -> None:
+        """What the look brought."""
+        super().claimed(got, wanted)
+        if got:
+            self._got_at = clock.boottime()
+
+    def _is_written(self, connection: BaseDatabaseWrapper) -> bool:
+        """Whether the file may have been written to since the last look."""
+        name = str(connection.settings_dict["NAME"])
+        try:
+            try:
+                file = os.stat(f"{name}-wal")
+            except FileNotFoundError:
+                # No write-ahead log: commits go to the file itself.
+                file = os.stat(name)
+        except OSError:
+            return True
+        now, seen = clock.boottime(), (file.st_mtime_ns, file.st_size)
+        if seen != self._file:
+            self._file, self._file_at, self._settled = seen, now, False
+            return True
+        if self._settled:
+            return False
+        self._settled = now - self._file_at > self._settles
+        return True
+
+    def _is_foreign(self, connection: BaseDatabaseWrapper) -> bool:
+        """Whether another connection has committed since this was last asked."""
+        try:
+            connection.ensure_connection()
+            ((version,),) = connection.connection.execute("PRAGMA data_version").fetchall()
+        except Exception:
+            # The claim will meet the same trouble and knows what to do about it.
+            return True
+        known, self._version = self._version, int(version)
+        return known != self._version
 
 
 def watcher_for(using: str) -> Watcher:
@@ -103,6 +151,7 @@ class Listener(threading.Thread):
         self._on_payload = on_payload
         self._alias = conf.current().listen_database or using
         self._stopping = threading.Event()
+        self._stop_end, self._stop_in = socket.socketpair()
 
     @staticmethod
     def possible(using: str) -> bool:
@@ -116,8 +165,9 @@ class Listener(threading.Thread):
         return bool(psycopg)
 
     def stop(self) -> None:
-        """End within the interval of the wait."""
+        """End now."""
         self._stopping.set()
+        self._stop_in.close()
 
     def run(self) -> None:
         """Listen; after a failure again, with a pause."""
@@ -127,9 +177,7 @@ class Listener(threading.Thread):
                 connection = self._connect()
                 # What was committed before LISTEN took effect was not announced to us.
                 self._on_payload("q:")
-                while not self._stopping.is_set():
-                    for notification in connection.notifies(timeout=1.0, stop_after=1):
-                        self._on_payload(notification.payload)
+                self._listen(connection.pgconn)
             except Exception as error:
                 logger.info("listening was interrupted: %s", error)
                 self._stopping.wait(1.0 + clock.jitter())
@@ -137,6 +185,18 @@ class Listener(threading.Thread):
                 if connection is not None:
                     with contextlib.suppress(Exception):
                         connection.close()
+        self._stop_end.close()
+
+    def _listen(self, session: Any) -> None:
+        """Sleep until the server says something; ``notifies()`` of psycopg wakes ten times a second."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(session.socket, selectors.EVENT_READ)
+            selector.register(self._stop_end, selectors.EVENT_READ)
+            while not self._stopping.is_set():
+                while (notification := session.notifies()) is not None:
+                    self._on_payload(notification.extra.decode())
+                selector.select()
+                session.consume_input()
 
     def _connect(self) -> Any:
         import psycopg

@@ -8,7 +8,10 @@ import threading
 
 
 class Pulse(threading.Thread):
-    """Writes to a pipe of its own while a job runs, so that frames are never torn."""
+    """Writes to a pipe of its own while a job runs, so that frames are never torn.
+
+    Between jobs it goes on for a moment, so that short ones need not wake it; then it sleeps.
+    """
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(name="ojs-pulse", daemon=True)
@@ -16,12 +19,15 @@ class Pulse(threading.Thread):
         self._descriptor = descriptor
         self._period = 1.0
         self._running = False
+        self._wanted = threading.Event()
         self._never = threading.Event()
 
     def busy(self, period: float) -> None:
         """A job runs: a byte every ``period`` seconds."""
         self._period = period
         self._running = True
+        if not self._wanted.is_set():
+            self._wanted.set()
 
     def idle(self) -> None:
         """Nothing runs."""
@@ -29,8 +35,15 @@ class Pulse(threading.Thread):
 
     def run(self) -> None:
         """Until the process ends."""
-        while True:
+        while self._wanted.wait():
             self._never.wait(min(self._period, 0.5))
-            if self._running:
+            if not self._running:
+                self._wanted.clear()
+            # Asked again: a job that began in between saw this thread awake.
+            if self._is_running():
+                self._wanted.set()
                 with contextlib.suppress(OSError):
                     os.write(self._descriptor, b".")
+
+    def _is_running(self) -> bool:
+        return self._running
