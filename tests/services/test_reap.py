@@ -322,3 +322,24 @@ def test_a_loop_scans_only_when_something_may_be_due(frozen: FrozenClock) -> Non
     assert ChoreRun.objects.get(name="reap").last_run_at == first
     frozen.advance(1.9)
     assert loop.tick().counts == {"stalled": 1}
+
+
+def test_a_loop_finds_new_silence_and_records_itself_now_and_then(frozen: FrozenClock) -> None:
+    loop = scan.Loop(interval=0.2, ran_by="test", using="default")
+    loop.tick()
+    first = ChoreRun.objects.get(name="reap")
+    assert first.cadence_ms is not None
+    make(heartbeat_timeout="500ms")
+    take()
+    frozen.advance(0.9)
+    assert loop.tick().counts == {}, "running jobs are read once a second"
+    frozen.advance(0.1)
+    assert loop.tick().counts == {"stalled": 1}
+    recorded = ChoreRun.objects.get(name="reap").last_run_at
+    frozen.advance(first.cadence_ms / 1000 - 0.1)
+    loop.tick()
+    assert ChoreRun.objects.get(name="reap").last_run_at == recorded
+    frozen.advance(0.1)
+    loop.tick()
+    assert ChoreRun.objects.get(name="reap").last_run_at == frozen.time
+    assert 3 * first.cadence_ms <= 15_000, "no longer gap than that counts as none"

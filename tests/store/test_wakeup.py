@@ -1,0 +1,99 @@
+"""How a worker learns of work, and what falls due next."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db import connections
+
+from django_ojs.api import enqueue
+from django_ojs.clock import FrozenClock
+from django_ojs.services.commit import wake
+from django_ojs.store import selectors
+from django_ojs.store.selectors import Lookout, Outlook
+from django_ojs.store.wakeup import ChangeWatcher, Listener
+from tests.services.support import make, take
+from tests.support import poll
+
+pytestmark = pytest.mark.usefixtures("ojs_db")
+
+
+def _elsewhere() -> None:
+    """A commit on another connection."""
+
+    def work() -> None:
+        try:
+            make()
+        finally:
+            connections["default"].close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_the_change_of_a_file_is_seen_whoever_looks(
+    vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if vendor != "sqlite":
+        pytest.skip("SQLite only")
+    connection = connections["default"]
+    watcher = ChangeWatcher()
+    watcher.claimed(0, 1)
+    monkeypatch.setattr(watcher, "_next", float("inf"))
+    assert watcher.due(connection)
+    assert not watcher.due(connection)
+    make()
+    assert not watcher.due(connection), "its own commits are no news"
+    _elsewhere()
+    assert watcher.due(connection)
+    assert not watcher.due(connection)
+    watcher.hint()
+    assert watcher.due(connection)
+
+
+def test_a_file_that_nobody_writes_to_is_not_asked(
+    vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if vendor != "sqlite":
+        pytest.skip("SQLite only")
+    watcher = ChangeWatcher()
+    monkeypatch.setattr(watcher, "_settles", 0.0)
+    monkeypatch.setattr(watcher, "_next", float("inf"))
+    poll(lambda: not watcher._is_written(connections["default"]))
+    monkeypatch.setattr(watcher, "_is_foreign", lambda connection: pytest.fail("it was asked"))
+    assert not watcher.due(connections["default"])
+
+
+def test_a_listener_hears_commits_and_stops_when_told(vendor: str) -> None:
+    if not Listener.possible("default"):
+        pytest.skip("PostgreSQL only")
+    heard: list[str] = []
+    listener = Listener(heard.append, "default")
+    listener.start()
+    poll(lambda: heard == ["q:"])
+    wake(["one", "two"], using="default")
+    poll(lambda: heard[1:] == ["q:one", "q:two"])
+    listener.stop()
+    listener.join(10)
+    assert not listener.is_alive()
+
+
+def test_the_outlook_is_the_earliest_of_each(frozen: FrozenClock) -> None:
+    lookout = Lookout("default")
+    assert lookout.look() == Outlook(None, None)
+    enqueue("test.job", delay=30)
+    enqueue("test.job", delay=20, total_timeout=50)
+    make(1, "test.other", timeout=600)
+    take(types=["test.other"])
+    seen = lookout.look()
+    assert seen.deadline is not None
+    assert seen.scheduled is not None
+    assert seen == Outlook(
+        selectors.next_deadline(using="default"), selectors.next_due(using="default")
+    )
+    assert (seen.deadline - frozen.time).total_seconds() == 50
+    assert (seen.scheduled - frozen.time).total_seconds() == 20
+    connections["default"].close()
+    assert lookout.look() == seen
