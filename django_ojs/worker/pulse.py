@@ -6,11 +6,14 @@ import contextlib
 import os
 import threading
 
+_REST_AFTER = 10
+"""So many looks without a job until the thread sleeps: waking it costs more than a look."""
+
 
 class Pulse(threading.Thread):
     """Writes to a pipe of its own while a job runs, so that frames are never torn.
 
-    Between jobs it goes on for a moment, so that short ones need not wake it; then it sleeps.
+    Between jobs it goes on for some seconds, so that a job need not wake it; then it sleeps.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -35,12 +38,15 @@ class Pulse(threading.Thread):
 
     def run(self) -> None:
         """Until the process ends."""
+        idle = 0
         while self._wanted.wait():
             self._never.wait(min(self._period, 0.5))
-            if not self._running:
+            idle = 0 if self._running else idle + 1
+            if idle >= _REST_AFTER:
                 self._wanted.clear()
             # Asked again: a job that began in between saw this thread awake.
             if self._is_running():
+                idle = 0
                 self._wanted.set()
                 with contextlib.suppress(OSError):
                     os.write(self._descriptor, b".")
