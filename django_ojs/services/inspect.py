@@ -19,7 +19,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import Attempt, ChoreRun, Job, Queue, Worker
 from django_ojs.services import scan
 from django_ojs.services.stream import any_of
-from django_ojs.store import selectors
+from django_ojs.store import selectors, upcoming
 
 LIVE_WORKER = timedelta(seconds=60)
 _JSON = frozenset(
@@ -161,7 +161,7 @@ def health(*, now: datetime | None = None, using: str | None = None) -> dict[str
     now = now or clock.now(using)
     live = Worker.objects.using(using).filter(heartbeat_at__gt=now - LIVE_WORKER)
     alive = live.exclude(phase=Worker.Phase.STOPPED).count()
-    first = selectors.next_deadline(using=using)
+    first = upcoming.next_deadline(using=using)
     # Heartbeats and visibility leases have no index of deadlines: whatever runs may be waiting for one.
     needed = (first is not None and first < now) or _any_runs(using)
     troubles = scan.troubles(now, using) if needed else []

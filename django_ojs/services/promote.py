@@ -8,7 +8,7 @@ from functools import partial
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.services.commit import commit
-from django_ojs.store import locking, selectors
+from django_ojs.store import locking, upcoming
 from django_ojs.store.contention import atomically
 
 BATCH = 1000
@@ -24,7 +24,7 @@ def promote(*, limit: int | None = None, now: datetime | None = None, using: str
     done = 0
     while True:
         moment = now or clock.now(using)
-        first = selectors.next_due(using=using)
+        first = upcoming.next_due(using=using)
         room = BATCH if limit is None else min(BATCH, limit - done)
         if first is None or first > moment or room <= 0:
             return done

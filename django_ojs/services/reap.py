@@ -18,7 +18,7 @@ from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.timeouts import OUTAGE_GRACE, Clock, fired
 from django_ojs.services.commit import commit
-from django_ojs.store import locking, selectors
+from django_ojs.store import locking, upcoming
 from django_ojs.store.contention import atomically
 
 BATCH = 200
@@ -58,7 +58,7 @@ def _reap_deadlines(
     reaped: Reaped, limit: int | None, now: datetime | None, dry_run: bool, using: str
 ) -> None:
     """What ``deadline_at`` says: execution, total and enqueue TTL."""
-    first = selectors.next_deadline(using=using)
+    first = upcoming.next_deadline(using=using)
     moment = now or clock.now(using)
     while first is not None and first <= moment:
         room = _room(reaped, limit)
@@ -68,7 +68,7 @@ def _reap_deadlines(
         done = atomically(using, partial(_decide, read, reaped, moment, dry_run, using))
         if dry_run or not done:
             break
-        first = selectors.next_deadline(using=using)
+        first = upcoming.next_deadline(using=using)
         moment = now or clock.now(using)
     if first is not None and first > moment:
         reaped.next_due = first
@@ -81,7 +81,7 @@ def _reap_active(
     most = _MOST if dry_run else BATCH
     while room := _room(reaped, limit, most):
         moment = now or clock.now(using)
-        silences = selectors.next_silences(room + 1, using=using)
+        silences = upcoming.next_silences(room + 1, using=using)
         overdue = [silence.id for silence in silences[:room] if silence.due <= moment]
         later = [silence.due for silence in silences if silence.due > moment][:1]
         known = [reaped.next_due] if reaped.next_due else []

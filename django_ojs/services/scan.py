@@ -19,7 +19,7 @@ from django_ojs.domain.durations import format_instant
 from django_ojs.models import ChoreRun
 from django_ojs.services import reap
 from django_ojs.services.reap import Reaped
-from django_ojs.store import selectors
+from django_ojs.store import upcoming
 from django_ojs.store.contention import atomically
 
 NAME = "reap"
@@ -105,7 +105,7 @@ def _may_recover(run: ChoreRun, now: datetime, using: str) -> bool:
     """Never twice within the larger of 15 s and the longest heartbeat timeout in use."""
     if run.resumed_at is None:
         return True
-    longest = selectors.longest_heartbeat_timeout_ms(using=using)
+    longest = upcoming.longest_heartbeat_timeout_ms(using=using)
     return now - run.resumed_at > max(_LEAST_GAP, timedelta(milliseconds=longest))
 
 
@@ -125,7 +125,7 @@ class Loop:
         self.interval = timedelta(seconds=interval)
         self.ran_by = ran_by
         self.using = using
-        self._next_deadline = next_deadline or partial(selectors.next_deadline, using=using)
+        self._next_deadline = next_deadline or partial(upcoming.next_deadline, using=using)
         self._scanned_at: datetime | None = None
         self._beats_read_at: datetime | None = None
         self._beats_due: datetime | None = None
@@ -161,7 +161,7 @@ class Loop:
         """Whether beats are overdue that were not known to be; looked at now and then."""
         if _within(self._beats_read_at, now, _BEATS_EVERY):
             return False
-        silences = selectors.next_silences(1, using=self.using)
+        silences = upcoming.next_silences(1, using=self.using)
         self._beats_read_at = now
         self._beats_due = silences[0].due if silences else None
         return self._beats_due is not None and self._beats_due <= now

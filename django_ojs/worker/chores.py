@@ -13,7 +13,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from django_ojs import clock, hooks
 from django_ojs.hooks import Chore
 from django_ojs.services import scan
-from django_ojs.store.selectors import Lookout, Outlook
+from django_ojs.store.upcoming import Lookout, Outlook
 from django_ojs.worker.threads import DatabaseThread
 
 logger = logging.getLogger("django_ojs.worker")

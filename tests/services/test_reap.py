@@ -14,7 +14,7 @@ from django_ojs.clock import FrozenClock
 from django_ojs.domain.timeouts import heartbeat_deadline
 from django_ojs.models import Attempt, ChoreRun, Event, Job
 from django_ojs.services import heartbeat, operate, promote, reap, scan
-from django_ojs.store import selectors
+from django_ojs.store import selectors, upcoming
 
 from .support import ack, held, make, now_stored, take
 
@@ -210,13 +210,13 @@ def test_silences_are_those_of_the_domain(frozen: FrozenClock) -> None:
         moments = [heartbeat_deadline(record), record.lease_expires_at]
         if any(moments):
             expected.append((min(moment for moment in moments if moment), record.id))
-    found = selectors.next_silences(100, using="default")
+    found = upcoming.next_silences(100, using="default")
     assert len(found) == len(expected) > 10
     assert [silence.due for silence in found] == sorted(silence.due for silence in found)
     due = {silence.id: silence.due for silence in found}
     for moment, job_id in expected:
         assert abs(due[job_id] - moment) <= timedelta(milliseconds=1)
-    assert selectors.next_silences(2, using="default") == found[:2]
+    assert upcoming.next_silences(2, using="default") == found[:2]
 
 
 def test_next_due_is_the_earliest_clock(frozen: FrozenClock) -> None:

@@ -16,7 +16,7 @@ from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Job
-from django_ojs.store import claiming, inserting, leases, locking, selectors
+from django_ojs.store import claiming, inserting, leases, locking, selectors, upcoming
 from django_ojs.store.claiming import Source
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -174,8 +174,8 @@ def test_claims_without_types_are_index_ordered(full: None) -> None:
 
 
 def test_probes_of_what_is_due_next(full: None) -> None:
-    assert _check(lambda: selectors.next_deadline(using="default")) == []
-    assert _check(lambda: selectors.next_due(using="default")) == []
+    assert _check(lambda: upcoming.next_deadline(using="default")) == []
+    assert _check(lambda: upcoming.next_due(using="default")) == []
     assert _check(lambda: selectors.queues_with_work(using="default")) == []
 
 
@@ -183,7 +183,7 @@ def test_promotion_and_reaping(full: None) -> None:
     late = NOW + timedelta(days=30)
     assert _check(lambda: locking.promotable(late, 100, using="default")) == []
     assert _check(lambda: locking.past_deadline(late, 100, using="default")) == []
-    assert _check(lambda: selectors.next_silences(100, using="default")) == []
+    assert _check(lambda: upcoming.next_silences(100, using="default")) == []
 
 
 def test_beats(full: None) -> None:

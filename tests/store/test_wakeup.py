@@ -10,8 +10,8 @@ from django.db import connections
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.services.commit import wake
-from django_ojs.store import selectors
-from django_ojs.store.selectors import Lookout, Outlook
+from django_ojs.store import upcoming
+from django_ojs.store.upcoming import Lookout, Outlook
 from django_ojs.store.wakeup import ChangeWatcher, Listener
 from tests.services.support import make, take
 from tests.support import poll
@@ -90,9 +90,7 @@ def test_the_outlook_is_the_earliest_of_each(frozen: FrozenClock) -> None:
     seen = lookout.look()
     assert seen.deadline is not None
     assert seen.scheduled is not None
-    assert seen == Outlook(
-        selectors.next_deadline(using="default"), selectors.next_due(using="default")
-    )
+    assert seen == Outlook(upcoming.next_deadline(using="default"), upcoming.next_due(using="default"))
     assert (seen.deadline - frozen.time).total_seconds() == 50
     assert (seen.scheduled - frozen.time).total_seconds() == 20
     connections["default"].close()

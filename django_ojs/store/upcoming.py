@@ -1,0 +1,131 @@
+"""What falls due next, and when: the reads of the reaper and of the promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connections
+
+from django_ojs.domain.states import State
+from django_ojs.models import Job
+from django_ojs.store.columns import DUE, Kind, among
+from django_ojs.store.dialect import cursor, dialect
+
+_TABLE = Job._meta.db_table
+_DEADLINE = (
+    f"(SELECT deadline_at FROM {_TABLE} WHERE deadline_at IS NOT NULL ORDER BY deadline_at LIMIT 1)"
+)
+_SCHEDULED = ", ".join(
+    f"(SELECT scheduled_at FROM {_TABLE} WHERE state = '{state}' AND {among(DUE)}"
+    " AND scheduled_at IS NOT NULL ORDER BY scheduled_at LIMIT 1)"
+    for state in DUE
+)
+_OUTLOOK = f"SELECT {_DEADLINE}, {_SCHEDULED}"
+
+
+def next_deadline(*, using: str) -> datetime | None:
+    """The earliest ``deadline_at`` of all jobs: one probe of its index."""
+    return _earliest(_DEADLINE, using)
+
+
+def next_due(*, using: str) -> datetime | None:
+    """When the next ``scheduled`` or ``retryable`` job is due: one probe per state, one statement."""
+    return _earliest(_SCHEDULED, using)
+
+
+def _earliest(firsts: str, using: str) -> datetime | None:
+    with cursor(using) as cur:
+        cur.execute(f"SELECT {firsts}")
+        return _first(cur.fetchone(), using)
+
+
+def _first(moments: Sequence[Any], using: str) -> datetime | None:
+    known = [moment for moment in moments if moment is not None]
+    return min(dialect(using).decode(Kind.TIME, moment) for moment in known) if known else None
+
+
+class Outlook(NamedTuple):
+    """The earliest moments at which something falls due: a fixed deadline, a scheduled time."""
+
+    deadline: datetime | None = None
+    scheduled: datetime | None = None
+
+
+class Lookout:
+    """Asks for the outlook many times a second: one statement, one probe per index and state.
+
+    On a cursor of the driver that is kept, since to make one costs more than the statement. To be
+    used by one thread.
+    """
+
+    def __init__(self, using: str) -> None:
+        self._using = using
+        self._connection: Any = None
+        self._cursor: Any = None
+
+    def look(self) -> Outlook:
+        """What is due first now."""
+        connection = connections[self._using]
+        with connection.wrap_database_errors:
+            connection.ensure_connection()
+            if self._connection is not connection.connection:
+                self._connection = connection.connection
+                self._cursor = connection.create_cursor()
+            self._cursor.execute(_OUTLOOK)
+            deadline, *scheduled = self._cursor.fetchone()
+        return Outlook(_first([deadline], self._using), _first(scheduled, self._using))
+
+
+class Silence(NamedTuple):
+    """A running job, and when the beats that were promised of it are overdue."""
+
+    id: UUID
+    due: datetime
+
+
+_HEARD_UNTIL = {
+    "postgresql": "heartbeat_at + heartbeat_timeout_ms * interval '1 millisecond'",
+    "mysql": "heartbeat_at + INTERVAL (heartbeat_timeout_ms * 1000) MICROSECOND",
+    # In milliseconds, all that SQLite's functions know.
+    "sqlite": (
+        "strftime('%%Y-%%m-%%d %%H:%%M:%%f', heartbeat_at,"
+        " (heartbeat_timeout_ms / 1000.0) || ' seconds')"
+    ),
+}
+
+
+def next_silences(limit: int, *, using: str) -> list[Silence]:
+    """The running jobs whose beats, or visibility leases, run out first: as ``domain.timeouts`` says.
+
+    One statement, of the rows that run and no others, whatever the backlog and the history.
+    """
+    sql = dialect(using)
+    heard_until = _HEARD_UNTIL[sql.connection.vendor]
+    # CASE and COALESCE: the smaller of two is NULL on some databases when one of them is.
+    silent = (
+        "CASE WHEN heartbeat_armed AND (heartbeat_explicit OR lease_expires_at IS NULL)"
+        f" THEN {heard_until} END"
+    )
+    with cursor(using) as cur:
+        cur.execute(
+            "SELECT id, CASE WHEN lease_expires_at <= silent THEN lease_expires_at"
+            " ELSE COALESCE(silent, lease_expires_at) END AS due"
+            f" FROM (SELECT id, lease_expires_at, {silent} AS silent FROM {_TABLE}"
+            f" WHERE state = '{State.ACTIVE}') w"
+            " WHERE silent IS NOT NULL OR lease_expires_at IS NOT NULL ORDER BY due LIMIT %s",
+            [limit],
+        )
+        return [
+            Silence(sql.decode(Kind.UUID, job_id), sql.decode(Kind.TIME, due))
+            for job_id, due in cur.fetchall()
+        ]
+
+
+def longest_heartbeat_timeout_ms(*, using: str) -> int:
+    """The longest heartbeat timeout among running jobs; zero when nothing runs."""
+    with cursor(using) as cur:
+        cur.execute(f"SELECT MAX(heartbeat_timeout_ms) FROM {_TABLE} WHERE state = '{State.ACTIVE}'")
+        return cur.fetchone()[0] or 0
