@@ -41,6 +41,7 @@ def claim(
     visibility_ms: int | None = None,
     principal: str | None = None,
     patience: int = 0,
+    probe: bool = True,
     now: datetime | None = None,
     using: str | None = None,
 ) -> list[JobRecord]:
@@ -52,10 +53,13 @@ def claim(
     records are what was written; nothing is read again.
 
     Rows that another transaction holds are passed over, on MariaDB also some that it merely looks
-    at: ``patience`` is how often to look again when there was work and none was got.
+    at: ``patience`` is how often to look again when there was work and none was got. Without
+    ``probe`` no cheap look at the sources comes first: for a few of them that were just announced.
     """
     using = using or conf.current().database
-    busy = claiming.sources_with_work(where, using=using) if limit > 0 else []
+    busy = list(where) if limit > 0 else []
+    if busy and probe:
+        busy = claiming.sources_with_work(where, using=using)
     if not busy:
         return []
     terms = partial(

@@ -57,9 +57,20 @@ class Watcher:
 
 
 class NotifiedWatcher(Watcher):
-    """PostgreSQL with LISTEN: polling is only the net below it."""
+    """PostgreSQL with LISTEN: while somebody listens, polling is only the net below."""
 
     slowest = 2.0
+    _net = 0.25
+
+    def __init__(self, listening: threading.Event) -> None:
+        super().__init__()
+        self._listening = listening
+
+    def claimed(self, got: int, wanted: int) -> None:
+        """What the look brought."""
+        if not got and self._listening.is_set():
+            self._pause = max(self._pause, self._net)
+        super().claimed(got, wanted)
 
 
 class ChangeWatcher(Watcher):
@@ -131,12 +142,11 @@ class ChangeWatcher(Watcher):
         return known != self._version
 
 
-def watcher_for(using: str) -> Watcher:
-    """The best way to watch the database ``using``."""
-    vendor = connections[using].vendor
-    if vendor == "sqlite":
+def watcher_for(using: str, listener: Listener | None = None) -> Watcher:
+    """The best way to watch the database ``using``, with what there is to listen to it."""
+    if connections[using].vendor == "sqlite":
         return ChangeWatcher()
-    return NotifiedWatcher() if vendor == "postgresql" and conf.current().notify else Watcher()
+    return Watcher() if listener is None else NotifiedWatcher(listener.listening)
 
 
 class Listener(threading.Thread):
@@ -150,6 +160,7 @@ class Listener(threading.Thread):
         super().__init__(name="ojs-listener", daemon=True)
         self._on_payload = on_payload
         self._alias = conf.current().listen_database or using
+        self.listening = threading.Event()
         self._stopping = threading.Event()
         self._stop_end, self._stop_in = socket.socketpair()
 
@@ -175,6 +186,7 @@ class Listener(threading.Thread):
             connection: Any = None
             try:
                 connection = self._connect()
+                self.listening.set()
                 # What was committed before LISTEN took effect was not announced to us.
                 self._on_payload("q:")
                 self._listen(connection.pgconn)
@@ -182,6 +194,7 @@ class Listener(threading.Thread):
                 logger.info("listening was interrupted: %s", error)
                 self._stopping.wait(1.0 + clock.jitter())
             finally:
+                self.listening.clear()
                 if connection is not None:
                     with contextlib.suppress(Exception):
                         connection.close()

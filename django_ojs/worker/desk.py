@@ -1,7 +1,7 @@
 """The thread that talks to the database for the runner, so that the runner never waits for it.
 
-Everything that the runner wants written or read goes over this desk in order; outcomes are kept
-until the database has taken them, or their lease cannot be theirs any more.
+What the runner wants written or read goes over this desk in order; outcomes are kept until the
+database has taken them, or their lease cannot be theirs any more.
 """
 
 from __future__ import annotations
@@ -11,24 +11,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from django.db import InterfaceError, InternalError, OperationalError, connections
 
 from django_ojs import clock
 from django_ojs.domain.failures import Failure
-from django_ojs.domain.job import JobRecord
 from django_ojs.services import scan
-from django_ojs.services.claim import claim, has_work
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
-from django_ojs.store.claiming import Source
-from django_ojs.store.wakeup import Watcher
 from django_ojs.worker.threads import DatabaseThread
 
 logger = logging.getLogger("django_ojs.worker")
 _BATCH = 500
-_OUTAGE = (OperationalError, InterfaceError, InternalError, OSError)
+OUTAGE = (OperationalError, InterfaceError, InternalError, OSError)
 
 
 class Inbox(Protocol):
@@ -46,55 +41,20 @@ class Pending:
     until: float
 
 
-class Moment(NamedTuple):
-    """One moment on the database's clock and on this process's own."""
-
-    database: datetime
-    boottime: float
-
-    def of(self, moment: datetime) -> float:
-        """``moment``, a database time, on this process's clock."""
-        return self.boottime + (moment - self.database).total_seconds()
-
-
-@dataclass(slots=True)
-class Claims:
-    """How the desk is to claim."""
-
-    where: Callable[[], list[Source]]
-    worker_id: str
-    on_claimed: Callable[[list[JobRecord], Moment], None]
-    on_empty: Callable[[bool], None]
-    ends: bool = False
-
-
 class Desk(DatabaseThread):
-    """Claims, settles and calls, one after the other, on one connection."""
+    """Settles and calls, one after the other, on one connection."""
 
-    def __init__(self, inbox: Inbox, claims: Claims, watcher: Watcher, using: str) -> None:
-        super().__init__("ojs-desk", using)
+    def __init__(self, inbox: Inbox, using: str, name: str = "ojs-desk") -> None:
+        super().__init__(name, using)
         self._inbox = inbox
-        self._claims = claims
-        self._watcher = watcher
         self._changed = threading.Condition()
         self._calls: deque[tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]] = deque()
         self._outcomes: deque[Pending] = deque()
-        self._want = 0
-        self._immediate = 0
-        self._delivered = True
         self._closing = False
         self._failures = 0
         self.connected = threading.Event()
 
     # Called by the runner.
-
-    def want(self, jobs: int, immediate: int) -> None:
-        """How many jobs the runner could take now, and how many of them it could begin at once."""
-        with self._changed:
-            rises = jobs > self._want
-            self._want, self._immediate = jobs, immediate
-            if rises:
-                self._changed.notify()
 
     def settle(self, outcomes: Sequence[Pending]) -> None:
         """Write outcomes; each is kept until it is written or its time has passed."""
@@ -108,18 +68,6 @@ class Desk(DatabaseThread):
             self._calls.append((work, then))
             self._changed.notify()
 
-    def delivered(self) -> None:
-        """The runner has counted what was claimed: what it wants from now on, it wants more."""
-        with self._changed:
-            self._delivered = True
-            self._want = 0
-
-    def wake(self) -> None:
-        """Something may have become available."""
-        with self._changed:
-            self._watcher.hint()
-            self._changed.notify()
-
     @property
     def unwritten(self) -> int:
         """Outcomes that are not durable yet."""
@@ -129,7 +77,6 @@ class Desk(DatabaseThread):
         """Write what there is and end."""
         with self._changed:
             self._closing = True
-            self._want = 0
             self._changed.notify()
 
     # The thread.
@@ -140,7 +87,7 @@ class Desk(DatabaseThread):
         while running:
             try:
                 running = self._turn()
-            except _OUTAGE as error:
+            except OUTAGE as error:
                 self._broken(error)
             except Exception:
                 logger.exception("the desk stumbled")
@@ -149,27 +96,27 @@ class Desk(DatabaseThread):
     def _turn(self) -> bool:
         with self._changed:
             if not (self._calls or self._outcomes or self._closing):
-                ready = self._want > 0 and self._delivered
-                pause = self._watcher.pause() if ready else None
+                pause = self._pause()
                 if pause is None or pause > 0:
                     self._changed.wait(pause)
             calls = list(self._calls)
             self._calls.clear()
             outcomes = [self._outcomes[i] for i in range(min(_BATCH, len(self._outcomes)))]
-            want, immediate = (self._want if self._delivered else 0), self._immediate
             if self._closing and not calls and not outcomes:
                 return False
         for work, then in calls:
             self._answer(work, then)
-        # Idle executors come first; the others have something to do meanwhile.
-        if outcomes and not (want and immediate):
-            self._settle(outcomes)
-            outcomes = []
-        if want > 0 and self._watcher.due(connections[self._using]):
-            self._claim(want, immediate)
+        self._serve(outcomes)
+        return True
+
+    def _pause(self) -> float | None:
+        """Seconds after which there is something to do unasked; ``None`` for never."""
+        return None
+
+    def _serve(self, outcomes: Sequence[Pending]) -> None:
+        """Do what is to be done in every turn, with the outcomes to be written."""
         if outcomes:
             self._settle(outcomes)
-        return True
 
     def _answer(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
         value: Any = None
@@ -180,13 +127,13 @@ class Desk(DatabaseThread):
             error = trouble
         # First the answer, then the pause: the runner acts on what it knows without a database.
         self._inbox.post(lambda: then(value, error))
-        if isinstance(error, _OUTAGE):
+        if isinstance(error, OUTAGE):
             self._broken(error)
 
     def _settle(self, batch: Sequence[Pending]) -> None:
         try:
             answers = settle([pending.outcome for pending in batch], using=self._using)
-        except _OUTAGE as error:
+        except OUTAGE as error:
             self._broken(error)
             self._drop_expired()
         except Exception as error:
@@ -216,7 +163,7 @@ class Desk(DatabaseThread):
             ):
                 try:
                     answers = settle([outcome], using=self._using)
-                except _OUTAGE as trouble:
+                except OUTAGE as trouble:
                     self._broken(trouble)
                     return
                 except Exception:
@@ -251,36 +198,6 @@ class Desk(DatabaseThread):
                 "report abandoned: the database did not come back before the deadline",
                 extra={"job_id": str(pending.outcome.lease.job_id)},
             )
-
-    def _claim(self, want: int, immediate: int) -> None:
-        try:
-            jobs = claim(
-                self._claims.where(),
-                limit=want,
-                immediate=immediate,
-                worker_id=self._claims.worker_id,
-                beats=True,
-                using=self._using,
-            )
-            # Only a worker that is to end must know whether others hold what there is.
-            left = self._claims.ends and not jobs
-            left = left and has_work(self._claims.where(), using=self._using)
-            at = Moment(clock.now(self._using), clock.boottime())
-        except _OUTAGE as error:
-            self._broken(error)
-            return
-        except Exception as error:
-            logger.exception("claiming failed")
-            self._broken(error)
-            return
-        self._works()
-        self._watcher.claimed(len(jobs), want)
-        if not jobs:
-            self._inbox.post(lambda: self._claims.on_empty(left))
-            return
-        with self._changed:
-            self._delivered = False
-        self._inbox.post(lambda: self._claims.on_claimed(jobs, at))
 
     def _works(self) -> None:
         self._failures = 0

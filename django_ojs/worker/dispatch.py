@@ -20,10 +20,11 @@ from django_ojs.services import heartbeat, operate
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.leases import Kept
 from django_ojs.worker import registry
-from django_ojs.worker.desk import Desk, Moment, Pending
+from django_ojs.worker.desk import Desk, Pending
 from django_ojs.worker.enforcer import SILENT, Enforcer
 from django_ojs.worker.estimate import Estimate
 from django_ojs.worker.frames import Frame
+from django_ojs.worker.intake import Moment
 from django_ojs.worker.pool import Child, Phase, Pool, Running
 
 logger = logging.getLogger("django_ojs.worker")

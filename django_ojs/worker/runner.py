@@ -14,17 +14,18 @@ from types import FrameType
 
 from django_ojs import __version__, clock, conf
 from django_ojs.domain.job import JobRecord
-from django_ojs.services.commit import wake
 from django_ojs.services.heartbeat import Directive, WorkerInfo, register
 from django_ojs.store.bounded import end_idle_transactions
+from django_ojs.store.dialect import writes_at_once
 from django_ojs.store.wakeup import Listener, watcher_for
 from django_ojs.worker import registry
 from django_ojs.worker.beats import Beats, Report
 from django_ojs.worker.chores import Chores
 from django_ojs.worker.coverage import Coverage
-from django_ojs.worker.desk import Claims, Desk, Moment
+from django_ojs.worker.desk import Desk
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.ending import Ending
+from django_ojs.worker.intake import Claims, Intake, Moment
 from django_ojs.worker.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
 
 logger = logging.getLogger("django_ojs.worker")
@@ -102,27 +103,39 @@ class Runner:
             version=f"django-ojs {__version__}",
         )
         self._coverage = Coverage(config.queues, config.exclude, using=self._using)
+        self._listener: Listener | None = None
+        if Listener.possible(self._using):
+            self._listener = Listener(self._on_payload, self._using)
         claims = Claims(
             self._coverage,
+            watcher_for(self._using, self._listener),
             config.worker_id,
             self._on_claimed,
             self._on_empty,
             ends=config.drain or config.once,
         )
-        self._desk = Desk(self, claims, watcher_for(self._using), self._using)
+        self._intake = Intake(self, claims, self._using)
+        # Where one may write at a time, two desks would only stand in each other's way.
+        self._desk = Desk(self, self._using) if writes_at_once(self._using) else self._intake
         self._dispatcher = Dispatcher(
             self._pool, self._desk, using=self._using, worker_id=config.worker_id
         )
         self._ending = Ending(
-            self._desk, self._dispatcher, self._coverage, promotes=config.chores, using=self._using
+            self._intake,
+            self._desk,
+            self._dispatcher,
+            self._coverage,
+            promotes=config.chores,
+            using=self._using,
         )
         self._beats = Beats(self.info, self._report, self._on_beat, self._on_directive, self._using)
         self._chores: Chores | None = None
         if config.chores:
-            self._chores = Chores(self._desk.wake, ran_by=config.worker_id, using=self._using)
-        self._listener: Listener | None = None
-        if Listener.possible(self._using):
-            self._listener = Listener(self._on_payload, self._using)
+            self._chores = Chores(self._intake.wake, ran_by=config.worker_id, using=self._using)
+
+    @property
+    def _desks(self) -> tuple[Desk, ...]:
+        return (self._intake,) if self._desk is self._intake else (self._intake, self._desk)
 
     @property
     def mode(self) -> str:
@@ -135,7 +148,7 @@ class Runner:
 
     def connected(self) -> bool:
         """Whether the database answered last time."""
-        return self._desk.connected.is_set()
+        return self._intake.connected.is_set()
 
     # The loop.
 
@@ -144,7 +157,7 @@ class Runner:
         # Here, behind the nursery's fork: what handlers leave open is their own affair.
         end_idle_transactions(self._using)
         register(self.info, using=self._using)
-        for thread in (self._beats, self._desk, self._chores, self._listener):
+        for thread in (self._beats, *self._desks, self._chores, self._listener):
             if thread is not None:
                 thread.start()
         try:
@@ -157,7 +170,7 @@ class Runner:
         return Summary(
             jobs=self._dispatcher.finished,
             seconds=ended - (self._first_claim or self._started),
-            statements=self._desk.statements + self._beats.statements + chores,
+            statements=sum(thread.statements for thread in (*self._desks, self._beats)) + chores,
             exit_code=self._exit_code,
         )
 
@@ -227,14 +240,14 @@ class Runner:
                 room = min(room, self.config.max_jobs - self._claimed)
             if busy and room and room < ahead // 2:
                 room = 0
-        self._desk.want(room, free)
+        self._intake.want(room, free)
 
     def _on_claimed(self, jobs: list[JobRecord], at: Moment) -> None:
         self._ending.work_goes_on()
         self._claimed += len(jobs)
         if self._first_claim is None:
             self._first_claim = at.boottime
-        self._desk.delivered()
+        self._intake.delivered()
         self._dispatcher.take(jobs, at)
         if self.phase == "terminate":
             self._dispatcher.shut_down(self._dispatcher.enforcer.shutdown_at or clock.boottime())
@@ -289,7 +302,7 @@ class Runner:
                 self._beats.now()
         else:
             self._coverage.heard_of(payload[2:])
-            self._desk.wake()
+            self._intake.wake(payload[2:])
 
     # Executors.
 
@@ -364,7 +377,7 @@ class Runner:
         self._beats.now()
 
     def _limits(self, now: float) -> None:
-        for thread in (self._desk, self._beats):
+        for thread in (*self._desks, self._beats):
             if not thread.is_alive() and self.phase != "terminate":
                 logger.critical("the thread %s has died: stopping", thread.name)
                 self._exit_code = EXIT_ERROR
@@ -406,11 +419,10 @@ class Runner:
             for key, mask in self._selector.select(0.1):
                 callback, child = key.data
                 callback(child, mask)
-        if self._listener is not None:
-            # It waits for a notification; give it one.
-            self._desk.call(lambda: wake((), [self.info.id], using=self._using), lambda *_: None)
-        self._desk.close()
-        self._desk.join(5.0)
+        for desk in self._desks:
+            desk.close()
+        for desk in self._desks:
+            desk.join(5.0)
         for thread in (self._chores, self._listener):
             if thread is not None:
                 thread.join(2.0)

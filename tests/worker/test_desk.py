@@ -11,8 +11,8 @@ from django.db import connections
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.settle import Outcome, Report
-from django_ojs.store.wakeup import Watcher
-from django_ojs.worker.desk import Claims, Desk, Moment, Pending
+from django_ojs.worker.desk import Desk, Pending
+from django_ojs.worker.intake import Moment
 from tests.services.support import held, make, now_stored, take
 from tests.support import poll
 
@@ -44,9 +44,8 @@ def inbox() -> Inbox:
 
 @pytest.fixture
 def desk(inbox: Inbox) -> Iterator[Desk]:
-    """A running desk that claims nothing by itself."""
-    claims = Claims(lambda: [], "w1", inbox.on_claimed, lambda left: None)
-    made = Desk(inbox, claims, Watcher(), "default")
+    """A running desk."""
+    made = Desk(inbox, "default")
     made.start()
     yield made
     made.close()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from django_ojs import clock
-from django_ojs.worker.desk import Moment
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.frames import Frame
+from django_ojs.worker.intake import Moment
 from django_ojs.worker.pool import Child, Phase
 from tests.services.support import make, take
 

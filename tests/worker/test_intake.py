@@ -1,0 +1,143 @@
+"""The desk that claims: what it looks at, and that it gives out only what was asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from django_ojs.domain.job import JobRecord
+from django_ojs.services.claim import sources
+from django_ojs.store import claiming
+from django_ojs.store.claiming import Source
+from django_ojs.store.wakeup import NotifiedWatcher, Watcher
+from django_ojs.worker.intake import Claims, Intake, Moment
+from tests.services.support import make
+from tests.support import poll
+
+pytestmark = pytest.mark.usefixtures("ojs_db")
+WHERE = sources(["default", "other"], ["test.job"])
+
+
+class Patient(Watcher):
+    """Looks only when it is told to."""
+
+    def claimed(self, got: int, wanted: int) -> None:
+        """Never again by itself."""
+        self._next = float("inf")
+
+
+class Inbox:
+    """Takes what is posted at once, in the desk's thread."""
+
+    def __init__(self) -> None:
+        self.claimed: list[JobRecord] = []
+        self.empty = 0
+
+    def post(self, call: Callable[[], None]) -> None:
+        """As the runner would."""
+        call()
+
+    def on_claimed(self, jobs: list[JobRecord], at: Moment) -> None:
+        """Keep them."""
+        self.claimed += jobs
+
+    def on_empty(self, left: bool) -> None:
+        """Count it."""
+        self.empty += 1
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    """Where the desk reports to."""
+    return Inbox()
+
+
+@pytest.fixture
+def probes(monkeypatch: pytest.MonkeyPatch) -> list[list[Source]]:
+    """What was probed, in order."""
+    seen: list[list[Source]] = []
+    real = claiming.sources_with_work
+
+    def probe(where: list[Source], *, using: str) -> list[Source]:
+        seen.append(list(where))
+        return real(where, using=using)
+
+    monkeypatch.setattr(claiming, "sources_with_work", probe)
+    return seen
+
+
+@pytest.fixture
+def intake(inbox: Inbox) -> Iterator[Intake]:
+    """A running desk."""
+    claims = Claims(lambda: WHERE, Patient(), "w1", inbox.on_claimed, inbox.on_empty)
+    made = Intake(inbox, claims, "default")
+    made.start()
+    yield made
+    made.close()
+    made.join(10)
+    assert not made.is_alive()
+
+
+def test_what_is_announced_after_an_empty_look_is_gone_to_without_a_probe(
+    intake: Intake, inbox: Inbox, probes: list[list[Source]]
+) -> None:
+    intake.want(1, 1)
+    poll(lambda: inbox.empty == 1)
+    assert probes == [WHERE]
+    (job,) = make(1, queue="other")
+    intake.wake("other")
+    poll(lambda: inbox.claimed)
+    assert [claimed.id for claimed in inbox.claimed] == [job.id]
+    assert len(probes) == 1
+
+
+def test_after_a_claim_and_without_a_name_everything_is_probed(
+    intake: Intake, inbox: Inbox, probes: list[list[Source]]
+) -> None:
+    make(2, queue="other")
+    intake.want(1, 1)
+    poll(lambda: len(inbox.claimed) == 1)
+    intake.delivered()
+    intake.want(1, 1)
+    intake.wake("default")
+    poll(lambda: len(inbox.claimed) == 2)
+    intake.delivered()
+    intake.want(1, 1)
+    intake.wake()
+    poll(lambda: inbox.empty == 1)
+    make(1)
+    intake.wake()
+    poll(lambda: len(inbox.claimed) == 3)
+    assert probes == [WHERE] * 4
+
+
+def test_nothing_is_claimed_until_what_was_claimed_has_been_delivered(
+    intake: Intake, inbox: Inbox
+) -> None:
+    make(3)
+    intake.want(2, 2)
+    poll(lambda: len(inbox.claimed) == 2)
+    intake.want(2, 2)
+    answers: list[object] = []
+    intake.wake()
+    intake.call(lambda: None, lambda value, error: answers.append(value))
+    poll(lambda: answers)
+    assert len(inbox.claimed) == 2
+    intake.delivered()
+    intake.want(2, 2)
+    intake.wake()
+    poll(lambda: len(inbox.claimed) == 3)
+
+
+def test_who_listens_polls_less() -> None:
+    listening = threading.Event()
+    watcher = NotifiedWatcher(listening)
+    watcher.claimed(0, 1)
+    assert watcher.pause() < 0.1
+    listening.set()
+    watcher.claimed(1, 1)
+    assert watcher.pause() == 0.0, "once at once: others may have come meanwhile"
+    watcher.claimed(0, 1)
+    assert watcher.pause() > 0.1
