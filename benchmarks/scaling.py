@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -191,12 +192,15 @@ def measure(options: argparse.Namespace, panels: Sequence[Panel]) -> tuple[dict[
     bench = Bench(servers.find(), calm, scratch, scratch, prefix=options.prefix, lock=options.lock)
     facts = machine.facts(bench.servers, scratch, calm)
     measures = list(dict.fromkeys(point[2] for panel in panels for point in points(panel)))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         bench.prepare(["ojs.scaling"])
         for number in range(1, options.repeat + 1):
             print(f"round {number} of {options.repeat}", flush=True)
             for wanted in measures:
                 bench.run(wanted, number)
+    except KeyboardInterrupt:
+        print("interrupted: what follows is about what there is", flush=True)
     finally:
         bench.clean()
     found = {"machine": facts, "rounds": options.repeat, "panels": summary(bench.figures, panels)}
