@@ -33,8 +33,9 @@ def statements_of(work: Callable[[], object]) -> list[Statement]:
 def replay_enqueue(adapter: Adapter, *, jobs: int) -> dict[str, Any]:
     """``rate``: how often a second the SQL of one enqueue runs, with fresh ids and no Python of ours.
 
-    ``enqueue``: the enqueue itself, in turns with it on the same connection. Same row, indexes and notification, autocommit as the enqueue itself; in one transaction where
-    an enqueue takes more than one ``statements``.
+    ``enqueue``: the enqueue itself, in turns with it on the same connection. Same row, indexes and
+    notification, autocommit as the enqueue itself; in one transaction where an enqueue takes more
+    than one of ``statements``.
     """
     for number in range(5):
         adapter.enqueue(number)
