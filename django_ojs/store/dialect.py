@@ -312,11 +312,6 @@ def cursor(using: str) -> CursorWrapper:
     return connections[using].cursor()
 
 
-def writes_at_once(using: str) -> bool:
-    """Whether two connections can write to the database at the same time."""
-    return bool(dialect(using).skip_locked)
-
-
 def in_list(values: Sequence[Any]) -> str:
     """``(%s, %s, ...)`` for a bounded list of parameters."""
     return "(" + ", ".join(["%s"] * len(values)) + ")"

@@ -1,7 +1,7 @@
 """When a worker is done: a drain with nothing left, one job, or a shutdown with all reports written.
 
 A claim that commits while the runner leaves would keep its jobs until they are stalled, so the end is
-decided by a call over the desk that claims, behind every claim that was made before it.
+decided by a call over the desk, behind every claim that was made before it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from django_ojs import clock
 from django_ojs.services import promote
 from django_ojs.services.claim import has_work
 from django_ojs.worker.coverage import Coverage
-from django_ojs.worker.desk import Desk
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.intake import Intake
 
@@ -22,15 +21,13 @@ class Ending:
 
     def __init__(
         self,
-        intake: Intake,
-        desk: Desk,
+        desk: Intake,
         dispatcher: Dispatcher,
         where: Coverage,
         *,
         promotes: bool,
         using: str,
     ) -> None:
-        self._intake = intake
         self._desk = desk
         self._dispatcher = dispatcher
         self._where = where
@@ -65,7 +62,7 @@ class Ending:
             if self._empty:
                 self._look_again()
             else:
-                self._intake.wake()
+                self._desk.wake()
         return self._drained
 
     def all_delivered(self) -> bool:
@@ -76,8 +73,8 @@ class Ending:
             def then(value: None, error: Exception | None) -> None:
                 self._barrier = True
 
-            self._intake.want(0, 0)
-            self._intake.call(lambda: None, then)
+            self._desk.want(0, 0)
+            self._desk.call(lambda: None, then)
         return self._barrier
 
     def gave_up(self) -> bool:
@@ -100,8 +97,8 @@ class Ending:
             # Something may have been claimed, and released, since the desk last found nothing.
             self._drained = error is None and not left and not self._dispatcher.leases
             self._empty = self._empty and self._drained
-            self._intake.wake()
+            self._desk.wake()
 
         self._checking = True
-        self._intake.want(0, 0)
-        self._intake.call(work, then)
+        self._desk.want(0, 0)
+        self._desk.call(work, then)

@@ -16,13 +16,11 @@ from django_ojs import __version__, clock, conf
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.heartbeat import Directive, WorkerInfo, register
 from django_ojs.store.bounded import end_idle_transactions
-from django_ojs.store.dialect import writes_at_once
 from django_ojs.store.wakeup import Listener, watcher_for
 from django_ojs.worker import registry
 from django_ojs.worker.beats import Beats, Report
 from django_ojs.worker.chores import Chores
 from django_ojs.worker.coverage import Coverage
-from django_ojs.worker.desk import Desk
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.ending import Ending
 from django_ojs.worker.intake import Claims, Intake, Moment
@@ -114,28 +112,17 @@ class Runner:
             self._on_empty,
             ends=config.drain or config.once,
         )
-        self._intake = Intake(self, claims, self._using)
-        # Where one may write at a time, two desks would only stand in each other's way.
-        self._desk = Desk(self, self._using) if writes_at_once(self._using) else self._intake
+        self._desk = Intake(self, claims, self._using)
         self._dispatcher = Dispatcher(
             self._pool, self._desk, using=self._using, worker_id=config.worker_id
         )
         self._ending = Ending(
-            self._intake,
-            self._desk,
-            self._dispatcher,
-            self._coverage,
-            promotes=config.chores,
-            using=self._using,
+            self._desk, self._dispatcher, self._coverage, promotes=config.chores, using=self._using
         )
         self._beats = Beats(self.info, self._report, self._on_beat, self._on_directive, self._using)
         self._chores: Chores | None = None
         if config.chores:
-            self._chores = Chores(self._intake.wake, ran_by=config.worker_id, using=self._using)
-
-    @property
-    def _desks(self) -> tuple[Desk, ...]:
-        return (self._intake,) if self._desk is self._intake else (self._intake, self._desk)
+            self._chores = Chores(self._desk.wake, ran_by=config.worker_id, using=self._using)
 
     @property
     def mode(self) -> str:
@@ -148,7 +135,7 @@ class Runner:
 
     def connected(self) -> bool:
         """Whether the database answered last time."""
-        return self._intake.connected.is_set()
+        return self._desk.connected.is_set()
 
     # The loop.
 
@@ -157,7 +144,7 @@ class Runner:
         # Here, behind the nursery's fork: what handlers leave open is their own affair.
         end_idle_transactions(self._using)
         register(self.info, using=self._using)
-        for thread in (self._beats, *self._desks, self._chores, self._listener):
+        for thread in (self._beats, self._desk, self._chores, self._listener):
             if thread is not None:
                 thread.start()
         try:
@@ -170,7 +157,7 @@ class Runner:
         return Summary(
             jobs=self._dispatcher.finished,
             seconds=ended - (self._first_claim or self._started),
-            statements=sum(thread.statements for thread in (*self._desks, self._beats)) + chores,
+            statements=self._desk.statements + self._beats.statements + chores,
             exit_code=self._exit_code,
         )
 
@@ -240,14 +227,14 @@ class Runner:
                 room = min(room, self.config.max_jobs - self._claimed)
             if busy and room and room < ahead // 2:
                 room = 0
-        self._intake.want(room, free)
+        self._desk.want(room, free)
 
     def _on_claimed(self, jobs: list[JobRecord], at: Moment) -> None:
         self._ending.work_goes_on()
         self._claimed += len(jobs)
         if self._first_claim is None:
             self._first_claim = at.boottime
-        self._intake.delivered()
+        self._desk.delivered()
         self._dispatcher.take(jobs, at)
         if self.phase == "terminate":
             self._dispatcher.shut_down(self._dispatcher.enforcer.shutdown_at or clock.boottime())
@@ -302,7 +289,7 @@ class Runner:
                 self._beats.now()
         else:
             self._coverage.heard_of(payload[2:])
-            self._intake.wake(payload[2:])
+            self._desk.wake(payload[2:])
 
     # Executors.
 
@@ -377,7 +364,7 @@ class Runner:
         self._beats.now()
 
     def _limits(self, now: float) -> None:
-        for thread in (*self._desks, self._beats):
+        for thread in (self._desk, self._beats):
             if not thread.is_alive() and self.phase != "terminate":
                 logger.critical("the thread %s has died: stopping", thread.name)
                 self._exit_code = EXIT_ERROR
@@ -419,10 +406,8 @@ class Runner:
             for key, mask in self._selector.select(0.1):
                 callback, child = key.data
                 callback(child, mask)
-        for desk in self._desks:
-            desk.close()
-        for desk in self._desks:
-            desk.join(5.0)
+        self._desk.close()
+        self._desk.join(5.0)
         for thread in (self._chores, self._listener):
             if thread is not None:
                 thread.join(2.0)

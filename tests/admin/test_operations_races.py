@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -174,7 +173,7 @@ def test_a_requeued_job_has_the_tags_and_unknown_fields_of_the_old_one(clerk: Cl
     extra = {"schema": "urn:x", "unique": {"keys": ["a"]}}
     now = clock.now("default")
     envelope = from_call("test.job", [1], now=now, tags=["a", "b"], scheduled_at=now.isoformat())
-    enqueue([replace(envelope, extra=extra)])
+    enqueue([envelope._replace(extra=extra)])
     old = take()[0]
     ack(old)
     response = do(clerk, old, "requeue", **NEW)
