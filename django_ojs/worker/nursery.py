@@ -48,6 +48,8 @@ class ForkingNursery:
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # What has been imported stays: no collection need look at it again, here, nor write to its
+        # pages in the children.
         gc.collect()
         gc.freeze()
         self.pid = os.fork()
@@ -57,7 +59,6 @@ class ForkingNursery:
                 _serve_requests(theirs, serve)
             finally:
                 os._exit(1)
-        gc.unfreeze()
         theirs.close()
 
     def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:

@@ -21,13 +21,13 @@ OWN = {
 }
 """Workloads of ours only, and the module beside this one that has them."""
 TUNED: dict[str, Any] = {"EXECUTOR_MAX_JOBS": 1_000_000}
-"""The settings of the tuned profile, besides kept connections and two executors a processor."""
+"""The settings of the tuned profile, besides kept connections and a second worker."""
 _TABLES = ("django_ojs_job", "django_ojs_attempt", "django_ojs_event", "django_ojs_minutestat")
 _BEFORE_DONE = ("available", "active", "scheduled", "retryable", "pending")
 
 
 class Adapter(adapter.Adapter):
-    """The project's defaults; ``tuned`` keeps connections and executors, and has more of these."""
+    """The project's defaults; ``tuned`` keeps connections and executors, and has two workers."""
 
     installed_apps = [
         "django.contrib.contenttypes",
@@ -94,9 +94,9 @@ class Adapter(adapter.Adapter):
 
     def worker_commands(self, concurrency: int) -> list[list[str]]:
         """``runworker``; ``BENCH_WORKER`` has more options, for experiments."""
-        slots = concurrency * 2 if config.TUNED else concurrency
         extra = os.environ.get("BENCH_WORKER", "").split()
-        return [adapter.command("runworker", "--concurrency", str(slots), *extra)] * self.processes
+        command = adapter.command("runworker", "--concurrency", str(concurrency), *extra)
+        return [command] * (self.processes * (2 if config.TUNED else 1))
 
     def remaining(self) -> int:
         """Everything that is neither completed nor given up; one probe of an index per state."""
