@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from django.db import connections
 
 from django_ojs import clock
-from django_ojs.store.wakeup import Listener
+from django_ojs.store.wakeup import Listener, place_of
 
 T = TypeVar("T")
 
@@ -65,8 +65,8 @@ class Bell:
             return self._count
 
     def _ring(self, payload: str) -> None:
-        kind, _, queue = payload.partition(":")
-        if kind == "q":
+        if payload.startswith("q:"):
+            queue = place_of(payload)[0]
             with self._changed:
                 self._count += 1
                 self._rung[queue] = self._count

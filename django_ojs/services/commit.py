@@ -14,6 +14,7 @@ from django_ojs.domain.states import State
 from django_ojs.services import audit
 from django_ojs.signals import Event, by_kind
 from django_ojs.store import inserting, transitions
+from django_ojs.store.wakeup import payloads
 
 
 def commit(moves: Sequence[Transition], *, seen: Sequence[str] = (), now: datetime, using: str) -> None:
@@ -49,7 +50,7 @@ def commit(moves: Sequence[Transition], *, seen: Sequence[str] = (), now: dateti
     )
     publish((fact for move in moves for fact in move.facts), now=now, using=using)
     wake(
-        {move.job.queue for move in moves if move.target is State.AVAILABLE},
+        {(move.job.queue, move.job.type) for move in moves if move.target is State.AVAILABLE},
         {
             move.job.worker_id
             for move in moves
@@ -76,11 +77,13 @@ def publish(facts: Iterable[Fact], *, now: datetime, using: str) -> None:
             transaction.on_commit(partial(_send, event), using=using, robust=True)
 
 
-def wake(queues: Iterable[str], workers: Iterable[str] = (), *, using: str) -> None:
-    """Tell listening workers, with the commit: these queues have jobs, these workers lost some."""
+def wake(places: Iterable[tuple[str, str]], workers: Iterable[str] = (), *, using: str) -> None:
+    """Tell listening workers, with the commit: these queues have jobs of these types (empty for any),
+    these workers lost some.
+    """
     if conf.current().notify:
-        payloads = [f"q:{queue}" for queue in sorted(queues)]
-        inserting.notify(payloads + [f"w:{worker}" for worker in sorted(workers)], using=using)
+        lost = [f"w:{worker}" for worker in sorted(workers)]
+        inserting.notify(payloads(places) + lost, using=using)
 
 
 def _send(event: Event) -> None:

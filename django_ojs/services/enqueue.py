@@ -20,6 +20,7 @@ from django_ojs.services.terms import terms_for
 from django_ojs.signals import job_enqueued, job_scheduled
 from django_ojs.store import inserting, selectors
 from django_ojs.store.contention import atomically
+from django_ojs.store.wakeup import payloads
 
 _ANNOUNCED = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
 _AVAILABLE = State.AVAILABLE.value
@@ -76,10 +77,10 @@ def _add(records: list[JobRecord], *, now: datetime, using: str) -> list[JobReco
 def _insert(
     records: list[JobRecord], *, named: bool, told: bool, now: datetime, using: str
 ) -> list[JobRecord]:
-    ready = {record.queue for record in records if record.state == _AVAILABLE}
-    payloads = [f"q:{queue}" for queue in sorted(ready)] if conf.current().notify else []
-    inserting.jobs(records, may_exist=named, wake=payloads[:1], using=using)
-    inserting.notify(payloads[1:], using=using)
+    ready = {(record.queue, record.type) for record in records if record.state == _AVAILABLE}
+    told_of = payloads(ready) if conf.current().notify else []
+    inserting.jobs(records, may_exist=named, wake=told_of[:1], using=using)
+    inserting.notify(told_of[1:], using=using)
     fresh = records
     if named:
         records, fresh = _existing(records, using)

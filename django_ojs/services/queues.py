@@ -67,7 +67,7 @@ def _write(names: list[str], paused: bool, actor: Actor, now: datetime | None, u
     kind = Kind.QUEUE_PAUSED if paused else Kind.QUEUE_RESUMED
     publish((Fact(kind, {"queue": name, **actor.told()}) for name in changed), now=now, using=using)
     if not paused:
-        wake(changed, using=using)
+        wake([(name, "") for name in changed], using=using)
     return changed
 
 

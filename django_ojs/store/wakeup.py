@@ -8,7 +8,7 @@ import os
 import selectors
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.db import connections
@@ -18,6 +18,23 @@ from django_ojs import clock, conf
 from django_ojs.store.inserting import CHANNEL
 
 logger = logging.getLogger("django_ojs.worker")
+
+
+def payloads(places: Iterable[tuple[str, str]]) -> list[str]:
+    """What to notify of these (queue, type) pairs: one payload a queue.
+
+    ``q:queue/type``, or ``q:queue`` where several types have come, or nobody knows which.
+    """
+    types: dict[str, str] = {}
+    for queue, job_type in places:
+        types[queue] = job_type if types.get(queue, job_type) == job_type else ""
+    return [f"q:{queue}/{types[queue]}".rstrip("/") for queue in sorted(types)]
+
+
+def place_of(payload: str) -> tuple[str, str]:
+    """The queue and the type that a ``q:`` payload names; empty for any."""
+    queue, _, job_type = payload.removeprefix("q:").partition("/")
+    return queue, job_type
 
 
 class Watcher:

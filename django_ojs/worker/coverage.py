@@ -32,6 +32,7 @@ class Coverage:
         self._excluded = excluded
         self._using = using
         self._looked_at = float("-inf")
+        self._heard: set[str] = set()
         self._sources: list[Source] = []
 
     def __call__(self) -> list[Source]:
@@ -39,8 +40,9 @@ class Coverage:
         now = clock.boottime()
         if now - self._looked_at > _LOOK_EVERY:
             if self._all:
-                known = queues.known(using=self._using)
-                names = [name for name in known if name not in self._excluded]
+                # A queue gets its row after the commit that announces it, so that it may be missing.
+                known = {*queues.known(using=self._using), *self._heard}
+                names = [name for name in sorted(known) if name not in self._excluded]
             else:
                 names = self._named
             every = sources(names, registry.types(), ranked=not self._all)
@@ -55,5 +57,6 @@ class Coverage:
     def heard_of(self, queue: str) -> None:
         """A queue was named in a notification: if it is new, look it up at the next opportunity."""
         known = {source.queue for source in self._sources}
-        if self._all and queue not in self._excluded and queue not in known:
+        if self._all and queue and queue not in self._excluded and queue not in known:
+            self._heard.add(queue)
             self.look_again()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SHORT = 0.005
-_WINDOW = 0.05
-_FEW = 64
+_WINDOW = 0.02
+_FEW = 200
 """What may be claimed ahead before the worker knows how fast it is."""
 _MOST = 2000
 

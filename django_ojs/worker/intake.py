@@ -18,7 +18,7 @@ from django_ojs.store.wakeup import Watcher
 from django_ojs.worker.desk import OUTAGE, Desk, Inbox, Pending
 
 logger = logging.getLogger("django_ojs.worker")
-_FEW = 4
+_FEW = 2
 
 
 class Moment(NamedTuple):
@@ -55,7 +55,7 @@ class Intake(Desk):
         self._immediate = 0
         self._delivered = True
         self._empty = False
-        self._announced: set[str] = set()
+        self._announced: set[tuple[str, str]] = set()
 
     # Called by the runner.
 
@@ -73,10 +73,10 @@ class Intake(Desk):
             self._delivered = True
             self._want = 0
 
-    def wake(self, queue: str = "") -> None:
-        """Something may have become available: in ``queue``, or nobody knows where."""
+    def wake(self, queue: str = "", job_type: str = "") -> None:
+        """Something may have become available: of this type in this queue; empty for any."""
         with self._changed:
-            self._announced.add(queue)
+            self._announced.add((queue, job_type))
             self._watcher.hint()
             self._changed.notify()
 
@@ -105,14 +105,14 @@ class Intake(Desk):
     def _where(self) -> tuple[list[Source], bool]:
         """The sources to look at, and whether to probe them first.
 
-        Where there was nothing at the last look, what came since was announced: a few sources of the
-        queues that were named are gone to at once.
+        Where there was nothing at the last look, what came since was announced: a few sources that
+        were named are gone to at once, each costs as much as a probe of them all.
         """
         sources = self._claims.where()
         with self._changed:
-            queues, self._announced = self._announced, set()
-        if self._empty and queues and "" not in queues:
-            named = [source for source in sources if source.queue in queues]
+            told, self._announced = self._announced, set()
+        if self._empty and told and not any(place[0] == "" for place in told):
+            named = [s for s in sources if (s.queue, s.type) in told or (s.queue, "") in told]
             if len(named) <= _FEW:
                 return named, False
         return sources, True

@@ -16,7 +16,7 @@ from django_ojs import __version__, clock, conf
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.heartbeat import Directive, WorkerInfo, register
 from django_ojs.store.bounded import end_idle_transactions
-from django_ojs.store.wakeup import Listener, watcher_for
+from django_ojs.store.wakeup import Listener, place_of, watcher_for
 from django_ojs.worker import registry
 from django_ojs.worker.beats import Beats, Report
 from django_ojs.worker.chores import Chores
@@ -288,8 +288,9 @@ class Runner:
             if payload[2:] == self.info.id:
                 self._beats.now()
         else:
-            self._coverage.heard_of(payload[2:])
-            self._desk.wake(payload[2:])
+            queue, job_type = place_of(payload)
+            self._coverage.heard_of(queue)
+            self._desk.wake(queue, job_type)
 
     # Executors.
 

@@ -168,14 +168,17 @@ def test_each_commit_rings_once_for_each_queue() -> None:
     connection.connection.add_notify_handler(hear)
     try:
         enqueue("test.job")
-        assert rings() == ["q:default"]
+        assert rings() == ["q:default/test.job"]
         enqueue_many("test.job", [[n] for n in range(3)])
-        assert rings() == ["q:default"]
+        assert rings() == ["q:default/test.job"]
         enqueue("test.job", delay="1h")
         assert rings() == []
         now = clock.now("default")
         _enqueue([from_call("test.job", [], now=now, queue=queue) for queue in "aba"], now=now)
-        assert rings() == ["q:a", "q:b"]
+        assert rings() == ["q:a/test.job", "q:b/test.job"]
+        kinds = [from_call(f"test.{kind}", [], now=now) for kind in ("one", "two", "one")]
+        _enqueue(kinds, now=now)
+        assert rings() == ["q:default"]
         with pytest.raises(RuntimeError), transaction.atomic():
             enqueue("test.job")
             raise RuntimeError

@@ -87,7 +87,9 @@ def test_what_is_announced_after_an_empty_look_is_gone_to_without_a_probe(
     poll(lambda: inbox.empty == 1)
     assert probes == [WHERE]
     (job,) = make(1, queue="other")
-    intake.wake("other")
+    intake.wake("other", "test.foreign")
+    poll(lambda: inbox.empty == 2)
+    intake.wake("other", "test.job")
     poll(lambda: inbox.claimed)
     assert [claimed.id for claimed in inbox.claimed] == [job.id]
     assert len(probes) == 1

@@ -66,11 +66,10 @@ def copy(
 
 
 def uuid7(when: str, number: str) -> str:
-    """SQL of the id that job ``number`` got at a time."""
+    """SQL of the id that job ``number`` got at a time: growing with the number, as real ones do."""
     milliseconds = f"(extract(epoch FROM {when}) * 1000)::bigint"
     return (
-        f"(lpad(to_hex({milliseconds}), 12, '0') || '7' || lpad(to_hex({number} % 4096), 3, '0')"
-        f" || '8' || lpad(to_hex({number}), 15, '0'))::uuid"
+        f"(lpad(to_hex({milliseconds}), 12, '0') || '70008' || lpad(to_hex({number}), 15, '0'))::uuid"
     )
 
 
