@@ -20,7 +20,7 @@ logger = logging.getLogger("django_ojs.worker")
 
 _LOOK_EVERY = 0.1
 _QUIET_LOOK_EVERY = 0.2
-_QUIET_AFTER = 10.0
+_QUIET_AFTER = 3.0
 _LAG = 0.2
 _BEATS_EVERY = 1.0
 _AGAIN = 1.0

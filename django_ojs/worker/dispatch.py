@@ -30,7 +30,7 @@ from django_ojs.worker.pool import Child, Phase, Pool, Running
 logger = logging.getLogger("django_ojs.worker")
 
 _STUCK_BEHIND = 0.1
-_UNSTARTED = 0.2
+_UNSTARTED = 0.15
 _PROGRESS_EVERY = 0.5
 _KEEP_REPORT = 15.0
 _WORKER = Actor("worker")
