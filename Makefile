@@ -58,6 +58,8 @@ conformance: $(STAMP) ## the OJS suites: make conformance SUITES=folder [URL=htt
 	$(BIN)/python tests/conformance/run.py --suites "$(SUITES)" $(if $(URL),--url "$(URL)") $(ARGS)
 
 bench: $(STAMP) ## ours beside other systems, in under ten minutes: make bench [JSON=file] [ARGS=...]
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mysqlclient>=2.2.7' >/dev/null 2>&1 \
+		|| echo "mysqlclient cannot be built here: MariaDB is measured through PyMySQL, which is slower"
 	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)") $(ARGS)
 
 soak docs:

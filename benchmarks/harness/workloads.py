@@ -111,8 +111,12 @@ def pickup(adapter: Adapter, *, samples: int, workers: int = 2, gap: float = 0.1
     return {**quantiles(waits), "waits": [round(wait, 3) for wait in waits]}
 
 
+_REST = 10.0
+"""Seconds without work after which a worker counts as idle."""
+
+
 def footprint(adapter: Adapter, *, seconds: float, workers: int = 2) -> Figures:
-    """An idle worker: ``pss_mib`` of all its processes, ``cpu_percent`` of one core.
+    """A worker that rests: ``pss_mib`` of all its processes, ``cpu_percent`` of one core.
 
     ``start_s`` is from the start of the command to the first handler.
     """
@@ -125,7 +129,7 @@ def footprint(adapter: Adapter, *, seconds: float, workers: int = 2) -> Figures:
         for number in range(1, 11):
             adapter.enqueue(number)
         records.wait(11, 60)
-        time.sleep(3)
+        time.sleep(_REST)
         pids = adapter.workers.pids()
         before, since = cpu_seconds(pids), time.monotonic()
         time.sleep(seconds)

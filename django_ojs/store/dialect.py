@@ -55,6 +55,19 @@ class Dialect(ABC):
         """The expression that reads column ``index`` of a record set as ``kind``."""
         return f"v.c{index}"
 
+    def given(
+        self, kinds: Sequence[Kind], rows: Sequence[Sequence[Any]]
+    ) -> tuple[str, list[Any], list[str]]:
+        """Rows for :meth:`update`: the FROM item, its parameters, the expressions of the columns.
+
+        One row needs no FROM item: its values are ordinary parameters.
+        """
+        if len(rows) == 1:
+            bound = [self.bind(kind, value) for kind, value in zip(kinds, rows[0], strict=True)]
+            return "", bound, [self.placeholder(kind) for kind in kinds]
+        source, literals = self.record_set(kinds, rows)
+        return source, literals, [self.value(index, kind) for index, kind in enumerate(kinds)]
+
     def bind(self, kind: Kind, value: Any) -> Any:
         """``value`` as an ordinary parameter."""
         return value
@@ -76,9 +89,10 @@ class Dialect(ABC):
         where: str,
         returning: str = "",
     ) -> str:
-        """``UPDATE table j`` from the record set ``source``; RETURNING only where supported."""
+        """``UPDATE table j`` from the record set ``source``, if any; RETURNING only where supported."""
         tail = f" RETURNING {returning}" if returning else ""
-        return f"UPDATE {table} AS j SET {', '.join(sets)} FROM {source} WHERE {on} AND {where}{tail}"
+        among = f" FROM {source}" if source else ""
+        return f"UPDATE {table} AS j SET {', '.join(sets)}{among} WHERE {on} AND {where}{tail}"
 
     same = "IS"
     """The operator that finds two values equal, or both NULL."""
@@ -251,6 +265,8 @@ class MySQL(_Textual):
         The record set first, and its rows by their key: a small table would be scanned otherwise,
         and the rows that other transactions hold would be waited for.
         """
+        if not source:
+            return f"UPDATE {table} AS j SET {', '.join(sets)} WHERE {on} AND {where}"
         target = f"{table} AS j FORCE INDEX (PRIMARY)"
         return f"UPDATE {source} STRAIGHT_JOIN {target} ON {on} SET {', '.join(sets)} WHERE {where}"
 

@@ -32,7 +32,7 @@ def apply(transitions: Sequence[Transition], *, seen: Sequence[str] = (), using:
 
 
 def _write(group: Sequence[Transition], shape: _Shape, known: Sequence[str], using: str) -> None:
-    source, target, columns = shape
+    state, target, columns = shape
     sql = dialect(using)
     fields = [[getattr(move.job, column) for move in group] for column in known]
     shared: dict[str, Any] = {"state": target}
@@ -45,23 +45,23 @@ def _write(group: Sequence[Transition], shape: _Shape, known: Sequence[str], usi
         else:
             varying.append(column)
             fields.append(values)
-    item, bound = sql.record_set(
-        [JOB[column] for column in (*known, *varying)], list(zip(*fields, strict=True))
-    )
+    kinds = [JOB[column] for column in (*known, *varying)]
+    source, bound, texts = sql.given(kinds, list(zip(*fields, strict=True)))
     sets, parameters = _constants(sql, shared)
-    for index, column in enumerate(varying, start=len(known)):
-        sets.append(f"{sql.quoted[column]} = {sql.value(index, JOB[column])}")
-    guards = [sql.in_state(source)]
-    for index, column in enumerate(known[1:], start=1):
-        guards.append(f"j.{sql.quoted[column]} {sql.same} {sql.value(index, JOB[column])}")
-    statement = sql.update(_TABLE, sets, item, "j.id = v.c0", " AND ".join(guards))
-    bound = [*parameters, *bound] if sql.returning else [*bound, *parameters]
+    for column, text in zip(varying, texts[len(known) :], strict=True):
+        sets.append(f"{sql.quoted[column]} = {text}")
+    guards = [sql.in_state(state)]
+    for column, text in zip(known[1:], texts[1:], strict=False):
+        guards.append(f"j.{sql.quoted[column]} {sql.same} {text}")
+    statement = sql.update(_TABLE, sets, source, f"j.id = {texts[0]}", " AND ".join(guards))
+    sets_first = sql.returning or not source
+    bound = [*parameters, *bound] if sets_first else [*bound, *parameters]
     with cursor(using) as cur:
         cur.execute(statement, bound)
         written = cur.rowcount
     if written != len(group):
         raise LeaseLost(
-            f"{len(group) - written} of {len(group)} jobs were no longer {source} as decided"
+            f"{len(group) - written} of {len(group)} jobs were no longer {state} as decided"
         )
 
 
