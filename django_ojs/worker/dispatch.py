@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
 from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -13,13 +11,13 @@ from functools import lru_cache
 
 from django_ojs import clock, conf
 from django_ojs.domain.errors import Conflict, LeaseLost
-from django_ojs.domain.failures import Directive, Failure
+from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.timeouts import after, soft_deadline
 from django_ojs.services import heartbeat, operate
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.leases import Kept
-from django_ojs.worker import registry
+from django_ojs.worker import registry, reports
 from django_ojs.worker.desk import Desk, Pending
 from django_ojs.worker.enforcer import SILENT, Enforcer
 from django_ojs.worker.estimate import Estimate
@@ -172,9 +170,9 @@ class Dispatcher:
             if reason in SILENT:
                 self._drop(running)
             elif reason is not None:
-                self._report(running, Report.FAIL, failure=_stopped(reason, failure))
+                self._report(running, Report.FAIL, failure=reports.stopped(reason, failure))
             else:
-                self._report(running, Report.FAIL, failure=_reported(failure))
+                self._report(running, Report.FAIL, failure=reports.reported(failure))
 
     def _call(self, child: Child, running: Running, frame: Frame) -> None:
         held = running.held
@@ -230,9 +228,9 @@ class Dispatcher:
         if running_now.lost or reason in SILENT:
             self._drop(running_now)
         elif reason is not None:
-            self._report(running_now, Report.FAIL, failure=_stopped(reason, {}))
+            self._report(running_now, Report.FAIL, failure=reports.stopped(reason, {}))
         else:
-            self._report(running_now, Report.FAIL, failure=_crash(status))
+            self._report(running_now, Report.FAIL, failure=reports.crash(status))
 
     # Clocks.
 
@@ -346,10 +344,10 @@ class Dispatcher:
     def _flush_progress(self, leases: Sequence[str]) -> None:
         if not self._progress:
             return
-        reports = [self._progress.pop(lease) for lease in leases if lease in self._progress]
-        if reports:
+        told = [self._progress.pop(lease) for lease in leases if lease in self._progress]
+        if told:
             self._desk.call(
-                lambda: heartbeat.progress(reports, using=self._using), lambda value, error: None
+                lambda: heartbeat.progress(told, using=self._using), lambda value, error: None
             )
 
 
@@ -382,41 +380,3 @@ def _kind(job_type: str, queue: str) -> str:
 def _soft(started_at: datetime, ms: int) -> str:
     """When the handler is to be told to stop; the jobs of one claim share it mostly."""
     return after(started_at, ms).isoformat()
-
-
-def _stopped(reason: str, report: Frame) -> Failure:
-    """The failure of an attempt that was told to stop or killed."""
-    details = {"raised": report["message"]} if report.get("message") else {}
-    backtrace = report.get("backtrace", ())
-    if reason == "timeout":
-        return Failure("timeout", details=details, backtrace=backtrace)
-    message = "the worker was shut down before the job could finish"
-    return Failure("shutdown", message, details=details, backtrace=backtrace, retry_after_ms=0)
-
-
-def _reported(report: Frame) -> Failure:
-    directive = report.get("directive")
-    return Failure(
-        type=report["type"],
-        message=report["message"],
-        code="handler_error",
-        retryable=report.get("retryable", True),
-        details=report.get("details", {}),
-        backtrace=report.get("backtrace", ()),
-        directive=None if directive is None else Directive(directive),
-        retry_after_ms=report.get("retry_after_ms"),
-    )
-
-
-def _crash(status: int | None) -> Failure:
-    """What is known of an executor that ended in the middle of a job."""
-    if status is None:
-        return Failure("worker_crash", "the executor broke off its line", details={})
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
-        return Failure("worker_crash", f"the executor was ended by {name}", details={"signal": number})
-    code = os.WEXITSTATUS(status)
-    return Failure(
-        "worker_crash", f"the executor exited with status {code}", details={"exit_status": code}
-    )

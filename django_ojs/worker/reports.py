@@ -1,0 +1,48 @@
+"""From what an executor said, or how it ended, to the failure that is reported of its job."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from django_ojs.domain.failures import Directive, Failure
+from django_ojs.worker.frames import Frame
+
+
+def stopped(reason: str, report: Frame) -> Failure:
+    """The failure of an attempt that was told to stop or killed."""
+    details = {"raised": report["message"]} if report.get("message") else {}
+    backtrace = report.get("backtrace", ())
+    if reason == "timeout":
+        return Failure("timeout", details=details, backtrace=backtrace)
+    message = "the worker was shut down before the job could finish"
+    return Failure("shutdown", message, details=details, backtrace=backtrace, retry_after_ms=0)
+
+
+def reported(report: Frame) -> Failure:
+    """The failure that an executor reported."""
+    directive = report.get("directive")
+    return Failure(
+        type=report["type"],
+        message=report["message"],
+        code="handler_error",
+        retryable=report.get("retryable", True),
+        details=report.get("details", {}),
+        backtrace=report.get("backtrace", ()),
+        directive=None if directive is None else Directive(directive),
+        retry_after_ms=report.get("retry_after_ms"),
+    )
+
+
+def crash(status: int | None) -> Failure:
+    """What is known of an executor that ended in the middle of a job."""
+    if status is None:
+        return Failure("worker_crash", "the executor broke off its line", details={})
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+        return Failure("worker_crash", f"the executor was ended by {name}", details={"signal": number})
+    code = os.WEXITSTATUS(status)
+    return Failure(
+        "worker_crash", f"the executor exited with status {code}", details={"exit_status": code}
+    )
