@@ -14,8 +14,8 @@ class Scale:
     jobs: int = 10_000
     enqueues: int = 1_500
     bulk: int = 20_000
-    pickups: int = 60
-    mixed_seconds: float = 12.0
+    pickups: int = 50
+    mixed_seconds: float = 10.0
     idle_seconds: float = 10.0
     http_seconds: float = 4.0
     passes: int = 5

@@ -136,7 +136,7 @@ def check_job_type(value: str, field: str) -> str:
         raise InvalidRequest(
             field, "must be dot-separated lower-case words such as 'report.generate', at most 255"
         )
-    return value
+    return value[:]  # of a member of an enumeration, its text
 
 
 @lru_cache(maxsize=4096)
@@ -146,7 +146,7 @@ def check_queue_name(value: str, field: str) -> str:
         raise InvalidRequest(
             field, "must be of a-z, 0-9, '-' and '.', start with a letter or digit, at most 255"
         )
-    return value
+    return value[:]  # of a member of an enumeration, its text
 
 
 def from_wire(body: object, *, now: datetime) -> Envelope:

@@ -50,7 +50,11 @@ def commit(moves: Sequence[Transition], *, seen: Sequence[str] = (), now: dateti
     )
     publish((fact for move in moves for fact in move.facts), now=now, using=using)
     wake(
-        {(move.job.queue, move.job.type) for move in moves if move.target is State.AVAILABLE},
+        {
+            (move.changes.get("queue", move.job.queue), move.job.type)
+            for move in moves
+            if move.target is State.AVAILABLE
+        },
         {
             move.job.worker_id
             for move in moves

@@ -89,10 +89,11 @@ class Silence(NamedTuple):
 _HEARD_UNTIL = {
     "postgresql": "heartbeat_at + heartbeat_timeout_ms * interval '1 millisecond'",
     "mysql": "heartbeat_at + INTERVAL (heartbeat_timeout_ms * 1000) MICROSECOND",
-    # In milliseconds, all that SQLite's functions know.
+    # In milliseconds, all that SQLite's functions know: up, never down, or a job would be looked at
+    # a moment before it is overdue.
     "sqlite": (
         "strftime('%%Y-%%m-%%d %%H:%%M:%%f', heartbeat_at,"
-        " (heartbeat_timeout_ms / 1000.0) || ' seconds')"
+        " ((heartbeat_timeout_ms + 1) / 1000.0) || ' seconds')"
     ),
 }
 

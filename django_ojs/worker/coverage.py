@@ -39,16 +39,23 @@ class Coverage:
         """Where to claim from now."""
         now = clock.boottime()
         if now - self._looked_at > _LOOK_EVERY:
-            if self._all:
-                # A queue gets its row after the commit that announces it, so that it may be missing.
-                known = {*queues.known(using=self._using), *self._heard}
-                names = [name for name in sorted(known) if name not in self._excluded]
-            else:
-                names = self._named
+            # Before the look: what is heard of during it asks for another one.
+            self._looked_at = now
+            try:
+                names = self._names()
+            except Exception:
+                self.look_again()
+                raise
             every = sources(names, registry.types(), ranked=not self._all)
             self._sources = list(filter(_sensible, every))
-            self._looked_at = now
         return self._sources
+
+    def _names(self) -> list[str]:
+        if not self._all:
+            return self._named
+        # A queue gets its row after the commit that announces it, so that it may be missing.
+        known = {*queues.known(using=self._using), *self._heard}
+        return [name for name in sorted(known) if name not in self._excluded]
 
     def look_again(self) -> None:
         """Look the queues up at the next opportunity."""

@@ -147,6 +147,9 @@ class Desk(DatabaseThread):
             self._outcomes.remove(pending)
         if any(answer.verdict is not Verdict.SETTLED for answer in answers):
             self._inbox.post(lambda: self._report(batch, answers))
+        elif not self._outcomes:
+            # A runner that is ending waits for nothing else.
+            self._inbox.post(lambda: None)
 
     def _settle_one_by_one(self, batch: Sequence[Pending], error: Exception) -> None:
         """Something in the batch cannot be written: it must not hold up the rest.

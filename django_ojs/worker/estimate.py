@@ -15,6 +15,7 @@ _MOST = 2000
 class _Type:
     mean: float
     slow_share: float = 1.0
+    seen: int = 0
 
 
 class Estimate:
@@ -36,7 +37,8 @@ class Estimate:
         """One finished job, ``now`` (:func:`clock.boottime`)."""
         known = self._types.setdefault(job_type, _Type(seconds))
         known.mean += 0.05 * (seconds - known.mean)
-        known.slow_share += 0.02 * ((seconds > SHORT) - known.slow_share)
+        known.seen += 1
+        known.slow_share += max(0.02, 1 / (known.seen + 1)) * ((seconds > SHORT) - known.slow_share)
         self._seen += 1
         self._mean += max(0.05, 1 / self._seen) * (seconds - self._mean)
         self._in_window += 1

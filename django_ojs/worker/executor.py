@@ -27,6 +27,7 @@ from django_ojs.worker.line import ChildLine
 from django_ojs.worker.pulse import Pulse
 
 BELL = signal.SIGUSR1
+_READ_EVERY = 0.05
 
 
 def serve(line: socket.socket, pulse: int) -> None:
@@ -48,6 +49,7 @@ class Executor:
         self._jobs: deque[Frame] = deque()
         self._replies: dict[int, Frame] = {}
         self._asked = 0
+        self._read_at = 0.0
         self._current: str | None = None
         self._armed = False
         self._early: str | None = None
@@ -64,10 +66,15 @@ class Executor:
             self._sort()
             while not self._jobs:
                 self._line.flush()
-                if not self._line.receive():
+                if not self._line.receive(lambda: self._jobs):
                     return
+                self._read_at = clock.boottime()
                 self._sort()
             self._run_one(self._jobs.popleft())
+            if clock.boottime() - self._read_at > _READ_EVERY:
+                # A handler may have made the bell dumb.
+                self._line.peek()
+                self._read_at = clock.boottime()
 
     def _run_one(self, frame: Frame) -> None:
         self._current = frame["lease"]
@@ -176,7 +183,7 @@ class Executor:
         number = self._asked
         self._line.send({**frame, "lease": self._speaking(), "number": number})
         while number not in self._replies:
-            if not self._line.receive():
+            if not self._line.receive(lambda: number in self._replies):
                 raise LeaseGone("the worker is gone")
             self._sort()
         reply = self._replies.pop(number)

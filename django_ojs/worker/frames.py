@@ -15,9 +15,10 @@ from typing import Any
 
 _HEADER = struct.Struct("!2sII")
 _MAGIC = b"OJ"
-MAX_PACKET = 4 << 20
+MAX_PACKET = 8 << 20
+"""Bytes: twice what the largest frame can have."""
 _FULL = 1 << 20
-"""Characters after which a packet takes no further frame."""
+"""Bytes that the frames of a packet have together, unless it is a single one."""
 
 Frame = dict[str, Any]
 text_of = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -36,15 +37,21 @@ def pack(*frames: Frame) -> bytes:
 
 def pack_texts(texts: Sequence[str]) -> bytes:
     """Packets with frames that are JSON text."""
-    packets = b""
-    first = size = 0
-    for index, text in enumerate(texts):
-        size += len(text)
-        if size > _FULL or index == len(texts) - 1:
-            payload = f"[{','.join(texts[first : index + 1])}]".encode()
-            packets += _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
-            first, size = index + 1, 0
-    return packets
+    packets = bytearray()
+    waiting: list[bytes] = []
+    size = 0
+    for frame in [text.encode() for text in texts]:
+        if waiting and size + len(frame) > _FULL:
+            packets += _packet(waiting)
+            waiting, size = [], 0
+        waiting.append(frame)
+        size += len(frame)
+    return bytes(packets + _packet(waiting)) if waiting else b""
+
+
+def _packet(frames: Sequence[bytes]) -> bytes:
+    payload = b"[" + b",".join(frames) + b"]"
+    return _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 
 class FrameReader:

@@ -55,6 +55,7 @@ class Intake(Desk):
         self._immediate = 0
         self._delivered = True
         self._empty = False
+        self._passed_over = False
         self._announced: set[tuple[str, str]] = set()
 
     # Called by the runner.
@@ -64,6 +65,10 @@ class Intake(Desk):
         with self._changed:
             rises = jobs > self._want
             self._want, self._immediate = jobs, immediate
+            if immediate and self._passed_over:
+                # What may not be claimed ahead was left lying; now it can be begun at once.
+                self._passed_over, rises = False, True
+                self._watcher.hint()
             if rises:
                 self._changed.notify()
 
@@ -105,8 +110,8 @@ class Intake(Desk):
     def _where(self) -> tuple[list[Source], bool]:
         """The sources to look at, and whether to probe them first.
 
-        Where there was nothing at the last look, what came since was announced: a few sources that
-        were named are gone to at once, each costs as much as a probe of them all.
+        Where there was nothing at the last look at all of them, what came since was announced: a few
+        sources that were named are gone to at once, each costs as much as a probe of them all.
         """
         sources = self._claims.where()
         with self._changed:
@@ -120,6 +125,8 @@ class Intake(Desk):
     def _claim(self, want: int, immediate: int) -> None:
         try:
             where, probe = self._where()
+            if not where:
+                return
             jobs = claim(
                 where,
                 probe=probe,
@@ -133,16 +140,19 @@ class Intake(Desk):
             left = self._claims.ends and not jobs
             left = left and has_work(self._claims.where(), using=self._using)
             at = Moment(clock.now(self._using), clock.boottime())
-        except OUTAGE as error:
-            self._broken(error)
-            return
         except Exception as error:
-            logger.exception("claiming failed")
+            if not isinstance(error, OUTAGE):
+                logger.exception("claiming failed")
+            self._empty = False
+            self._watcher.hint()
             self._broken(error)
             return
         self._works()
-        self._watcher.claimed(len(jobs), want)
-        self._empty = not jobs
+        self._passed_over = not jobs and not immediate
+        if jobs or probe:
+            # A look at a few sources puts off no look at all of them.
+            self._empty = not jobs and not self._passed_over
+            self._watcher.claimed(len(jobs), want)
         if not jobs:
             self._inbox.post(lambda: self._claims.on_empty(left))
             return

@@ -79,9 +79,15 @@ class ChildLine:
         self._line.sendall(pack_texts(self._unsent))
         self._unsent.clear()
 
-    def receive(self) -> bool:
-        """Wait for bytes; False when the other end has hung up."""
+    def receive(self, unless: Callable[[], object]) -> bool:
+        """Wait for bytes; False when the other end has hung up.
+
+        ``unless`` there is no need to any more: the bell may have brought what is waited for, just
+        before it was held back.
+        """
         with self._bell:
+            if unless():
+                return True
             try:
                 data = self._line.recv(_CHUNK)
             except OSError:

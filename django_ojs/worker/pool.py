@@ -89,6 +89,8 @@ class Child:
     said: list[str] = field(default_factory=list)
     """Frames, as JSON text, that have not been packed yet."""
     out: bytearray = field(default_factory=bytearray)
+    rings: bool = False
+    """Whether the bell is for something that is not written yet."""
     reader: FrameReader = field(default_factory=FrameReader)
     control_reader: FrameReader = field(default_factory=FrameReader)
     status: int | None = None
@@ -171,6 +173,10 @@ class Pool:
     def ring(self, child: Child) -> None:
         """Make a child look at its line even while a handler runs."""
         self._write(child)
+        child.rings = bool(child.out)
+        self._strike(child)
+
+    def _strike(self, child: Child) -> None:
         if child.pid and child.phase is not Phase.DYING:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, BELL)
@@ -227,6 +233,9 @@ class Pool:
             return
         if mask & selectors.EVENT_WRITE:
             self._write(child)
+            if child.rings:
+                child.rings = bool(child.out)
+                self._strike(child)
         if not mask & selectors.EVENT_READ:
             return
         garbage = False

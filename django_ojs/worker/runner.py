@@ -399,7 +399,6 @@ class Runner:
         for thread in (self._listener, self._chores):
             if thread is not None:
                 (thread.stop if isinstance(thread, Listener) else thread.close)()
-        self._dispatcher.hand_over()
         for child in list(self._pool):
             self._pool.kill(child)
         until = clock.boottime() + 6.0
@@ -407,6 +406,7 @@ class Runner:
             for key, mask in self._selector.select(0.1):
                 callback, child = key.data
                 callback(child, mask)
+        self._dispatcher.hand_over()
         self._desk.close()
         self._desk.join(5.0)
         for thread in (self._chores, self._listener):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from enum import Enum, StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_ojs.domain.envelope import SYSTEM_MANAGED, Envelope, from_call, from_wire
+from django_ojs.domain.envelope import (
+    SYSTEM_MANAGED,
+    Envelope,
+    check_job_type,
+    check_queue_name,
+    from_call,
+    from_wire,
+)
 from django_ojs.domain.errors import (
     InvalidRequest,
     InvalidRetryPolicy,
@@ -508,3 +516,14 @@ def test_limits_over_others() -> None:
     mine = Limits(timeout_ms=1, grace_period_ms=0, timeout_given_in_ms=True)
     assert mine.over(base) == Limits(1, 0, 30, 40, 50, 60, timeout_given_in_ms=True)
     assert parse_limits({}, None) is parse_limits({"x": 1}, {}) is NO_LIMITS
+
+
+def test_a_name_out_of_an_enumeration_is_its_text() -> None:
+    class Name(StrEnum):
+        ONE = "one"
+
+    class Old(str, Enum):  # noqa: UP042 - as people write it
+        TWO = "two"
+
+    for check in (check_queue_name, check_job_type):
+        assert [type(check(name, "x")) for name in (Name.ONE, Old.TWO, "two")] == [str] * 3

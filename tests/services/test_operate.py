@@ -256,3 +256,18 @@ class TestPurge:
         assert Job.objects.count() == 2
         with pytest.raises(NotFound):
             operate.purge([uuid7(1, 1)])
+
+
+def test_a_job_that_moves_is_announced_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django_ojs.services import commit
+
+    told: list[tuple[str, str]] = []
+
+    def payloads(places: set[tuple[str, str]]) -> list[str]:
+        told.extend(places)
+        return []
+
+    (job,) = make()
+    monkeypatch.setattr(commit, "payloads", payloads)
+    operate.edit([job.id], {"queue": "other"}, actor=Actor("api"))
+    assert told == [("other", "test.job")]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.claim import sources
 from django_ojs.store import claiming
@@ -25,7 +26,7 @@ class Patient(Watcher):
 
     def claimed(self, got: int, wanted: int) -> None:
         """Never again by itself."""
-        self._next = float("inf")
+        self._next = clock.boottime() + 1000
 
 
 class Inbox:
@@ -88,7 +89,6 @@ def test_what_is_announced_after_an_empty_look_is_gone_to_without_a_probe(
     assert probes == [WHERE]
     (job,) = make(1, queue="other")
     intake.wake("other", "test.foreign")
-    poll(lambda: inbox.empty == 2)
     intake.wake("other", "test.job")
     poll(lambda: inbox.claimed)
     assert [claimed.id for claimed in inbox.claimed] == [job.id]
@@ -143,3 +143,61 @@ def test_who_listens_polls_less() -> None:
     assert watcher.pause() == 0.0, "once at once: others may have come meanwhile"
     watcher.claimed(0, 1)
     assert watcher.pause() > 0.1
+
+
+def test_a_look_at_a_few_sources_puts_off_no_look_at_all_of_them(
+    inbox: Inbox, probes: list[list[Source]]
+) -> None:
+    """What nobody announced is found by the net, however much is announced elsewhere."""
+    claims = Claims(lambda: WHERE, Watcher(), "w1", inbox.on_claimed, inbox.on_empty)
+    intake = Intake(inbox, claims, "default")
+    intake.start()
+    try:
+        intake.want(1, 1)
+        poll(lambda: inbox.empty)
+        make(1, queue="other")
+
+        def claimed() -> bool:
+            intake.wake("default", "test.foreign")
+            return bool(inbox.claimed)
+
+        poll(claimed)
+    finally:
+        intake.close()
+        intake.join(10)
+    assert all(looked == WHERE for looked in probes)
+
+
+def test_what_may_not_be_claimed_ahead_is_claimed_when_it_can_begin(
+    intake: Intake, inbox: Inbox
+) -> None:
+    make(1, retry={"max_attempts": 1})
+    intake.want(5, 0)
+    poll(lambda: inbox.empty == 1)
+    assert inbox.claimed == []
+    intake.want(1, 1)
+    poll(lambda: inbox.claimed)
+
+
+def test_after_a_failure_everything_is_looked_at_again(
+    intake: Intake, inbox: Inbox, probes: list[list[Source]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django.db import OperationalError
+
+    from django_ojs.worker import intake as module
+
+    intake.want(1, 1)
+    poll(lambda: inbox.empty == 1)
+    make(1)
+    real, failed = module.claim, threading.Event()
+
+    def claim(*args: object, **kwargs: object) -> object:
+        if not failed.is_set():
+            failed.set()
+            raise OperationalError("the server is gone")
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "claim", claim)
+    intake.wake("default", "test.job")
+    poll(lambda: inbox.claimed)
+    assert probes == [WHERE, WHERE]
