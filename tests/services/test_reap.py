@@ -223,7 +223,21 @@ def test_next_due_is_the_earliest_clock(frozen: FrozenClock) -> None:
     make(total_timeout=60)
     enqueue("test.other", heartbeat_timeout=4)
     take(types=["test.other"])
-    assert reap.reap().next_due == frozen.time + timedelta(seconds=4)
+    due = reap.reap().next_due
+    assert due is not None
+    late = due - (frozen.time + timedelta(seconds=4))
+    assert timedelta(0) <= late <= timedelta(milliseconds=1), "early: nothing is overdue yet"
+
+
+def test_a_stalled_job_is_due_when_it_is_read_as_due(frozen: FrozenClock) -> None:
+    """Whatever the fraction of a millisecond: otherwise it would be looked at again a second later."""
+    frozen.advance(0.0004)
+    make(heartbeat_timeout=2)
+    take()
+    due = reap.reap().next_due
+    assert due is not None
+    frozen.time = due
+    assert reap.reap().counts == {"stalled": 1}
 
 
 class TestOutage:
