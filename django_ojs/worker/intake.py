@@ -125,7 +125,8 @@ class Intake(Desk):
     def _claim(self, want: int, immediate: int) -> None:
         try:
             where, probe = self._where()
-            if not where:
+            if not where and not probe:
+                # Announced was what this worker does not serve.
                 return
             jobs = claim(
                 where,

@@ -201,3 +201,14 @@ def test_after_a_failure_everything_is_looked_at_again(
     intake.wake("default", "test.job")
     poll(lambda: inbox.claimed)
     assert probes == [WHERE, WHERE]
+
+
+def test_a_worker_without_any_queue_says_that_there_is_nothing(inbox: Inbox) -> None:
+    """Otherwise a drain of an empty database would wait for ever."""
+    claims = Claims(lambda: [], Patient(), "w1", inbox.on_claimed, inbox.on_empty)
+    intake = Intake(inbox, claims, "default")
+    intake.start()
+    intake.want(1, 1)
+    poll(lambda: inbox.empty == 1 and intake.connected.is_set())
+    intake.close()
+    intake.join(10)
