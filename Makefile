@@ -27,10 +27,10 @@ demo: $(STAMP) ## real jobs and the five timeouts, in under a minute
 	$(BIN)/python manage.py demo
 
 test: $(STAMP) ## all tests but the long ones, on every database that answers
-	$(BIN)/python tests/run.py
+	$(BIN)/python -m tests.run
 
 test-all: $(STAMP) ## the long tests too, then the matrix of Python and Django
-	$(BIN)/python tests/run.py --long
+	$(BIN)/python -m tests.run --long
 	$(if $(MATRIX),PYENV_VERSION=$(MATRIX) )$(BIN)/python -m tox run
 
 check: lint types contracts fast ## lint, types, contracts, missing migrations, fast tests
@@ -47,7 +47,7 @@ contracts: $(STAMP)
 	$(BIN)/python manage.py makemigrations --check --dry-run
 
 fast: $(STAMP)
-	$(BIN)/python tests/run.py --quick
+	$(BIN)/python -m tests.run --quick
 
 serve: $(STAMP) ## the example project: web server, worker and reaper
 	$(BIN)/python manage.py migrate --verbosity 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from django_ojs.models import (
 )
 from django_ojs.services import enqueue as enqueue_service
 from django_ojs.services import scan, tokens
+from tests.faults import tally
 from tests.support import poll
 
 OURS = (
@@ -110,3 +113,26 @@ def frozen() -> Iterator[clock.FrozenClock]:
 def vendor(ojs_db: None) -> str:
     """``sqlite``, ``postgresql`` or ``mysql``."""
     return connections["default"].vendor
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A passing test has injected the faults that it is marked with."""
+    if report.when == "call" and report.passed:
+        rows = [value for name, value in report.user_properties if name == "fault"]
+        tally.injected(*map(str, rows))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Hand the rows of the marks ``fault`` to the reports."""
+    for item in items:
+        for mark in item.iter_markers("fault"):
+            item.user_properties += [("fault", row) for row in mark.args]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many faults and invariants, and leave the counts where ``tests.run`` wants them."""
+    if not tally.faults and not tally.invariants:
+        return
+    terminalreporter.write_line(tally.line(tally.faults, tally.invariants))
+    if folder := os.environ.get("OJS_TEST_TALLIES"):
+        tally.write(Path(folder) / f"{os.getpid()}.json")

@@ -2,8 +2,9 @@
 
 ``OJS_TEST_PG_URL`` and ``OJS_TEST_MARIADB_URL`` name servers and an account that may create
 databases; without them the usual local ones are tried. ``OJS_REQUIRE=pg,mariadb`` turns a skip into
-a failure. ``--quick`` runs the fast tests on SQLite only, ``--long`` the long ones too. The last two
-lines are the sum over all databases, and what was skipped and why.
+a failure. ``--quick`` runs the fast tests on SQLite only, ``--long`` the long ones too. The last
+lines are the sums over all databases: faults injected and invariants checked, tests, and what was
+skipped and why.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from tests.faults.tally import add_up, line
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVERS = {
@@ -85,12 +88,17 @@ class Run:
     url: str
     arguments: tuple[str, ...]
 
-    def __call__(self) -> Outcome:
-        """Run it to its end."""
+    def __call__(self, tallies: Path) -> Outcome:
+        """Run it to its end; it leaves its counts of faults in a folder."""
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-rfEs", *self.arguments],
             cwd=ROOT,
-            env={**os.environ, "DATABASE_URL": self.url, "PYTHONUNBUFFERED": "1"},
+            env={
+                **os.environ,
+                "DATABASE_URL": self.url,
+                "PYTHONUNBUFFERED": "1",
+                "OJS_TEST_TALLIES": str(tallies),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -182,11 +190,11 @@ def missing_tools(required: list[str]) -> dict[str, str]:
     }
 
 
-def execute(runs: list[Run]) -> tuple[bool, Counter[str], list[str]]:
+def execute(runs: list[Run], tallies: Path) -> tuple[bool, Counter[str], list[str]]:
     """Run them, a few at a time; show the output of each when it ends."""
     good, totals, skips = True, Counter[str](), []
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = {pool.submit(run): run for run in runs}
+        futures = {pool.submit(run, tallies): run for run in runs}
         for future in as_completed(futures):
             run, outcome = futures[future], future.result()
             print(f"\n===== {run.name}: exit {outcome.code} =====\n{outcome.text}", flush=True)
@@ -211,7 +219,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="ojs-test-") as scratch:
         runs, skipped = plan(options, Path(scratch))
-        good, totals, skips = execute(runs)
+        tallies = Path(scratch) / "tallies"
+        tallies.mkdir()
+        good, totals, skips = execute(runs, tallies)
+        injected = add_up(tallies)
+    print(line(*injected))
     # ``--quick`` is about one database only.
     absent = {key: why for key, why in skipped.items() if key in required}
     absent |= {} if options.quick else missing_tools(required)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ BATCH = 1000
 """Jobs per call of a system's bulk enqueue."""
 
 
-class Adapter:
+class Adapter(ABC):
     """One system under test. A subclass says how to enqueue, how to work, and what is left."""
 
     installed_apps: list[str] = []
@@ -50,25 +51,25 @@ class Adapter:
         """Create the system's tables in the fresh database."""
         manage("migrate", "--verbosity", "0")
 
+    @abstractmethod
     def reset(self) -> None:
         """Empty the queue and the history."""
-        raise NotImplementedError
 
+    @abstractmethod
     def enqueue(self, number: int) -> None:
         """One no-op job with two small arguments, committed."""
-        raise NotImplementedError
 
     def enqueue_batch(self, numbers: range) -> None:
-        """Many of them by the system's bulk call."""
-        raise NotImplementedError
+        """Many of them by the system's bulk call, if it has one."""
+        raise TypeError(f"{self.name} has no bulk call")
 
+    @abstractmethod
     def worker_commands(self, concurrency: int) -> list[list[str]]:
         """The commands that run ``concurrency`` jobs at a time."""
-        raise NotImplementedError
 
+    @abstractmethod
     def remaining(self) -> int:
         """Jobs that the system has not yet recorded as finished."""
-        raise NotImplementedError
 
     # --- the database ---
 

@@ -60,7 +60,8 @@ class Dialect(ABC):
     ) -> tuple[str, list[Any], list[str]]:
         """Rows for :meth:`update`: the FROM item, its parameters, the expressions of the columns.
 
-        One row needs no FROM item: its values are ordinary parameters.
+        One row needs no FROM item: its values are ordinary parameters, for the condition only, in the
+        order given; what one row sets is the caller's own.
         """
         if len(rows) == 1:
             bound = [self.bind(kind, value) for kind, value in zip(kinds, rows[0], strict=True)]
@@ -83,16 +84,21 @@ class Dialect(ABC):
     def update(
         self,
         table: str,
-        sets: Sequence[str],
-        source: str,
+        sets: tuple[Sequence[str], Sequence[Any]],
+        given: tuple[str, Sequence[Any]],
         on: str,
         where: str,
         returning: str = "",
-    ) -> str:
-        """``UPDATE table j`` from the record set ``source``, if any; RETURNING only where supported."""
+    ) -> tuple[str, list[Any]]:
+        """``UPDATE table j`` and its parameters; RETURNING only where supported.
+
+        ``sets`` and ``given`` (from :meth:`given`) are a text and the parameters in it.
+        """
+        source, bound = given
         tail = f" RETURNING {returning}" if returning else ""
         among = f" FROM {source}" if source else ""
-        return f"UPDATE {table} AS j SET {', '.join(sets)}{among} WHERE {on} AND {where}{tail}"
+        statement = f"UPDATE {table} AS j SET {', '.join(sets[0])}{among} WHERE {on} AND {where}{tail}"
+        return statement, [*sets[1], *bound]
 
     same = "IS"
     """The operator that finds two values equal, or both NULL."""
@@ -254,21 +260,23 @@ class MySQL(_Textual):
     def update(
         self,
         table: str,
-        sets: Sequence[str],
-        source: str,
+        sets: tuple[Sequence[str], Sequence[Any]],
+        given: tuple[str, Sequence[Any]],
         on: str,
         where: str,
         returning: str = "",
-    ) -> str:
+    ) -> tuple[str, list[Any]]:
         """A multi-table UPDATE; never RETURNING.
 
         The record set first, and its rows by their key: a small table would be scanned otherwise,
         and the rows that other transactions hold would be waited for.
         """
+        source, bound = given
         if not source:
-            return f"UPDATE {table} AS j SET {', '.join(sets)} WHERE {on} AND {where}"
+            return super().update(table, sets, given, on, where)
         target = f"{table} AS j FORCE INDEX (PRIMARY)"
-        return f"UPDATE {source} STRAIGHT_JOIN {target} ON {on} SET {', '.join(sets)} WHERE {where}"
+        joined = f"{source} STRAIGHT_JOIN {target} ON {on}"
+        return f"UPDATE {joined} SET {', '.join(sets[0])} WHERE {where}", [*bound, *sets[1]]
 
 
 def _array(kind: Kind, column: Iterable[Any]) -> str:

@@ -20,7 +20,6 @@ CHANNEL = "django_ojs"
 STRIDE = 1000
 """Rows per statement."""
 
-_ZERO = 0
 _COMMON = {text: f"'{text}'" for text in ("", "[]", "{}", *(state.value for state in State))}
 _REMEMBERED = 500
 _JOBS = Job._meta.db_table
@@ -144,13 +143,12 @@ def _spelled(value: Any) -> str | None:
     """
     if value is None:
         return None
-    if value is True:
-        return "true"
-    if value is False:
-        return "false"
-    if value is _ZERO:
-        return "0"
-    return _COMMON.get(value, "%s") if value.__class__ is str else "%s"
+    kind = value.__class__
+    if kind is str:
+        return _COMMON.get(value, "%s")
+    if kind is bool:
+        return "true" if value else "false"
+    return "0" if kind is int and not value else "%s"
 
 
 def _statement(

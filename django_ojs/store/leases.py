@@ -56,8 +56,11 @@ def write(
     """
     if not leases:
         return []
+    if len(leases) == 1:
+        shared = {**shared, **{column: values[0] for column, values in varying.items()}}
+        varying = {}
     sql = dialect(using)
-    item, bound = sql.record_set(
+    source, bound, texts = sql.given(
         [Kind.UUID, Kind.UUID, *(JOB[column] for column in varying)],
         [(*lease, *values) for lease, *values in zip(leases, *varying.values(), strict=True)],
     )
@@ -65,18 +68,18 @@ def write(
     for column, value in shared.items():
         sets.append(f"{sql.quoted[column]} = {sql.placeholder(JOB[column])}")
         parameters.append(sql.bind(JOB[column], value))
-    for index, column in enumerate(varying, start=2):
-        sets.append(f"{sql.quoted[column]} = {sql.value(index, JOB[column])}")
+    for column, text in zip(varying, texts[2:], strict=True):
+        sets.append(f"{sql.quoted[column]} = {text}")
     sets += [f"{sql.quoted[column]} = j.{sql.quoted[column]} + 1" for column in counted]
-    statement = sql.update(
-        _TABLE, sets, item, "j.id = v.c0", f"{sql.in_state(State.ACTIVE)} AND j.lease_id = v.c1", _KEPT
+    guards = f"{sql.in_state(State.ACTIVE)} AND j.lease_id = {texts[1]}"
+    statement, bound = sql.update(
+        _TABLE, (sets, parameters), (source, bound), f"j.id = {texts[0]}", guards, _KEPT
     )
     with cursor(using) as cur:
         sql.tune(cur)
+        cur.execute(statement, bound)
         if sql.returning:
-            cur.execute(statement, [*parameters, *bound])
             return _kept(cur.fetchall(), using)
-        cur.execute(statement, [*bound, *parameters])
     return find(leases, using=using)
 
 

@@ -29,10 +29,11 @@ def place(ids: Sequence[UUID], first: int, *, using: str) -> None:
     To be called under the lock of the stream.
     """
     sql = dialect(using)
-    item, bound = sql.record_set(
+    given = sql.record_set(
         [Kind.UUID, Kind.INT], [(event_id, first + index) for index, event_id in enumerate(ids)]
     )
     # By the key alone: by ``seq IS NULL`` MariaDB would wait for the rows of open transactions.
-    statement = sql.update(_TABLE, [f"seq = {sql.value(1, Kind.INT)}"], item, "j.id = v.c0", "TRUE")
+    sets = [f"seq = {sql.value(1, Kind.INT)}"]
+    statement, bound = sql.update(_TABLE, (sets, ()), given, "j.id = v.c0", "TRUE")
     with cursor(using) as cur:
         cur.execute(statement, bound)

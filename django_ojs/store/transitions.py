@@ -53,9 +53,9 @@ def _write(group: Sequence[Transition], shape: _Shape, known: Sequence[str], usi
     guards = [sql.in_state(state)]
     for column, text in zip(known[1:], texts[1:], strict=False):
         guards.append(f"j.{sql.quoted[column]} {sql.same} {text}")
-    statement = sql.update(_TABLE, sets, source, f"j.id = {texts[0]}", " AND ".join(guards))
-    sets_first = sql.returning or not source
-    bound = [*parameters, *bound] if sets_first else [*bound, *parameters]
+    statement, bound = sql.update(
+        _TABLE, (sets, parameters), (source, bound), f"j.id = {texts[0]}", " AND ".join(guards)
+    )
     with cursor(using) as cur:
         cur.execute(statement, bound)
         written = cur.rowcount

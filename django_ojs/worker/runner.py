@@ -8,8 +8,7 @@ import selectors
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from types import FrameType
 
 from django_ojs import __version__, clock, conf
@@ -20,6 +19,14 @@ from django_ojs.store.wakeup import Listener, place_of, watcher_for
 from django_ojs.worker import registry
 from django_ojs.worker.beats import Beats, Report
 from django_ojs.worker.chores import Chores
+from django_ojs.worker.config import (
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_RECYCLE,
+    Config,
+    Summary,
+)
 from django_ojs.worker.coverage import Coverage
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.ending import Ending
@@ -28,39 +35,9 @@ from django_ojs.worker.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
 
 logger = logging.getLogger("django_ojs.worker")
 
-EXIT_OK, EXIT_ERROR, EXIT_RECYCLE, EXIT_INTERRUPTED = 0, 1, 75, 130
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGCONT)
 _IDLE_WAIT = 1.0
 _RSS_EVERY = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """What ``runworker`` was asked to do. ``queues`` empty means all but ``exclude``."""
-
-    worker_id: str
-    queues: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    concurrency: int = 1
-    drain: bool = False
-    once: bool = False
-    max_jobs: int | None = None
-    max_runtime: float | None = None
-    max_rss: float | None = None
-    shutdown_timeout: float = 25.0
-    chores: bool = True
-    using: str = "default"
-
-
-@dataclass(slots=True)
-class Summary:
-    """What a worker did in its life."""
-
-    jobs: int = 0
-    seconds: float = 0.0
-    statements: int = 0
-    exit_code: int = EXIT_OK
-    notes: list[str] = field(default_factory=list)
 
 
 class Runner:
@@ -418,8 +395,3 @@ class Runner:
         self._selector.close()
         self._wake_end.close()
         self._wake_in.close()
-
-
-def default_worker_id() -> str:
-    """Host, process and a little chance: unique enough, and readable."""
-    return f"{socket.gethostname()}-{os.getpid()}-{clock.new_lease().hex[:6]}"

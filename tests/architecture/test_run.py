@@ -20,10 +20,10 @@ CHEAP = "tests/architecture/test_size.py"
 
 
 def run(*arguments: str, **environment: str) -> tuple[int, list[str]]:
-    """The exit code and the lines of ``tests/run.py``."""
+    """The exit code and the lines of ``tests.run``."""
     ours = {key: value for key, value in os.environ.items() if not key.startswith("OJS_")}
     done = subprocess.run(
-        [sys.executable, "tests/run.py", *arguments],
+        [sys.executable, "-m", "tests.run", *arguments],
         cwd=ROOT,
         env={**ours, **environment},
         capture_output=True,
@@ -108,4 +108,8 @@ def test_a_failing_test_fails_the_run(tmp_path: Path) -> None:
     )
     code, lines = run("--quick", str(broken))
     assert code == 1
-    assert lines[-2:] == ["1 passed, 1 failed, 1 skipped", "skipped: SQLite: 1 x why"]
+    assert lines[-3:] == [
+        "faults injected: 0 of 0 rows; invariants checked: 0 of 0 kinds",
+        "1 passed, 1 failed, 1 skipped",
+        "skipped: SQLite: 1 x why",
+    ]

@@ -104,18 +104,27 @@ class NackRequest(JobNackRequest):
     id = _text()
 
 
-class Settled(Shape):
-    """What became of the job."""
+_ANSWERED = frozenset({"acknowledged", "id", "job_id"})
 
-    needed = frozenset({"acknowledged", "id", "job_id", "state", "attempt", "max_attempts", "job"})
+
+class Answered(Shape):
+    """What every report is answered."""
+
+    needed = _ANSWERED
     acknowledged = BooleanField()
     id = Raw(UUID_TEXT)
     job_id = Raw(UUID_TEXT)
     state = Raw(STATE)
     attempt = _count()
     max_attempts = _count()
-    job = Job()
     completed_at = _when()
+
+
+class Settled(Answered):
+    """What became of the job."""
+
+    needed = _ANSWERED | {"state", "attempt", "max_attempts", "job"}
+    job = Job()
     discarded_at = _when()
     next_attempt_at = _when()
     next_retry_at = _when()
@@ -138,17 +147,9 @@ class AckBatchRequest(Request):
     jobs = ListField(child=LeasedAck(), min_length=1, max_length=100)
 
 
-class AckResult(Shape):
+class AckResult(Answered):
     """What became of one report: the job's state, or the error of the refusal."""
 
-    needed = frozenset({"acknowledged", "id", "job_id"})
-    acknowledged = BooleanField()
-    id = Raw(UUID_TEXT)
-    job_id = Raw(UUID_TEXT)
-    state = Raw(STATE)
-    attempt = _count()
-    max_attempts = _count()
-    completed_at = _when()
     error = ErrorDetail()
 
 

@@ -18,9 +18,10 @@ from django_ojs.domain.evidence import check_worker_id
 from django_ojs.management.base import OJSCommand
 from django_ojs.services import queues
 from django_ojs.worker import registry
+from django_ojs.worker.config import Config, default_worker_id
 from django_ojs.worker.health import HealthServer
 from django_ojs.worker.reload import run_reloading
-from django_ojs.worker.runner import Config, Runner, default_worker_id
+from django_ojs.worker.runner import Runner
 
 
 class Command(OJSCommand):
