@@ -34,6 +34,13 @@ class Reaped:
     next_due: datetime | None = None
     jobs: list[UUID] = field(default_factory=list)
 
+    def add(self, more: Reaped) -> int:
+        """Count what one transaction has done; returns its number of jobs."""
+        self.counts += more.counts
+        self.lateness_ms = max(self.lateness_ms, more.lateness_ms)
+        self.jobs += more.jobs
+        return len(more.jobs)
+
 
 def reap(
     *,
@@ -65,7 +72,7 @@ def _reap_deadlines(
         if not room:
             break
         read = partial(locking.past_deadline, moment, room, using=using)
-        done = atomically(using, partial(_decide, read, reaped, moment, dry_run, using))
+        done = reaped.add(atomically(using, partial(_decide, read, moment, dry_run, using)))
         if dry_run or not done:
             break
         first = upcoming.next_deadline(using=using)
@@ -89,7 +96,7 @@ def _reap_active(
         done = 0
         for start in range(0, len(overdue), BATCH):
             read = partial(_locked_list, overdue[start : start + BATCH], using)
-            done += atomically(using, partial(_decide, read, reaped, moment, dry_run, using))
+            done += reaped.add(atomically(using, partial(_decide, read, moment, dry_run, using)))
         if dry_run or not done or later or len(silences) <= room:
             break
 
@@ -98,23 +105,23 @@ def _locked_list(ids: Sequence[UUID], using: str) -> list[JobRecord]:
     return list(locking.jobs(ids, skip_locked=True, using=using).values())
 
 
-def _decide(
-    read: Callable[[], list[JobRecord]], reaped: Reaped, now: datetime, dry_run: bool, using: str
-) -> int:
+def _decide(read: Callable[[], list[JobRecord]], now: datetime, dry_run: bool, using: str) -> Reaped:
+    """One transaction's worth, which counts when it is committed."""
     moves = []
+    done = Reaped()
     for job in read():
         due = fired(job, now)
         move = lifecycle.overdue(job, now=now, jitter=clock.jitter())
         if due is None or move is None:
             continue
-        reaped.counts[str(due.clock)] += 1
+        done.counts[str(due.clock)] += 1
         grace = job.grace_period_ms if due.clock is Clock.EXECUTION else 0
-        reaped.lateness_ms = max(reaped.lateness_ms, due.elapsed_ms - due.limit_ms - grace)
-        reaped.jobs.append(job.id)
+        done.lateness_ms = max(done.lateness_ms, due.elapsed_ms - due.limit_ms - grace)
+        done.jobs.append(job.id)
         moves.append(move)
     if not dry_run:
         commit(moves, now=now, using=using)
-    return len(moves)
+    return done
 
 
 def _room(reaped: Reaped, limit: int | None, most: int = BATCH) -> int:

@@ -1,0 +1,160 @@
+"""Any two operations at once come to what one of them after the other comes to.
+
+For each scene and each ordered pair of operations, the first is stopped at each of its points while
+the second runs until it ends or waits for the first. What both said and all that they left behind
+must be what one of the two orders gives; what passes over rows that somebody else holds (claims,
+reapers) may also find nothing. The invariants hold after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import combinations_with_replacement
+
+import pytest
+from django.db import connections
+
+from django_ojs import clock
+from django_ojs.store import invariants
+from tests.faults import tally
+from tests.races.scenes import OPERATIONS, PASSES_OVER, SCENES, Scene, comes_to, forget
+from tests.races.stepping import Player, Point, interleave
+
+Start = Callable[[clock.FrozenClock], Scene]
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def players(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Player, Player]]:
+    """Two threads, each with a connection."""
+    monkeypatch.setattr(clock, "jitter", lambda: 0.5)
+    two = Player(), Player()
+    yield two
+    for player in two:
+        player.close()
+
+
+class Race:
+    """Two operations on one scene."""
+
+    def __init__(
+        self,
+        start: Start,
+        names: tuple[str, str],
+        players: tuple[Player, Player],
+        time: clock.FrozenClock,
+    ) -> None:
+        self._start, self._names, self._players, self._time = start, names, players, time
+        self.points: dict[str, list[Point]] = {}
+
+    def _come_to(self, play: Callable[[Scene], dict[str, str]], *, check: bool = True) -> str:
+        """What they said, and what they left behind."""
+        self._time.time = START
+        scene = self._start(self._time)
+        try:
+            said = play(scene)
+            left = comes_to(scene)
+            if check:
+                late = timedelta(minutes=1)
+                findings = invariants.check(now=self._time.time, slack=late, using="default")
+                assert not findings, (self._names, findings, left)
+                tally.checked(*invariants.RULES)
+        finally:
+            forget(scene)
+        return f"{sorted(said.items())}\n{left}"
+
+    def in_turn(self, *order: int) -> str:
+        """What they come to one after the other; one that is left out finds nothing."""
+
+        def play(scene: Scene) -> dict[str, str]:
+            said = {}
+            for index, name in enumerate(self._names):
+                said[f"{index} {name}"] = PASSES_OVER.get(name, "")
+            for index in order:
+                name, player = self._names[index], self._players[index]
+                said[f"{index} {name}"] = player.run(partial(OPERATIONS[name], scene))
+                if index == order[0]:
+                    self.points[name] = player.points
+            return said
+
+        return self._come_to(play)
+
+    def stopped(self, first: int, point: Point) -> str:
+        """What they come to when the other runs while the ``first`` stands at a point."""
+
+        def play(scene: Scene) -> dict[str, str]:
+            order = (first, 1 - first)
+            works = [partial(OPERATIONS[self._names[index]], scene) for index in order]
+            players = [self._players[index] for index in order]
+            outcomes = interleave(players[0], works[0], point.number, players[1], works[1])
+            return {
+                f"{index} {self._names[index]}": outcome
+                for index, outcome in zip(order, outcomes, strict=True)
+            }
+
+        return self._come_to(play, check=False)  # it must be equal to one that was checked
+
+    def allowed(self) -> dict[str, str]:
+        """What they may come to, by what would lead there."""
+        one, other = self._names
+        outcomes = {self.in_turn(0, 1): f"{one}, {other}", self.in_turn(1, 0): f"{other}, {one}"}
+        for index, name in enumerate(self._names):
+            if self._names[1 - index] in PASSES_OVER:
+                outcomes[self.in_turn(index)] = f"only {name}"
+        return outcomes
+
+
+def worth_stopping(points: list[Point]) -> list[Point]:
+    """Where a stop can make a difference: on SQLite once per write transaction, which is alone."""
+    if connections["default"].vendor != "sqlite":
+        return points
+    return [
+        point
+        for index, point in enumerate(points)
+        if not (point.open and index and points[index - 1].open)
+    ]
+
+
+def row_of(names: tuple[str, str]) -> str:
+    """The row of the catalogue that a pair belongs to."""
+    if names == ("claim", "claim"):
+        return "F53"
+    if names == ("reap", "reap"):
+        return "F55"
+    if names[0] == names[1] and names[0].startswith("ack"):
+        return "F60"
+    for name, row in (
+        ("pause", "F66"),
+        ("enqueue", "F94"),
+        ("enqueue other", "F94"),
+        ("retry", "F65"),
+        ("promote", "F59"),
+        ("cancel", "F57"),
+        ("stale beat", "F64"),
+        ("stale ack", "F62"),
+        ("stale fail", "F62"),
+        ("reap", "F56"),
+    ):
+        if name in names:
+            return row
+    return "F53" if "claim" in names else "F60"
+
+
+@pytest.mark.parametrize("start", SCENES, ids=lambda start: start.__name__)
+def test_two_at_once_are_as_one_after_the_other(
+    players: tuple[Player, Player], frozen: clock.FrozenClock, start: Start
+) -> None:
+    for names in combinations_with_replacement(SCENES[start], 2):
+        race = Race(start, names, players, frozen)
+        allowed = race.allowed()
+        for first in {names: 0, names[::-1]: 1}.values():
+            for point in worth_stopping(race.points[names[first]]):
+                came_to = race.stopped(first, point)
+                assert came_to in allowed, (
+                    f"{start.__name__}: {names[first]} stopped before {point},"
+                    f" {names[1 - first]} meanwhile:\n{came_to}\n\n"
+                    + "\n\n".join(f"{order}: {text}" for text, order in allowed.items())
+                )
+                tally.injected(row_of(names))
