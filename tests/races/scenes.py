@@ -208,6 +208,9 @@ SCENES: Mapping[Callable[[clock.FrozenClock], Scene], tuple[str, ...]] = {
     nothing: ("enqueue", "enqueue other", "claim"),
 }
 
+MATTERS = {silent: {"reap"}, overdue: {"reap", "promote", "claim"}}
+"""What these scenes are about; pairs of anything else are as in :func:`active`."""
+
 _SHOWN = (
     "state",
     "attempt",
