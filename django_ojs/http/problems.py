@@ -97,7 +97,8 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
         status = 405
     if status >= 500:
         request = context["request"]
-        logger.error("%s %s failed", request.method, request.path, exc_info=error)
+        # Escaped: a line break in a path must not begin a line of the log.
+        logger.error("%s %s failed", request.method, ascii(request.path)[1:-1], exc_info=error)
         got_request_exception.send(sender=type(view), request=request._request)
     body = envelope(code, message, request_id=view.request_id, details=details)
     view.set_rollback()

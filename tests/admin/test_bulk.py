@@ -157,6 +157,7 @@ def test_an_order_is_bound_to_its_job() -> None:
     assert get(job.id).state == "completed"
 
 
+@pytest.mark.fault("S9")
 def test_nobody_enqueues_it_over_http() -> None:
     api = Api(tokens.create("test", scopes=tokens.SCOPES, queues=["*"])[1])
     body = {"type": bulk.TYPE, "queue": bulk.QUEUE, "args": ["x"]}
@@ -180,6 +181,7 @@ def remove() -> None:
 
 
 @pytest.mark.parametrize("end", [revoke, dismiss, remove])
+@pytest.mark.fault("S9")
 def test_it_ends_when_its_giver_may_not_do_it_any_more(
     monkeypatch: pytest.MonkeyPatch, end: Callable[[], None]
 ) -> None:
@@ -205,6 +207,7 @@ def test_it_ends_when_the_admin_is_only_for_looking() -> None:
 
 
 @override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 5}})
+@pytest.mark.fault("S35")
 def test_no_more_than_was_shown(frozen: FrozenClock) -> None:
     login("view_job", "retry_job")
     make(20, retry={"max_attempts": 1})

@@ -219,6 +219,7 @@ def test_the_page_of_a_running_job(frozen: FrozenClock) -> None:
     assert str(Job.objects.get().lease_id) not in text
 
 
+@pytest.mark.fault("S11")
 def test_arguments_need_a_permission() -> None:
     browser = login("view_job")
     job = enqueue("test.job", ["a-secret-argument"], meta={"m": "a-secret-meta"})
@@ -260,6 +261,7 @@ def test_why_a_job_waits() -> None:
     assert "No worker is alive." in text
 
 
+@pytest.mark.fault("S10")
 def test_everything_shown_is_hostile_input() -> None:
     browser = login("view_job", "view_args", name="eve")
     job = enqueue("test.job", [HOSTILE, {HOSTILE: HOSTILE}], meta={HOSTILE: HOSTILE}, tags=[HOSTILE])
@@ -274,6 +276,7 @@ def test_everything_shown_is_hostile_input() -> None:
     assert "<script>alert(1)" not in searched
 
 
+@pytest.mark.fault("S9")
 def test_without_permission_nothing_is_seen() -> None:
     browser = login("view_queue")
     job = make()[0]

@@ -100,6 +100,7 @@ def test_a_lost_race_is_said_and_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["retry", "cancel", "extend", "edit", "discard", "purge", "requeue"])
+@pytest.mark.fault("S9", "S26")
 def test_a_forged_post_without_permission_is_refused_and_noted(name: str) -> None:
     browser = login("view_job", "view_args")
     job = in_state("available")
@@ -173,6 +174,7 @@ def test_who_may_not_see_arguments_cannot_requeue() -> None:
     assert browser.get(f"{LIST}{job.id}/do/requeue/").status_code == 403
 
 
+@pytest.mark.fault("S35")
 def test_purge() -> None:
     browser = login("view_job", "purge_job")
     job = in_state("completed")
@@ -214,6 +216,7 @@ def test_all_that_match_up_to_a_thousand_at_once() -> None:
     assert Job.objects.filter(queue="other", state="available").count() == 3
 
 
+@pytest.mark.fault("S9")
 def test_an_action_of_the_list_that_is_forged_is_refused_and_noted() -> None:
     browser = login("view_job")
     jobs = make(2)

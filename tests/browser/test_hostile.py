@@ -102,6 +102,7 @@ def test_harm_would_be_seen(rows: tuple[Browser, list[UUID]]) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
+@pytest.mark.fault("S10")
 def test_lists_and_pages(rows: tuple[Browser, list[UUID]], name: str) -> None:
     browser, _ids = rows
     model = OURS[name]
@@ -119,6 +120,7 @@ def test_lists_and_pages(rows: tuple[Browser, list[UUID]], name: str) -> None:
 @pytest.mark.parametrize(
     "query", [*(f"state={state}" for state in Job.States.values), "lens=timed_out"]
 )
+@pytest.mark.fault("S10")
 def test_tabs(rows: tuple[Browser, list[UUID]], query: str) -> None:
     browser, _ids = rows
     found = harmed(browser, f"job/?{query}")
@@ -127,6 +129,7 @@ def test_tabs(rows: tuple[Browser, list[UUID]], query: str) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.fault("S10")
 def test_confirmations(rows: tuple[Browser, list[UUID]]) -> None:
     """Of one row, by its page, and of many, by the list."""
     browser, _ids = rows
@@ -150,6 +153,7 @@ def test_confirmations(rows: tuple[Browser, list[UUID]]) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.fault("S10")
 def test_what_a_form_is_told(rows: tuple[Browser, list[UUID]]) -> None:
     """A reason, and a refusal, come back as text."""
     browser, ids = rows

@@ -180,4 +180,39 @@ F126 | 1 | odd ids, ids of others | 404
 F128 | 1 | many retries at once | spread, promoted in batches
 """,
     ),
+    **_rows(
+        "Security",
+        """
+S1  | 1 | no, bad, expired or revoked credential | refused on every route, whatever the defaults
+S2  | 1 | a role that may not | refused: every route by every role
+S3  | 1 | a credential of other queues | as if the job, queue or worker did not exist
+S4  | 1 | ids of another tenant | the same answer as for none
+S5  | 1 | a stolen lease | worth nothing to another credential; shown to its holder only
+S6  | 1 | a beat under another worker's name | refused, nothing extended
+S7  | 1 | columns named in a body | never written
+S8  | 1 | a session without its CSRF token | refused
+S9  | 1 | staff without the permission | the action is neither shown nor done
+S10 | 1 | script in every text | shown as text under a strict policy
+S11 | 1 | secrets in arguments and errors | hidden from whoever may not see arguments
+S12 | 1 | line breaks and escapes in what is logged | one line, escaped
+S13 | 1 | large and compressed bodies | refused before they are read
+S14 | 1 | nesting without end | refused before it is parsed
+S15 | 1 | patterns, digits and names that take long | linear time
+S16 | 1 | lists that cost much | only what an index serves
+S17 | 1 | SQL in parameters | refused or a value
+S20 | 1 | a job type that names a module | a name, nothing is imported
+S21 | 1 | pickles and the like | JSON only
+S23 | 1 | secrets in arguments of processes | not there
+S24 | 1 | a burst of enqueues | 429
+S25 | 1 | guessing tokens and ids | the same answer for all, then 429
+S26 | 1 | editing the audit | no way to, and a row per action
+S27 | 1 | headers that claim a tenant or a host | not believed
+S28 | 1 | pages of other origins | no header lets them in
+S29 | 1 | an error inside | a request id and nothing else
+S30 | 1 | a stream after its token was revoked | ends; never shows what the token may not see
+S32 | 1 | framing, sniffing | headers forbid it
+S34 | 1 | tables that grow for ever | pruned
+S35 | 1 | deleting in bulk by mistake | a filter and a confirmation
+""",
+    ),
 }

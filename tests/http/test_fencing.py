@@ -32,6 +32,7 @@ def twice(api: Api, frozen: FrozenClock) -> tuple[dict[str, Any], dict[str, Any]
     return first, second
 
 
+@pytest.mark.fault("F62")
 def test_the_stale_lease_is_refused_and_noted(
     api: Api, twice: tuple[dict[str, Any], dict[str, Any]]
 ) -> None:
@@ -57,6 +58,7 @@ def test_the_header_is_evidence_too(api: Api, twice: tuple[dict[str, Any], dict[
     assert right.status == 200
 
 
+@pytest.mark.fault("F63")
 def test_a_bare_report_is_refused_while_an_earlier_attempt_may_live(
     api: Api, frozen: FrozenClock, twice: tuple[dict[str, Any], dict[str, Any]]
 ) -> None:
@@ -113,6 +115,7 @@ def test_allow_takes_a_bare_report_whatever_else_lives(
         assert ack(api, twice[0]).status == 200
 
 
+@pytest.mark.fault("F60")
 def test_the_same_ack_again_is_a_replay(api: Api) -> None:
     enqueue(api)
     job = fetch(api)[0]
@@ -124,6 +127,7 @@ def test_the_same_ack_again_is_a_replay(api: Api) -> None:
     assert ack(api, job).status == 409, "without a lease a second ack is a conflict"
 
 
+@pytest.mark.fault("F65")
 def test_a_manual_retry_does_not_revive_an_old_claim(api: Api, frozen: FrozenClock) -> None:
     enqueue(api, timeout=600, heartbeat_timeout=5, retry={"max_attempts": 1})
     old = fetch(api, worker="w1")[0]
@@ -150,6 +154,7 @@ def test_a_worker_that_reports_its_own_timeout_is_no_rival(api: Api, frozen: Fro
     assert ack(api, job).status == 200
 
 
+@pytest.mark.fault("S5")
 def test_a_lease_is_bound_to_the_credential_that_fetched(caller: Caller) -> None:
     mine, other = caller(name="mine"), caller(name="other")
     enqueue(mine)

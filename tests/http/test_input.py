@@ -94,6 +94,7 @@ def row(job: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.one_database
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
+@pytest.mark.fault("F108", "S14")
 def test_a_hundred_thousand_brackets(api: Api, opening: bytes) -> None:
     for head in (b"", b'{"type":"test.job","args":'):
         refused(api.post("/jobs", head + opening * 100_000), 400, "invalid_request", "body")
@@ -101,6 +102,7 @@ def test_a_hundred_thousand_brackets(api: Api, opening: bytes) -> None:
 
 
 @pytest.mark.one_database
+@pytest.mark.fault("F108", "S14")
 def test_the_depth_is_known_before_anything_is_parsed() -> None:
     for text in (b"[" * 36, b'{"a":' * 36, b'["[",' * 36, b'"\\"' + b"[" * 36 + b'"' + b"[" * 36):
         with pytest.raises(OJSError):
@@ -130,6 +132,7 @@ def test_siblings_do_not_count(api: Api) -> None:
 
 @pytest.mark.one_database
 @pytest.mark.parametrize("depth", [31, 32, 35, 36, 101, 10_001])
+@pytest.mark.fault("F108")
 def test_deeper_than_thirty_is_refused(api: Api, depth: int) -> None:
     args = b"[" * depth + b"]" * depth
     answer = api.post("/jobs", b'{"type":"test.job","args":' + args + b"}")
@@ -142,6 +145,7 @@ def test_deeper_than_thirty_is_refused(api: Api, depth: int) -> None:
     assert not Job.objects.exists()
 
 
+@pytest.mark.fault("F109")
 def test_thirty_deep_is_stored_everywhere(api: Api) -> None:
     """On this database: args, meta, unknown fields, checkpoint, progress data, result, error."""
     deep = nested(30)
@@ -222,6 +226,7 @@ def test_a_depth_scan_looks_at_every_byte_once(piece: bytes) -> None:
         ({"retry": {"initial_interval": "?"}}, "retry.initial_interval", "validation_error"),
     ],
 )
+@pytest.mark.fault("F110", "F111")
 def test_text_that_cannot_be_stored_is_refused(
     api: Api, place: dict[str, Any], field: str, code: str
 ) -> None:
@@ -285,6 +290,7 @@ def test_a_job_id_that_is_no_text_for_a_database_is_not_found(api: Api, path: st
 
 
 @pytest.mark.parametrize("text", [NUL, LONE], ids=ascii)
+@pytest.mark.fault("F110")
 def test_error_text_is_cleaned_and_never_refused(api: Api, text: str) -> None:
     enqueue(api, retry={"max_attempts": 1})
     job = fetch(api)[0]
@@ -354,6 +360,7 @@ def test_a_reason_is_cleaned_and_never_refused(api: Api, text: str) -> None:
 
 @pytest.mark.one_database
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e400", b"-1e400", b"1e99999"])
+@pytest.mark.fault("F112")
 def test_numbers_that_are_not_finite(api: Api, number: bytes) -> None:
     for body in (
         b'{"type":"test.job","args":[%b]}',
@@ -377,6 +384,7 @@ def test_numbers_that_are_not_finite(api: Api, number: bytes) -> None:
 
 @pytest.mark.one_database
 @pytest.mark.parametrize("digits", [4301, 5000, 100_000])
+@pytest.mark.fault("F114", "S15")
 def test_integers_of_too_many_digits(api: Api, digits: int) -> None:
     number = b"9" * digits
     for body in (
@@ -389,6 +397,7 @@ def test_integers_of_too_many_digits(api: Api, digits: int) -> None:
         refused(api.post("/jobs", body % number), 400, "invalid_request")
 
 
+@pytest.mark.fault("F113")
 def test_numbers_come_back_as_they_were(api: Api) -> None:
     numbers = [
         2**53 + 1,
@@ -416,6 +425,7 @@ def test_numbers_come_back_as_they_were(api: Api) -> None:
 
 @pytest.mark.one_database
 @pytest.mark.parametrize("number", [10**9, -(10**9), 2**31, 2**63, 10**22, 10**4000, 101, -101])
+@pytest.mark.fault("F117")
 def test_priorities_out_of_range(api: Api, number: int) -> None:
     refused(push(api, priority=number), 400, "invalid_request", "priority")
     refused(push(api, options={"priority": number}), 400, "invalid_request", "options.priority")
@@ -433,6 +443,7 @@ def test_priorities_that_are_no_integers(api: Api, value: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [2**31, 2**63, 10**22, 10**4000])
+@pytest.mark.fault("F114")
 def test_huge_numbers(api: Api, number: int) -> None:
     enqueue(api)
     for name in ("pid", "concurrency"):
@@ -463,6 +474,7 @@ def test_huge_numbers(api: Api, number: int) -> None:
 
 @pytest.mark.one_database
 @pytest.mark.parametrize("value", [True, 1.5, "1", " 1 ", "٣", "1_000", 1e3, -1, [], {}])
+@pytest.mark.fault("F115")
 def test_integers_are_strict(api: Api, value: Any) -> None:
     enqueue(api)
     for name in ("count", "max_jobs", "limit", "wait_ms"):
@@ -524,6 +536,7 @@ BAD_MS = ("true", "1.5", "5.0", "1e3", '"5"', '"PT5S"', "-1", "[5]", "{}", "1" +
 
 @pytest.mark.one_database
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.fault("F106", "F115", "F116")
 def test_every_limit_in_every_bad_form(api: Api, name: str) -> None:
     """400, naming the field as it was written; at the top level, in options, in a batch, in PATCH."""
     job = enqueue(api)
@@ -563,6 +576,7 @@ def test_every_limit_in_its_good_forms(api: Api, name: str) -> None:
         assert row(enqueue(api, grace_period=0))["grace_period_ms"] == 0
 
 
+@pytest.mark.fault("F116")
 def test_total_below_timeout(api: Api) -> None:
     for body in (
         {"timeout": 10, "total_timeout": 9},
@@ -630,6 +644,7 @@ MOMENTS: tuple[Any, ...] = (
 
 @pytest.mark.one_database
 @pytest.mark.parametrize("name", ["scheduled_at", "delay_until", "expires_at"])
+@pytest.mark.fault("F107", "F106")
 def test_moments_in_bad_forms(api: Api, name: str) -> None:
     for value in MOMENTS:
         refused(push(api, **{name: value}), 400, "invalid_request", name)
@@ -706,6 +721,7 @@ FIELDS: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
+@pytest.mark.fault("F118", "F121")
 def test_fields_of_a_job(api: Api) -> None:
     for body, field in FIELDS:
         refused(push(api, **body), 400, "invalid_request", field)
@@ -750,6 +766,7 @@ def test_retry_policies(api: Api) -> None:
     assert not Job.objects.exists()
 
 
+@pytest.mark.fault("F119")
 def test_names_of_255_bytes_are_stored_and_told_apart(api: Api) -> None:
     for name in ("q", "q-", "q.", "q" * 255):
         job = enqueue(api, queue=name, type="t" * 255)
@@ -781,6 +798,7 @@ GOOD = b'{"type":"test.job","args":[]}'
 
 
 @pytest.mark.one_database
+@pytest.mark.fault("F120", "S13")
 def test_a_body_that_declares_too_much_is_not_read(api: Api) -> None:
     class Untouched(io.BytesIO):
         def read(self, *args: Any) -> bytes:
@@ -793,6 +811,7 @@ def test_a_body_that_declares_too_much_is_not_read(api: Api) -> None:
 
 
 @pytest.mark.one_database
+@pytest.mark.fault("F120", "S13")
 def test_a_body_that_is_too_large(api: Api) -> None:
     exact = GOOD + b" " * (MAX_ENVELOPE_BYTES - len(GOOD))
     assert api.post("/jobs", exact).status == 201
@@ -845,6 +864,7 @@ def bomb(megabytes: int) -> bytes:
 
 
 @pytest.mark.one_database
+@pytest.mark.fault("F120", "S13")
 def test_a_gzip_bomb_is_not_inflated(api: Api) -> None:
     data = bomb(300)
     assert len(data) < MAX_ENVELOPE_BYTES
@@ -927,6 +947,7 @@ def test_no_content_type(api: Api) -> None:
     assert raw(api, GOOD, str(len(GOOD)), CONTENT_TYPE="").status == 201
 
 
+@pytest.mark.fault("F121")
 def test_sizes_of_the_parts(api: Api) -> None:
     refused(push(api, meta={"a": "x" * MAX_META_BYTES}), 413, "metadata_too_large", "meta")
     split = {"metadata": {"a": "x" * 40_000}, "meta": {"b": "x" * 40_000}}
@@ -956,10 +977,12 @@ def test_sizes_of_the_parts(api: Api) -> None:
 
 @pytest.mark.one_database
 @pytest.mark.parametrize("jobs", [None, [], {}, "x", 5, True, {"0": {}}])
+@pytest.mark.fault("F122")
 def test_batches_that_are_none(api: Api, jobs: Any) -> None:
     refused(api.post("/jobs/batch", {"jobs": jobs}), 400, "invalid_request", "jobs")
 
 
+@pytest.mark.fault("F122")
 def test_the_size_of_a_batch(api: Api) -> None:
     one = {"type": "test.job", "args": []}
     refused(api.post("/jobs/batch", {"jobs": [one] * 1001}), 400, "invalid_request", "jobs")
@@ -980,6 +1003,7 @@ def test_the_size_of_a_batch(api: Api) -> None:
         ("x", 400, "invalid_request"),
     ],
 )
+@pytest.mark.fault("F122")
 def test_one_bad_job_of_many(api: Api, bad: Any, status: int, code: str) -> None:
     good = {"type": "test.job", "args": []}
     for index in (0, 57, 99):
@@ -1033,6 +1057,7 @@ def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
     return {name for name in left if left[name] != right[name]}
 
 
+@pytest.mark.fault("F123", "S7")
 def test_no_column_is_written_by_an_enqueue(api: Api, frozen: FrozenClock) -> None:
     own = {"id", "type", "queue", "priority", "args", "meta", "tags", "retry"}
     own |= {"scheduled_at", "expires_at"} | LIMIT_COLUMNS
@@ -1047,6 +1072,7 @@ def test_no_column_is_written_by_an_enqueue(api: Api, frozen: FrozenClock) -> No
     assert differ(plain, batch.body["jobs"][0]) <= {"id", "extra"}
 
 
+@pytest.mark.fault("F123", "S7")
 def test_no_column_is_written_by_a_change(api: Api, frozen: FrozenClock) -> None:
     plain, tried = enqueue(api), enqueue(api)
     own = {"priority", "queue"} | LIMIT_COLUMNS
@@ -1062,6 +1088,7 @@ def test_no_column_is_written_by_a_change(api: Api, frozen: FrozenClock) -> None
     assert differ(plain, tried) == {"id"}
 
 
+@pytest.mark.fault("F123", "S7")
 def test_no_column_is_written_by_a_worker(api: Api, frozen: FrozenClock) -> None:
     body = {"retry": {"jitter": False}, "timeout": 600}
     plain, tried = enqueue(api, queue="a", **body), enqueue(api, queue="b", **body)
@@ -1172,6 +1199,7 @@ def something(api: Api) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", PARAMETERS)
+@pytest.mark.fault("F124", "S17")
 def test_injections_in_query_parameters(api: Api, something: dict[str, Any], path: str) -> None:
     assert api.get(path).body["items"]
     for name in (*PARAMETERS[path], *PAGING):
@@ -1192,6 +1220,7 @@ def test_injections_in_query_parameters(api: Api, something: dict[str, Any], pat
 @pytest.mark.parametrize(
     "name", ["search", "args__x__regex", "' or 1=1", "order_by", "id", "x" * 3000, "\x00", "q[]"]
 )
+@pytest.mark.fault("F125", "S16")
 def test_parameters_that_do_not_exist(api: Api, path: str, name: str) -> None:
     answer = api.get(f"{path}?{quote(name)}=1")
     assert answer.status in (400, 404), answer.raw[:200]
@@ -1202,12 +1231,14 @@ def test_parameters_that_do_not_exist(api: Api, path: str, name: str) -> None:
 @pytest.mark.parametrize(
     "order", ["args", "-args", "id", "priority", "created_at desc", "asc,desc", "ASC"]
 )
+@pytest.mark.fault("F125", "S16")
 def test_orders_without_an_index(api: Api, order: str) -> None:
     refused(api.get(f"/jobs?order={quote(order)}"), 400, "invalid_request", "order")
     refused(api.get(f"/jobs?sort={quote(order)}"), 400, "invalid_request", "sort")
 
 
 @pytest.mark.one_database
+@pytest.mark.fault("F124")
 def test_cursors_are_signed(api: Api) -> None:
     for _ in range(3):
         enqueue(api)
@@ -1228,6 +1259,7 @@ def test_cursors_are_signed(api: Api) -> None:
 
 
 @pytest.mark.one_database
+@pytest.mark.fault("S16")
 def test_limits_of_lists(api: Api) -> None:
     enqueue(api)
     assert api.get("/jobs?limit=999999999").body["pagination"]["limit"] == 200
@@ -1278,6 +1310,7 @@ def odd_ids(real: str) -> tuple[str, ...]:
     )
 
 
+@pytest.mark.fault("F126")
 def test_odd_ids_are_not_found(api: Api) -> None:
     job = enqueue(api)
     before = row(job)

@@ -96,6 +96,7 @@ ALLOW_ANY = {
 
 
 @pytest.mark.parametrize("rest_framework", [{}, ALLOW_ANY], ids=["default", "AllowAny"])
+@pytest.mark.fault("S1")
 def test_no_route_takes_a_bad_credential(
     bad_credentials: dict[str, str | None],
     rest_framework: dict[str, Any],
@@ -123,6 +124,7 @@ def test_no_route_takes_a_bad_credential(
     assert not Job.objects.exists() and not Queue.objects.exists() and not Worker.objects.exists()
 
 
+@pytest.mark.fault("S1")
 def test_viewsets_do_not_ask_the_projects_defaults() -> None:
     for name in (
         "permission_classes",
@@ -142,6 +144,7 @@ def test_viewsets_do_not_ask_the_projects_defaults() -> None:
         assert op.view.initial is OJSViewSet.initial, op.view
 
 
+@pytest.mark.fault("S25")
 def test_strangers_learn_nothing_from_paths(api: Api) -> None:
     """A path that is not there, and a method that is not allowed, are 401 as well."""
     for method, path in (
@@ -214,6 +217,7 @@ def job_operations() -> Iterator[tuple[str, str]]:
                         yield method.upper(), path
 
 
+@pytest.mark.fault("S3", "S4", "F126")
 def test_a_foreign_job_does_not_exist(tenants: tuple[Api, Api]) -> None:
     """Every operation on a job, by every path: the same answer as for an id that is nobody's."""
     mine, every = tenants
@@ -244,6 +248,7 @@ def test_a_foreign_job_does_not_exist(tenants: tuple[Api, Api]) -> None:
 @pytest.mark.parametrize(
     "path", ["/workers/ack", "/workers/nack", "/workers/fail", "/workers/progress"]
 )
+@pytest.mark.fault("S3")
 def test_a_foreign_job_named_in_the_body(tenants: tuple[Api, Api], path: str) -> None:
     mine, every = tenants
     job = foreign(every)["active"]
@@ -261,6 +266,7 @@ def test_a_foreign_job_named_in_the_body(tenants: tuple[Api, Api], path: str) ->
     assert everything() == before
 
 
+@pytest.mark.fault("S3")
 def test_a_beat_for_a_foreign_job(tenants: tuple[Api, Api]) -> None:
     mine, every = tenants
     jobs = foreign(every)
@@ -280,6 +286,7 @@ def test_a_beat_for_a_foreign_job(tenants: tuple[Api, Api]) -> None:
     assert everything()[0] == before
 
 
+@pytest.mark.fault("S3")
 def test_a_foreign_queue_does_not_exist(tenants: tuple[Api, Api]) -> None:
     mine, every = tenants
     foreign(every)
@@ -334,6 +341,7 @@ def test_events_of_a_foreign_job(tenants: tuple[Api, Api]) -> None:
         assert leveled(answer, job["id"]) == leveled(missing, MISSING)
 
 
+@pytest.mark.fault("S3")
 def test_nothing_goes_into_or_comes_out_of_a_foreign_queue(tenants: tuple[Api, Api]) -> None:
     mine, every = tenants
     foreign(every)
@@ -357,6 +365,7 @@ def test_nothing_goes_into_or_comes_out_of_a_foreign_queue(tenants: tuple[Api, A
     assert everything() == before
 
 
+@pytest.mark.fault("S4")
 def test_lists_show_nothing_foreign(tenants: tuple[Api, Api]) -> None:
     mine, every = tenants
     jobs = foreign(every)
@@ -393,6 +402,7 @@ def test_lists_show_nothing_foreign(tenants: tuple[Api, Api]) -> None:
     assert every.get("/jobs").body["pagination"]["total"] == 5
 
 
+@pytest.mark.fault("S4")
 def test_an_id_of_a_foreign_job_tells_nothing_of_it(tenants: tuple[Api, Api]) -> None:
     mine, every = tenants
     job = enqueue(every, queue="q2", id=MISSING, args=["foreign-secret"])
@@ -418,6 +428,7 @@ def test_prefixes_of_queues(caller: Caller) -> None:
 # Workers of another credential (S5, S6)
 
 
+@pytest.mark.fault("S6")
 def test_another_credentials_worker_id(caller: Caller, frozen: FrozenClock) -> None:
     mine, other = caller(name="mine"), caller(name="other")
     job = enqueue(mine)
@@ -451,6 +462,7 @@ def test_a_worker_of_this_project_is_not_for_callers(api: Api, frozen: FrozenClo
     assert Worker.objects.get().phase == "running"
 
 
+@pytest.mark.fault("S6")
 def test_another_credential_may_not_end_a_worker(caller: Caller) -> None:
     mine, other = caller("work", name="mine"), caller("work", name="other")
     mine.post("/workers/register", {"worker_id": "w1"})
@@ -459,6 +471,7 @@ def test_another_credential_may_not_end_a_worker(caller: Caller) -> None:
     assert mine("DELETE", "/workers/w1").status == 200
 
 
+@pytest.mark.fault("S5")
 def test_a_stolen_lease_is_worth_nothing(caller: Caller) -> None:
     mine, other = caller(name="mine"), caller("work", "inspect", name="other")
     enqueue(mine)
@@ -503,6 +516,7 @@ def read(client: Client, path: str = "/ojs/v1/jobs", **headers: str) -> Answer:
     return Answer(response.status_code, dict(response.items()), response.content)
 
 
+@pytest.mark.fault("S8")
 def test_a_session_needs_the_csrf_token(people: None) -> None:
     client = person("chief", is_staff=True, is_superuser=True)
     assert read(client).status == 200
@@ -618,6 +632,7 @@ def failing_requests(api: Api) -> Iterator[Answer]:
     ],
     ids=lambda cause: type(cause).__name__,
 )
+@pytest.mark.fault("S29")
 def test_a_500_says_nothing_but_its_request_id(
     api: Api, monkeypatch: pytest.MonkeyPatch, cause: Exception, debug: bool
 ) -> None:
@@ -633,6 +648,7 @@ def test_a_500_says_nothing_but_its_request_id(
 
 
 @pytest.mark.parametrize("kind", [OperationalError, InterfaceError])
+@pytest.mark.fault("S29")
 def test_a_database_that_is_away_is_a_503(
     api: Api, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
@@ -659,6 +675,7 @@ def test_a_database_that_is_away_while_the_token_is_looked_up(
     assert b"hunter2" not in answer.raw
 
 
+@pytest.mark.fault("S5")
 def test_the_lease_of_a_job_is_in_no_answer_but_the_fetch(api: Api) -> None:
     enqueue(api)
     job = fetch(api)[0]
@@ -676,6 +693,7 @@ def test_the_lease_of_a_job_is_in_no_answer_but_the_fetch(api: Api) -> None:
 
 
 @pytest.mark.timeout(30)
+@pytest.mark.fault("S15")
 def test_patterns_are_not_regular_expressions(api: Api) -> None:
     evil = ["(a+)+$", "(.*)*x", ".*", "a" * 255, "[", "(?P<x>", "a.*"]
     enqueue(api, retry={"non_retryable_errors": evil, "jitter": False})
@@ -691,6 +709,7 @@ def test_patterns_are_not_regular_expressions(api: Api) -> None:
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("unit", ["a.", "a-", "a", "-", ".", "1", "P", "T1", "1h", "0"])
+@pytest.mark.fault("S15")
 def test_names_and_times_are_matched_in_linear_time(api: Api, unit: str) -> None:
     long = unit * 300_000
     for name in ("type", "queue", "id", "timeout", "scheduled_at", "specversion"):
@@ -703,6 +722,7 @@ def test_names_and_times_are_matched_in_linear_time(api: Api, unit: str) -> None
     assert Api(long[:5000]).get("/jobs").status in (401, 429)
 
 
+@pytest.mark.fault("S20")
 def test_a_type_is_a_name_and_nothing_is_imported(api: Api) -> None:
     for name in ("this", "antigravity"):
         assert name not in sys.modules
@@ -722,6 +742,7 @@ def test_a_type_is_a_name_and_nothing_is_imported(api: Api) -> None:
 # Rates (S24, S25)
 
 
+@pytest.mark.fault("S24")
 def test_the_rate_of_enqueues(caller: Caller) -> None:
     mine, other = caller(name="mine"), caller(name="other")
     with override_settings(OJS={"HTTP": {"ENQUEUE_RATE": 2}}):
@@ -756,6 +777,7 @@ def test_requests_that_are_refused_cost_nothing(caller: Caller) -> None:
         enqueue(mine)
 
 
+@pytest.mark.fault("S25")
 def test_guessing_a_secret(caller: Caller) -> None:
     good, other = caller(name="good"), caller(name="other")
     assert good.token is not None
@@ -787,6 +809,7 @@ def test_guessing_does_not_lock_out_whoever_is_known(caller: Caller) -> None:
     assert good.get("/jobs").status in (401, 429)
 
 
+@pytest.mark.fault("S25")
 def test_guessing_prefixes(api: Api) -> None:
     """What is no token at all is counted together."""
     statuses = [Api(f"guess-{n}").get("/jobs").status for n in range(31)]
@@ -824,6 +847,7 @@ SPOOFED = {
 }
 
 
+@pytest.mark.fault("S27")
 def test_spoofed_headers_change_nothing(tenants: tuple[Api, Api]) -> None:
     mine, every = tenants
     job = enqueue(every, queue="q2")
@@ -838,6 +862,7 @@ def test_spoofed_headers_change_nothing(tenants: tuple[Api, Api]) -> None:
     assert look(every, job)["state"] == "available"
 
 
+@pytest.mark.fault("S28")
 def test_no_cross_origin_header_at_all(api: Api) -> None:
     asked = {
         "Origin": "https://evil.example",
@@ -861,6 +886,7 @@ def test_no_cross_origin_header_at_all(api: Api) -> None:
                 assert answer.status in (401, 403, 404, 405), (path, answer.status)
 
 
+@pytest.mark.fault("S32")
 def test_headers_of_every_answer(api: Api) -> None:
     """Whatever the answer is: nothing to sniff, nothing to keep, an id and the version."""
     seen = set()
@@ -938,6 +964,7 @@ def follow(api: Api, **wanted: Any) -> Iterator[bytes]:
     return lines
 
 
+@pytest.mark.fault("S30")
 def test_a_stream_ends_when_its_token_is_revoked(caller: Caller, hasty: None) -> None:
     every, mine = caller(name="all"), caller("inspect", name="mine")
     lines, others = follow(mine), follow(every)
@@ -961,6 +988,7 @@ def test_a_stream_ends_when_its_token_expires(caller: Caller, hasty: None, froze
     assert list(lines) == []
 
 
+@pytest.mark.fault("S30")
 def test_a_stream_shows_what_its_token_may_see(caller: Caller, hasty: None) -> None:
     every, mine = caller(name="all"), caller("inspect", name="mine", queues=["q1"])
     lines = follow(mine, within=list(of(mine).queues))

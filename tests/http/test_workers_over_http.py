@@ -67,6 +67,7 @@ def frozen() -> Iterator[FrozenClock]:
 # Two workers, one of which stops.
 
 
+@pytest.mark.fault("F4", "F67")
 def test_the_job_of_a_worker_that_stops_goes_to_another(live: LiveApi) -> None:
     job = enqueue(live, queue="story")
     lease = {"visibility_timeout_ms": 1000}
@@ -121,6 +122,7 @@ def test_the_job_of_a_worker_that_stops_goes_to_another(live: LiveApi) -> None:
     assert Attempt.objects.filter(job_id=job["id"]).count() == 2
 
 
+@pytest.mark.fault("F53")
 def test_many_workers_never_share_a_job(live: LiveApi) -> None:
     items = [{"type": "test.job", "args": [n], "queue": "many"} for n in range(40)]
     assert live.post("/jobs/batch", {"jobs": items}).status == 201
@@ -140,6 +142,7 @@ def test_many_workers_never_share_a_job(live: LiveApi) -> None:
 # What a beat says.
 
 
+@pytest.mark.fault("F64")
 def test_a_beat_sorts_the_jobs(api: Api, frozen: FrozenClock) -> None:
     held = started(api, timeout=600)
     soft = started(api, timeout=10, grace_period=300)
@@ -281,6 +284,7 @@ def test_malformed_beats(api: Api, body: dict[str, Any], field: str) -> None:
     assert not Worker.objects.exists(), "nothing was noted"
 
 
+@pytest.mark.fault("F58")
 def test_a_cancelled_job_is_told_by_the_next_beat(api: Api) -> None:
     job = started(api)
     assert beat(api, jobs=[job])["jobs_cancelled"] == []

@@ -192,6 +192,7 @@ class TestOjs:
         assert run("ojs", "pause", "mail") == "mail was already paused\n"
         assert as_json("ojs", "resume", "mail") == {"resumed": ["mail"]}
 
+    @pytest.mark.fault("S34")
     def test_prune(self, frozen: FrozenClock) -> None:
         make()
         (job,) = take()
