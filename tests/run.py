@@ -217,6 +217,8 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := sorted(set(required) - set(known)):
         print(f"OJS_REQUIRE: unknown {', '.join(unknown)}; known are {', '.join(known)}")
         return 2
+    if options.long:
+        os.environ.setdefault("FUZZ_TIMES", "3")
     with tempfile.TemporaryDirectory(prefix="ojs-test-") as scratch:
         runs, skipped = plan(options, Path(scratch))
         tallies = Path(scratch) / "tallies"

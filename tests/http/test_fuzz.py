@@ -34,11 +34,11 @@ pytestmark = pytest.mark.process
 
 SEED = int(os.environ.get("FUZZ_SEED", "20260212"))
 TIMES = int(os.environ.get("FUZZ_TIMES", "1"))
-"""How much longer to look than usual, by hand."""
-EXAMPLES = 9 * TIMES
+"""How much longer to look than usual: by hand, and in ``make test-all``."""
+EXAMPLES = 4 * TIMES
 """For each operation, once valid and once invalid."""
 MOST_REQUESTS = 1500 * TIMES
-SECONDS = 60 * TIMES
+SECONDS = 30 * TIMES
 IN_PROCESS = 300 * TIMES
 DOCUMENT = ROOT / "docs" / "reference" / "openapi.json"
 STREAMS = ("/events/stream", "/jobs/{job_id}/events", "/queues/{name}/events")
@@ -165,7 +165,7 @@ def test_what_schemathesis_makes_of_the_document(live: LiveApi, capsys: Any) -> 
     assert not fuzzer.troubles, "\n\n".join(fuzzer.troubles[:20])
     assert len(operations) > 60
     assert total <= MOST_REQUESTS
-    assert left or fuzzer.statuses[200] > 200, "too little gets through"
+    assert left or fuzzer.statuses[200] > 80, "too little gets through"
 
 
 def fuzz(fuzzer: Fuzzer, operation: Any, mode: GenerationMode) -> None:
