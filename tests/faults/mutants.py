@@ -1,0 +1,265 @@
+"""Bugs that other queues have had, planted into django_ojs: a test that misses one of them is no test.
+
+``with MUTANTS["no-fence"]():`` plants one for a block, :func:`apply` for the rest of the process,
+:func:`apply_from_environment` the ones that ``OJS_TEST_MUTANT`` names (separated by commas), for
+processes that a test starts: to be called when Django is ready. Each replaces the smallest function
+that a real bug of its kind would be in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+from django_ojs.domain import lifecycle, timeouts
+from django_ojs.domain.job import NO_LEASE, JobRecord, Transition
+from django_ojs.domain.states import State
+from django_ojs.models import Job
+from django_ojs.services import operate, reap, settle
+from django_ojs.services.settle import Outcome, Report, Settled, Verdict
+from django_ojs.store import claiming, leases, locking, transitions
+from django_ojs.store.leases import Held
+
+ENVIRONMENT = "OJS_TEST_MUTANT"
+Mutant = Callable[[], AbstractContextManager[None]]
+MUTANTS: dict[str, Mutant] = {}
+"""The planted bugs by name."""
+
+_applied = ExitStack()
+
+
+def apply(name: str) -> None:
+    """Plant a bug into this process, for good."""
+    _applied.enter_context(MUTANTS[name]())
+
+
+def apply_from_environment() -> list[str]:
+    """Plant what the environment names; returns the names."""
+    names = [name for name in os.environ.get(ENVIRONMENT, "").split(",") if name]
+    for name in names:
+        apply(name)
+    return names
+
+
+def _mutant(name: str) -> Callable[[Callable[[], Iterator[None]]], Mutant]:
+    def register(plant: Callable[[], Iterator[None]]) -> Mutant:
+        MUTANTS[name] = contextmanager(plant)
+        return MUTANTS[name]
+
+    return register
+
+
+@contextmanager
+def _replaced(*replacements: tuple[Any, str, Callable[[Any], Any]]) -> Iterator[None]:
+    """Functions of modules, each made anew from the real one."""
+    before = [(place, name, getattr(place, name)) for place, name, _ in replacements]
+    try:
+        for place, name, make in replacements:
+            setattr(place, name, make(getattr(place, name)))
+        yield
+    finally:
+        for place, name, real in before:
+            setattr(place, name, real)
+
+
+@_mutant("no-fence")
+def _no_fence() -> Iterator[None]:
+    """A report counts for its job, whatever the lease and whatever the state."""
+    with _reports(_any_state):
+        yield
+
+
+@_mutant("state-only-fence")
+def _state_only_fence() -> Iterator[None]:
+    """A report counts if its job is active, whatever the lease."""
+    with _reports(lambda outcome, now, using: None):
+        yield
+
+
+Otherwise = Callable[[Outcome, datetime | None, str], Settled | None]
+
+
+def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
+    """Reports of active jobs count under any lease; of the others as ``otherwise`` says."""
+
+    def settling(real: Any) -> Any:
+        def _settle(
+            outcomes: Sequence[Outcome], now: datetime | None, using: str
+        ) -> list[Settled | None]:
+            found = locking.jobs((outcome.lease.job_id for outcome in outcomes), using=using)
+            answers: list[Settled | None] = []
+            for outcome in outcomes:
+                job = found.get(outcome.lease.job_id)
+                if job is not None and job.lease_id is not None:
+                    outcome = outcome._replace(lease=Held(job.id, job.lease_id))
+                    answers += real([outcome], now, using)
+                else:
+                    forced = None if job is None else otherwise(outcome, now, using)
+                    answers += [forced] if forced else real([outcome], now, using)
+            return answers
+
+        return _settle
+
+    def reporting(real: Any) -> Any:
+        def _report(job_id: UUID, evidence: Any, kind: Report, *rest: Any) -> Any:
+            result, failure, now, using = rest
+            lease = Held(job_id, evidence.lease_id or uuid4())
+            settled = settle._settle([Outcome(lease, kind, result, failure)], now, using)[0]
+            if settled.verdict in (Verdict.SETTLED, Verdict.REPLAYED):
+                return settled
+            return real(job_id, evidence, kind, *rest)
+
+        return _report
+
+    return _replaced(
+        (settle, "_is_plain", lambda real: lambda outcome: False),
+        (settle, "_settle", settling),
+        (settle, "_report", reporting),
+    )
+
+
+def _any_state(outcome: Outcome, now: datetime | None, using: str) -> Settled | None:
+    """``UPDATE job SET state = 'completed' WHERE id = ...``."""
+    if outcome.report is not Report.ACK:
+        return None
+    job_id = outcome.lease.job_id
+    _force(job_id, State.COMPLETED, using)
+    return Settled(Verdict.SETTLED, locking.jobs([job_id], using=using)[job_id])
+
+
+def _force(job_id: UUID, state: State, using: str) -> None:
+    changes = {**NO_LEASE, "deadline_at": None, "state": str(state)}
+    Job.objects.using(using).filter(pk=job_id).update(**changes)
+
+
+@_mutant("unfenced-beat")
+def _unfenced_beat() -> Iterator[None]:
+    """A beat, progress or a checkpoint counts for its job, whatever the lease."""
+
+    def writing(real: Any) -> Any:
+        def write(held: Sequence[Held], *rest: Any, using: str, **named: Any) -> Any:
+            running = Job.objects.using(using).filter(state=State.ACTIVE, pk__in={h[0] for h in held})
+            current = dict(running.values_list("pk", "lease_id"))
+            theirs = [Held(h.job_id, current.get(h.job_id) or h.lease_id) for h in held]
+            return real(theirs, *rest, using=using, **named)
+
+        return write
+
+    with _replaced((leases, "write", writing)):
+        yield
+
+
+def _failing(change: Callable[[JobRecord], JobRecord]) -> AbstractContextManager[None]:
+    """Failures are decided as if the job were another one."""
+
+    def deciding(real: Any) -> Any:
+        def fail(job: JobRecord, *rest: Any, **named: Any) -> Transition:
+            move: Transition = real(change(job), *rest, **named)
+            changes = move.changes
+            if move.target is not State.DISCARDED:
+                changes = {**changes, "deadline_at": timeouts.total_deadline(job)}
+            return replace(move, job=job, changes=changes)
+
+        return fail
+
+    return _replaced((lifecycle, "fail", deciding))
+
+
+@_mutant("no-look-ahead")
+def _no_look_ahead() -> Iterator[None]:
+    """A retry is planned even if it cannot end within the total timeout."""
+    with _failing(lambda job: job._replace(total_timeout_ms=None)):
+        yield
+
+
+@_mutant("one-attempt-too-many")
+def _one_attempt_too_many() -> Iterator[None]:
+    """``attempt <= max_attempts`` where ``<`` is meant."""
+    with _failing(lambda job: job._replace(max_attempts=max(1, job.max_attempts) + 1)):
+        yield
+
+
+@_mutant("no-catch-up")
+def _no_catch_up() -> Iterator[None]:
+    """After an outage nobody is given time to be heard."""
+    with _replaced((reap, "recover", lambda real: lambda **named: 0)):
+        yield
+
+
+@_mutant("unguarded-cancel")
+def _unguarded_cancel() -> Iterator[None]:
+    """``UPDATE job SET state = 'cancelled' WHERE id = ...``."""
+
+    def making(real: Any) -> Any:
+        def cancelling(**named: Any) -> Any:
+            decide = real(**named)
+
+            def forced(job: JobRecord, now: datetime) -> Transition | None:
+                if job.state in (State.COMPLETED, State.DISCARDED):
+                    _force(job.id, State.CANCELLED, "default")
+                    return None
+                done: Transition | None = decide(job, now)
+                return done
+
+            return forced
+
+        return cancelling
+
+    with _replaced((operate, "cancelling", making)):
+        yield
+
+
+@_mutant("unguarded-reap")
+def _unguarded_reap() -> Iterator[None]:
+    """The reaper reads, and later writes by the key alone, as if nobody else had written."""
+
+    def reading(real: Any) -> Any:
+        def _decide(read: Any, *rest: Any) -> int:
+            with _replaced((transitions, "_write", _unguarded)):
+                done: int = real(read, *rest)
+                return done
+
+        return _decide
+
+    def transacting(real: Any) -> Any:
+        def atomically(using: str, work: Any) -> Any:
+            if not isinstance(work, partial) or work.func is not reap._decide:
+                return real(using, work)
+            stale = work.args[0]()
+            return real(using, partial(work.func, lambda: stale, *work.args[1:]))
+
+        return atomically
+
+    with _replaced((reap, "_decide", reading), (reap, "atomically", transacting)):
+        yield
+
+
+def _unguarded(real: Any) -> Any:
+    def _write(group: Sequence[Transition], shape: Any, known: Sequence[str], using: str) -> None:
+        for move in group:
+            found = locking.jobs([move.job.id], using=using)[move.job.id]
+            row = SimpleNamespace(job=found, changes=move.changes)
+            real([row], (found.state, *shape[1:]), known, using)
+
+    return _write
+
+
+@_mutant("claim-ignores-pause")
+def _claim_ignores_pause() -> Iterator[None]:
+    """A claim does not look whether its queue is paused."""
+    with _replaced((claiming, "paused", lambda real: lambda names, **named: set())):
+        yield
+
+
+@_mutant("claim-out-of-order")
+def _claim_out_of_order() -> Iterator[None]:
+    """A claim takes the newest of the jobs, whatever their priority."""
+    with _replaced((claiming, "_ORDER", lambda real: "enqueued_at DESC, {p}id")):
+        yield
