@@ -106,7 +106,9 @@ def _may_recover(run: ChoreRun, now: datetime, using: str) -> bool:
     if run.resumed_at is None:
         return True
     longest = upcoming.longest_heartbeat_timeout_ms(using=using)
-    return now - run.resumed_at > max(_LEAST_GAP, timedelta(milliseconds=longest))
+    # A clock that was set back has no past: what it will see again is no reason to wait for it.
+    since = now - run.resumed_at
+    return since < timedelta(0) or since > max(_LEAST_GAP, timedelta(milliseconds=longest))
 
 
 class Loop:
