@@ -1,0 +1,114 @@
+"""The tests are tested: every planted bug is found, and found as what it is."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.db import IntegrityError, connections
+
+from django_ojs.models import Attempt
+from django_ojs.services.reap import reap
+from django_ojs.services.settle import Verdict
+from django_ojs.store import locking
+from tests.faults.mutants import ENVIRONMENT, MUTANTS, apply_from_environment
+from tests.model.test_model import SHORT, run
+from tests.services.support import ack, make, now_stored, take
+
+FOUND_AS = {
+    "no-fence": "I6: a stale report was honoured",
+    "state-only-fence": "I6: a stale report was honoured",
+    "unfenced-beat": "I6: .*extended under stale leases",
+    "no-look-ahead": "I11: a retry that cannot end in time",
+    "one-attempt-too-many": "I3: .*",
+    "no-catch-up": "I10: stalled after an outage",
+    "unguarded-cancel": "I2: cancel of what is (completed|discarded)",
+    "claim-ignores-pause": "I13: claimed while paused",
+    "claim-out-of-order": "I14: ",
+}
+FOUND_BY_A_RACE = {"unguarded-reap"}
+
+
+def test_every_mutant_is_looked_for() -> None:
+    assert set(FOUND_AS) | FOUND_BY_A_RACE == set(MUTANTS)
+
+
+@pytest.mark.one_database
+@pytest.mark.parametrize("name", FOUND_AS)
+def test_the_model_finds(name: str, ojs_db: None) -> None:
+    """The very examples that pass without the bug find it."""
+    with MUTANTS[name](), pytest.raises(AssertionError) as failure:
+        run(SHORT)
+    assert re.match(FOUND_AS[name], str(failure.value)), failure.value
+
+
+@contextmanager
+def _meanwhile(work: Any, patience: float) -> Iterator[list[Any]]:
+    """Once the reaper has read what is overdue, ``work`` starts elsewhere; it has ``patience`` seconds
+    to end before the reaper writes, which it cannot where what was read is locked.
+    """
+    answers: list[Any] = []
+
+    def working() -> None:
+        try:
+            answers.append(work())
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=working)
+    read = locking.past_deadline
+
+    def reading(*rest: Any, **named: Any) -> Any:
+        found = read(*rest, **named)
+        if found and not thread.ident:
+            thread.start()
+            thread.join(patience)
+        return found
+
+    with patch.object(locking, "past_deadline", reading):
+        yield answers
+    assert thread.ident, "the reaper found nothing"
+    thread.join(30)
+
+
+def _reap_while_a_report_comes(frozen: Any) -> None:
+    make(timeout=10, grace_period=0)
+    (job,) = take()
+    frozen.advance(11)
+    with _meanwhile(lambda: ack(job)[0].verdict, 0.5) as verdicts:
+        reaped = reap()
+    assert verdicts == [Verdict.LOST]
+    assert reaped.counts == {"execution": 1}
+    assert now_stored(job).state == "retryable"
+    assert [attempt.outcome for attempt in Attempt.objects.all()] == ["timeout"]
+
+
+@pytest.mark.fault("F56")
+def test_a_report_waits_for_the_reaper_and_is_refused(ojs_db: None, frozen: Any) -> None:
+    _reap_while_a_report_comes(frozen)
+
+
+def test_a_reaper_without_guard_is_found(ojs_db: None, frozen: Any) -> None:
+    with MUTANTS["unguarded-reap"](), pytest.raises((AssertionError, IntegrityError)):
+        _reap_while_a_report_comes(frozen)
+
+
+def test_a_process_gets_what_its_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = []
+
+    @contextmanager
+    def plant() -> Iterator[None]:
+        planted.append(1)
+        yield
+
+    monkeypatch.setitem(MUTANTS, "test", plant)
+    monkeypatch.setenv(ENVIRONMENT, "test,test")
+    assert apply_from_environment() == ["test", "test"]
+    assert planted == [1, 1]
+    monkeypatch.setenv(ENVIRONMENT, "")
+    assert apply_from_environment() == []

@@ -1,0 +1,319 @@
+"""All jobs as the model knows them, one decision after the other: claims, reports, scans, verbs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from tests.model.lives import SERVER_ENDED, TERMINAL, WAITING, Ended, Life, ms
+
+STILL_ALIVE = timedelta(seconds=30)
+LEAST_GAP = timedelta(seconds=15)
+OUTAGE_GRACE = timedelta(seconds=15)
+
+
+class Said(NamedTuple):
+    """A report: what it says, of which attempt; ``known`` are the deadline and the progress that its
+    reporter was given with the lease.
+    """
+
+    job: UUID
+    lease: UUID | None
+    report: str
+    error: str = "test.Error"
+    retryable: bool = True
+    directive: str | None = None
+    after: int | None = None
+    known: tuple[datetime | None, float | None] | None = None
+    worker: str | None = None
+    attempt: int | None = None
+
+
+class World:
+    """The predicted state of everything.
+
+    ``grain`` is how much later than said a stalled job may be found: SQLite reads milliseconds.
+    """
+
+    def __init__(self, now: datetime, grain: timedelta) -> None:
+        self.now = now
+        self.dice = 0.5
+        self.grain = grain
+        self.jobs: dict[UUID, Life] = {}
+        self.paused: set[str] = set()
+        self.scanned: datetime | None = None
+        self.cadence: timedelta | None = None
+        self.resumed: datetime | None = None
+        self.faults: Counter[str] = Counter()
+        """What has been injected, by row of the catalogue."""
+
+    def active(self) -> list[Life]:
+        """Those that run, in order of their ids."""
+        return [job for _, job in sorted(self.jobs.items()) if job.state == "active"]
+
+    # Claims
+
+    def claimable(self, queues: Sequence[str], limit: int) -> list[Life]:
+        """What a claim looks at next, in order (decisions L6, T11)."""
+        found = [
+            job
+            for job in self.jobs.values()
+            if job.state == "available" and job.queue in queues and job.queue not in self.paused
+        ]
+        found.sort(key=lambda job: (queues.index(job.queue), -job.priority, job.enqueued, job.id))
+        return found[:limit]
+
+    def expire_or_give(self, queues: Sequence[str], limit: int) -> list[Life]:
+        """The jobs that a claim gets; those that have expired are discarded on the way."""
+        while True:
+            found = self.claimable(queues, limit)
+            late = [job for job in found if job.deadline is not None and job.deadline <= self.now]
+            for job in late:
+                self.overdue(job)
+            if len(late) < len(found) or not found:
+                return [job for job in found if job not in late]
+
+    # Clocks
+
+    def overdue(self, job: Life) -> str | None:
+        """End what has run out; says which clock it was."""
+        clock = job.due(self.now)
+        if clock == "total":
+            self.faults["F69"] += job.state in WAITING
+            job.total_timeout(self.now)
+        elif clock == "enqueue_ttl":
+            self.faults["F71"] += 1
+            job.never_started(self.now)
+        elif clock is not None:
+            name = {"execution": "timeout", "visibility": "visibility_timeout"}.get(clock, clock)
+            self._fail(job, name, clock=clock)
+        return clock
+
+    def _fail(self, job: Life, name: str, **how: Any) -> None:
+        before = len(job.errors)
+        job.fail(name, self.now, self.dice, **how)
+        self.faults["F70"] += len(job.errors) - before > 1
+
+    def promote(self) -> int:
+        """Everything whose time has come."""
+        due = [
+            job
+            for job in self.jobs.values()
+            if job.state in ("scheduled", "retryable")
+            and job.scheduled is not None
+            and job.scheduled <= self.now
+        ]
+        for job in due:
+            if self.overdue(job) is None:
+                job.available(self.now)
+        return len(due)
+
+    def scan(self, cadence: timedelta | None, *, suspect: bool = False) -> Counter[str]:
+        """A pass of the reaper, after the catch-up rule (decision T9); what it ended, by clock."""
+        since = None if self.scanned is None else self.now - self.scanned
+        blind = suspect or (
+            since is not None and self.cadence is not None and since > max(3 * self.cadence, LEAST_GAP)
+        )
+        if blind and self._may_resume():
+            for job in self.active():
+                self._resume(job)
+            self.resumed = self.now
+        self.cadence = since if cadence is None else cadence
+        self.scanned = self.now
+        ended: Counter[str] = Counter()
+        for job in list(self.jobs.values()):
+            if job.deadline is not None and job.deadline <= self.now:
+                ended[self.overdue(job) or "nothing"] += 1
+        for job in self.active():
+            silent = job.silent_at()
+            ends = [job.visible_until, None if silent is None else silent + self.grain]
+            if any(end is not None and end <= self.now for end in ends):
+                ended[self.overdue(job) or "nothing"] += 1
+        return ended
+
+    def _may_resume(self) -> bool:
+        longest = max([LEAST_GAP, *(ms(job.silence) for job in self.active())])
+        # A clock that was set back has no past.
+        return self.resumed is None or not timedelta(0) <= self.now - self.resumed <= longest
+
+    def _resume(self, job: Life) -> None:
+        assert job.deadline is not None
+        until, total = self.now + OUTAGE_GRACE, job.total_end()
+        job.beat = self.now
+        job.deadline = max(job.deadline, until)
+        if total is not None:
+            job.deadline = min(job.deadline, total)
+        if job.visible_until is not None:
+            job.visible_until = max(job.visible_until, min(until, job.deadline))
+
+    # Reports
+
+    def settle(self, reports: Sequence[Said]) -> list[str]:
+        """Many reports under leases; the verdict on each (decision L2)."""
+        plain = [one for one in reports if one.report == "ack" and one.known is not None]
+        leases = {one.lease for one in plain}
+        if len(leases) < len(plain) or not all(map(self._as_known, plain)):
+            plain = []
+        answers = {id(one): self._under_lease(one) for one in plain}
+        rest = [one for one in reports if id(one) not in answers]
+        late = []
+        for one in rest:
+            answers[id(one)] = self._under_lease(one)
+            if answers[id(one)] == "lost":
+                late.append(one)
+        # Notes are taken when everything is settled; the last word of a lease is the one noted.
+        for one in {report.lease: report for report in late}.values():
+            if not self._note(one):
+                for same in late:
+                    if same.lease == one.lease:
+                        answers[id(same)] = "replayed"
+        return [answers[id(one)] for one in reports]
+
+    def _as_known(self, said: Said) -> bool:
+        job = self.jobs.get(said.job)
+        if job is None or job.lease is None or job.lease != said.lease:
+            return False
+        return said.known == (job.deadline, job.progress)
+
+    def _under_lease(self, said: Said) -> str:
+        job = self.jobs.get(said.job)
+        if job is None:
+            return "missing"
+        if job.lease is None or job.lease != said.lease:
+            return "lost"
+        self._honour(job, said)
+        return "settled"
+
+    def _honour(self, job: Life, said: Said) -> None:
+        if said.report == "ack":
+            job.ack(self.now)
+        elif said.report == "fail":
+            how = {"retryable": said.retryable, "directive": said.directive, "after": said.after}
+            self._fail(job, said.error, **how)
+        else:
+            job.wait_again(self.now, counted=said.report == "requeue")
+
+    def _note(self, said: Said) -> bool:
+        """Note a late report; false if it is an ACK that was honoured."""
+        for attempt in self._attempts(said.job):
+            if attempt.lease == said.lease:
+                if attempt.outcome == "completed" and said.report == "ack":
+                    return False
+                attempt.late = attempt.late or self.now
+        return True
+
+    def _attempts(self, job_id: UUID) -> Iterator[Ended]:
+        job = self.jobs.get(job_id)
+        return iter(job.attempts if job else [])
+
+    def report(self, said: Said) -> str:
+        """One report with whatever evidence there is (decision L1): a verdict or a reason."""
+        job = self.jobs.get(said.job)
+        if job is None:
+            return "missing"
+        if said.lease is not None and said.lease != job.lease:
+            if not self._note(said):
+                return "replayed"
+            return "lease_lost" if job.state == "active" else "not_active"
+        if job.state != "active":
+            rivals = self._rivals(job, said, job.seq + 1)
+            if len(rivals) == 1:
+                rivals[0].late = rivals[0].late or self.now
+            return "not_active"
+        if said.lease is None:
+            if said.worker not in (None, job.worker) or said.attempt not in (None, job.attempt):
+                return "lease_lost"
+            if self._rivals(job, said, job.seq):
+                return "lease_required"
+        self._honour(job, said)
+        return "settled"
+
+    def _rivals(self, job: Life, said: Said, before: int) -> list[Ended]:
+        """Earlier attempts that the server ended, whose worker may still send just this."""
+        return [
+            old
+            for old in job.attempts
+            if old.seq < before
+            and old.outcome in SERVER_ENDED
+            and (old.late is None or old.late + STILL_ALIVE > self.now)
+            and not (old.outcome == "timeout" and old.deadline is not None and old.ended < old.deadline)
+            and (old.deadline or old.ended) + STILL_ALIVE > self.now
+            and said.worker in (None, old.worker)
+            and said.attempt in (None, old.attempt)
+        ]
+
+    # Verbs of clients and operators: whether each may be
+
+    def cancel(self, job: Life) -> bool:
+        """At once, in every state that is not final (decision L3)."""
+        if job.state in TERMINAL:
+            return False
+        job.end_attempt("cancelled", self.now)
+        job.finish("cancelled", self.now)
+        job.told("job.cancelled")
+        return True
+
+    def discard(self, job: Life) -> bool:
+        """Of what waits."""
+        if job.state not in WAITING:
+            return False
+        job.finish("discarded", self.now)
+        job.told("job.discarded")
+        return True
+
+    def activate(self, job: Life) -> bool:
+        """Of what is pending."""
+        if job.state != "pending":
+            return False
+        if job.scheduled is not None and job.scheduled > self.now:
+            job.state = "scheduled"
+            job.told("job.scheduled")
+        else:
+            job.available(self.now)
+        return True
+
+    def retry(self, job: Life, *, clear: bool) -> bool:
+        """Of what was discarded, unless its own expiry has passed (decision R5)."""
+        expires = None if clear else job.expires
+        if job.state != "discarded" or (expires is not None and expires <= self.now):
+            return False
+        job.reborn(self.now, expires)
+        return True
+
+    def reschedule(self, job: Life, when: datetime) -> bool:
+        """Of what waits for its time."""
+        if job.state not in ("scheduled", "retryable"):
+            return False
+        job.told("job.rescheduled")
+        if when > self.now:
+            job.scheduled = when
+        else:
+            job.scheduled = self.now
+            job.available(self.now)
+        return True
+
+    def extend(self, job: Life, by: int, lease: UUID | None) -> bool:
+        """Of what runs, within the total timeout (decision T2)."""
+        if job.state != "active" or lease not in (None, job.lease):
+            return False
+        assert job.deadline is not None
+        total = job.total_end()
+        if total is not None and total <= job.deadline:
+            return False
+        job.extended += by
+        job.deadline = max(job.deadline, job.running_end())
+        job.told("job.timeout_extended")
+        return True
+
+    def edit(self, job: Life, *, priority: int, total: int | None) -> bool:
+        """Of what waits."""
+        fits = total is None or not job.timeout_said or total >= job.timeout
+        if job.state not in WAITING or not fits:
+            return False
+        job.priority, job.total = priority, total
+        job.deadline = job.waiting_end()
+        job.told("job.edited")
+        return True
