@@ -1,0 +1,139 @@
+"""The faults of the plan, done to the fleet and to the database."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from django.db import Error
+
+from tests.soak import ledger
+from tests.soak.plan import Fault
+from tests.soak.processes import Fleet, below
+from tests.soak.servers import Database
+from tests.support import descendants, poll
+
+
+class Injector:
+    """Does what is due; what lasts is ended in time by the same agenda."""
+
+    def __init__(self, fleet: Fleet, database: Database, reader: ledger.Reader) -> None:
+        self._fleet = fleet
+        self._database = database
+        self._reader = reader
+        self._busy: dict[int, tuple[str, int]] = {}
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = 0
+        self.injected = 0
+        self.news: list[str] = []
+        self._verbs: dict[str, Callable[[Fault], dict[str, Any] | None]] = {
+            "kill executor": self._kill_executor,
+            "kill worker": self._kill_role,
+            "kill http worker": self._kill_role,
+            "kill reaper": self._kill_role,
+            "suspend worker": self._suspend,
+            "suspend http worker": self._suspend,
+            "replace worker": self._replace,
+            "end sessions": self._end_sessions,
+            "kill web": self._kill_web,
+            "restart database": self._restart,
+            "stop database": self._stop,
+        }
+
+    def load(self, faults: list[Fault]) -> None:
+        """Take a plan on."""
+        for fault in faults:
+            self._at(fault.at, lambda fault=fault: self._inject(fault))
+
+    def run(self, now: float) -> None:
+        """Do what is due at this many seconds from the start."""
+        while self._agenda and self._agenda[0][0] <= now:
+            heapq.heappop(self._agenda)[2]()
+
+    def finish(self) -> None:
+        """End what lasts, now."""
+        for _, _, action in sorted(self._agenda):
+            action()
+        self._agenda.clear()
+
+    def _at(self, when: float, action: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._agenda, (when, self._count, action))
+
+    def _inject(self, fault: Fault) -> None:
+        at = ledger.now_ns()
+        try:
+            what = self._verbs[fault.kind](fault)
+        except Error as error:  # the database may be away for another fault
+            what = None
+            self.news.append(f"{fault.kind}: {error}")
+        if what is None:
+            ledger.write("not injected", kind=fault.kind, target=fault.target)
+        else:
+            self.injected += 1
+            ledger.write("fault", kind=fault.kind, target=fault.target, at=at, **what)
+
+    def _kill_executor(self, fault: Fault) -> dict[str, Any] | None:
+        worker = self._fleet.process(fault.target).pid
+
+        def busy() -> list[int]:
+            self._read()
+            return sorted(pid for pid in self._busy if below(pid, worker))
+
+        try:
+            found = poll(busy, 3)
+        except AssertionError:
+            return None
+        pid = found[int(fault.pick * len(found))]
+        job, attempt = self._busy[pid]
+        at = ledger.now_ns()
+        os.kill(pid, signal.SIGKILL)
+        return {"job": job, "attempt": attempt, "pid": pid, "killed": at}
+
+    def _kill_role(self, fault: Fault) -> dict[str, Any]:
+        label = f"{fault.target}.{self._fleet.roles[fault.target].generation}"
+        at = ledger.now_ns()
+        return {"worker": label, "killed": at, "pid": self._fleet.kill(fault.target)}
+
+    def _suspend(self, fault: Fault) -> dict[str, Any] | None:
+        if not self._fleet.suspend(fault.target):
+            return None
+        until = fault.at + fault.lasts
+        self._at(until, lambda: self._fleet.resume(fault.target))
+        return {"lasts": fault.lasts}
+
+    def _replace(self, fault: Fault) -> dict[str, Any]:
+        return {"pid": self._fleet.replace(fault.target)}
+
+    def _end_sessions(self, fault: Fault) -> dict[str, Any] | None:
+        ended = self._database.end_sessions(fault.pick)
+        return {"sessions": ended} if ended else None
+
+    def _kill_web(self, fault: Fault) -> dict[str, Any] | None:
+        workers = descendants(self._fleet.process("web").pid)
+        if not workers:
+            return None
+        pid = workers[int(fault.pick * len(workers))]
+        os.kill(pid, signal.SIGKILL)
+        return {"pid": pid}
+
+    def _restart(self, fault: Fault) -> dict[str, Any]:
+        self._database.halt()
+        self._database.start()
+        return {}
+
+    def _stop(self, fault: Fault) -> dict[str, Any]:
+        self._database.halt()
+        self._at(fault.at + fault.lasts, self._database.start)
+        return {"lasts": fault.lasts}
+
+    def _read(self) -> None:
+        """Which executor runs what, as far as the ledger says."""
+        for entry in self._reader:
+            if entry.event == "start" and "lease" not in entry.data:
+                self._busy[entry.pid] = (entry.data["job"], entry.data["attempt"])
+            elif entry.event in ("effect", "end", "crash"):
+                self._busy.pop(entry.pid, None)

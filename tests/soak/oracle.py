@@ -1,0 +1,250 @@
+"""The judgement: what the ledger says happened against what the database says at the end.
+
+Pure: entries of the ledger and rows go in, findings and figures come out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from tests.soak.ledger import Entry
+
+TERMINAL = frozenset({"completed", "cancelled", "discarded"})
+EXPLAINS = frozenset(
+    {
+        "stalled",
+        "timeout",
+        "total_timeout",
+        "visibility_timeout",
+        "worker_crash",
+        "shutdown",
+        "cancelled",
+    }
+)
+"""Outcomes of attempts after which the job runs again although its effect may have happened."""
+
+
+class JobRow(NamedTuple):
+    """A job at the end."""
+
+    id: str
+    type: str
+    state: str
+    result: Any
+    error: Mapping[str, Any] | None
+
+
+class AttemptRow(NamedTuple):
+    """One ended attempt."""
+
+    job: str
+    seq: int
+    lease: str
+    attempt: int
+    worker: str | None
+    outcome: str
+    started_at: datetime
+    ended_at: datetime
+    error: Mapping[str, Any] | None
+    late: bool = False
+
+
+@dataclass
+class Verdict:
+    """``wrong`` is what must be empty, by rule; the rest are figures."""
+
+    wrong: dict[str, list[str]] = field(default_factory=dict)
+    jobs: Counter[str] = field(default_factory=Counter)
+    discarded: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    duplicates: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    refused: int = 0
+    recovery: list[float] = field(default_factory=list)
+    crashes: list[float] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(self.wrong.values())
+
+
+def judge(
+    entries: Iterable[Entry],
+    jobs: Sequence[JobRow],
+    attempts: Sequence[AttemptRow],
+    *,
+    backoff: float = 0.0,
+    origin: float = 0.0,
+) -> Verdict:
+    """Compare. ``origin`` is the wall clock at zero of the ledger's; ``backoff`` that of retries."""
+    by_event: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        by_event[entry.event].append(entry)
+    history: dict[str, list[AttemptRow]] = defaultdict(list)
+    for row in sorted(attempts, key=lambda row: (row.job, row.seq)):
+        history[row.job].append(row)
+    rows = {job.id: job for job in jobs}
+    verdict = Verdict()
+    verdict.jobs.update(job.state for job in jobs)
+    verdict.jobs["enqueued"] = len(_jobs(by_event["acknowledged"]))
+    verdict.discarded.update(
+        str((job.error or {}).get("type")) for job in jobs if job.state == "discarded"
+    )
+    verdict.outcomes.update(row.outcome for row in attempts)
+    verdict.faults.update(entry.data["kind"] for entry in by_event["fault"])
+    verdict.skipped.update(entry.data["kind"] for entry in by_event["not injected"])
+    verdict.left.update(f"{e.data['name']} ({e.data['code']})" for e in by_event["left"])
+    verdict.refused = len(by_event["refused"]) + sum(row.late for row in attempts)
+    wrong = verdict.wrong
+    finished = {job.id for job in jobs if job.state in TERMINAL}
+    wrong["lost"] = sorted(_jobs(by_event["acknowledged"]) - finished)
+    wrong["unexpected"] = sorted(rows.keys() - _jobs(by_event["try"]))
+    wrong["stuck"] = [f"{job.id} {job.type} {job.state}" for job in jobs if job.id not in finished]
+    wrong["uncancelled"] = sorted(
+        job for job in _jobs(by_event["cancelled"]) if job in rows and rows[job].state != "cancelled"
+    )
+    wrong["double-settled"] = _double_settled(by_event["honoured"], history)
+    wrong["stale reports honoured"] = _stale(by_event["honoured"], rows, history)
+    wrong["completed without effect"] = _without_effect(by_event["effect"], jobs, history)
+    wrong["unexplained duplicates"] = _duplicates(by_event, history, verdict.duplicates)
+    verdict.recovery = _recovery(by_event["fault"], history, backoff, origin)
+    verdict.crashes = _crashes([*by_event["fault"], *by_event["crash"]], history, origin)
+    return verdict
+
+
+def _jobs(entries: Iterable[Entry]) -> set[str]:
+    return {entry.data["job"] for entry in entries}
+
+
+def _double_settled(honoured: Sequence[Entry], history: Mapping[str, list[AttemptRow]]) -> list[str]:
+    """Jobs that were completed twice: by their history, or by what HTTP workers were told."""
+    completed = {
+        job for job, rows in history.items() if sum(row.outcome == "completed" for row in rows) > 1
+    }
+    leases: dict[str, set[str]] = defaultdict(set)
+    for entry in honoured:
+        if entry.data["verb"] == "ack":
+            leases[entry.data["job"]].add(entry.data["lease"])
+    return sorted(completed | {job for job, found in leases.items() if len(found) > 1})
+
+
+def _stale(
+    honoured: Sequence[Entry], jobs: Mapping[str, JobRow], history: Mapping[str, list[AttemptRow]]
+) -> list[str]:
+    """Attempts that ended by the report of another one."""
+    found = []
+    outcomes = {(row.job, row.lease): row.outcome for rows in history.values() for row in rows}
+    for entry in honoured:
+        job, verb = entry.data["job"], entry.data["verb"]
+        outcome = outcomes.get((job, entry.data["lease"]))
+        if outcome != ("completed" if verb == "ack" else "failed"):
+            found.append(f"{job}: {verb} of attempt {entry.data['attempt']} taken, it is {outcome}")
+    for job, rows in history.items():
+        for row in rows:
+            by = _reported_by(jobs.get(job), row)
+            if by is not None and by != row.attempt:
+                found.append(f"{job}: attempt {row.attempt} {row.outcome} by the report of {by}")
+    return found
+
+
+def _reported_by(job: JobRow | None, row: AttemptRow) -> int | None:
+    """The attempt that a report names: results and errors of the soak's handlers do."""
+    if row.outcome == "completed" and job is not None and isinstance(job.result, dict):
+        if job.result.get("lease", row.lease) != row.lease:
+            return -1
+        return job.result.get("attempt")
+    message = str((row.error or {}).get("message", ""))
+    if row.outcome == "failed" and message.startswith("attempt "):
+        return int(message.removeprefix("attempt "))
+    return None
+
+
+def _without_effect(
+    effects: Sequence[Entry], jobs: Sequence[JobRow], history: Mapping[str, list[AttemptRow]]
+) -> list[str]:
+    done = {(entry.data["job"], entry.data["attempt"]) for entry in effects}
+    return [
+        f"{row.job} attempt {row.attempt}"
+        for job in jobs
+        if job.state == "completed"
+        for row in history[job.id]
+        if row.outcome == "completed" and (row.job, row.attempt) not in done
+    ]
+
+
+def _duplicates(
+    by_event: Mapping[str, Sequence[Entry]],
+    history: Mapping[str, list[AttemptRow]],
+    explained: Counter[str],
+) -> list[str]:
+    """Effects beyond a job's last one, counted by the outcome that explains them; the others."""
+    found = []
+    outcomes = {
+        (row.job, row.attempt): row.outcome
+        for rows in history.values()
+        for row in rows
+        if row.outcome != "released"
+    }
+    effects: dict[str, list[int]] = defaultdict(list)
+    for entry in by_event["effect"]:
+        effects[entry.data["job"]].append(entry.data["attempt"])
+    for job, numbers in effects.items():
+        for attempt in sorted(numbers)[:-1]:
+            outcome = outcomes.get((job, attempt), "not known")
+            if outcome in EXPLAINS and numbers.count(attempt) == 1:
+                explained[outcome] += 1
+            else:
+                found.append(f"{job}: effect of attempt {attempt}, which is {outcome}")
+    starts = Counter((entry.data["job"], entry.data["attempt"]) for entry in by_event["start"])
+    found += [
+        f"{job}: attempt {attempt} started {n} times" for (job, attempt), n in starts.items() if n > 1
+    ]
+    return found
+
+
+def _recovery(
+    faults: Sequence[Entry], history: Mapping[str, list[AttemptRow]], backoff: float, origin: float
+) -> list[float]:
+    """From the SIGKILL of a worker to the next start of each job that it ran, without the backoff."""
+    killed = {
+        entry.data["worker"]: entry.data["killed"] / 1e9 + origin
+        for entry in faults
+        if entry.data["kind"] == "kill worker"
+    }
+    found = []
+    for rows in history.values():
+        for row, following in pairwise(rows):
+            at = killed.get(row.worker or "")
+            if at is not None and row.started_at.timestamp() <= at < row.ended_at.timestamp():
+                found.append(following.started_at.timestamp() - at - backoff)
+    return sorted(found)
+
+
+def _crashes(
+    entries: Sequence[Entry], history: Mapping[str, list[AttemptRow]], origin: float
+) -> list[float]:
+    """From the end of an executor to the record of its failure."""
+    found = []
+    for entry in entries:
+        if "attempt" not in entry.data:
+            continue
+        at = entry.data.get("killed", entry.ns) / 1e9 + origin
+        found += [
+            max(0.0, row.ended_at.timestamp() - at)
+            for row in history[entry.data["job"]]
+            if row.attempt == entry.data["attempt"] and row.outcome == "worker_crash"
+        ]
+    return sorted(found)
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """The nearest of sorted values."""
+    return values[min(len(values) - 1, int(share * len(values)))] if values else None
