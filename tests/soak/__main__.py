@@ -63,7 +63,7 @@ def main() -> int:
         database.start()
         soak = Soak(chosen, folder, database, run=run, alone=alone)
         verdict = soak.run()
-        kept = not verdict.passed
+        kept = chosen.keep or not verdict.passed
     except servers.Missing as missing:
         print(f"soak: {missing}", file=sys.stderr)
         return 2
@@ -92,6 +92,7 @@ def _arguments() -> argparse.Namespace:
         "--rate", type=float, default=40, help="jobs a second, unless enough are waiting"
     )
     parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument("--keep", action="store_true", help="the ledger, the rows and what was said")
     parser.add_argument("--no-namespace", dest="namespace", action="store_false")
     chosen = parser.parse_args()
     if chosen.seed is None:

@@ -51,10 +51,11 @@ class Enqueuer:
 
         job_id = clock.new_id()
         ledger.write("try", job=str(job_id), kind=call.kind)
+        limits = plan.LIMITS_OF.get(call.kind, plan.LIMITS)
         for _ in range(2 if call.twice else 1):
             made = self._insist(
                 lambda: api.enqueue(
-                    f"soak.{call.kind}", call.args, queue=call.queue, id=job_id, **plan.LIMITS
+                    f"soak.{call.kind}", call.args, queue=call.queue, id=job_id, **limits
                 )
             )
             if made is None:

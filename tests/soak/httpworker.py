@@ -45,8 +45,7 @@ class Worker:
         bad, millis = job["args"]
         which = {"job": job["id"], "attempt": job["attempt"], "lease": job["lease"]["id"]}
         ledger.write("start", **which)
-        # As in ``workload.slow``: a late report is to meet the next attempt while it runs.
-        time.sleep(2.0 if job["attempt"] > 1 else millis / 1000)
+        time.sleep(plan.AGAIN if job["attempt"] > 1 else millis / 1000)
         evidence = {} if self._bare else {"lease_id": which["lease"]}
         if millis == 20 and job["attempt"] <= bad:
             error = {"code": "soak.broken", "message": f"attempt {job['attempt']}"}

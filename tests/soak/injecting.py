@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import Error
 
-from tests.soak import ledger
+from tests.soak import ledger, plan
 from tests.soak.plan import Fault
 from tests.soak.processes import Fleet, below
 from tests.soak.servers import Database
@@ -24,6 +24,7 @@ class Injector:
         self._fleet = fleet
         self._database = database
         self._reader = reader
+        self._kinds: dict[str, str] = {}
         self._busy: dict[int, tuple[str, int]] = {}
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -79,13 +80,8 @@ class Injector:
     def _kill_executor(self, fault: Fault) -> dict[str, Any] | None:
         worker = self._fleet.process(fault.target).pid
 
-        def busy() -> list[int]:
-            self._read()
-            return sorted(pid for pid in self._busy if below(pid, worker))
-
-        try:
-            found = poll(busy, 3)
-        except AssertionError:
+        found = self._busy_below(worker, tuple(plan.MIX))
+        if not found:
             return None
         pid = found[int(fault.pick * len(found))]
         job, attempt = self._busy[pid]
@@ -98,7 +94,24 @@ class Injector:
         at = ledger.now_ns()
         return {"worker": label, "killed": at, "pid": self._fleet.kill(fault.target)}
 
+    def _busy_below(self, worker: int, kinds: tuple[str, ...]) -> list[int]:
+        """Who of a worker runs a job of these kinds, as soon as anybody does."""
+
+        def look() -> list[int]:
+            self._read()
+            return sorted(
+                pid
+                for pid, (job, _) in self._busy.items()
+                if self._kinds.get(job) in kinds and (pid == worker or below(pid, worker))
+            )
+
+        try:
+            return poll(look, 3)
+        except AssertionError:
+            return []
+
     def _suspend(self, fault: Fault) -> dict[str, Any] | None:
+        self._busy_below(self._fleet.process(fault.target).pid, plan.MEETING)
         if not self._fleet.suspend(fault.target):
             return None
         until = fault.at + fault.lasts
@@ -131,9 +144,11 @@ class Injector:
         return {"lasts": fault.lasts}
 
     def _read(self) -> None:
-        """Which executor runs what, as far as the ledger says."""
+        """Which process runs what, as far as the ledger says."""
         for entry in self._reader:
-            if entry.event == "start" and "lease" not in entry.data:
+            if entry.event == "try":
+                self._kinds[entry.data["job"]] = entry.data["kind"]
+            elif entry.event == "start":
                 self._busy[entry.pid] = (entry.data["job"], entry.data["attempt"])
             elif entry.event in ("effect", "end", "crash"):
                 self._busy.pop(entry.pid, None)

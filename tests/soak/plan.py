@@ -28,19 +28,25 @@ LIMITS: dict[str, Any] = {
         "jitter": False,
     },
 }
+PATIENT = {**LIMITS, "timeout": 10}
+"""For jobs whose attempts are to end by a silent worker, before their own time is up."""
+LIMITS_OF = {"slow": {**PATIENT, "priority": 10}, "remote": {**PATIENT, "priority": 10}}
+MEETING = ("quick", "slow", "remote")
+AGAIN = 2.5
+"""How long later attempts of these take: a late report of an earlier one is to meet them running."""
 MIX = {
-    "quick": 660,
-    "slow": 110,
+    "quick": 635,
+    "slow": 150,
     "remote": 60,
     "raise": 50,
-    "loop": 15,
-    "swallow": 15,
+    "loop": 10,
+    "swallow": 10,
     "segfault": 7,
     "exit": 7,
     "kill-self": 6,
     "children": 20,
     "result": 20,
-    "sql": 15,
+    "sql": 10,
     "fork": 5,
 }
 """Jobs by kind, in thousandths."""
@@ -97,7 +103,7 @@ def calls(seed: int) -> Iterator[Call]:
         bad = dice.choice((1, 1, 1, 1, 2, 9))
         millis = dice.randint(500, 2000) if kind == "slow" else dice.randint(1, 20)
         if kind == "remote":
-            millis = dice.choice((5, 20, 100, 800))
+            millis = dice.choice((5, 20, 300, 1200))
         queue = HTTP_QUEUE if kind == "remote" else dice.choice(QUEUES)
         cancel_after = None
         if dice.random() < CANCELLED or (kind in ("slow", "loop") and dice.random() < 5 * CANCELLED):
@@ -124,7 +130,7 @@ def faults(seed: int, seconds: float, *, database: str, workers: int) -> list[Fa
             dice.shuffle(deck)
         kind, pick = deck.pop(), dice.random()
         # Long enough for the job to run elsewhere, short enough to come back while it does.
-        lasts = HEARTBEAT * dice.uniform(1.2, 1.6) if kind.startswith("suspend") else 0.0
+        lasts = HEARTBEAT * dice.uniform(1.25, 1.55) if kind.startswith("suspend") else 0.0
         target = _target(dice, kind, at, busy, workers)
         if at + lasts < seconds:
             found.append(Fault(at, kind, target, pick, lasts))

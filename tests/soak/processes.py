@@ -150,7 +150,10 @@ def roles(*, workers: int, slots: int, seed: int, rate: float, port: int) -> lis
     )
 
     def worker(label: str) -> Sequence[str]:
-        queues = [f"--queue={queue}" for queue in plan.QUEUES]
+        # Each serves another queue first: none is always last.
+        first = int(label.removeprefix("worker-").partition(".")[0]) % len(plan.QUEUES)
+        order = plan.QUEUES[first:] + plan.QUEUES[:first]
+        queues = [f"--queue={queue}" for queue in order]
         return [
             *("runworker", *queues, f"--concurrency={slots}", f"--worker-id={label}"),
             f"--shutdown-timeout={plan.SHUTDOWN}",
@@ -161,7 +164,7 @@ def roles(*, workers: int, slots: int, seed: int, rate: float, port: int) -> lis
         return [f"--name={label}", f"--port={port}", *bare]
 
     def enqueuer(label: str) -> Sequence[str]:
-        return [f"--seed={seed}", f"--rate={rate}", f"--waiting={10 * workers * slots}"]
+        return [f"--seed={seed}", f"--rate={rate}", f"--waiting={2 * workers * slots}"]
 
     manage = ("manage.py",)
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from collections import Counter
@@ -149,6 +150,8 @@ class Soak:
             )
             for row in Attempt.objects.iterator()
         ]
+        with (self._folder / "rows").open("w") as file:
+            file.writelines(json.dumps(row, default=str) + "\n" for row in [*jobs, *attempts])
         verdict = oracle.judge(
             ledger.Reader(self._ledger),
             jobs,

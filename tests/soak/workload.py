@@ -55,16 +55,15 @@ def _crashing(ctx: JobContext, bad: int) -> Iterator[bool]:
 @job("soak.quick", **plan.LIMITS)
 def quick(ctx: JobContext, bad: int, millis: int) -> Any:
     _begin(ctx)
-    time.sleep(millis / 1000)
+    time.sleep(millis / 1000 if ctx.attempt == 1 else plan.AGAIN)
     return _end(ctx)
 
 
 @job("soak.slow", **plan.LIMITS)
 def slow(ctx: JobContext, bad: int, millis: int) -> Any:
-    """A later attempt takes longer, so that a late report of an earlier one meets it running."""
     _begin(ctx)
     if ctx.attempt > 1:
-        millis = 2200
+        millis = int(plan.AGAIN * 1000)
     for step in range(10):
         ctx.progress(step / 10)
         time.sleep(millis / 10_000)
