@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from django.db import Error
 
 from tests.soak import ledger, plan
 from tests.soak.plan import Fault
-from tests.soak.processes import Fleet, below
+from tests.soak.processes import Fleet
 from tests.soak.servers import Database
 from tests.support import descendants, poll
 
@@ -26,6 +27,7 @@ class Injector:
         self._reader = reader
         self._kinds: dict[str, str] = {}
         self._busy: dict[int, tuple[str, int]] = {}
+        self._began = 0.0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self.injected = 0
@@ -44,21 +46,26 @@ class Injector:
             "stop database": self._stop,
         }
 
-    def load(self, faults: list[Fault]) -> None:
-        """Take a plan on."""
+    def begin(self, faults: list[Fault]) -> None:
+        """Take a plan on; its clock starts now."""
+        self._began = time.monotonic()
         for fault in faults:
             self._at(fault.at, lambda fault=fault: self._inject(fault))
 
-    def run(self, now: float) -> None:
-        """Do what is due at this many seconds from the start."""
-        while self._agenda and self._agenda[0][0] <= now:
+    def run(self) -> float:
+        """Do what is due; the seconds since the beginning."""
+        while self._agenda and self._agenda[0][0] <= self._now():
             heapq.heappop(self._agenda)[2]()
+        return self._now()
 
     def finish(self) -> None:
         """End what lasts, now."""
         for _, _, action in sorted(self._agenda):
             action()
         self._agenda.clear()
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
 
     def _at(self, when: float, action: Callable[[], None]) -> None:
         self._count += 1
@@ -99,11 +106,8 @@ class Injector:
 
         def look() -> list[int]:
             self._read()
-            return sorted(
-                pid
-                for pid, (job, _) in self._busy.items()
-                if self._kinds.get(job) in kinds and (pid == worker or below(pid, worker))
-            )
+            busy = {pid for pid, (job, _) in self._busy.items() if self._kinds.get(job) in kinds}
+            return sorted(busy.intersection([worker, *descendants(worker)]))
 
         try:
             return poll(look, 3)
@@ -114,8 +118,7 @@ class Injector:
         self._busy_below(self._fleet.process(fault.target).pid, plan.MEETING)
         if not self._fleet.suspend(fault.target):
             return None
-        until = fault.at + fault.lasts
-        self._at(until, lambda: self._fleet.resume(fault.target))
+        self._at(self._now() + fault.lasts, lambda: self._fleet.resume(fault.target))
         return {"lasts": fault.lasts}
 
     def _replace(self, fault: Fault) -> dict[str, Any]:
@@ -140,7 +143,7 @@ class Injector:
 
     def _stop(self, fault: Fault) -> dict[str, Any]:
         self._database.halt()
-        self._at(fault.at + fault.lasts, self._database.start)
+        self._at(self._now() + fault.lasts, self._database.start)
         return {"lasts": fault.lasts}
 
     def _read(self) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.process.tools import suspend
 from tests.soak import ledger, plan
-from tests.support import Manage, alive, descendants, poll
+from tests.support import Manage, alive, poll
 
 
 @dataclass
@@ -117,11 +116,6 @@ class Fleet:
         return [f"{name} ({process.pid})" for name, process in late]
 
 
-def below(pid: int, ancestor: int) -> bool:
-    """Whether one process is somewhere below another."""
-    return pid in descendants(ancestor)
-
-
 def leftovers(run: str, spared: set[int], *, alone: bool) -> list[str]:
     """Processes that are still there: of this run or, in a namespace of our own, of anybody."""
     found = []
@@ -174,8 +168,3 @@ def roles(*, workers: int, slots: int, seed: int, rate: float, port: int) -> lis
         *(Role(name, ("-m", "tests.soak.httpworker"), over_http) for name in plan.HTTP_WORKERS),
         Role("enqueuer", ("-m", "tests.soak.enqueuer"), enqueuer),
     ]
-
-
-def command_line() -> list[str]:
-    """How this program was started, to start it again somewhere else."""
-    return [sys.executable, "-m", "tests.soak", *sys.argv[1:]]

@@ -58,9 +58,6 @@ class Soak:
         environment = {"DJANGO_SETTINGS_MODULE": os.environ["DJANGO_SETTINGS_MODULE"]}
         self._fleet = Fleet(folder, environment, places)
         self._injector = Injector(self._fleet, database, ledger.Reader(self._ledger))
-        self._injector.load(
-            plan.faults(chosen.seed, chosen.seconds, database=chosen.db, workers=chosen.workers)
-        )
         self._began = time.monotonic()
         self._said = 0.0
 
@@ -69,11 +66,12 @@ class Soak:
         self._fleet.start_all()
         self._wait_for_work()
         self._say("the fleet works")
-        start = time.monotonic()
-        while (now := time.monotonic() - start) < self._chosen.seconds:
-            self._injector.run(now)
-            self._fleet.tend()
-            self._progress()
+        chosen = self._chosen
+        self._injector.begin(
+            plan.faults(chosen.seed, chosen.seconds, database=chosen.db, workers=chosen.workers)
+        )
+        while self._injector.run() < chosen.seconds:
+            self._tend()
             time.sleep(0.05)
         self._injector.finish()
         late = self._fleet.finish(["enqueuer"], plan.TIMEOUT + ENDS_IN)
@@ -108,9 +106,16 @@ class Soak:
             states = self._states()
             if states is not None and not sum(states[s] for s in states if s not in oracle.TERMINAL):
                 return
-            self._fleet.tend()
-            self._progress()
+            self._tend()
             time.sleep(0.2)
+
+    def _tend(self) -> None:
+        """Whatever has ended without our doing is started again, and noted."""
+        code = self._database.tend()
+        if code is not None:
+            ledger.write("left", name="database", code=code)
+        self._fleet.tend()
+        self._progress()
 
     def _orphans(self) -> list[str]:
         """Who is still there although everybody was told to go."""

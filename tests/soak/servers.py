@@ -32,6 +32,9 @@ class Database(Protocol):
     def halt(self) -> None:
         """Down at once, as in a crash."""
 
+    def tend(self) -> int | None:
+        """Up again if it has gone down by itself; its exit code then."""
+
     def stop(self) -> None:
         """Down for good, and nothing left."""
 
@@ -51,7 +54,7 @@ class File:
     def start(self) -> None:
         """Nothing to do."""
 
-    halt = stop = start
+    halt = tend = stop = start
 
     def pids(self) -> set[int]:
         """None."""
@@ -95,11 +98,19 @@ class Server:
                 raise Missing(f"the database server does not start: {self.log()}")
             time.sleep(0.2)
 
+    def tend(self) -> int | None:
+        """Up again if it has gone down by itself; its exit code then."""
+        code = None if self._process is None else self._process.poll()
+        if code is not None:
+            self.start()
+        return code
+
     def halt(self) -> None:
-        """Down at once, as in a crash."""
+        """Down at once, as in a crash; until it is started."""
         assert self._process is not None
         os.kill(self._process.pid, self.crash)
         self._process.wait(30)
+        self._process = None
 
     def stop(self) -> None:
         """Down for good."""
