@@ -26,13 +26,14 @@ class Held(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A lease that was found: until when the attempt may run, and its visibility, if any:
-    the one in force, and the one that the job itself asks for.
+    """A lease that was found: until when the server waits for the attempt, by how much that was
+    extended, and its visibility, if any: the one in force, and the one that the job itself asks for.
     """
 
     job_id: UUID
     lease_id: UUID
     deadline_at: datetime
+    extended_ms: int
     lease_visibility_ms: int | None
     visibility_timeout_ms: int | None
 

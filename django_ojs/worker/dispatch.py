@@ -65,7 +65,8 @@ class Dispatcher:
             assert job.started_at is not None
             assert job.lease_id is not None
             claimed_at, now = at.of(job.started_at), clock.boottime()
-            running = Running(job, job.lease_id.hex, now, at.of(job.deadline_at), seen_at=claimed_at)
+            ends = at.of(job.deadline_at)
+            running = Running(job, job.lease_id.hex, now, ends, ends, seen_at=claimed_at)
             self.leases[running.lease] = running
             self.waiting.append(running)
         self.assign()
@@ -126,7 +127,7 @@ class Dispatcher:
         child.running = running
         now = clock.boottime()
         running.began_at = running.seen_at = now
-        running.soft_at = min(now + running.job.timeout_ms / 1000, running.deadline)
+        running.soft_at = min(now + running.job.timeout_ms / 1000, running.ends)
         if running.lost:
             self.enforcer.tell(child, running, "lost")
 
@@ -203,7 +204,7 @@ class Dispatcher:
             def extended(job: JobRecord | None, error: Exception | None) -> None:
                 soft = None
                 if job is not None and job.deadline_at is not None:
-                    self.enforcer.follow(running, job.deadline_at)
+                    self.enforcer.follow(running, job.deadline_at, job.extended_ms)
                     soft = soft_deadline(job)
                 answer(None if soft is None else soft.isoformat(), error)
 
@@ -284,7 +285,9 @@ class Dispatcher:
             if running is None:
                 continue
             if lease in found:
-                self.enforcer.follow(running, found[lease].deadline_at)
+                self.enforcer.follow(
+                    running, found[lease].deadline_at, found[lease].extended_ms
+                )
             elif not running.lost:
                 self._lose(running)
 

@@ -66,18 +66,20 @@ class Enforcer:
         if due:
             self._check(due, now)
 
-    def follow(self, running: Running, deadline_at: datetime | None) -> None:
-        """The row has another deadline: the local clocks move with it."""
-        known = running.job.deadline_at
-        assert known is not None
+    def follow(self, running: Running, deadline_at: datetime | None, extended_ms: int) -> None:
+        """The row has another deadline: the handler's own clocks move as far as it was extended.
+
+        After an outage the server waits longer, for reports (decision T9); nobody runs longer for it.
+        """
+        known = running.job
+        assert known.deadline_at is not None
         assert deadline_at is not None
-        shift = (deadline_at - known) / timedelta(seconds=1)
-        if not shift:
-            return
-        running.deadline += shift
+        running.deadline += (deadline_at - known.deadline_at) / timedelta(seconds=1)
+        longer = (extended_ms - known.extended_ms) / 1000
+        running.ends = min(running.ends + longer, running.deadline)
         if running.soft_at is not None:
-            running.soft_at = min(running.soft_at + shift, running.deadline)
-        running.job = running.job._replace(deadline_at=deadline_at)
+            running.soft_at = min(running.soft_at + longer, running.ends)
+        running.job = known._replace(deadline_at=deadline_at, extended_ms=extended_ms)
 
     def tell(self, child: Child, running: Running, reason: str) -> None:
         """Tell a handler to stop, or kill it where it has no grace period."""
@@ -96,7 +98,7 @@ class Enforcer:
         return min(running.soft_at, self.shutdown_at - lead)
 
     def _kill_at(self, running: Running) -> float:
-        moments = [running.deadline]
+        moments = [running.ends]
         if self.shutdown_at is not None:
             moments.append(self.shutdown_at)
         if running.told in SILENT and running.told_at is not None:
@@ -144,8 +146,8 @@ class Enforcer:
         if running.kill_reason is None:
             if running.lost or running.told in SILENT:
                 running.kill_reason = running.told or "lost"
-            elif running.deadline <= now or running.told == "timeout":
-                stopping = self.shutdown_at is not None and self.shutdown_at < running.deadline
+            elif running.ends <= now or running.told == "timeout":
+                stopping = self.shutdown_at is not None and self.shutdown_at < running.ends
                 running.kill_reason = "shutdown" if stopping else "timeout"
             else:
                 running.kill_reason = "shutdown"

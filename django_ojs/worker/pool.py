@@ -33,7 +33,9 @@ class Running:
     lease: str
     received_at: float
     deadline: float
-    """When the row's deadline passes; beats and extensions move it."""
+    """When the row's deadline passes: extensions move it, and so does the air after an outage."""
+    ends: float
+    """When the attempt's own time is up: only extensions move it."""
     began_at: float | None = None
     soft_at: float | None = None
     told: str | None = None

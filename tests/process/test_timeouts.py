@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from datetime import timedelta
 
 import pytest
 
-from django_ojs import api
+from django_ojs import api, clock
+from django_ojs.api import JobHandler
 from django_ojs.models import Attempt, Event, Queue
+from django_ojs.services.reap import recover
 from tests.process.tools import (
     Diary,
     Flag,
@@ -152,6 +155,28 @@ def test_extension_that_runs_out_is_enforced(worker: StartWorker, diary: Diary, 
     api.extend_timeout(job, 1)
     assert failed(job)["type"] == "timeout"
     assert 3.0 <= lasted(attempts(job)[0]) <= 3.5
+
+
+@pytest.mark.fault("F73")
+@pytest.mark.parametrize(
+    ("handler", "least", "most"), [(jobs.loop, 2.0, 3.0), (jobs.swallow, 3.0, 4.0)]
+)
+def test_an_outage_gives_reports_time_and_handlers_none(
+    worker: StartWorker, diary: Diary, handler: JobHandler[[str], None], least: float, most: float
+) -> None:
+    """Decision T9 against T2: only an extension lets a handler run for longer."""
+    job = handler.enqueue(diary.path)
+    runner = worker()
+    diary.wait("started")
+    assert recover(now=clock.now("default"), using="default") == 1
+    recovered = api.get(job)
+    assert recovered.started_at is not None
+    assert recovered.deadline_at is not None
+    assert recovered.deadline_at - recovered.started_at > timedelta(seconds=14)
+    assert failed(job)["type"] == "timeout"
+    (attempt,) = attempts(job)
+    assert least <= lasted(attempt) <= most
+    assert runner.running
 
 
 def test_handler_extends_its_own_timeout(worker: StartWorker) -> None:
