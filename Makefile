@@ -62,7 +62,12 @@ bench: $(STAMP) ## ours beside other systems, in under ten minutes: make bench [
 		|| echo "mysqlclient cannot be built here: MariaDB is measured through PyMySQL, which is slower"
 	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)") $(ARGS)
 
-soak docs:
+soak: $(STAMP) ## chaos for SOAK_SECONDS=90 on SOAK_DB=pg, mariadb or sqlite; SOAK_SEED, SOAK_MUTANT=no-fence
+	$(BIN)/python -m tests.soak --seconds $(or $(SOAK_SECONDS),90) --db $(or $(SOAK_DB),pg) \
+		$(if $(SOAK_SEED),--seed $(SOAK_SEED)) $(if $(SOAK_MUTANT),--mutant $(SOAK_MUTANT)) \
+		$(if $(SOAK_JSON),--json "$(SOAK_JSON)") $(ARGS)
+
+docs:
 	@echo "make $@: not available yet" >&2; exit 2
 
 clean: ## remove what the commands made

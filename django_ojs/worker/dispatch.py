@@ -285,9 +285,7 @@ class Dispatcher:
             if running is None:
                 continue
             if lease in found:
-                self.enforcer.follow(
-                    running, found[lease].deadline_at, found[lease].extended_ms
-                )
+                self.enforcer.follow(running, found[lease].deadline_at, found[lease].extended_ms)
             elif not running.lost:
                 self._lose(running)
 

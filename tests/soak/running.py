@@ -20,6 +20,8 @@ from tests.soak import ledger, oracle, plan, servers
 STARTS_IN = 60.0
 DRAINS_IN = 60.0
 ENDS_IN = 15.0
+LAST_JOBS = 8.0
+"""How long there are faults only: what is left of the jobs has less to do after the last of them."""
 PROGRESS = 10.0
 SLACK = timedelta(seconds=5)
 
@@ -70,11 +72,14 @@ class Soak:
         self._injector.begin(
             plan.faults(chosen.seed, chosen.seconds, database=chosen.db, workers=chosen.workers)
         )
-        while self._injector.run() < chosen.seconds:
-            self._tend()
-            time.sleep(0.05)
+        late: list[str] = []
+        for until in (chosen.seconds - LAST_JOBS, chosen.seconds):
+            while self._injector.run() < until:
+                self._tend()
+                time.sleep(0.05)
+            if until < chosen.seconds:
+                late += self._fleet.finish(["enqueuer"], ENDS_IN)
         self._injector.finish()
-        late = self._fleet.finish(["enqueuer"], plan.TIMEOUT + ENDS_IN)
         self._say("faults are over")
         self._drain()
         names = [name for name in self._fleet.roles if name != "enqueuer"]

@@ -78,9 +78,8 @@ class Server:
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.folder.mkdir()
-        if os.geteuid() == 0:
-            account = pwd.getpwnam(self.account)
-            os.chown(self.folder, account.pw_uid, account.pw_gid)
+        if owner := self._owner():
+            os.chown(self.folder, owner.pw_uid, owner.pw_gid)
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
@@ -157,12 +156,20 @@ class Server:
         """Whether a client gets in."""
         raise NotImplementedError
 
+    def _owner(self) -> pwd.struct_passwd | None:
+        """Servers refuse to run as root; anybody else runs them as themselves."""
+        if os.geteuid() != 0:
+            return None
+        try:
+            return pwd.getpwnam(self.account)
+        except KeyError:
+            raise Missing(f"root needs the account {self.account} to run the server") from None
+
     def _run(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """As the account, if we may choose."""
+        """As the account that owns its files."""
         who: dict[str, Any] = {}
-        if os.geteuid() == 0:
-            account = pwd.getpwnam(self.account)
-            who = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+        if owner := self._owner():
+            who = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
                 command,
