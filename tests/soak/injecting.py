@@ -97,8 +97,7 @@ class Injector:
         return {"job": job, "attempt": attempt, "pid": pid, "killed": at}
 
     def _kill_role(self, fault: Fault) -> dict[str, Any]:
-        label = f"{fault.target}.{self._fleet.roles[fault.target].generation}"
-        at = ledger.now_ns()
+        label, at = self._fleet.label(fault.target), ledger.now_ns()
         return {"worker": label, "killed": at, "pid": self._fleet.kill(fault.target)}
 
     def _busy_below(self, worker: int, kinds: tuple[str, ...]) -> list[int]:
@@ -119,10 +118,11 @@ class Injector:
         if not self._fleet.suspend(fault.target):
             return None
         self._at(self._now() + fault.lasts, lambda: self._fleet.resume(fault.target))
-        return {"lasts": fault.lasts}
+        return {"worker": self._fleet.label(fault.target), "lasts": fault.lasts}
 
     def _replace(self, fault: Fault) -> dict[str, Any]:
-        return {"pid": self._fleet.replace(fault.target)}
+        label = self._fleet.label(fault.target)
+        return {"worker": label, "pid": self._fleet.replace(fault.target)}
 
     def _end_sessions(self, fault: Fault) -> dict[str, Any] | None:
         ended = self._database.end_sessions(fault.pick)

@@ -29,6 +29,10 @@ EXPLAINS = frozenset(
 """Outcomes of attempts after which the job runs again although its effect may have happened."""
 
 
+LONGEST_PAUSE = 10.0
+"""How long before the start of an attempt its worker may have been suspended, to be still so."""
+
+
 class JobRow(NamedTuple):
     """A job at the end."""
 
@@ -115,6 +119,7 @@ def judge(
     wrong["stale reports honoured"] = _stale(by_event["honoured"], rows, history)
     wrong["completed without effect"] = _without_effect(by_event["effect"], jobs, history)
     wrong["unexplained duplicates"] = _duplicates(by_event, history, verdict.duplicates)
+    wrong["stalled though alive"] = _false_stalls(by_event, history, origin)
     verdict.recovery = _recovery(by_event["fault"], history, backoff, origin)
     verdict.crashes = _crashes([*by_event["fault"], *by_event["crash"]], history, origin)
     return verdict
@@ -208,6 +213,31 @@ def _duplicates(
         f"{job}: attempt {attempt} started {n} times" for (job, attempt), n in starts.items() if n > 1
     ]
     return found
+
+
+def _false_stalls(
+    by_event: Mapping[str, Sequence[Entry]], history: Mapping[str, list[AttemptRow]], origin: float
+) -> list[str]:
+    """Attempts that had begun in a worker, and ended as stalled although nobody touched it.
+
+    One that never began may be a claim whose answer was lost with a session.
+    """
+    touched: dict[str, list[float]] = defaultdict(list)
+    for entry in by_event["fault"]:
+        if "worker" in entry.data:
+            touched[entry.data["worker"]].append(entry.data["at"] / 1e9 + origin)
+    begun = {(e.data["job"], e.data["attempt"]) for e in by_event["start"] if "lease" not in e.data}
+    return [
+        f"{job}: attempt {row.attempt} of {row.worker}"
+        for job, rows in history.items()
+        for row in rows
+        if row.outcome == "stalled"
+        and (job, row.attempt) in begun
+        and not any(
+            row.started_at.timestamp() - LONGEST_PAUSE < at < row.ended_at.timestamp()
+            for at in touched[row.worker or ""]
+        )
+    ]
 
 
 def _recovery(

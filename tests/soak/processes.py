@@ -39,7 +39,7 @@ class Fleet:
         """Fill a place with a new process."""
         role = self.roles[name]
         role.generation += 1
-        label = f"{name}.{role.generation}"
+        label = self.label(name)
         role.process = Manage(
             tuple(role.arguments(label)), self._folder / label, self._environment, program=role.program
         )
@@ -56,6 +56,10 @@ class Fleet:
             if role.process is not None and not role.process.running:
                 ledger.write("left", name=role.name, code=role.process.wait(1))
                 self.start(role.name)
+
+    def label(self, name: str) -> str:
+        """The name of who fills a place now."""
+        return f"{name}.{self.roles[name].generation}"
 
     def process(self, name: str) -> Manage:
         """Who fills a place."""

@@ -16,9 +16,9 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 ORIGIN = START.timestamp()
 
 
-def entry(event: str, at: float = 0.0, pid: int = 1, **data: Any) -> Entry:
-    """A line of the ledger, ``at`` seconds from the start."""
-    return Entry(int(at * 1e9), pid, event, data)
+def entry(event: str, when: float = 0.0, pid: int = 1, **data: Any) -> Entry:
+    """A line of the ledger, ``when`` seconds from the start."""
+    return Entry(int(when * 1e9), pid, event, data)
 
 
 class World:
@@ -32,6 +32,7 @@ class World:
             entry("effect", job="j", attempt=1),
             entry("start", job="j", attempt=2),
             entry("effect", job="j", attempt=2),
+            entry("fault", kind="suspend worker", worker="w.1", at=int(1e9)),
         ]
         self.jobs = [JobRow("j", "soak.slow", "completed", {"attempt": 2}, None)]
         self.attempts = [
@@ -170,6 +171,14 @@ def test_a_duplicate_after_an_attempt_that_ended_in_order_is_not_explained(outco
     assert world.wrong() == {"unexplained duplicates": 1}
 
 
+def test_a_worker_that_nobody_touched_has_no_stalled_attempt() -> None:
+    world = World()
+    world.entries[6] = entry("fault", kind="suspend worker", worker="w.2", at=int(1e9))
+    assert world.wrong() == {"stalled though alive": 1}
+    del world.entries[2]
+    assert world.wrong() == {}, "it never knew of it"
+
+
 def test_an_attempt_runs_once() -> None:
     world = World()
     world.entries.append(entry("start", job="j", attempt=2))
@@ -189,21 +198,21 @@ def test_a_released_attempt_does_not_hide_the_one_that_ran() -> None:
 
 def test_recovery_is_from_the_kill_to_the_next_start_without_the_backoff() -> None:
     world = World()
-    world.entries.append(entry("fault", kind="kill worker", worker="w.1", killed=int(2e9)))
+    world.entries.append(entry("fault", kind="kill worker", worker="w.1", at=0, killed=int(2e9)))
     assert world.judge().recovery == pytest.approx([3.3])
-    world.entries[-1] = entry("fault", kind="kill worker", worker="w.1", killed=int(5.2e9))
+    world.entries[-1] = entry("fault", kind="kill worker", worker="w.1", at=0, killed=int(5.2e9))
     assert world.judge().recovery == [], "it ran nothing any more"
 
 
 def test_a_crash_is_timed_from_the_end_of_the_executor() -> None:
     world = World()
     world.attempts[0] = world.attempt(1, "worker_crash", end=1.25)
-    world.entries.append(entry("crash", at=1.0, job="j", attempt=1))
+    world.entries.append(entry("crash", when=1.0, job="j", attempt=1))
     world.entries.append(
-        entry("fault", at=9, kind="kill executor", job="j", attempt=1, killed=int(1.1e9))
+        entry("fault", when=9, kind="kill executor", job="j", attempt=1, killed=int(1.1e9))
     )
     assert world.judge().crashes == pytest.approx([0.15, 0.25])
-    assert world.judge().faults == {"kill executor": 1}
+    assert world.judge().faults == {"kill executor": 1, "suspend worker": 1}
 
 
 def test_percentiles() -> None:
