@@ -54,7 +54,8 @@ def main() -> int:
     from tests.soak import report, servers
     from tests.soak.running import Soak
 
-    settings = {name: getattr(chosen, name) for name in ("seconds", "db", "seed", "mutant")}
+    settings = {name: getattr(chosen, name) for name in ("db", "seed", "mutant")}
+    settings["seconds"] = f"{chosen.seconds:g}"
     kept = True
     database = None
     try:

@@ -65,6 +65,18 @@ DECK = {
     "kill web": 1,
 }
 """Faults are dealt from shuffled decks, so that a short run meets nearly every kind too."""
+ROWS = {
+    "kill executor": ("F19",),
+    "kill worker": ("F1", "F2"),
+    "suspend worker": ("F4",),
+    "suspend http worker": ("F63",),
+    "kill http worker": ("F67",),
+    "replace worker": ("F8", "F9"),
+    "end sessions": ("F73",),
+    "restart database": ("F72", "F74"),
+    "stop database": ("F75",),
+}
+"""Which rows of the catalogue of faults these are; handlers add some of their own."""
 OF_SERVERS = frozenset({"end sessions", "restart database", "stop database"})
 RESTART_EVERY = 60.0
 FIRST_RESTART = 30.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.soak import plan
 from tests.soak.oracle import Verdict, percentile
 
 SHOWN = 5
@@ -32,6 +33,8 @@ def _figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield "reports refused", str(verdict.refused)
     yield "duplicate executions", f"{verdict.duplicates.total()}{_by(verdict.duplicates)}"
     yield "faults injected", f"{verdict.faults.total()}{_by(verdict.faults)}"
+    rows = {row for kind in verdict.faults for row in plan.ROWS.get(kind, ())}
+    yield "rows of the catalogue", " ".join(sorted(rows, key=lambda row: int(row[1:])))
     if verdict.skipped:
         yield "faults not possible then", f"{verdict.skipped.total()}{_by(verdict.skipped)}"
     if verdict.left:

@@ -6,6 +6,7 @@ from itertools import islice, pairwise
 
 import pytest
 
+from tests.faults.catalogue import ROWS
 from tests.soak import plan
 from tests.soak.plan import Fault, calls, faults
 
@@ -84,6 +85,11 @@ def test_jobs_come_in_the_shares_of_the_mix() -> None:
     assert {call.queue for call in drawn if call.kind != "remote"} == set(plan.QUEUES)
     assert any(call.twice for call in drawn)
     assert any(call.cancel_after is not None for call in drawn)
+
+
+def test_faults_are_in_the_catalogue() -> None:
+    assert plan.ROWS.keys() <= {*plan.DECK, "restart database", "stop database"}
+    assert {row for rows in plan.ROWS.values() for row in rows} <= ROWS.keys()
 
 
 def test_faults_are_ordered_by_their_time() -> None:
