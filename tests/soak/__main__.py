@@ -51,7 +51,7 @@ def main() -> int:
         + (", in namespaces of its own" if alone else ", without namespaces: recorded ids only"),
         flush=True,
     )
-    from tests.soak import report, servers
+    from tests.soak import remains, report, servers
     from tests.soak.running import Soak
 
     settings = {name: getattr(chosen, name) for name in ("db", "seed", "mutant")}
@@ -69,6 +69,8 @@ def main() -> int:
         print(f"soak: {missing}", file=sys.stderr)
         return 2
     finally:
+        if not alone:
+            remains.end_leftovers(run)
         if database is not None:
             database.stop()
         if kept:

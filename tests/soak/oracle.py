@@ -33,6 +33,11 @@ LONGEST_PAUSE = 10.0
 """How long before the start of an attempt its worker may have been suspended, to be still so."""
 
 
+OUTAGES = frozenset({"end sessions", "restart database", "stop database"})
+ONCE_IN = 18.0
+"""How long after an outage the next one counts for nothing, and how long the first may take to show."""
+
+
 class JobRow(NamedTuple):
     """A job at the end."""
 
@@ -220,12 +225,18 @@ def _false_stalls(
 ) -> list[str]:
     """Attempts that had begun in a worker, and ended as stalled although nobody touched it.
 
-    One that never began may be a claim whose answer was lost with a session.
+    One that never began may be a claim whose answer was lost with a session. A second outage within
+    15 s restarts no stall clock (decision T9).
     """
     touched: dict[str, list[float]] = defaultdict(list)
     for entry in by_event["fault"]:
         if "worker" in entry.data:
             touched[entry.data["worker"]].append(entry.data["at"] / 1e9 + origin)
+    outages = [
+        (entry.data["at"] / 1e9 + origin, entry.ns / 1e9 + origin)
+        for entry in by_event["fault"]
+        if entry.data["kind"] in OUTAGES
+    ]
     begun = {(e.data["job"], e.data["attempt"]) for e in by_event["start"] if "lease" not in e.data}
     return [
         f"{job}: attempt {row.attempt} of {row.worker}"
@@ -237,7 +248,18 @@ def _false_stalls(
             row.started_at.timestamp() - LONGEST_PAUSE < at < row.ended_at.timestamp()
             for at in touched[row.worker or ""]
         )
+        and not _second_outage(row, outages)
     ]
+
+
+def _second_outage(row: AttemptRow, outages: Sequence[tuple[float, float]]) -> bool:
+    """Whether the attempt met an outage soon after another one."""
+    started, ended = row.started_at.timestamp(), row.ended_at.timestamp()
+    return any(
+        began < ended and started < over and ended - ONCE_IN < earlier < began
+        for began, over in outages
+        for _, earlier in outages
+    )
 
 
 def _recovery(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from tests.process.tools import suspend
 from tests.soak import ledger, plan
-from tests.support import Manage, alive, poll
+from tests.support import Manage, poll
 
 
 @dataclass
@@ -118,25 +117,6 @@ class Fleet:
             process.send(signal.SIGKILL)
             process.wait(10)
         return [f"{name} ({process.pid})" for name, process in late]
-
-
-def leftovers(run: str, spared: set[int], *, alone: bool) -> list[str]:
-    """Processes that are still there: of this run or, in a namespace of our own, of anybody."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        pid = int(entry.name)
-        if pid == os.getpid() or pid in spared or not alive(pid):
-            continue
-        try:
-            environment = (entry / "environ").read_bytes()
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if alone or f"OJS_SOAK_RUN={run}".encode() in environment.split(b"\0"):
-            found.append(f"{pid} {command[:80]}")
-    return found
 
 
 def roles(*, workers: int, slots: int, seed: int, rate: float, port: int) -> list[Role]:

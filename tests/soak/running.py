@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.db import Error, connections
 from django.db.models import Count
 
-from tests.soak import ledger, oracle, plan, servers
+from tests.soak import ledger, oracle, plan, remains, servers
 
 STARTS_IN = 60.0
 DRAINS_IN = 60.0
@@ -124,16 +124,15 @@ class Soak:
 
     def _orphans(self) -> list[str]:
         """Who is still there although everybody was told to go."""
-        from tests.soak.processes import leftovers
         from tests.support import poll
 
-        def left() -> list[str]:
-            return leftovers(self._run, self._database.pids(), alone=self._alone)
+        def left() -> dict[int, str]:
+            return remains.leftovers(self._run, self._database.pids(), alone=self._alone)
 
         try:
             poll(lambda: not left(), 5, every=0.1)
         except AssertionError:
-            return left()
+            return [f"{pid} {command}" for pid, command in left().items()]
         return []
 
     def _judge(self) -> oracle.Verdict:

@@ -179,6 +179,16 @@ def test_a_worker_that_nobody_touched_has_no_stalled_attempt() -> None:
     assert world.wrong() == {}, "it never knew of it"
 
 
+def test_a_second_outage_soon_after_the_first_may_stall() -> None:
+    world = World()
+    world.entries[6] = entry("fault", when=4, kind="restart database", at=int(2e9))
+    assert world.wrong() == {"stalled though alive": 1}
+    world.entries.append(entry("fault", when=-6, kind="end sessions", at=int(-6e9)))
+    assert world.wrong() == {}
+    world.entries[-1] = entry("fault", when=-60, kind="end sessions", at=int(-60e9))
+    assert world.wrong() == {"stalled though alive": 1}
+
+
 def test_an_attempt_runs_once() -> None:
     world = World()
     world.entries.append(entry("start", job="j", attempt=2))
