@@ -115,9 +115,8 @@ class Injector:
 
     def _suspend(self, fault: Fault) -> dict[str, Any] | None:
         self._busy_below(self._fleet.process(fault.target).pid, plan.MEETING)
-        if not self._fleet.suspend(fault.target):
+        if not self._fleet.suspend(fault.target, fault.lasts):
             return None
-        self._at(self._now() + fault.lasts, lambda: self._fleet.resume(fault.target))
         return {"worker": self._fleet.label(fault.target), "lasts": fault.lasts}
 
     def _replace(self, fault: Fault) -> dict[str, Any]:

@@ -92,8 +92,12 @@ def judge(
     *,
     backoff: float = 0.0,
     origin: float = 0.0,
+    one_writer: bool = False,
 ) -> Verdict:
-    """Compare. ``origin`` is the wall clock at zero of the ledger's; ``backoff`` that of retries."""
+    """Compare. ``origin`` is the wall clock at zero of the ledger's; ``backoff`` that of retries.
+
+    With ``one_writer`` a process that is suspended may hold a lock that everybody needs: SQLite.
+    """
     by_event: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         by_event[entry.event].append(entry)
@@ -124,7 +128,7 @@ def judge(
     wrong["stale reports honoured"] = _stale(by_event["honoured"], rows, history)
     wrong["completed without effect"] = _without_effect(by_event["effect"], jobs, history)
     wrong["unexplained duplicates"] = _duplicates(by_event, history, verdict.duplicates)
-    wrong["stalled though alive"] = _false_stalls(by_event, history, origin)
+    wrong["stalled though alive"] = _false_stalls(by_event, history, origin, one_writer)
     verdict.recovery = _recovery(by_event["fault"], history, backoff, origin)
     verdict.crashes = _crashes([*by_event["fault"], *by_event["crash"]], history, origin)
     return verdict
@@ -221,7 +225,10 @@ def _duplicates(
 
 
 def _false_stalls(
-    by_event: Mapping[str, Sequence[Entry]], history: Mapping[str, list[AttemptRow]], origin: float
+    by_event: Mapping[str, Sequence[Entry]],
+    history: Mapping[str, list[AttemptRow]],
+    origin: float,
+    one_writer: bool,
 ) -> list[str]:
     """Attempts that had begun in a worker, and ended as stalled although nobody touched it.
 
@@ -231,7 +238,9 @@ def _false_stalls(
     touched: dict[str, list[float]] = defaultdict(list)
     for entry in by_event["fault"]:
         if "worker" in entry.data:
-            touched[entry.data["worker"]].append(entry.data["at"] / 1e9 + origin)
+            held_up = one_writer and entry.data["kind"].startswith("suspend")
+            whom = "everybody" if held_up else entry.data["worker"]
+            touched[whom].append(entry.data["at"] / 1e9 + origin)
     outages = [
         (entry.data["at"] / 1e9 + origin, entry.ns / 1e9 + origin)
         for entry in by_event["fault"]
@@ -246,7 +255,7 @@ def _false_stalls(
         and (job, row.attempt) in begun
         and not any(
             row.started_at.timestamp() - LONGEST_PAUSE < at < row.ended_at.timestamp()
-            for at in touched[row.worker or ""]
+            for at in (*touched[row.worker or ""], *touched["everybody"])
         )
         and not _second_outage(row, outages)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,22 +83,26 @@ class Fleet:
         self.start(name)
         return process.pid
 
-    def suspend(self, name: str) -> bool:
-        """SIGSTOP, on SQLite only between two writes; whether it was possible."""
+    def suspend(self, name: str, seconds: float) -> bool:
+        """SIGSTOP for a while, on SQLite only between two writes; whether it was possible."""
         role, process = self.roles[name], self.process(name)
         try:
             suspend(process.pid)
         except AssertionError:  # somebody is always writing
             return False
         role.suspended = process
+        # By a thread: the main one may be waiting for a lock that the suspended process has.
+        timer = threading.Timer(seconds, self.resume, [name])
+        timer.daemon = True
+        timer.start()
         return True
 
     def resume(self, name: str) -> None:
         """SIGCONT, if who was suspended is still there."""
         role = self.roles[name]
-        if role.suspended is not None and role.suspended.running:
-            role.suspended.send(signal.SIGCONT)
-        role.suspended = None
+        suspended, role.suspended = role.suspended, None
+        if suspended is not None and suspended.running:
+            suspended.send(signal.SIGCONT)
 
     def finish(self, names: Sequence[str], timeout: float) -> list[str]:
         """SIGTERM to some places; who of them had to be killed."""

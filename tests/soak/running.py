@@ -167,6 +167,7 @@ class Soak:
             attempts,
             backoff=plan.BACKOFF,
             origin=time.time() - ledger.now_ns() / 1e9,
+            one_writer=self._chosen.db == "sqlite",
         )
         findings = invariants.check(now=clock.now("default"), slack=SLACK, using="default")
         verdict.wrong["invariants"] = [f"{f.name} {f.rule}: {', '.join(f.examples)}" for f in findings]

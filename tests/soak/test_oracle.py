@@ -175,6 +175,8 @@ def test_a_worker_that_nobody_touched_has_no_stalled_attempt() -> None:
     world = World()
     world.entries[6] = entry("fault", kind="suspend worker", worker="w.2", at=int(1e9))
     assert world.wrong() == {"stalled though alive": 1}
+    verdict = judge(world.entries, world.jobs, world.attempts, origin=ORIGIN, one_writer=True)
+    assert verdict.passed, "whoever is suspended may hold the one lock"
     del world.entries[2]
     assert world.wrong() == {}, "it never knew of it"
 
