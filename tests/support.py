@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,6 +93,7 @@ class Manage:
         program: tuple[str, ...] = ("manage.py",),
     ) -> None:
         folder.mkdir(parents=True)
+        self._mark = uuid.uuid4().hex
         self.stdout_file, self.stderr_file = folder / "stdout", folder / "stderr"
         with self.stdout_file.open("wb") as out, self.stderr_file.open("wb") as err:
             self._process = subprocess.Popen(
@@ -105,6 +107,7 @@ class Manage:
                     "DJANGO_SETTINGS_MODULE": "tests.settings",
                     "DATABASE_URL": database_url(),
                     "PYTHONUNBUFFERED": "1",
+                    "OJS_TEST_MARK": self._mark,
                     **environment,
                 },
                 start_new_session=True,
@@ -148,8 +151,12 @@ class Manage:
                 f"still running after {timeout:g} s\n{self.stdout}\n{self.stderr}"
             ) from None
 
-    def stop(self) -> None:
-        """End it and everything that was ever seen below it."""
+    def left(self) -> list[int]:
+        """Which of the processes that were ever seen below it are alive, and still its own."""
+        return [pid for pid in self._seen if alive(pid) and self._owns(pid)]
+
+    def end(self) -> None:
+        """End it; what was below it is left to itself."""
         self.below()
         if self.running:
             os.kill(self.pid, signal.SIGCONT)
@@ -160,12 +167,23 @@ class Manage:
                 self.below()
                 os.kill(self.pid, signal.SIGKILL)
         self._process.wait(10)
-        for pid in self._seen:
-            if _is_ours(pid):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+
+    def stop(self) -> None:
+        """End it and everything that was ever seen below it."""
+        self.end()
+        for pid in self.left():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    def _owns(self, pid: int) -> bool:
+        """Whether the pid is a process of this one, not one that took the number over."""
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
+        return f"OJS_TEST_MARK={self._mark}".encode() in environment
 
 
 @contextmanager
@@ -207,12 +225,3 @@ def _answers(port: int, path: str) -> bool:
         return False
     finally:
         connection.close()
-
-
-def _is_ours(pid: int) -> bool:
-    """Whether the pid is still a process of the tests, not one that took the number over."""
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False
-    return b"DJANGO_SETTINGS_MODULE=tests.settings" in environment

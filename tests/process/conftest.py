@@ -1,31 +1,49 @@
-"""Workers and reapers on the test database, ended with the test that started them."""
+"""Workers and reapers on the test database, ended with the test that started them.
+
+After every test nothing is left below them, and the invariants of the stored jobs hold.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from django_ojs import clock
+from django_ojs.store import invariants
+from tests.faults import tally
 from tests.process.tools import Diary, Flag, Start, StartWorker
-from tests.support import Manage
+from tests.support import Manage, poll
+
+REAPED_WITHIN = timedelta(seconds=30)
+"""How late a reaper may be here: many tests run without one."""
 
 
 @pytest.fixture
 def manage(ojs_db: None, tmp_path: Path) -> Iterator[Start]:
-    """Start ``manage.py`` processes; what still runs at the end is stopped."""
+    """Start ``manage.py`` processes; what still runs at the end is stopped, and must leave nothing."""
     started: list[Manage] = []
     numbers = itertools.count()
 
-    def start(*arguments: str, **environment: str) -> Manage:
+    def start(*arguments: str, program: tuple[str, ...] = ("manage.py",), **environment: str) -> Manage:
         folder = tmp_path / f"process-{next(numbers)}"
-        started.append(Manage(arguments, folder, environment))
+        started.append(Manage(arguments, folder, environment, program))
         return started[-1]
 
     yield start
-    for process in started:
-        process.stop()
+    try:
+        for process in started:
+            process.end()
+        poll(lambda: not any(process.left() for process in started), 3)
+        found = invariants.check(now=clock.now("default"), slack=REAPED_WITHIN, using="default")
+        assert not found
+        tally.checked(*invariants.RULES)
+    finally:
+        for process in started:
+            process.stop()
 
 
 @pytest.fixture

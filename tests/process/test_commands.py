@@ -21,20 +21,25 @@ from tests.workload import jobs
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.fault("F8", "F11")
 def test_term_lets_a_running_job_finish(worker: StartWorker, diary: Diary, flag: Flag) -> None:
-    job = jobs.hold.enqueue(diary.path, flag.path)
+    job = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, flag.path)
     runner = worker()
     diary.wait("started")
     runner.send(signal.SIGTERM)
     poll(lambda: "stopping (SIGTERM)" in runner.stderr)
     late = jobs.echo.enqueue(1)
+    runner.send(signal.SIGCONT)
+    beat = api.get(job).heartbeat_at
+    poll(lambda: api.get(job).heartbeat_at > beat)
     flag.set()
     assert runner.wait() == 0
     assert api.get(job).json("result") == "attempt 1"
-    assert api.get(late).state == "available"
+    assert (api.get(late).state, api.get(late).attempt) == ("available", 0)
     assert Worker.objects.get().phase == "stopped"
 
 
+@pytest.mark.fault("F9")
 def test_job_that_outlives_the_shutdown_fails_with_shutdown(worker: StartWorker, diary: Diary) -> None:
     job = jobs.swallow.using(timeout=300, grace_period=1).enqueue(diary.path)
     runner = worker("--shutdown-timeout", "2")
@@ -49,6 +54,7 @@ def test_job_that_outlives_the_shutdown_fails_with_shutdown(worker: StartWorker,
 
 
 @pytest.mark.one_database
+@pytest.mark.fault("F9")
 def test_soft_signal_before_the_end_of_a_shutdown(
     worker: StartWorker, diary: Diary, flag: Flag
 ) -> None:
@@ -73,6 +79,7 @@ def test_timeout_during_a_shutdown_stays_a_timeout(worker: StartWorker, diary: D
     assert 2.0 <= lasted(attempts(job)[0]) <= 2.5
 
 
+@pytest.mark.fault("F10")
 def test_second_term_is_at_once(worker: StartWorker, diary: Diary) -> None:
     job = jobs.swallow.using(timeout=300).enqueue(diary.path)
     runner = worker("--shutdown-timeout", "60")
@@ -99,6 +106,7 @@ def test_second_interrupt_exits_130(worker: StartWorker, diary: Diary) -> None:
 
 
 @pytest.mark.one_database
+@pytest.mark.fault("F11")
 def test_quiet_and_running_again(worker: StartWorker, diary: Diary, flag: Flag) -> None:
     job = jobs.hold.enqueue(diary.path, flag.path)
     runner = worker()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -18,9 +19,11 @@ from tests.support import Manage, poll
 
 
 class Start(Protocol):
-    """Starts ``manage.py`` with arguments; keywords are environment variables."""
+    """Starts ``manage.py`` with arguments; the other keywords are environment variables."""
 
-    def __call__(self, *arguments: str, **environment: str) -> Manage: ...
+    def __call__(
+        self, *arguments: str, program: tuple[str, ...] = ..., **environment: str
+    ) -> Manage: ...
 
 
 StartWorker = Callable[..., Manage]
@@ -56,6 +59,28 @@ class Flag:
         """Let them go on."""
         Path(self.path).touch()
 
+    def clear(self) -> None:
+        """Take it away again."""
+        Path(self.path).unlink()
+
+
+def sabotaged(how: str, flag: Flag | None = None, **settings: object) -> dict[str, str]:
+    """The environment of a worker that ``tests.workload.sabotage`` breaks, while the flag is set.
+
+    The keywords are settings of ``OJS`` for it.
+    """
+    return {
+        "DJANGO_SETTINGS_MODULE": "tests.workload.settings_sabotaged",
+        "OJS_SABOTAGE": how,
+        "OJS_TEST_SETTINGS": json.dumps(settings),
+        **({"OJS_SABOTAGE_WHILE": flag.path} if flag is not None else {}),
+    }
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
 
 def in_state(job: JobRecord, *states: str, timeout: float = 10.0) -> JobRecord:
     """The job as soon as it is in one of the states."""
@@ -76,6 +101,11 @@ def in_state(job: JobRecord, *states: str, timeout: float = 10.0) -> JobRecord:
 def attempts(job: JobRecord) -> list[Attempt]:
     """How the attempts of a job ended, in order."""
     return list(Attempt.objects.filter(job_id=job.id).order_by("lease_seq"))
+
+
+def outcomes(job: JobRecord) -> list[str]:
+    """How the attempts of a job ended that had begun, in order."""
+    return [attempt.outcome for attempt in attempts(job) if attempt.outcome != "released"]
 
 
 def lasted(attempt: Attempt) -> float:

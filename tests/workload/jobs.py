@@ -10,32 +10,16 @@ import signal
 import subprocess
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 from django.db import connection, transaction
 
 from django_ojs.api import JobContext, SoftStop, job
 from django_ojs.models import Queue
+from tests.workload import misbehaving  # noqa: F401
+from tests.workload.tools import AT_ONCE, LATER, note, wait_for
 
-LATER = {"initial_interval": "PT1H", "jitter": False}
-AT_ONCE = {"initial_interval": "PT0.01S", "jitter": False, "max_attempts": 5}
 QUICK = {"timeout": 2, "grace_period": 1, "retry": LATER}
-
-
-def note(diary: str, *words: object) -> None:
-    """Append a line to the test's file."""
-    with open(diary, "a") as file:
-        file.write(" ".join(map(str, words)) + "\n")
-
-
-def wait_for(path: str, timeout: float = 60.0) -> None:
-    """Wait until the test makes this file."""
-    until = time.monotonic() + timeout
-    while not Path(path).exists():
-        if time.monotonic() > until:
-            raise TimeoutError(path)
-        time.sleep(0.01)
 
 
 @job("work.echo")

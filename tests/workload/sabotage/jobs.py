@@ -1,0 +1,91 @@
+"""Imported with the handlers of every app; ``OJS_SABOTAGE`` says what goes wrong.
+
+What goes wrong in the middle of work does so while the file ``OJS_SABOTAGE_WHILE`` exists.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.db import OperationalError
+
+from django_ojs.services import heartbeat
+from django_ojs.worker import beats, pool, runner
+
+_NAMED = os.environ.get("OJS_SABOTAGE", "")
+_WHILE = Path(os.environ.get("OJS_SABOTAGE_WHILE", "/nowhere"))
+
+
+def _failing(work: Callable[..., Any], error: Exception) -> Callable[..., Any]:
+    def fail(*arguments: Any, **options: Any) -> Any:
+        if _WHILE.exists():
+            raise error
+        return work(*arguments, **options)
+
+    return fail
+
+
+def _hanging(work: Callable[..., Any]) -> Callable[..., Any]:
+    def hang(*arguments: Any, **options: Any) -> Any:
+        while _WHILE.exists():
+            time.sleep(0.01)
+        return work(*arguments, **options)
+
+    return hang
+
+
+def _beats_fail() -> None:
+    trouble = OperationalError("sabotaged")
+    heartbeat.beat = _failing(heartbeat.beat, trouble)
+    heartbeat.report_worker = _failing(heartbeat.report_worker, trouble)
+
+
+def _beats_hang() -> None:
+    heartbeat.beat = _hanging(heartbeat.beat)
+
+
+def _no_process() -> None:
+    """As at the limit of processes, which does not hold for root."""
+    os.fork = _failing(os.fork, BlockingIOError(errno.EAGAIN, "sabotaged"))
+
+
+def _loop_fails() -> None:
+    """Whatever the runner does next needs a descriptor, and there is none."""
+    runner.Runner._tend_children = _failing(
+        runner.Runner._tend_children, OSError(errno.EMFILE, "sabotaged")
+    )
+
+
+def _in_executors(end: Callable[[], Any]) -> None:
+    """Executors import what the worker could import; a thread makes them fresh interpreters."""
+    if "runworker" in sys.argv:
+        threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
+        runner.START_TIMEOUT = pool.START_TIMEOUT = 1.0
+    else:
+        end()
+
+
+def _import_fails() -> None:
+    raise ImportError("sabotaged")
+
+
+_SABOTAGES: dict[str, Callable[[], Any]] = {
+    "": lambda: None,
+    "beats fail": _beats_fail,
+    "beats hang": _beats_hang,
+    "beats often": lambda: setattr(beats, "LONGEST", 0.3),
+    "no process": _no_process,
+    "loop fails": _loop_fails,
+    "import fails": _import_fails,
+    "import exits": lambda: os._exit(7),
+    "import exits in executors": lambda: _in_executors(lambda: os._exit(7)),
+    "import hangs in executors": lambda: _in_executors(lambda: time.sleep(300)),
+}
+_SABOTAGES[_NAMED]()
