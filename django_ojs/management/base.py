@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -35,7 +35,12 @@ class OJSCommand(BaseCommand):
 
     def emit(self, value: Any) -> None:
         """Write a value as one line of JSON."""
-        self.stdout.write(json.dumps(value, default=str))
+        self.say(json.dumps(value, default=str))
+
+    def say(self, text: str, *, trouble: bool = False) -> None:
+        """Write a line, unless nobody reads it any more: that is no reason to stop working."""
+        with suppress(OSError):
+            (self.stderr if trouble else self.stdout).write(text)
 
     @contextmanager
     def usable_database(self, alias: str) -> Iterator[None]:

@@ -67,7 +67,7 @@ class Command(OJSCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         if options["verbosity"]:
-            self.stdout.write(f"reaping every {interval:g} s; stop with SIGTERM")
+            self.say(f"reaping every {interval:g} s; stop with SIGTERM")
         loop = scan.Loop(interval=interval, ran_by=_me(), using=alias)
         while not stop.is_set():
             wait = interval
@@ -79,7 +79,7 @@ class Command(OJSCommand):
                 wait = _until(reaped.next_due, alias, interval)
             except (DatabaseError, InterfaceError) as error:
                 scan.note_outage()
-                self.stderr.write(f"the database failed: {first_line(error)}")
+                self.say(f"the database failed: {first_line(error)}", trouble=True)
                 connections[alias].close()
                 wait = max(interval, 1.0)
             stop.wait(wait)
@@ -98,7 +98,7 @@ class Command(OJSCommand):
             kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(reaped.counts.items()))
             total = sum(reaped.counts.values())
             late = f" ({kinds}; at most {reaped.lateness_ms / 1000:.2f} s late)" if total else ""
-            self.stdout.write(f"{total} {word}{late}")
+            self.say(f"{total} {word}{late}")
 
 
 def _until(due: datetime | None, alias: str, interval: float) -> float:

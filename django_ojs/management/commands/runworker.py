@@ -133,7 +133,7 @@ class Command(OJSCommand):
                 }
             )
         elif verbosity:
-            self.stdout.write(
+            self.say(
                 f"{summary.jobs} jobs in {summary.seconds:.2f} s, {rate:.0f} jobs/s, "
                 f"{per_job:.2f} statements per job"
             )
@@ -172,7 +172,7 @@ class Command(OJSCommand):
         paused = [n for n in queues.paused(using=config.using) if n in config.queues]
         limits = conf.current().limits
         connection = connections[config.using]
-        self.stdout.write(
+        self.say(
             f"django-ojs {__version__} worker {config.worker_id}\n"
             f"  database   {config.using} ({connection.display_name})\n"
             f"  queues     {served}" + (f" (paused: {', '.join(paused)})" if paused else "") + "\n"
