@@ -100,11 +100,16 @@ def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
             keepers &= processes.children(os.getpid()) - {int(message.split()[1])}
             processes.kill_below(os.getpid(), spare=frozenset(keepers), patience=1.0)
             continue
-        keeper = os.fork()
+        try:
+            keeper = os.fork()
+        except OSError:
+            # No process to be had now: the runner learns it when the keeper's ends close below.
+            keeper = None
         if keeper == 0:
             requests.close()
             _keep(descriptors, serve)
-        keepers.add(keeper)
+        if keeper is not None:
+            keepers.add(keeper)
         for descriptor in descriptors:
             os.close(descriptor)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import selectors
 import signal
@@ -20,6 +21,8 @@ from django_ojs.worker import processes
 from django_ojs.worker.executor import BELL, serve
 from django_ojs.worker.frames import Frame, FrameReader, ProtocolError, pack, pack_texts, text_of
 from django_ojs.worker.nursery import ExecNursery, Nursery, NurseryGone, open_nursery
+
+logger = logging.getLogger("django_ojs.worker")
 
 START_TIMEOUT = 60.0
 _CHUNK = 1 << 18
@@ -127,7 +130,10 @@ class Pool:
         self._on_frame = on_frame
         self._on_gone = on_gone
         self._nursery: Nursery = open_nursery(serve)
+        self._stumbles = 0
         self.children: list[Child] = []
+        self.spawn_after = 0.0
+        """When the next executor may be started (boottime)."""
 
     @property
     def mode(self) -> str:
@@ -137,21 +143,47 @@ class Pool:
     def __iter__(self) -> Iterator[Child]:
         return iter(self.children)
 
+    def fill(self, size: int, now: float) -> None:
+        """Start what is missing of ``size`` executors; patiently, after some that could not start."""
+        if now < self.spawn_after:
+            return
+        for _ in range(size - sum(child.phase is not Phase.DYING for child in self.children)):
+            try:
+                self.spawn()
+            except OSError as error:
+                logger.error("an executor cannot be started: %s", error)
+                self.stumbled()
+                return
+
+    def stumbled(self) -> None:
+        """An executor could not start, or ended before it ran anything: wait, longer each time."""
+        self._stumbles += 1
+        pause = min(10.0, 0.2 * 2 ** min(self._stumbles, 6))
+        self.spawn_after = clock.boottime() + pause
+
+    def started(self) -> None:
+        """An executor is ready."""
+        self._stumbles = 0
+
     def spawn(self) -> Child:
-        """Start one more executor; it says ``ready`` when it can take jobs."""
-        line, child_line = socket.socketpair()
-        control, child_control = socket.socketpair()
-        pulse, child_pulse = os.pipe()
-        try:
-            self._nursery.spawn(child_control, child_line, child_pulse)
-        except NurseryGone:
-            # Threads run by now, so a new nursery cannot be forked; fresh interpreters are safe.
-            self._nursery = ExecNursery()
-            self._nursery.spawn(child_control, child_line, child_pulse)
-        finally:
-            child_line.close()
-            child_control.close()
-            os.close(child_pulse)
+        """Start one more executor; it says ``ready`` when it can take jobs. Raises ``OSError``."""
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            line, child_line = socket.socketpair()
+            ours.callback(line.close)
+            theirs.callback(child_line.close)
+            control, child_control = socket.socketpair()
+            ours.callback(control.close)
+            theirs.callback(child_control.close)
+            pulse, child_pulse = os.pipe()
+            ours.callback(os.close, pulse)
+            theirs.callback(os.close, child_pulse)
+            try:
+                self._nursery.spawn(child_control, child_line, child_pulse)
+            except NurseryGone:
+                # Threads run by now, so a new nursery cannot be forked; fresh interpreters are safe.
+                self._nursery = ExecNursery()
+                self._nursery.spawn(child_control, child_line, child_pulse)
+            ours.pop_all()
         for end in (line, control):
             end.setblocking(False)
         os.set_blocking(pulse, False)

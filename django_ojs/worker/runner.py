@@ -61,8 +61,6 @@ class Runner:
         self._stop_reason: str | None = None
         self._killed_early = False
         self._told_quiet = False
-        self._spawn_after = 0.0
-        self._spawn_failures = 0
         self._rss_due = 0.0
         self._started = clock.boottime()
         self._first_claim: float | None = None
@@ -166,7 +164,7 @@ class Runner:
         if self._dispatcher.enforcer.shutdown_at is not None:
             waits.append(max(0.0, self._dispatcher.enforcer.shutdown_at - now))
         if len(self._pool.children) < self.config.concurrency:
-            waits.append(max(0.0, self._spawn_after - now))
+            waits.append(max(0.0, self._pool.spawn_after - now))
         return min(waits)
 
     def post(self, call: Callable[[], None]) -> None:
@@ -228,16 +226,14 @@ class Runner:
 
     def _on_frame(self, child: Child, frame: dict[str, object]) -> None:
         if frame.get("op") == "ready":
-            self._spawn_failures = 0
+            self._pool.started()
         if frame.get("op") == "done":
             self._ending.work_goes_on()
         self._dispatcher.on_frame(child, frame)
 
     def _on_gone(self, child: Child, status: int | None) -> None:
         if child.jobs_done == 0 and not child.running and child.recycle is None:
-            self._spawn_failures += 1
-            pause = min(10.0, 0.2 * 2 ** min(self._spawn_failures, 6))
-            self._spawn_after = clock.boottime() + pause
+            self._pool.stumbled()
             if self.phase != "terminate":
                 logger.error("an executor ended before it ran anything (status %s)", status)
         self._ending.work_goes_on()
@@ -287,11 +283,8 @@ class Runner:
             for child in self._pool:
                 if rss_mib(child) > self.config.max_rss:
                     child.recycle = f"it uses more than {self.config.max_rss:g} MiB"
-        if self.phase == "terminate" or now < self._spawn_after:
-            return
-        alive = sum(child.phase is not Phase.DYING for child in self._pool)
-        for _ in range(self.config.concurrency - alive):
-            self._pool.spawn()
+        if self.phase != "terminate":
+            self._pool.fill(self.config.concurrency, now)
 
     # Stopping.
 
