@@ -51,6 +51,12 @@ class Beats(DatabaseThread):
         self._closing = False
         self._worker_due = 0.0
         self._interval = LONGEST
+        self._trying_since: float | None = None
+
+    def silent_for(self, now: float) -> float:
+        """For how long (boottime seconds) beats have been failing, or the one under way has hung."""
+        since = self._trying_since
+        return 0.0 if since is None else max(0.0, now - since)
 
     def hurry(self, heartbeat_timeout_ms: int) -> None:
         """A job with this heartbeat timeout was claimed: beat soon enough for it."""
@@ -88,6 +94,10 @@ class Beats(DatabaseThread):
                 seen_at = running.seen_at
                 (alive if _shows_life(running, seen_at, now) else silent).append(running)
                 running.vouched_at = seen_at
+            # After a failure there is always something to try: silence must not pass for success.
+            due = now >= self._worker_due or self._trying_since is not None
+            if (alive or due) and self._trying_since is None:
+                self._trying_since = now
             if alive:
                 held = [running.held for running in alive]
                 kept = heartbeat.beat(held, using=self._using)
@@ -97,12 +107,13 @@ class Beats(DatabaseThread):
                 held = [running.held for running in silent]
                 kept = heartbeat.holds(held, using=self._using)
                 self._on_beat([running.lease for running in silent], kept)
-            if now >= self._worker_due:
+            if due:
                 directive = heartbeat.report_worker(
                     self._info, phase=report.phase, running=len(report.held), using=self._using
                 )
                 self._worker_due = now + LONGEST
                 self._on_directive(directive)
+            self._trying_since = None
         except (DatabaseError, InterfaceError, OSError) as error:
             scan.note_outage()
             logger.warning("a heartbeat failed: %s", error)

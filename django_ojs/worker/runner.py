@@ -32,6 +32,7 @@ from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.ending import Ending
 from django_ojs.worker.intake import Claims, Intake, Moment
 from django_ojs.worker.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
+from django_ojs.worker.silence import Silence
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -95,6 +96,7 @@ class Runner:
             self._desk, self._dispatcher, self._coverage, promotes=config.chores, using=self._using
         )
         self._beats = Beats(self.info, self._report, self._on_beat, self._on_directive, self._using)
+        self._silence = Silence(self._beats, self._desk, self._dispatcher, using=self._using)
         self._chores: Chores | None = None
         if config.chores:
             self._chores = Chores(self._desk.wake, ran_by=config.worker_id, using=self._using)
@@ -146,6 +148,7 @@ class Runner:
             self._obey(self._signals.popleft())
         now = clock.boottime()
         self._limits(now)
+        self._silence.look(now)
         self._tend_children(now)
         self._dispatcher.tick(now)
         self._dispatcher.assign()
@@ -189,7 +192,7 @@ class Runner:
         busy = len(self._dispatcher.leases)
         room = 0
         ending = self._ending.near or (self.config.once and self._claimed)
-        if self.phase == "running" and not ending:
+        if self.phase == "running" and not ending and not self._silence.mute:
             ahead = 0
             if now - self._dispatcher.last_done < 0.05:
                 ahead = self._dispatcher.estimate.prefetch(self.config.concurrency)

@@ -11,18 +11,24 @@ from pathlib import Path
 import pytest
 
 from django_ojs import api
-from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, failed, in_state
+from tests.process.tools import (
+    Diary,
+    Flag,
+    Start,
+    StartWorker,
+    attempts,
+    failed,
+    in_state,
+    parent_of,
+    sabotaged,
+)
 from tests.support import alive, poll
 from tests.workload import jobs
 
 pytestmark = pytest.mark.process
 
 
-def parent_of(pid: int) -> int:
-    """The parent of a process."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
+@pytest.mark.fault("F1")
 def test_killed_worker_leaves_nothing_and_its_job_resumes(
     worker: StartWorker, manage: Start, diary: Diary, flag: Flag
 ) -> None:
@@ -54,6 +60,7 @@ def test_killed_worker_leaves_nothing_and_its_job_resumes(
     assert diary.lines("resumed") == [["2"]]
 
 
+@pytest.mark.fault("F2")
 def test_killed_worker_takes_detached_grandchildren_with_it(worker: StartWorker, diary: Diary) -> None:
     jobs.swallow.using(timeout=300).enqueue(diary.path)
     runner = worker()
@@ -62,6 +69,7 @@ def test_killed_worker_takes_detached_grandchildren_with_it(worker: StartWorker,
     poll(lambda: not any(alive(pid) for pid in pids), 1.0)
 
 
+@pytest.mark.fault("F19")
 def test_killed_executor_is_learnt_at_once(worker: StartWorker, diary: Diary, flag: Flag) -> None:
     job = jobs.hold_once.enqueue(diary.path, flag.path)
     runner = worker()
@@ -76,6 +84,7 @@ def test_killed_executor_is_learnt_at_once(worker: StartWorker, diary: Diary, fl
     assert runner.running
 
 
+@pytest.mark.fault("F3")
 def test_killed_keeper_takes_its_executor_with_it(
     worker: StartWorker, diary: Diary, flag: Flag
 ) -> None:
@@ -143,6 +152,7 @@ def test_prefetched_jobs_survive_the_crash_before_them(
     assert {api.get(job).attempt for job in behind} == {1}
 
 
+@pytest.mark.fault("F17")
 def test_two_workers_under_one_name(worker: StartWorker, diary: Diary, flag: Flag) -> None:
     """The newer one stays; the older one drains and leaves."""
     job = jobs.hold.enqueue(diary.path, flag.path)
@@ -155,3 +165,33 @@ def test_two_workers_under_one_name(worker: StartWorker, diary: Diary, flag: Fla
     assert in_state(job, "completed").attempt == 1
     in_state(jobs.echo.enqueue(1), "completed")
     assert second.running
+
+
+@pytest.mark.one_database
+@pytest.mark.fault("F18")
+@pytest.mark.parametrize("how", ["beats fail", "beats hang"])
+def test_worker_that_cannot_beat_claims_nothing_and_gives_up_what_it_has_lost(
+    worker: StartWorker, manage: Start, diary: Diary, flag: Flag, how: str, tmp_path: Path
+) -> None:
+    broken = Flag(tmp_path / "broken")
+    job = jobs.hold.using(heartbeat_timeout=2, grace_period=1).enqueue(diary.path, flag.path)
+    served = ("--no-chores", "--queue", "default", "--queue", "own")
+    first = worker("--worker-id", "first", *served, **sabotaged(how, broken))
+    _, pid = diary.wait("started")
+    broken.set()
+    poll(lambda: "nothing is claimed" in first.stderr, 5)
+    assert api.get(job).state == "active", "said before the server gave it away"
+    waiting = jobs.echo.using(queue="own").enqueue("still there")
+    manage("reap_timeouts", "--loop")
+    poll(lambda: not alive(int(pid)), 10)
+    (lost,) = attempts(job)
+    assert (lost.outcome, lost.worker_id) == ("stalled", "first")
+    worker("--no-chores", "--worker-id", "second", "--queue", "default")
+    assert diary.wait("started", 2)[0] == "2"
+    flag.set()
+    assert in_state(job, "completed").json("result") == "attempt 2"
+    assert (api.get(waiting).state, api.get(waiting).attempt) == ("available", 0)
+    broken.clear()
+    in_state(waiting, "completed")
+    assert attempts(waiting)[0].worker_id == "first"
+    assert first.running
