@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 
 from django.db import connections
@@ -32,8 +33,13 @@ def before_job() -> None:
 
 
 def after_job() -> Frame:
-    """Roll back what the handler left open; say what else it left: threads, child processes."""
+    """Roll back what the handler left open; say what else it left: threads, child processes.
+
+    Its alarm would go off in the next job, and what it has masked would not reach that.
+    """
     global _idle_since
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for connection in _open_connections():
         connection.queries_log.clear()
         with contextlib.suppress(Exception):
