@@ -85,6 +85,18 @@ def failure_of(error: BaseException, stopped: str | None) -> Frame:
     ``stopped`` is the reason for which the handler was told to stop, if it was: then the failure is
     that reason, whatever the handler made of it.
     """
+    try:
+        return _failure_of(error, stopped)
+    except BaseException:
+        # It defends itself even against being looked at.
+        kind = type(error)
+        shown = f"<{kind.__name__} that cannot be shown>"
+        if stopped is not None:
+            return {"stopped": stopped, "message": shown}
+        return {"type": _class_name(kind), "message": shown}
+
+
+def _failure_of(error: BaseException, stopped: str | None) -> Frame:
     if stopped is not None:
         return {"stopped": stopped, "message": _text(error), "backtrace": _backtrace(error)}
     if isinstance(error, HandlerDecision):
@@ -123,7 +135,11 @@ def _type_name(error: BaseException) -> str:
     own = getattr(error, "ojs_error_type", None)
     if isinstance(own, str) and own:
         return own
-    return f"{type(error).__module__}.{type(error).__qualname__}"
+    return _class_name(type(error))
+
+
+def _class_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _text(error: BaseException) -> str:
