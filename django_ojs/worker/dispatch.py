@@ -153,33 +153,37 @@ class Dispatcher:
             self._call(child, running, frame)
 
     def _done(self, child: Child, running: Running, frame: Frame) -> None:
+        # Read before anything is changed: a frame without sense must leave the job to its crash.
+        took, ok = float(frame["took"]), frame["ok"]
+        result = frame["result"] if ok else None
+        reported = {} if ok else frame["failure"]
+        reason = reported.get("stopped")
+        failure = None
+        if reason is not None:
+            failure = reports.stopped(reason, reported)
+        elif not ok:
+            failure = reports.reported(reported)
         now = clock.boottime()
         child.running = None
         child.jobs_done += 1
         self.last_done = now
-        self.estimate.add(running.job.type, frame["took"], now)
+        self.estimate.add(running.job.type, took, now)
         if frame.get("threads") or frame.get("children"):
             child.recycle = "the handler left threads or child processes behind"
         elif running.told:
             child.recycle = "a handler was told to stop"
         self._flush_progress([running.lease])
-        if frame["ok"]:
-            self._report(running, Report.ACK, result=frame["result"])
+        if reason in SILENT:
+            self._drop(running)
         else:
-            failure = frame["failure"]
-            reason = failure.get("stopped")
-            if reason in SILENT:
-                self._drop(running)
-            elif reason is not None:
-                self._report(running, Report.FAIL, failure=reports.stopped(reason, failure))
-            else:
-                self._report(running, Report.FAIL, failure=reports.reported(failure))
+            report = Report.ACK if ok else Report.FAIL
+            self._report(running, report, result=result, failure=failure)
 
     def _call(self, child: Child, running: Running, frame: Frame) -> None:
-        held = running.held
+        held, number = running.held, frame["number"]
 
         def answer(value: object, error: Exception | None) -> None:
-            reply: Frame = {"op": "reply", "number": frame["number"], "value": value}
+            reply: Frame = {"op": "reply", "number": number, "value": value}
             if error is not None:
                 kind = "lost" if isinstance(error, LeaseLost) else "trouble"
                 kind = "conflict" if type(error) is Conflict else kind

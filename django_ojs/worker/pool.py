@@ -26,6 +26,8 @@ logger = logging.getLogger("django_ojs.worker")
 
 START_TIMEOUT = 60.0
 _CHUNK = 1 << 18
+NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
+"""What a frame that no executor of ours sends, though well packed, raises where it is read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -282,8 +284,12 @@ class Pool:
             data, frames, garbage = b"", [], True
         except OSError:
             data, frames = b"", []
-        for frame in frames:
-            self._on_frame(child, frame)
+        try:
+            for frame in frames:
+                self._on_frame(child, frame)
+        except NONSENSE as error:
+            logger.error("an executor sent a frame without sense: %r", error)
+            data, garbage = b"", True
         if not data:
             # Ended, closed by the handler, or garbage: the process can say nothing any more.
             self._forget(child.line)
@@ -345,7 +351,7 @@ class Pool:
 
     def _drain(self, child: Child) -> None:
         """Frames that were written before the end still count."""
-        with contextlib.suppress(OSError, ProtocolError):
+        with contextlib.suppress(OSError, ProtocolError, *NONSENSE):
             while data := child.line.recv(_CHUNK):
                 for frame in child.reader.feed(data):
                     self._on_frame(child, frame)

@@ -3,56 +3,114 @@
 from __future__ import annotations
 
 import os
+import signal
+from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
 
-from django_ojs import api
-from django_ojs.domain.job import Actor
-from django_ojs.models import Queue
+from django_ojs import api, clock
+from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.models import Job, Queue
 from django_ojs.services import bulk
-from tests.process.tools import Diary, StartWorker, attempts, failed, in_state
-from tests.support import alive
-from tests.workload import jobs
+from tests.faults import tally
+from tests.process.tools import (
+    Diary,
+    StartWorker,
+    failed,
+    in_state,
+    outcomes,
+    sabotaged,
+)
+from tests.support import Manage, alive
+from tests.workload import jobs, misbehaving
 
-pytestmark = [pytest.mark.process, pytest.mark.one_database]
+pytestmark = pytest.mark.process
+
+FORGED = (
+    "other lease",
+    "cut off",
+    "wrong checksum",
+    "without sense",
+    "of wrong types",
+    "no strings",
+    "progress",
+    "call",
+)
 
 
-def goes_on(runner: object) -> None:
+def goes_on(runner: Manage) -> None:
     """The worker still runs jobs."""
     following = jobs.echo.enqueue("next")
     assert in_state(following, "completed").json("result") == "next"
-    assert runner.running  # type: ignore[attr-defined]
+    assert runner.running
 
 
-def test_handlers_that_end_their_process(worker: StartWorker) -> None:
-    clean, dirty = jobs.exit_now.enqueue(0), jobs.exit_now.enqueue(3)
-    fault, killed = jobs.segfault.enqueue(), jobs.kill_self.enqueue()
-    runner = worker()
-    details = {}
-    for name, job in (("clean", clean), ("dirty", dirty), ("fault", fault), ("killed", killed)):
-        error = failed(job)
-        assert error["type"] == "worker_crash"
-        assert [a.outcome for a in attempts(job)] == ["worker_crash"]
-        details[name] = error["details"]
-    assert details == {
-        "clean": {"exit_status": 0},
-        "dirty": {"exit_status": 3},
-        "fault": {"signal": 11},
-        "killed": {"signal": 9},
+def peak_kib(pid: int) -> int:
+    """The most memory that a process ever had."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
+
+
+@pytest.mark.one_database
+@pytest.mark.fault("F19", "F20", "F21", "F37", "F38", "F44", "F45")
+def test_handlers_that_end_or_corrupt_their_process(worker: StartWorker, diary: Diary) -> None:
+    made: dict[str, JobRecord] = {
+        "exit 0": jobs.exit_now.enqueue(0),
+        "exit 3": jobs.exit_now.enqueue(3),
+        "segfault": jobs.segfault.enqueue(),
+        "abort": misbehaving.abort.enqueue(),
+        "kill": jobs.kill_self.enqueue(),
+        "descriptors": jobs.close_descriptors.enqueue(),
+        "garbage": jobs.garbage.enqueue(diary.path),
+        **{kind: misbehaving.forge.enqueue(kind) for kind in FORGED},
     }
+    either = {
+        "overflow": misbehaving.overflow.enqueue(),
+        "memory": misbehaving.use_all_memory.enqueue(),
+    }
+    runner = worker("--concurrency=4")
+    errors = {name: failed(job, timeout=40) for name, job in made.items()}
+    assert {name: error["type"] for name, error in errors.items()} == dict.fromkeys(
+        made, "worker_crash"
+    )
+    details = {name: errors[name]["details"] for name in list(made)[:5]}
+    assert details == {
+        "exit 0": {"exit_status": 0},
+        "exit 3": {"exit_status": 3},
+        "segfault": {"signal": signal.SIGSEGV},
+        "abort": {"signal": signal.SIGABRT},
+        "kill": {"signal": signal.SIGKILL},
+    }
+    types = {name: failed(job, timeout=40)["type"] for name, job in either.items()}
+    assert types["overflow"] in ("worker_crash", "builtins.RecursionError")
+    assert types["memory"] in ("worker_crash", "builtins.MemoryError")
+    for name, job in {**made, **either}.items():
+        assert len(outcomes(job)) == 1, name
+        assert "completed" not in outcomes(job), name
+    assert not alive(int(diary.lines("wrote")[0][0]))
+    goes_on(runner)
+    assert "Traceback" not in runner.stderr
+    tally.injected("F38", times=len(FORGED) - 1)
+
+
+@pytest.mark.one_database
+@pytest.mark.fault("F36", "F39")
+def test_handlers_whose_result_counts_all_the_same(worker: StartWorker, diary: Diary) -> None:
+    forked, flooding = jobs.fork.enqueue(diary.path), misbehaving.flood.enqueue()
+    value = {"a": [1, 2.5, None, "ü"]}
+    coroutine = jobs.echo_async.enqueue(value)
+    runner = worker("--concurrency=2")
+    expected = ((forked, "parent"), (flooding, "flooded"), (coroutine, value))
+    for job, result in expected:
+        assert in_state(job, "completed", "retryable").json("result") == result
+        assert outcomes(job) == ["completed"]
+    assert runner.stdout_file.stat().st_size > 10 << 20
     goes_on(runner)
 
 
-def test_poison_pill_is_bounded_by_max_attempts(worker: StartWorker) -> None:
-    policy = {"max_attempts": 3, "initial_interval": "PT0.01S", "jitter": False}
-    job = jobs.segfault.using(retry=policy).enqueue()
-    runner = worker()
-    assert failed(job, "discarded", timeout=20)["type"] == "worker_crash"
-    assert [attempt.outcome for attempt in attempts(job)] == ["worker_crash"] * 3
-    goes_on(runner)
-
-
+@pytest.mark.one_database
+@pytest.mark.fault("F22", "F43", "F44")
 def test_every_exception_is_a_failure_in_the_same_process(worker: StartWorker, diary: Diary) -> None:
     names = [
         "SystemExit",
@@ -60,138 +118,158 @@ def test_every_exception_is_a_failure_in_the_same_process(worker: StartWorker, d
         "GeneratorExit",
         "CancelledError",
         "Strange",
-        "Unspeakable",
         "StopIteration",
         "RecursionError",
         "MemoryError",
     ]
     before = jobs.pid.enqueue(diary.path)
     raised = [jobs.raise_it.enqueue(name) for name in names]
-    deep = jobs.recurse.enqueue()
+    unspeakable = {name: misbehaving.raise_it.enqueue(name) for name in misbehaving.UNSPEAKABLE}
+    deep, long = jobs.recurse.enqueue(), jobs.raise_text.enqueue(10_000)
     after = jobs.pid.enqueue(diary.path)
     runner = worker()
-    first, last = in_state(before, "completed"), in_state(after, "completed")
+    first, last = in_state(before, "completed"), in_state(after, "completed", timeout=20)
     assert first.json("result") == last.json("result")
-    types = [failed(job)["type"].rpartition(".")[2] for job in raised]
-    assert types == names
+    assert [failed(job)["type"].rpartition(".")[2] for job in raised] == names
     assert failed(deep)["type"] == "builtins.RecursionError"
-    assert failed(raised[5])["message"] == "<Unspeakable that cannot be shown>"
+    errors = {name: failed(job) for name, job in unspeakable.items()}
+    assert {name: error["type"].rpartition(".")[2] for name, error in errors.items()} == {
+        name: name for name in errors
+    }
+    for name in ("Mute", "Endless", "Guarded"):
+        assert errors[name]["message"] == f"<{name} that cannot be shown>"
+    for message in (errors["Long"]["message"], failed(long)["message"]):
+        assert 8000 < len(message.encode()) <= 8192
+        assert "\x00" not in message
     goes_on(runner)
 
 
-def test_error_text_is_sanitised_and_cut(worker: StartWorker) -> None:
-    job = jobs.raise_text.enqueue(10_000)
-    worker()
-    message = failed(job)["message"]
-    assert "\x00" not in message
-    assert "text" in message
-    assert len(message.encode()) <= 8192
-
-
-@pytest.mark.parametrize(
-    ("kind", "error_type"),
-    [
-        ("large", "result_too_large"),
-        ("object", "result_unserialisable"),
-        ("bytes", "result_unserialisable"),
-        ("nul", "result_unserialisable"),
-        ("nan", "result_unserialisable"),
-        ("surrogate", "result_unserialisable"),
-        ("key", "result_unserialisable"),
-        ("cycle", "result_unserialisable"),
-    ],
-)
-def test_result_that_cannot_be_stored(ojs_db: None, kind: str, error_type: str) -> None:
-    """Cheap and exact: the executor's own functions, in this process."""
-    from django_ojs.worker.invoke import failure_of, result_text
-
-    with pytest.raises(api.OJSError) as caught:
-        result_text(jobs.result(kind))
-    failure = failure_of(caught.value, None)
-    assert (failure["type"], failure["retryable"]) == (error_type, False)
-
-
+@pytest.mark.fault("F40", "F41", "F42")
 def test_results_that_cannot_be_stored_fail_their_jobs(worker: StartWorker) -> None:
-    large = jobs.result.enqueue("large")
-    odd = [jobs.result.enqueue(kind) for kind in ("object", "nul", "nan", "cycle")]
+    """The acknowledgement of none of them is tried: each job fails for good, once, and says why."""
+    kinds = ("object", "bytes", "nul", "nan", "surrogate", "key", "cycle")
+    odd = {kind: jobs.result.enqueue(kind) for kind in kinds}
+    more = ("nul", "surrogate", "deep", "digits", "infinity", "set")
+    odd |= {f"{kind}, too": misbehaving.result.enqueue(kind) for kind in more}
+    large, first = jobs.result.enqueue("large"), jobs.echo.enqueue(1)
     runner = worker()
+    in_state(first, "completed")
+    errors = {kind: failed(job, "discarded") for kind, job in odd.items()}
+    assert {error["type"] for error in errors.values()} == {"result_unserialisable"}
+    assert all(error["message"].startswith("result") for error in errors.values()), errors
+    assert "result.a[0]" in errors["nul, too"]["message"]
     assert failed(large, "discarded")["type"] == "result_too_large"
-    assert {failed(job, "discarded")["type"] for job in odd} == {"result_unserialisable"}
-    assert {len(attempts(job)) for job in [large, *odd]} == {1}
+    peak = peak_kib(runner.pid)
+    huge = misbehaving.result.enqueue("huge")
+    assert failed(huge, "discarded")["type"] == "result_too_large"
+    assert peak_kib(runner.pid) - peak < 20 << 10, "50 MB never came to the worker"
+    assert {kind: outcomes(job) for kind, job in odd.items()} == {kind: ["failed"] for kind in odd}
+    assert outcomes(large) == outcomes(huge) == ["failed"]
     goes_on(runner)
+    assert "refused" not in runner.stderr
 
 
-def test_fork_that_returns_speaks_for_nobody(worker: StartWorker, diary: Diary) -> None:
-    job = jobs.fork.enqueue(diary.path)
+@pytest.mark.one_database
+@pytest.mark.fault("F35")
+def test_what_is_left_behind_ends_with_its_process(worker: StartWorker, diary: Diary) -> None:
+    made = [
+        jobs.leave_thread.enqueue(),
+        misbehaving.leave_foreground_thread.enqueue(),
+        jobs.leave_children.enqueue(diary.path),
+        jobs.pid.enqueue(diary.path),
+    ]
     runner = worker()
-    assert in_state(job, "completed", "retryable").json("result") == "parent"
-    assert [attempt.outcome for attempt in attempts(job)] == ["completed"]
-    goes_on(runner)
-
-
-def test_handler_that_closes_every_descriptor(worker: StartWorker) -> None:
-    job = jobs.close_descriptors.enqueue()
-    runner = worker()
-    assert failed(job)["type"] == "worker_crash"
-    goes_on(runner)
-
-
-def test_garbage_on_the_line_is_no_result(worker: StartWorker, diary: Diary) -> None:
-    job = jobs.garbage.enqueue(diary.path)
-    runner = worker()
-    (pid,) = diary.wait("wrote")
-    assert failed(job)["type"] == "worker_crash"
-    assert not alive(int(pid))
-    goes_on(runner)
-
-
-def test_threads_left_behind_end_with_their_process(worker: StartWorker, diary: Diary) -> None:
-    job = jobs.leave_thread.enqueue()
-    following = jobs.pid.enqueue(diary.path)
-    worker()
-    pid = in_state(job, "completed").json("result")
-    assert in_state(following, "completed").json("result") != pid
-    assert not alive(pid)
-
-
-def test_children_left_behind_are_killed(worker: StartWorker, diary: Diary) -> None:
-    job = jobs.leave_children.enqueue(diary.path)
-    following = jobs.pid.enqueue(diary.path)
-    worker()
-    pid = in_state(job, "completed").json("result")
-    assert in_state(following, "completed").json("result") != pid
+    pids = [in_state(job, "completed").json("result") for job in made]
+    assert len(set(pids)) == len(pids)
     children = [int(number) for number in diary.lines("children")[0]]
-    assert not [number for number in [pid, *children] if alive(number)]
+    assert not [number for number in [*pids[:-1], *children] if alive(number)]
+    goes_on(runner)
 
 
-@pytest.mark.parametrize("handler", [jobs.open_transaction, jobs.open_atomic])
-def test_transaction_left_open_is_rolled_back(worker: StartWorker, handler: object) -> None:
-    job = handler.enqueue("left-open")  # type: ignore[attr-defined]
-    following = jobs.write.enqueue("written")
+@pytest.mark.one_database
+@pytest.mark.fault("F47")
+def test_transaction_left_open_is_rolled_back(worker: StartWorker) -> None:
+    made = []
+    for number, handler in enumerate((jobs.open_transaction, jobs.open_atomic)):
+        made += [handler.enqueue(f"left-open-{number}"), jobs.write.enqueue(f"written-{number}")]
     worker()
-    first = in_state(job, "completed")
-    second = in_state(following, "completed", "retryable")
-    assert (second.state, second.json("error")) == ("completed", None)
-    assert first.json("result") == second.json("result") != os.getpid()
-    names = set(Queue.objects.values_list("name", flat=True))
-    assert "written" in names
-    assert "left-open" not in names
+    ended = [in_state(job, "completed", "retryable") for job in made]
+    assert [(job.state, job.json("error")) for job in ended] == [("completed", None)] * 4
+    (pid,) = {job.json("result") for job in ended}
+    assert pid != os.getpid()
+    names = set(Queue.objects.values_list("name", flat=True)) - {"default"}
+    assert names == {"written-0", "written-1"}
 
 
-def test_coroutine_handler(worker: StartWorker) -> None:
-    job = jobs.echo_async.enqueue({"a": [1, 2.5, None, "ü"]})
+@pytest.mark.one_database
+@pytest.mark.fault("F29")
+def test_signals_are_as_they_should_be_for_the_next_job(worker: StartWorker, diary: Diary) -> None:
+    disturbing = misbehaving.disturb_signals.enqueue(diary.path)
+    sleeping = misbehaving.told_in_time.enqueue()
     worker()
-    assert in_state(job, "completed", "retryable").json("result") == {"a": [1, 2.5, None, "ü"]}
+    first = in_state(disturbing, "completed").json("result")
+    second, slept = in_state(sleeping, "completed", "retryable").json("result")
+    assert first == second, "in the same process"
+    assert 0.9 <= slept < 3
 
 
-def test_type_without_a_handler_stays_available(drained: StartWorker) -> None:
+@pytest.mark.one_database
+@pytest.mark.fault("F46")
+def test_changed_process_is_replaced_after_so_many_jobs(worker: StartWorker) -> None:
+    made = [misbehaving.change_process.enqueue() for _ in range(4)]
+    assert worker("--drain", **sabotaged("", EXECUTOR_MAX_JOBS=2)).wait(30) == 0
+    found = [api.get(job).json("result") for job in made]
+    assert [changed for _, *changed in found] == [[None, False], ["yes", True]] * 2
+    pids = [pid for pid, *_ in found]
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+@pytest.mark.one_database
+@pytest.mark.fault("F48")
+def test_type_without_a_handler(worker: StartWorker) -> None:
+    """Is not claimed; if it loses its handler after the claim, the job can be retried."""
     foreign = api.enqueue("nobody.knows", [1])
-    job = jobs.echo.enqueue(1)
-    drained()
-    assert api.get(job).state == "completed"
+    job = misbehaving.unregister.enqueue("bad.unregistered")
+    lost = misbehaving.unregistered.using(retry=jobs.LATER).enqueue()
+    runner = worker()
+    in_state(job, "completed")
+    error = failed(lost)
+    assert (error["type"], error["retryable"]) == ("handler_not_found", True)
+    assert api.get(lost).attempt == 1
+    goes_on(runner)
     assert (api.get(foreign).state, api.get(foreign).attempt) == ("available", 0)
 
 
+@pytest.mark.fault("F51")
+def test_what_a_handler_enqueues_is_not_tied_to_its_outcome(worker: StartWorker) -> None:
+    child = clock.new_id()
+    parent = misbehaving.enqueue_and_die.enqueue(str(child))
+    worker()
+    in_state(parent, "completed")
+    assert outcomes(parent) == ["worker_crash", "worker_crash", "completed"]
+    assert in_state(api.get(child), "completed").attempt == 1
+    assert Job.objects.count() == 2
+
+
+@pytest.mark.one_database
+@pytest.mark.fault("F20", "F52")
+@pytest.mark.parametrize(
+    "many", [30, pytest.param(300, marks=[pytest.mark.long, pytest.mark.timeout(300)])]
+)
+def test_poison_in_front_of_good_jobs(worker: StartWorker, many: int) -> None:
+    policy = {"max_attempts": 2, "initial_interval": "PT0.01S", "jitter": False}
+    crashers = [jobs.segfault.using(retry=policy).enqueue() for _ in range(many)]
+    good = [jobs.echo.enqueue(number) for number in range(many)]
+    runner = worker("--concurrency=4")
+    for job in [*crashers, *good]:
+        in_state(job, "discarded", "completed", timeout=many)
+    assert {tuple(outcomes(job)) for job in crashers} == {("worker_crash", "worker_crash")}
+    assert {(api.get(job).state, api.get(job).attempt) for job in good} == {("completed", 1)}
+    assert runner.running
+    tally.injected("F52", times=2 * many - 1)
+
+
+@pytest.mark.one_database
 def test_bulk_work_of_the_admin_is_a_job_like_any_other(drained: StartWorker) -> None:
     many = [api.enqueue("nobody.knows", [number], queue="held").id for number in range(60)]
     aside = api.enqueue("nobody.knows", [], queue="free").id
