@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from django_ojs import checks
+from django_ojs import checks, conf
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding setting DATABASES")
 
@@ -59,6 +59,20 @@ def test_each_mistake_is_named(changes: dict[str, Any], identity: str) -> None:
     with override_settings(**{**base, **changes}):
         messages = checks.check_settings(None) + checks.check_database_settings(None)
         assert identity in {message.id for message in messages}
+
+
+@pytest.mark.parametrize("value", [-1, True, 0.5, "100", None])
+def test_a_horizon_of_claims_out_of_bounds(value: object) -> None:
+    with override_settings(OJS={"PREFETCH_MS": value}):
+        (message,) = checks.check_settings(None)
+    assert message.id == "ojs.E001"
+    assert message.msg == "OJS['PREFETCH_MS']: must be an integer of at least 0"
+
+
+def test_no_claims_ahead_at_all() -> None:
+    with override_settings(OJS={"PREFETCH_MS": 0}):
+        assert checks.check_settings(None) == []
+        assert conf.current().prefetch_ms == 0
 
 
 def test_a_mysql_isolation_level_that_deadlocks() -> None:
