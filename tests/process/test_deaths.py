@@ -156,7 +156,7 @@ def test_prefetched_jobs_survive_the_crash_before_them(
 def test_two_workers_under_one_name(worker: StartWorker, diary: Diary, flag: Flag) -> None:
     """The newer one stays; the older one drains and leaves."""
     job = jobs.hold.enqueue(diary.path, flag.path)
-    first = worker("--worker-id", "same")
+    first = worker("--worker-id", "same", **sabotaged("beats often"))
     diary.wait("started")
     second = worker("--worker-id", "same")
     poll(lambda: "stopping (replaced)" in first.stderr, 15)

@@ -9,7 +9,7 @@ import pytest
 from django_ojs import api
 from django_ojs.models import Worker
 from django_ojs.services import workers
-from tests.process.tools import StartWorker, in_state
+from tests.process.tools import StartWorker, in_state, sabotaged
 from tests.support import poll
 from tests.workload import jobs
 
@@ -23,7 +23,7 @@ def phase_is(phase: str) -> None:
 
 @pytest.mark.one_database
 def test_quiet_taken_back_and_told_to_stop(worker: StartWorker) -> None:
-    runner = worker()
+    runner = worker(**sabotaged("beats often"))
     phase_is("running")
     key = Worker.objects.get().pk
     workers.direct(key, "quiet")

@@ -278,7 +278,9 @@ def enqueue_and_die(ctx: JobContext, child: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@job("bad.sleep", retry=LATER)
-def sleep(seconds: float) -> str:
-    time.sleep(seconds)
-    return "slept"
+@job("bad.spin", retry=LATER)
+def spin(seconds: float) -> None:
+    """Busy for a moment."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass

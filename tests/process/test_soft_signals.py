@@ -1,0 +1,157 @@
+"""The soft signal and the line: it never hits the next job, and waits behind no payload."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+
+import pytest
+
+from django_ojs.worker.frames import Frame, FrameReader, pack
+from tests.faults import tally
+from tests.process.tools import Diary, StartWorker, attempts, in_state, lasted
+from tests.support import ROOT, database_url
+from tests.workload import jobs, misbehaving
+
+pytestmark = [pytest.mark.process, pytest.mark.one_database]
+
+BELL = signal.SIGUSR1
+
+
+class Executor:
+    """A real executor under a real keeper; the test is its runner."""
+
+    def __init__(self) -> None:
+        self._line, line = socket.socketpair()
+        self._control, control = socket.socketpair()
+        self._pulse, pulse = os.pipe()
+        ends = (control.fileno(), line.fileno(), pulse)
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-m", "django_ojs.worker.spawned", *map(str, ends)],
+            cwd=ROOT,
+            pass_fds=ends,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "DJANGO_SETTINGS_MODULE": "tests.settings",
+                "DATABASE_URL": database_url(),
+            },
+        )
+        control.close()
+        line.close()
+        os.close(pulse)
+        for end in (self._line, self._control):
+            end.settimeout(30)
+        self._reader = FrameReader()
+        self._frames: deque[Frame] = deque()
+        born = FrameReader().feed(self._control.recv(4096))[0]
+        self.pid = int(born["pid"])
+        assert self.next()["op"] == "ready"
+
+    def next(self) -> Frame:
+        """The next frame that it sends."""
+        while not self._frames:
+            data = self._line.recv(1 << 16)
+            assert data, "it has hung up"
+            self._frames.extend(self._reader.feed(data))
+        return self._frames.popleft()
+
+    def run(self, *leases: str) -> None:
+        """Give it jobs that hardly take a moment."""
+        self._line.sendall(
+            pack(
+                *(
+                    {
+                        "op": "run",
+                        "lease": lease,
+                        "id": lease,
+                        "type": misbehaving.spin.type,
+                        "queue": "default",
+                        "attempt": 1,
+                        "max_attempts": 1,
+                        "meta": {},
+                        "args": [0.0002],
+                        "checkpoint": None,
+                        "deadline": "2030-01-01T00:00:00+00:00",
+                        "pulse": 1.0,
+                    }
+                    for lease in leases
+                )
+            )
+        )
+
+    def stop(self, lease: str) -> None:
+        """Tell it to stop a job."""
+        self._line.sendall(pack({"op": "cancel", "lease": lease, "reason": "timeout"}))
+        os.kill(self.pid, BELL)
+
+    def close(self) -> None:
+        """Hang up; the keeper ends what is left."""
+        for end in (self._line, self._control):
+            end.close()
+        os.close(self._pulse)
+        assert self._keeper.wait(10) == 0
+
+
+@pytest.fixture
+def executor(ojs_db: None) -> Iterator[Executor]:
+    """An executor that is ready."""
+    made = Executor()
+    yield made
+    made.close()
+
+
+def race(executor: Executor, times: int) -> int:
+    """Stop every other job at about the moment at which it returns; how many were hit."""
+    hit = 0
+    dice = random.Random(30)
+    for number in range(times):
+        first, second = f"{number}-first", f"{number}-second"
+        executor.run(first, second)
+        assert executor.next() == {"op": "begin", "lease": first}
+        until = time.perf_counter() + dice.uniform(0, 0.0006)
+        while time.perf_counter() < until:
+            pass
+        executor.stop(first)
+        ends = {}
+        while len(ends) < 2:
+            frame = executor.next()
+            if frame["op"] == "done":
+                ends[frame["lease"]] = frame
+        assert list(ends) == [first, second]
+        assert ends[second]["ok"], "it was the first that was to stop"
+        if not ends[first]["ok"]:
+            assert ends[first]["failure"]["stopped"] == "timeout"
+            hit += 1
+    return hit
+
+
+@pytest.mark.fault("F30")
+@pytest.mark.parametrize("times", [2000, pytest.param(20_000, marks=pytest.mark.long)])
+def test_soft_signal_as_the_handler_returns_never_hits_the_next_job(
+    executor: Executor, times: int
+) -> None:
+    hit = race(executor, times)
+    assert times // 20 < hit < times - times // 20, "neither always in time nor always too late"
+    tally.injected("F30", times=times - 1)
+
+
+def test_soft_signal_does_not_wait_behind_a_payload(worker: StartWorker, diary: Diary) -> None:
+    """900 kB of arguments fill the line of an executor that is busy until it is told to stop."""
+    for number in range(50):
+        jobs.echo.enqueue(number)
+    stopped = jobs.late_result.using(grace_period=4).enqueue(diary.path)
+    large = jobs.echo.enqueue("x" * 900_000)
+    worker()
+    assert in_state(stopped, "completed").json("result") == "late"
+    (attempt,) = [found for found in attempts(stopped) if found.outcome != "released"]
+    assert 1.0 <= lasted(attempt) <= 1.8
+    assert in_state(large, "completed").json("result") == "x" * 900_000
+    assert "released" in [found.outcome for found in attempts(large)], "it had been claimed ahead"
