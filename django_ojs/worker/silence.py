@@ -45,7 +45,7 @@ class Silence:
         timeout = min((running.job.heartbeat_timeout_ms for running in held), default=default) / 1000
         if not self.mute and silent > timeout / 2:
             self.mute = True
-            logger.critical("no heartbeat has arrived for %.1f s: nothing is claimed", silent)
+            logger.error("no heartbeat has arrived for %.1f s: nothing is claimed", silent)
         if self.mute and held and not self._asked and now >= self._ask_at:
             self._ask_at = now + timeout / 4
             self._ask()

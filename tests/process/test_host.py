@@ -119,7 +119,7 @@ def zombies(pid: int) -> list[int]:
     return found
 
 
-def crash_and_wait(runner: Manage, complaint: str, diary: Diary) -> None:
+def crash_and_wait(runner: Manage, complaint: str) -> None:
     """Have the only executor die, and see that no other takes its place, patiently."""
     crashed = jobs.exit_now.enqueue(3)
     assert failed(crashed)["type"] == "worker_crash"
@@ -135,25 +135,25 @@ def crash_and_wait(runner: Manage, complaint: str, diary: Diary) -> None:
 
 
 @pytest.mark.fault("F15")
-def test_no_process_can_be_started(worker: StartWorker, diary: Diary, flag: Flag) -> None:
+def test_no_process_can_be_started(worker: StartWorker, flag: Flag) -> None:
     runner = worker(**sabotaged("no process", flag))
     in_state(jobs.echo.enqueue(1), "completed")
     flag.set()
-    crash_and_wait(runner, "ended before it ran anything", diary)
+    crash_and_wait(runner, "ended before it ran anything")
     flag.clear()
     in_state(jobs.echo.enqueue("again"), "completed", timeout=15)
     assert "Traceback" not in runner.stderr
 
 
 @pytest.mark.fault("F16")
-def test_no_descriptors_are_left(worker: StartWorker, diary: Diary) -> None:
+def test_no_descriptors_are_left(worker: StartWorker) -> None:
     runner = worker()
     in_state(jobs.echo.enqueue(1), "completed")
     used = max(map(int, os.listdir(f"/proc/{runner.pid}/fd"))) + 1
     before = resource.prlimit(runner.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(runner.pid, resource.RLIMIT_NOFILE, (used, before[1]))
     # The numbers of the ends of one executor are free: a third socket finds none.
-    crash_and_wait(runner, "cannot be started", diary)
+    crash_and_wait(runner, "cannot be started")
     resource.prlimit(runner.pid, resource.RLIMIT_NOFILE, before)
     in_state(jobs.echo.enqueue("again"), "completed", timeout=15)
     assert "Traceback" not in runner.stderr
@@ -189,14 +189,14 @@ def test_handlers_that_the_worker_cannot_import(worker: StartWorker, how: str, c
 @pytest.mark.parametrize(
     ("how", "complaint"),
     [
-        ("import exits in executors", "an executor ended before it ran anything (status 1792)"),
+        ("import exits in executors", "an executor ended before it ran anything"),
         ("import hangs in executors", "an executor did not start within 1.0 seconds"),
     ],
 )
 def test_handlers_that_an_executor_cannot_import(worker: StartWorker, how: str, complaint: str) -> None:
     job = jobs.echo.enqueue(1)
     runner = worker("--no-chores", **sabotaged(how))
-    poll(lambda: runner.stderr.count(complaint) >= 2, 20)
+    poll(lambda: runner.stderr.count(complaint) >= 2, 60)
     told = runner.stderr.count("an executor")
     began = time.monotonic()
     poll(lambda: time.monotonic() - began > 1, 3)

@@ -145,13 +145,17 @@ def test_soft_signal_as_the_handler_returns_never_hits_the_next_job(
 
 def test_soft_signal_does_not_wait_behind_a_payload(worker: StartWorker, diary: Diary) -> None:
     """900 kB of arguments fill the line of an executor that is busy until it is told to stop."""
-    for number in range(50):
-        jobs.echo.enqueue(number)
-    stopped = jobs.late_result.using(grace_period=4).enqueue(diary.path)
-    large = jobs.echo.enqueue("x" * 900_000)
     worker()
-    assert in_state(stopped, "completed").json("result") == "late"
-    (attempt,) = [found for found in attempts(stopped) if found.outcome != "released"]
-    assert 1.0 <= lasted(attempt) <= 1.8
-    assert in_state(large, "completed").json("result") == "x" * 900_000
-    assert "released" in [found.outcome for found in attempts(large)], "it had been claimed ahead"
+    for _ in range(5):
+        for number in range(50):
+            jobs.echo.enqueue(number)
+        stopped = jobs.late_result.using(grace_period=4).enqueue(diary.path)
+        large = jobs.echo.enqueue("x" * 900_000)
+        assert in_state(stopped, "completed").json("result") == "late"
+        (attempt,) = [found for found in attempts(stopped) if found.outcome != "released"]
+        assert 1.0 <= lasted(attempt) <= 1.8
+        assert in_state(large, "completed").json("result") == "x" * 900_000
+        # On a slow machine it may not have been claimed ahead, or have overtaken the other one.
+        if "released" in [found.outcome for found in attempts(large)]:
+            return
+    pytest.fail("the large one was never claimed ahead")
