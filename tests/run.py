@@ -41,6 +41,8 @@ TOOLS = {
 PURE = ("tests/domain", "tests/architecture")
 PARTS = {"": ("tests",), " over HTTP": ("tests/http",), " with workers": ("tests/process",)}
 """What is run by itself: the last two mostly wait, for deadlines and for each other."""
+ONCE = {"clusters of our own": ("tests/clusters",)}
+"""What starts the databases that it needs by itself."""
 AT_ONCE = 3
 NO_TESTS = 5
 COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
@@ -164,9 +166,14 @@ def plan(options: argparse.Namespace, scratch: Path) -> tuple[list[Run], dict[st
             skipped[key] = reason
         else:
             databases.append((name, url, PURE))
-    elsewhere = tuple(f"--ignore={path}" for part in PARTS if part for path in PARTS[part])
-    parts = {"": only} if options.quick or only else {**PARTS, "": (*PARTS[""], *elsewhere)}
+    apart = {name: paths for name, paths in (PARTS | ONCE).items() if name}
+    elsewhere = tuple(f"--ignore={path}" for paths in apart.values() for path in paths)
+    whole = not (options.quick or only)
+    parts = {**PARTS, "": (*PARTS[""], *elsewhere)} if whole else {"": only}
     runs: list[Run] = []
+    for name, paths in ONCE.items() if whole else ():
+        marks = () if options.long else ("-m", "not long")
+        runs.append(Run(name, f"sqlite:///{scratch}/{len(runs)}", (*marks, *paths)))
     for name, url, left_out in databases:
         for part, paths in parts.items():
             ignore = () if only else tuple(f"--ignore={path}" for path in left_out)

@@ -1,0 +1,379 @@
+"""Database servers of our own: made in a folder, started on a free port, ended by their process ids."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.db import connections
+from django.db.utils import ConnectionHandler
+
+from django_ojs import clock
+from example_project.databases import parse
+from tests.support import ROOT, alive, descendants, poll
+
+ACCOUNT = "ojs"
+"""The account and the database of the application; it may do nothing to the server."""
+
+
+def program(name: str) -> str | None:
+    """The path of a server program, also where no PATH leads to."""
+    packaged = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: path.parts)
+    return (
+        shutil.which(name)
+        or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+        or (str(packaged[-1]) if packaged else None)
+    )
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def as_user(name: str) -> dict[str, Any]:
+    """How to start a server, which refuses to run as root: as ``name``, or as ourselves."""
+    if os.geteuid() != 0:
+        return {}
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    account = pwd.getpwnam(name if name in known else "nobody")
+    return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+
+
+def folder_of(name: str, folder: Path) -> Path:
+    """A new folder that belongs to the user of :func:`as_user`."""
+    folder.mkdir()
+    if who := as_user(name):
+        os.chown(folder, who["user"], who["group"])
+    return folder
+
+
+class Cluster(ABC):
+    """One server. ``start``, ``crash`` and ``kill`` as often as wanted; the port stays."""
+
+    key: str
+    """How ``OJS_REQUIRE`` calls it."""
+    user: str
+    programs: tuple[str, ...]
+    scheme: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder_of(self.user, folder)
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """Why there can be none here."""
+        absent = [name for name in cls.programs if program(name) is None]
+        return f"{', '.join(absent)}: not installed" if absent else None
+
+    def url(self, port: int | None = None) -> str:
+        """Where the application finds its database; behind another port, if told so."""
+        return f"{self.scheme}://{ACCOUNT}@127.0.0.1:{port or self.port}/{ACCOUNT}"
+
+    def create(self) -> None:
+        """Make the server, the account and its database, start it, migrate."""
+        self._install()
+        self.start()
+        for statement in self._setup:
+            self.admin(statement)
+        self._run(sys.executable, "manage.py", "migrate", "-v0", DATABASE_URL=self.url())
+
+    def start(self) -> None:
+        """Start it; returns when it answers."""
+        log = self.folder / "log"
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self._command(),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                **as_user(self.user),
+            )
+        poll(self._answers, 60, every=0.05)
+
+    @abstractmethod
+    def crash(self) -> None:
+        """End it at once and without any order, as an operator's *immediate* restart does."""
+
+    def kill(self) -> None:
+        """SIGKILL for every process of the server at once."""
+        if self._process is None:
+            return
+        pids = [self._process.pid, *descendants(self._process.pid)]
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._process.wait(10)
+        poll(lambda: not [pid for pid in pids if alive(pid)])
+        self._process = None
+        connections.close_all()
+
+    def restart(self) -> None:
+        """Crash, and come back."""
+        self.crash()
+        self.start()
+
+    @abstractmethod
+    def admin(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a statement as the one who may do everything; its rows."""
+
+    def terminate_sessions(self) -> int:
+        """End every session of the application; how many there were."""
+        ended = 0
+        for (session,) in self.admin(self._sessions):
+            ended += self._terminate(int(session))
+        return ended
+
+    @abstractmethod
+    def read_only(self, on: bool) -> None:
+        """As a server that was failed over from, or not any more."""
+
+    @property
+    @abstractmethod
+    def waiting(self) -> bool:
+        """Whether a session of the application waits for a lock."""
+
+    def __str__(self) -> str:
+        return type(self).__name__
+
+    _setup: Sequence[str]
+    _sessions: str
+
+    @abstractmethod
+    def _terminate(self, session: int) -> bool: ...
+
+    @abstractmethod
+    def _install(self) -> None: ...
+
+    @abstractmethod
+    def _command(self) -> list[str]: ...
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError(f"{self} ended:\n{(self.folder / 'log').read_text()[-2000:]}")
+        try:
+            # Before the driver, which leaves its socket open when it is refused.
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+            self.admin("SELECT 1")
+        except Exception:
+            return False
+        return True
+
+    def _run(self, *command: str, who: dict[str, Any] | None = None, **environment: str) -> None:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            **(who or {}),
+        )
+        if done.returncode:
+            raise RuntimeError(f"{command[:3]}: {done.stdout[-1000:]}\n{done.stderr[-2000:]}")
+
+
+class PostgreSQL(Cluster):
+    """PostgreSQL. What is written survives a kill of its processes without fsync: the kernel has it."""
+
+    key = "pg"
+    user = "postgres"
+    programs = ("initdb", "postgres")
+    scheme = "postgres"
+    options = {
+        "fsync": "off",
+        "full_page_writes": "off",
+        "shared_buffers": "16MB",
+        "wal_level": "minimal",
+        "max_wal_senders": "0",
+        "max_wal_size": "64MB",
+        "min_wal_size": "32MB",
+        "log_min_messages": "fatal",
+    }
+    _setup = (f"CREATE ROLE {ACCOUNT} LOGIN", f"CREATE DATABASE {ACCOUNT} OWNER {ACCOUNT}")
+    _sessions = f"SELECT pid FROM pg_stat_activity WHERE usename = '{ACCOUNT}'"
+
+    def crash(self) -> None:
+        """``pg_ctl -m immediate``."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(20)
+        self._process = None
+        connections.close_all()
+
+    def connect(self, database: str = ACCOUNT) -> Any:
+        """A session of the superuser, in autocommit."""
+        import psycopg
+
+        where = {"host": str(self.folder), "port": self.port, "user": "postgres"}
+        return psycopg.connect(**where, dbname=database, autocommit=True)
+
+    def admin(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Over the socket in the folder."""
+        with self.connect("postgres") as session:
+            cursor = session.execute(statement, parameters or None)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def read_only(self, on: bool) -> None:
+        """25006 for every write, in the sessions that there are too."""
+        self.admin(f"ALTER SYSTEM SET default_transaction_read_only = {'on' if on else 'off'}")
+        self.admin("SELECT pg_reload_conf()")
+
+    @property
+    def waiting(self) -> bool:
+        """By the activity."""
+        return bool(
+            self.admin(
+                "SELECT 1 FROM pg_stat_activity WHERE usename = %s AND wait_event_type = 'Lock'",
+                ACCOUNT,
+            )
+        )
+
+    def _terminate(self, session: int) -> bool:
+        return bool(self.admin("SELECT pg_terminate_backend(%s)", session)[0][0])
+
+    def _install(self) -> None:
+        self._run(
+            str(program("initdb")),
+            *("-D", str(self.folder / "data"), "-A", "trust", "-U", "postgres", "-E", "UTF8"),
+            *("--locale=C.UTF-8", "--no-sync", "--no-instructions"),
+            who=as_user(self.user),
+        )
+
+    def _command(self) -> list[str]:
+        options = {
+            **self.options,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": self.folder,
+        }
+        given = [f"--{name}={value}" for name, value in options.items()]
+        return [
+            str(program("postgres")),
+            "-D",
+            str(self.folder / "data"),
+            f"--port={self.port}",
+            *given,
+        ]
+
+
+class MariaDB(Cluster):
+    """MariaDB. Each commit is written, and left to the kernel."""
+
+    key = "mariadb"
+    user = "mysql"
+    programs = ("mariadb-install-db", "mariadbd")
+    scheme = "mysql"
+    _setup = (
+        f"CREATE DATABASE {ACCOUNT} CHARACTER SET utf8mb4",
+        f"CREATE USER '{ACCOUNT}'@'127.0.0.1'",
+        f"GRANT ALL ON {ACCOUNT}.* TO '{ACCOUNT}'@'127.0.0.1'",
+    )
+    _sessions = f"SELECT id FROM information_schema.processlist WHERE user = '{ACCOUNT}'"
+
+    def crash(self) -> None:
+        """There is no other way than SIGKILL."""
+        self.kill()
+
+    def connect(self, database: str | None = ACCOUNT) -> Any:
+        """A session of root, in autocommit."""
+        import pymysql
+
+        where = {"unix_socket": str(self.folder / "socket"), "user": "root", "database": database}
+        return pymysql.connect(**where, charset="utf8mb4", autocommit=True)
+
+    def admin(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Over the socket in the folder."""
+        session = self.connect(None)
+        try:
+            with session.cursor() as cursor:
+                cursor.execute(statement, parameters or None)
+                return list(cursor.fetchall())
+        finally:
+            session.close()
+
+    def read_only(self, on: bool) -> None:
+        """1290 for every write of an ordinary account."""
+        self.admin(f"SET GLOBAL read_only = {int(on)}")
+
+    @property
+    def waiting(self) -> bool:
+        """By InnoDB's list of transactions."""
+        return bool(
+            self.admin("SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
+        )
+
+    def _terminate(self, session: int) -> bool:
+        import pymysql
+
+        try:
+            self.admin(f"KILL CONNECTION {session}")
+        except pymysql.err.OperationalError:
+            return False
+        return True
+
+    def _install(self) -> None:
+        self._run(
+            str(program("mariadb-install-db")),
+            *("--no-defaults", f"--datadir={self.folder / 'data'}", "--skip-test-db"),
+            "--auth-root-authentication-method=normal",
+            *("--innodb-log-file-size=16M", "--innodb-flush-log-at-trx-commit=2"),
+            who=as_user(self.user),
+        )
+
+    def _command(self) -> list[str]:
+        return [
+            str(program("mariadbd")),
+            "--no-defaults",
+            f"--datadir={self.folder / 'data'}",
+            f"--port={self.port}",
+            "--bind-address=127.0.0.1",
+            f"--socket={self.folder / 'socket'}",
+            f"--pid-file={self.folder / 'pid'}",
+            *("--skip-name-resolve", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=2"),
+            *("--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M"),
+        ]
+
+
+KINDS: tuple[type[Cluster], ...] = (PostgreSQL, MariaDB)
+
+
+@contextmanager
+def default_is(url: str, **options: Any) -> Iterator[None]:
+    """Within the block the alias ``default`` of this process is the database at ``url``."""
+    assert urlsplit(url).hostname == "127.0.0.1"
+    before = connections.databases["default"]
+    entry = parse(url)
+    entry["OPTIONS"].update(options)
+    _point(ConnectionHandler({"default": entry}).settings["default"])
+    try:
+        yield
+    finally:
+        _point(before)
+
+
+def _point(database: dict[str, Any]) -> None:
+    connections["default"].close()
+    del connections["default"]
+    connections.databases["default"] = database
+    clock.database_clock.forget()

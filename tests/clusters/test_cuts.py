@@ -1,0 +1,63 @@
+"""Connections that are lost at the worst moment, or that go silent without being closed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+from django.db import OperationalError
+
+from django_ojs import api, clock
+from django_ojs.models import Event, Job
+from tests.clusters.clusters import Cluster, default_is
+from tests.clusters.proxy import Proxy
+from tests.clusters.test_restarts import ACK, nothing_is_violated
+from tests.process.tools import StartWorker, attempts, in_state
+from tests.support import poll
+from tests.workload import jobs
+
+MakeProxy = Callable[[], Proxy]
+INSERT = "INSERT INTO .?django_ojs_job.? "
+
+
+@pytest.mark.fault("F87")
+@pytest.mark.parametrize("reply_lost", [True, False])
+def test_an_enqueue_of_unknown_outcome_is_repeated(
+    cluster: Cluster, proxy: MakeProxy, reply_lost: bool
+) -> None:
+    """Committed or not, the client cannot know; with an id of its own it need not."""
+    way = proxy()
+    with default_is(cluster.url(way.port)):
+        chosen = clock.new_id()
+        cut = way.cut(INSERT, "COMMIT", reply_lost=reply_lost)
+        with pytest.raises(OperationalError):
+            api.enqueue("test.job", [1], id=chosen)
+        assert cut.done.wait(5)
+        with default_is(cluster.url()):
+            assert Job.objects.count() == int(reply_lost)
+        again = api.enqueue("test.job", [1], id=chosen)
+        assert again.id == chosen
+        assert Job.objects.count() == 1
+        assert Event.objects.filter(job_id=chosen, kind="job.enqueued").count() == 1
+    nothing_is_violated()
+
+
+@pytest.mark.fault("F87", "F61")
+def test_a_report_of_unknown_outcome_is_repeated(
+    cluster: Cluster, proxy: MakeProxy, worker: StartWorker
+) -> None:
+    way = proxy()
+    cut = way.cut(ACK, "COMMIT", reply_lost=True)
+    job = jobs.echo.enqueue("said twice")
+    runner = worker(DATABASE_URL=cluster.url(way.port))
+    assert cut.done.wait(30)
+    poll(lambda: "database trouble" in runner.stderr)
+    done = in_state(job, "completed")
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 0
+    assert "refused" not in runner.stderr, "the second time the answer is the same"
+    assert api.get(job) == done, "and nothing is written"
+    assert [attempt.outcome for attempt in attempts(job)] == ["completed"]
+    assert Event.objects.filter(job_id=job.id, kind="job.completed").count() == 1
+    nothing_is_violated()

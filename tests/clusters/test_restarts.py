@@ -1,0 +1,189 @@
+"""The database goes away and comes back while workers, reapers and clients are at work."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from django.db import DatabaseError, InterfaceError, connections
+
+from django_ojs import api, clock
+from django_ojs.models import Attempt, ChoreRun, Job
+from django_ojs.store import invariants
+from tests.clusters.clusters import Cluster, PostgreSQL
+from tests.clusters.proxy import Proxy
+from tests.faults import tally
+from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, in_state
+from tests.support import poll
+from tests.workload import jobs
+
+MakeProxy = Callable[[], Proxy]
+STREAM = 120
+CLAIM, ACK = "state. = 'active'", "state. = 'completed'"
+BEAT, REAP = r"SET .heartbeat_at. = ", "state. = 'discarded'"
+
+
+def outcomes(job: api.JobRecord) -> list[str]:
+    """How the attempts of a job ended."""
+    return [str(attempt.outcome) for attempt in attempts(job)]
+
+
+def nothing_is_violated() -> None:
+    """Every invariant holds now."""
+    now = clock.now("default")
+    assert invariants.check(now=now, slack=timedelta(seconds=5), using="default") == []
+    tally.checked(*invariants.RULES)
+
+
+@pytest.mark.fault("F72")
+def test_a_restart_in_the_middle_of_each_operation(
+    cluster: Cluster,
+    proxy: MakeProxy,
+    worker: StartWorker,
+    manage: Start,
+    diary: Diary,
+    flag: Flag,
+) -> None:
+    """Before the statement and, for reports, before the commit; every time the server comes back."""
+    long = jobs.hold.using(heartbeat_timeout=4).enqueue(diary.path, flag.path)
+    way, reaping = proxy(), proxy()
+    runner = worker("--concurrency=2", "--no-chores", DATABASE_URL=cluster.url(way.port))
+    reaper = manage("reap_timeouts", "--loop", DATABASE_URL=cluster.url(reaping.port))
+    diary.wait("started", timeout=30)
+    poll(lambda: "reaping" in reaper.stdout, 30)
+    for patterns in ([CLAIM], [CLAIM, "COMMIT"], [ACK], [ACK, "COMMIT"]):
+        cut = way.cut(*patterns, then=cluster.restart)
+        job = jobs.echo.using(retry=jobs.AT_ONCE, heartbeat_timeout=4).enqueue(1)
+        assert cut.done.wait(60), patterns
+        connections["default"].close()
+        in_state(job, "completed", timeout=30)
+        assert outcomes(job) == ["completed"], patterns
+    for through, pattern in ((way, BEAT), (reaping, REAP)):
+        cut = through.cut(pattern, then=cluster.restart)
+        expired = api.enqueue("nobody.serves", enqueue_ttl=2)
+        assert cut.done.wait(60), pattern
+        connections["default"].close()
+        assert in_state(expired, "discarded", timeout=30).json("error")["type"] == "enqueue_ttl_expired"
+    assert runner.running and reaper.running
+    flag.set()
+    assert in_state(long, "completed").json("result") == "attempt 1"
+    assert outcomes(long) == ["completed"]
+    nothing_is_violated()
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 0
+    assert "report refused" not in runner.stderr
+    assert "report abandoned" not in runner.stderr
+    tally.injected("F72", times=5)
+
+
+@pytest.mark.fault("F73")
+def test_sessions_are_killed_again_and_again(
+    cluster: Cluster, worker: StartWorker, manage: Start
+) -> None:
+    runner = worker("--concurrency=2")
+    reaper = manage("reap_timeouts", "--loop")
+    made: list[api.JobRecord] = []
+    killed, enqueued = 0, threading.Event()
+
+    def enqueue() -> None:
+        for number in range(STREAM):
+            chosen = clock.new_id()
+            while len(made) <= number:
+                try:
+                    made.append(echo.enqueue_as(chosen, number))
+                except (DatabaseError, InterfaceError):
+                    connections["default"].close()
+            time.sleep(0.03)
+        connections["default"].close()
+        enqueued.set()
+
+    echo = _Echo()
+    poll(lambda: "executors" in runner.stdout and "reaping" in reaper.stdout, 30)
+    client = threading.Thread(target=enqueue)
+    client.start()
+    while not enqueued.wait(0.3):
+        killed += cluster.terminate_sessions()
+    client.join()
+    connections["default"].close()
+    assert killed >= 20
+    poll(lambda: not Job.objects.exclude(state="completed").exists(), 40, every=0.1)
+    assert Job.objects.count() == STREAM
+    assert runner.running and reaper.running
+    ended = set(Attempt.objects.values_list("outcome", flat=True))
+    # The answer to a claim may be lost: nobody knows of that lease, and it runs out.
+    assert ended <= {"completed", "stalled", "released"}
+    nothing_is_violated()
+    tally.injected("F73", times=killed - 1)
+
+
+class _Echo:
+    """A short job whose lost claim is noticed soon."""
+
+    def enqueue_as(self, chosen: UUID, number: int) -> api.JobRecord:
+        """The same id again is the same job."""
+        options = {"retry": jobs.AT_ONCE, "heartbeat_timeout": 2}
+        return api.enqueue("work.echo", [number], id=chosen, **options)
+
+
+@pytest.mark.fault("F74")
+def test_what_was_acknowledged_survives_the_whole_cluster(cluster: Cluster) -> None:
+    acknowledged: list[list[UUID]] = [[], [], []]
+    if isinstance(cluster, PostgreSQL):
+        assert cluster.admin("SHOW synchronous_commit") == [("on",)]
+
+    def enqueue(mine: list[UUID]) -> None:
+        try:
+            while True:
+                mine.append(api.enqueue("test.job", [len(mine)]).id)
+        except (DatabaseError, InterfaceError):
+            connections["default"].close()
+
+    clients = [threading.Thread(target=enqueue, args=(mine,)) for mine in acknowledged]
+    for client in clients:
+        client.start()
+    try:
+        poll(lambda: min(map(len, acknowledged)) >= 100, 30)
+        cluster.kill()
+    finally:
+        for client in clients:
+            client.join(30)
+    cluster.start()
+    found = set(Job.objects.values_list("id", flat=True))
+    assert [job_id for mine in acknowledged for job_id in mine if job_id not in found] == []
+    # Committed, but the answer was not heard: one a client at most.
+    assert len(found) <= sum(map(len, acknowledged)) + len(clients)
+    nothing_is_violated()
+
+
+@pytest.mark.fault("F75")
+def test_down_for_longer_than_the_heartbeat_timeout(
+    cluster: Cluster, worker: StartWorker, manage: Start, diary: Diary, flag: Flag, tmp_path: object
+) -> None:
+    """No job of the living is stalled, and what ended meanwhile is reported when it is back."""
+    meanwhile = Flag(flag.path + "-meanwhile")  # type: ignore[arg-type]
+    ends = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, meanwhile.path)
+    goes_on = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, flag.path)
+    runner = worker("--concurrency=2")
+    reaper = manage("reap_timeouts", "--loop")
+    diary.wait("started", 2, timeout=30)
+    poll(lambda: "reaping" in reaper.stdout, 30)
+    cluster.crash()
+    meanwhile.set()
+    diary.wait("finished")
+    # As long as the fault lasts: three heartbeat timeouts.
+    time.sleep(6)
+    cluster.start()
+    back = clock.now("default")
+    assert in_state(ends, "completed", timeout=30).json("result") == "attempt 1"
+    poll(lambda: ChoreRun.objects.filter(name="reap", last_run_at__gt=back).exists(), 30)
+    poll(lambda: Job.objects.filter(pk=goes_on.id, heartbeat_at__gt=back + timedelta(seconds=2)), 30)
+    assert runner.running and reaper.running
+    flag.set()
+    assert in_state(goes_on, "completed").json("result") == "attempt 1"
+    assert outcomes(ends) == outcomes(goes_on) == ["completed"]
+    nothing_is_violated()
