@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from django.core.exceptions import PermissionDenied as DjangoPermissionDenied
 from django.core.exceptions import SuspiciousOperation
 from django.core.signals import got_request_exception
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -102,6 +102,9 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
         got_request_exception.send(sender=type(view), request=request._request)
     body = envelope(code, message, request_id=view.request_id, details=details)
     view.set_rollback()
+    if code == "backend_error" and not connections[view.using].in_atomic_block:
+        # A server that was failed over from may be as usable as before, but for writing.
+        connections[view.using].close()
     return Response(body, status=status, headers=headers)
 
 
@@ -142,9 +145,15 @@ def _explain(error: Exception, view: Any) -> tuple[str, str, Mapping[str, Any], 
             getattr(error, "status_code", 400) < 500
         ):
             return "invalid_request", str(getattr(error, "detail", "The request is not valid.")), {}, {}
-        case OperationalError() | InterfaceError():
+        case DatabaseError() | InterfaceError() if _is_away(error):
             return "backend_error", "The database is not available.", {}, {"Retry-After": "2"}
         case DatabaseError():
             return "internal_error", "The database refused.", {}, {}
         case _:
             return "internal_error", "Something went wrong.", {}, {}
+
+
+def _is_away(error: DatabaseError | InterfaceError) -> bool:
+    """Whether the database does not answer, or not as one to write to: 25006 is read-only."""
+    away = isinstance(error, OperationalError | InterfaceError)
+    return away or getattr(error.__cause__, "sqlstate", None) == "25006"
