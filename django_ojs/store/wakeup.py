@@ -16,6 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_ojs import clock, conf
 from django_ojs.store.inserting import CHANNEL
+from django_ojs.store.links import guard_socket
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -238,5 +239,6 @@ class Listener(threading.Thread):
             if key not in ("cursor_factory", "context", "prepare_threshold", "server_side_binding")
         }
         connection = psycopg.connect(**allowed, autocommit=True)
+        guard_socket(connection.fileno())
         connection.execute(f"LISTEN {CHANNEL}")
         return connection

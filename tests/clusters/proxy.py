@@ -1,13 +1,19 @@
-"""A TCP proxy on loopback that can lose a connection at a statement, before or after it took effect."""
+"""A TCP proxy on loopback that can lose a connection at a statement, or all of them without a word."""
 
 from __future__ import annotations
 
+import ctypes
 import re
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
+
+_ATTACH_FILTER, _DETACH_FILTER = 26, 27
+_DROP = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
+"""The packet filter ``return 0``: nothing that arrives is seen, so nothing is acknowledged."""
 
 
 @dataclass(eq=False)
@@ -52,12 +58,15 @@ class Proxy:
         self._pairs: list[_Pair] = []
         self._cuts: list[Cut] = []
         self._lock = threading.Lock()
+        self._open = threading.Event()
+        self._open.set()
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._open.set()
         self._listener.close()
         for pair in list(self._pairs):
             pair.close()
@@ -71,6 +80,21 @@ class Proxy:
         with self._lock:
             self._cuts.append(cut)
         return cut
+
+    def silence(self) -> None:
+        """From now on packets vanish, those of new connections too; nobody is told."""
+        self._open.clear()
+        program = struct.pack("HP", 1, ctypes.addressof(_DROP))
+        for end in (self._listener, *(pair.client for pair in self._pairs)):
+            if end.fileno() >= 0:
+                end.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+
+    def speak(self) -> None:
+        """The network is back; what was there before has gone."""
+        self._listener.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+        for pair in self._pairs:
+            pair.close()
+        self._open.set()
 
     def _accept(self) -> None:
         while True:
@@ -105,6 +129,7 @@ class Proxy:
     def _down(self, pair: _Pair) -> None:
         try:
             while data := pair.server.recv(1 << 16):
+                self._open.wait()
                 if pair.losing is not None:
                     self._lose(pair, pair.losing)
                     return

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from django.db import OperationalError
@@ -13,7 +15,7 @@ from django_ojs.models import Event, Job
 from tests.clusters.clusters import Cluster, default_is
 from tests.clusters.proxy import Proxy
 from tests.clusters.test_restarts import ACK, nothing_is_violated
-from tests.process.tools import StartWorker, attempts, in_state
+from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, in_state
 from tests.support import poll
 from tests.workload import jobs
 
@@ -61,3 +63,44 @@ def test_a_report_of_unknown_outcome_is_repeated(
     assert [attempt.outcome for attempt in attempts(job)] == ["completed"]
     assert Event.objects.filter(job_id=job.id, kind="job.completed").count() == 1
     nothing_is_violated()
+
+
+@pytest.mark.fault("F86")
+@pytest.mark.parametrize(
+    "cluster", ["pg", pytest.param("mariadb", marks=pytest.mark.long)], indirect=True
+)
+def test_a_network_that_falls_silent_is_noticed(
+    cluster: Cluster,
+    proxy: MakeProxy,
+    worker: StartWorker,
+    manage: Start,
+    diary: Diary,
+    flag: Flag,
+) -> None:
+    """No packet is acknowledged and no connection is closed: half-open, as behind a dead switch."""
+    way = proxy()
+    ends = Flag(Path(flag.path + "-ends"))
+    job = jobs.hold.using(heartbeat_timeout=4).enqueue(diary.path, ends.path)
+    goes_on = jobs.hold.using(heartbeat_timeout=4).enqueue(diary.path, flag.path)
+    runner = worker("--concurrency=2", "--no-chores", DATABASE_URL=cluster.url(way.port))
+    reaper = manage("reap_timeouts", "--loop", DATABASE_URL=cluster.url(way.port))
+    diary.wait("started", 2, timeout=30)
+    poll(lambda: "reaping" in reaper.stdout, 30)
+    way.silence()
+    ends.set()
+    until = time.monotonic() + 20
+    for process, words in (
+        (runner, "database trouble"),
+        (runner, "a heartbeat failed"),
+        (reaper, "the database failed"),
+    ):
+        poll(lambda process=process, words=words: words in process.stderr, until - time.monotonic())
+    way.speak()
+    assert in_state(job, "completed", timeout=30).json("result") == "attempt 1"
+    after = jobs.echo.enqueue("after")
+    in_state(after, "completed", timeout=30)
+    flag.set()
+    in_state(goes_on, "completed")
+    assert runner.running and reaper.running
+    for one in (job, goes_on, after):
+        assert [attempt.outcome for attempt in attempts(one)] == ["completed"]

@@ -20,6 +20,7 @@ from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, first_line
 from django_ojs.services import reap, scan
 from django_ojs.services.reap import Reaped
 from django_ojs.store.bounded import end_idle_transactions
+from django_ojs.store.links import notice_silence
 
 
 class Command(OJSCommand):
@@ -49,6 +50,7 @@ class Command(OJSCommand):
         if limit is not None and limit < 1:
             raise CommandError("--limit: must be at least 1", returncode=2)
         end_idle_transactions(alias)
+        notice_silence(alias)
         with self.usable_database(alias):
             if options["loop"]:
                 self._loop(alias, _interval(options["interval"]), limit, options)

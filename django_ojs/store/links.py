@@ -1,0 +1,63 @@
+"""A server that is gone without a word is noticed in seconds, not in the kernel's quarter of an hour."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+SILENCE_S = 6
+"""How long a server may acknowledge nothing: neither what was sent nor, when idle, that it is there."""
+CONNECT_S = 5
+"""How long connecting may take. A transaction that failed connects anew before it says so."""
+_IDLE_S, _PROBE_S = 3, 1
+_OWN_OPTIONS = ("keepalive", "tcp_user_timeout")
+
+
+def notice_silence(using: str) -> None:
+    """Give up connections that fall silent, and attempts to connect, after a few seconds.
+
+    A worker or reaper that waits for a server behind a dead network does nothing else. For the
+    connections opened from now on; PostgreSQL's own ``OPTIONS`` for it take precedence.
+    """
+
+    def guard(connection: BaseDatabaseWrapper, **_: Any) -> None:
+        if connection.alias == using:
+            options = connection.settings_dict["OPTIONS"]
+            if not any(str(name).startswith(_OWN_OPTIONS) for name in options):
+                guard_socket(_descriptor(connection.connection))
+
+    if connections[using].vendor in ("postgresql", "mysql"):
+        connections[using].settings_dict["OPTIONS"].setdefault("connect_timeout", CONNECT_S)
+        connection_created.connect(guard, weak=False, dispatch_uid=f"django_ojs.silence.{using}")
+
+
+def guard_socket(descriptor: int | None) -> None:
+    """Have the kernel probe this connection, and end it when nothing is acknowledged for long."""
+    if descriptor is None:
+        return
+    with socket.socket(fileno=os.dup(descriptor)) as link:
+        if link.family not in (socket.AF_INET, socket.AF_INET6):
+            return
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (
+            ("TCP_KEEPIDLE", _IDLE_S),
+            ("TCP_KEEPINTVL", _PROBE_S),
+            ("TCP_KEEPCNT", (SILENCE_S - _IDLE_S) // _PROBE_S),
+            ("TCP_USER_TIMEOUT", SILENCE_S * 1000),
+        ):
+            # Not every system knows them all.
+            if (option := getattr(socket, name, None)) is not None:
+                link.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _descriptor(session: Any) -> int | None:
+    """The socket of a driver's connection: psycopg and mysqlclient tell it, PyMySQL has it."""
+    if (fileno := getattr(session, "fileno", None)) is not None:
+        return int(fileno())
+    link = getattr(session, "_sock", None)
+    return None if link is None else int(link.fileno())
