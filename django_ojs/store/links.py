@@ -1,4 +1,4 @@
-"""A server that is gone without a word is noticed in seconds, not in the kernel's quarter of an hour."""
+"""A server that is gone without a word is noticed in seconds, not after a quarter of an hour."""
 
 from __future__ import annotations
 

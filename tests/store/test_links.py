@@ -1,0 +1,61 @@
+"""Workers and reapers have the kernel probe their connections."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+from django.db.backends.signals import connection_created
+
+from django_ojs.store import links
+
+
+@pytest.fixture
+def guarded(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The connections of this test are probed."""
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", {**connection.settings_dict["OPTIONS"]})
+    before = list(connection_created.receivers)
+    links.notice_silence("default")
+    connection.close()
+    yield
+    connection.close()
+    connection_created.receivers[:] = before
+    connection_created.sender_receivers_cache.clear()
+
+
+def probed() -> bool:
+    """Whether the kernel probes the connection of this test, a new one."""
+    connection.close()
+    connection.ensure_connection()
+    descriptor = links._descriptor(connection.connection)
+    assert descriptor is not None
+    with socket.socket(fileno=os.dup(descriptor)) as link:
+        kept = link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        limit = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+    return bool(kept) and limit == links.SILENCE_S * 1000
+
+
+def test_connections_are_probed_and_connecting_is_limited(guarded: None, vendor: str) -> None:
+    if vendor == "sqlite":
+        assert "connect_timeout" not in connection.settings_dict["OPTIONS"]
+        return
+    assert probed()
+    assert connection.settings_dict["OPTIONS"]["connect_timeout"] == links.CONNECT_S
+
+
+def test_what_a_project_has_chosen_is_kept(guarded: None, vendor: str) -> None:
+    if vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    connection.settings_dict["OPTIONS"]["tcp_user_timeout"] = 77_000
+    assert not probed()
+
+
+def test_a_local_socket_needs_no_probes(tmp_path: object) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        links.guard_socket(ours.fileno())
+        assert not ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    links.guard_socket(None)

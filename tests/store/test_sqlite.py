@@ -1,0 +1,184 @@
+"""SQLite: the one writer of the file is somebody else, or dies in the middle of its commit."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.db import connection, connections
+
+from django_ojs import api, clock
+from django_ojs.models import Attempt, Job, Worker
+from django_ojs.services import promote, reap, scan
+from django_ojs.store import invariants
+from tests.faults import tally
+from tests.process.tools import StartWorker
+from tests.services.support import ack, fail, make, take
+from tests.support import ROOT, poll
+from tests.workload import jobs
+
+pytestmark = [
+    pytest.mark.one_database,
+    pytest.mark.skipif(connection.vendor != "sqlite", reason="about SQLite"),
+]
+
+
+@pytest.fixture
+def other(ojs_db: None) -> Iterator[sqlite3.Connection]:
+    """Another process's connection to the file, as far as SQLite can tell."""
+    session = sqlite3.connect(
+        connection.settings_dict["NAME"], timeout=0, isolation_level=None, check_same_thread=False
+    )
+    yield session
+    session.close()
+
+
+def whole_life() -> None:
+    """Every statement that a worker, a reaper and a client have."""
+    make(3)
+    first, second, third = take(3)
+    ack(first)
+    fail(second)
+    api.cancel(third)
+    promote.promote(using="default")
+    reap.reap()
+    scan.scan(cadence=None, ran_by="test")
+
+
+@pytest.mark.fault("F80")
+def test_transactions_that_write_begin_as_such(ojs_db: None) -> None:
+    """A read that becomes a write fails at once when another has written since: no timeout helps."""
+    begun: list[str] = []
+    connection.ensure_connection()
+    connection.connection.set_trace_callback(begun.append)
+    whole_life()
+    connection.connection.set_trace_callback(None)
+    transactions = [text for text in begun if re.match(r"\s*BEGIN", text, re.IGNORECASE)]
+    assert len(transactions) >= 5
+    assert {text.strip().upper() for text in transactions} == {"BEGIN IMMEDIATE"}
+
+
+@pytest.mark.fault("F80")
+def test_a_writer_that_takes_its_time_is_waited_for(other: sqlite3.Connection) -> None:
+    (job,) = make()
+    other.execute("BEGIN IMMEDIATE")
+    done: list[str] = []
+
+    def cancel() -> None:
+        try:
+            done.append(api.cancel(job).state)
+        finally:
+            connections["default"].close()
+
+    waiting = threading.Thread(target=cancel)
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive(), "nothing is written past the one writer"
+    assert api.get(job).state == "available", "reading goes on"
+    other.execute("COMMIT")
+    waiting.join(10)
+    assert done == ["cancelled"]
+
+
+@pytest.mark.fault("F80")
+def test_a_writer_that_does_not_end_in_time_is_a_lost_race(
+    other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Past the driver's timeout the transaction is run again; ours lasts longer than one timeout."""
+    (job,) = make()
+    monkeypatch.setitem(
+        connection.settings_dict, "OPTIONS", {**connection.settings_dict["OPTIONS"], "timeout": 0.05}
+    )
+    connection.close()
+    other.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.5, other.execute, ["COMMIT"])
+    release.start()
+    assert api.cancel(job).state == "cancelled"
+    release.join()
+    connection.close()
+
+
+@pytest.mark.fault("F81")
+def test_no_statement_is_left_unread(other: sqlite3.Connection) -> None:
+    """A cursor with rows to come holds the write lock: others could not begin."""
+    make(20)
+    for _ in range(3):
+        claimed = take(4)
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+        ack(*claimed)
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+    whole_life()
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("ROLLBACK")
+
+
+_WRITER = """
+import django
+django.setup()
+from django_ojs import api
+print("ready", flush=True)
+while True:
+    print(api.enqueue("test.job", ["x" * 5000]).id, flush=True)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.fault("F82")
+def test_a_writer_that_is_killed_leaves_a_whole_file(ojs_db: None, tmp_path: Path) -> None:
+    """What it said was enqueued is there; the file passes SQLite's own check."""
+    name = str(connection.settings_dict["NAME"])
+    said: list[str] = []
+    kills = 3
+    for number in range(kills):
+        output = tmp_path / f"said-{number}"
+        with output.open("wb") as out:
+            writer = subprocess.Popen(
+                [sys.executable, "-c", _WRITER],
+                cwd=ROOT,
+                stdout=out,
+                env={
+                    **os.environ,
+                    "DJANGO_SETTINGS_MODULE": "tests.settings",
+                    "DATABASE_URL": f"sqlite:///{name}",
+                },
+            )
+        try:
+            poll(lambda output=output: output.read_bytes().count(b"\n") >= 20, 30)
+        finally:
+            writer.send_signal(signal.SIGKILL)
+            writer.wait(10)
+        said += output.read_text().rpartition("\n")[0].splitlines()[1:]
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA integrity_check")
+            assert cursor.fetchall() == [("ok",)]
+        found = {str(job_id) for job_id in Job.objects.values_list("id", flat=True)}
+        assert [job_id for job_id in said if job_id not in found] == []
+        assert len(found) <= len(said) + number + 1
+    tally.injected("F82", times=kills - 1)
+
+
+@pytest.mark.process
+@pytest.mark.long
+@pytest.mark.fault("F83")
+def test_many_workers_share_the_file(worker: StartWorker) -> None:
+    workers = [worker("--concurrency=1") for _ in range(8)]
+    poll(lambda: Worker.objects.count() == len(workers), 60)
+    made = [jobs.echo.enqueue(number) for number in range(400)]
+    poll(lambda: Job.objects.filter(state="completed").count() == len(made), 60, every=0.1)
+    assert all(one.running for one in workers)
+    assert set(Attempt.objects.values_list("outcome", flat=True)) == {"completed"}
+    assert Attempt.objects.values("worker_id").distinct().count() >= 4
+    now = clock.now("default")
+    assert invariants.check(now=now, slack=timedelta(seconds=5), using="default") == []
+    tally.checked(*invariants.RULES)
