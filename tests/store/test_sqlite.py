@@ -17,11 +17,11 @@ import pytest
 from django.db import connection, connections
 
 from django_ojs import api, clock
-from django_ojs.models import Attempt, Job, Worker
+from django_ojs.models import Attempt, Job
 from django_ojs.services import promote, reap, scan
 from django_ojs.store import invariants
 from tests.faults import tally
-from tests.process.tools import StartWorker
+from tests.process.tools import Diary, Flag, StartWorker
 from tests.services.support import ack, fail, make, take
 from tests.support import ROOT, poll
 from tests.workload import jobs
@@ -171,14 +171,16 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(ojs_db: None, tmp_path: Pat
 @pytest.mark.process
 @pytest.mark.long
 @pytest.mark.fault("F83")
-def test_many_workers_share_the_file(worker: StartWorker) -> None:
+def test_many_workers_share_the_file(worker: StartWorker, diary: Diary, flag: Flag) -> None:
     workers = [worker("--concurrency=1") for _ in range(8)]
-    poll(lambda: Worker.objects.count() == len(workers), 60)
-    made = [jobs.echo.enqueue(number) for number in range(400)]
+    made = [jobs.hold.enqueue(diary.path, flag.path) for _ in workers]
+    diary.wait("started", len(workers), timeout=90)
+    made += [jobs.echo.enqueue(number) for number in range(400)]
+    flag.set()
     poll(lambda: Job.objects.filter(state="completed").count() == len(made), 60, every=0.1)
     assert all(one.running for one in workers)
-    assert set(Attempt.objects.values_list("outcome", flat=True)) == {"completed"}
-    assert Attempt.objects.values("worker_id").distinct().count() >= 4
+    assert list(Attempt.objects.values_list("outcome", flat=True)) == ["completed"] * len(made)
+    assert len(set(Attempt.objects.values_list("worker_id", flat=True))) == len(workers)
     now = clock.now("default")
     assert invariants.check(now=now, slack=timedelta(seconds=5), using="default") == []
     tally.checked(*invariants.RULES)
