@@ -64,6 +64,7 @@ def test_names_differ_by_case_nowhere() -> None:
     assert has_work(sources(["mixed"], None))
 
 
+@pytest.mark.fault("F66")
 def test_a_paused_queue_is_not_claimed_but_accepts_jobs() -> None:
     make(1)
     assert queues.pause(["default"]) == ["default"]
@@ -83,6 +84,7 @@ def test_jobs_with_one_attempt_are_never_taken_ahead() -> None:
     assert len(take(10)) == 2
 
 
+@pytest.mark.fault("F65")
 def test_every_claim_has_a_new_lease() -> None:
     make()
     seen = set()
@@ -100,6 +102,7 @@ def test_scheduled_and_pending_jobs_are_not_claimed(frozen: FrozenClock) -> None
     assert take(10) == []
 
 
+@pytest.mark.fault("F53")
 def test_many_claimers_get_each_job_once() -> None:
     make(300)
     got: list[list[int]] = [[] for _ in range(4)]

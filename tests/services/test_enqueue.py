@@ -54,6 +54,7 @@ def test_what_is_stored_is_what_was_returned() -> None:
     assert Queue.objects.filter(name="mail").exists()
 
 
+@pytest.mark.fault("F91")
 def test_a_rolled_back_transaction_leaves_no_job() -> None:
     with pytest.raises(RuntimeError), transaction.atomic():
         enqueue("test.job")
@@ -189,12 +190,14 @@ def test_each_commit_rings_once_for_each_queue() -> None:
             cursor.execute("UNLISTEN django_ojs")
 
 
+@pytest.mark.fault("F122")
 def test_one_bad_job_keeps_all_out() -> None:
     with pytest.raises(InvalidRequest):
         enqueue_many("test.job", [[1], [float("nan")], [2]])
     assert not Job.objects.exists()
 
 
+@pytest.mark.fault("F87")
 def test_the_same_id_and_content_give_the_same_job() -> None:
     job_id = clock.new_id()
     first = enqueue("test.job", [1], id=job_id)
@@ -222,6 +225,7 @@ def test_the_same_id_with_other_content_is_refused_and_nothing_is_written() -> N
     assert Job.objects.count() == 1
 
 
+@pytest.mark.fault("F115", "F116")
 @pytest.mark.parametrize(
     ("options", "field"),
     [
@@ -250,6 +254,7 @@ def test_an_unknown_option_is_a_type_error() -> None:
         enqueue("test.job", [], tiemout=5)
 
 
+@pytest.mark.fault("F109")
 def test_json_that_one_database_would_refuse_is_refused_by_all() -> None:
     deep: object = 1
     for _ in range(31):

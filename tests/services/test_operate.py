@@ -22,6 +22,7 @@ from .support import ack, fail, held, make, now_stored, take
 pytestmark = pytest.mark.usefixtures("ojs_db")
 
 
+@pytest.mark.fault("F58")
 def test_cancel_ends_waiting_and_running_jobs_at_once() -> None:
     waiting, running = make(2)
     take(1)

@@ -61,6 +61,7 @@ def test_heartbeats_never_move_the_execution_deadline(frozen: FrozenClock) -> No
     assert _reap(frozen, 1) == {"execution": 1}
 
 
+@pytest.mark.fault("F67")
 def test_stalled_after_the_heartbeat_timeout(frozen: FrozenClock) -> None:
     make(heartbeat_timeout=2, retry=NO_JITTER)
     (job,) = take()
@@ -83,6 +84,7 @@ def test_the_default_heartbeat_timeout_needs_a_worker_that_beats(frozen: FrozenC
     assert _reap(frozen, 61) == {"stalled": 1}
 
 
+@pytest.mark.fault("F69")
 def test_total_timeout_ends_a_job_in_any_state(frozen: FrozenClock) -> None:
     waiting = enqueue("test.job", total_timeout=5)
     scheduled = enqueue("test.job", total_timeout=5, delay=60)
@@ -97,6 +99,7 @@ def test_total_timeout_ends_a_job_in_any_state(frozen: FrozenClock) -> None:
     assert Event.objects.filter(kind="job.total_timeout").count() == 4
 
 
+@pytest.mark.fault("F71")
 def test_enqueue_ttl_holds_until_the_first_start_only(frozen: FrozenClock) -> None:
     never = enqueue("test.job", enqueue_ttl=3, retry=NO_JITTER)
     started = enqueue("test.other", enqueue_ttl=3)
@@ -111,6 +114,7 @@ def test_enqueue_ttl_holds_until_the_first_start_only(frozen: FrozenClock) -> No
     assert now_stored(started).state == "completed"
 
 
+@pytest.mark.fault("F71")
 def test_an_expired_job_is_discarded_by_the_claim_that_meets_it(frozen: FrozenClock) -> None:
     job = enqueue("test.job", enqueue_ttl=3)
     frozen.advance(3)
@@ -141,6 +145,7 @@ def test_an_extension_moves_the_deadline_and_is_bounded_by_the_total(frozen: Fro
     assert _reap(frozen, 5.1) == {"total": 1}
 
 
+@pytest.mark.fault("F70")
 def test_a_retry_that_cannot_end_in_time_is_not_planned(frozen: FrozenClock) -> None:
     from .support import fail
 
@@ -246,6 +251,7 @@ class TestOutage:
     def _scan(self) -> dict[str, int]:
         return dict(scan.scan(cadence=timedelta(seconds=1), ran_by="test").counts)
 
+    @pytest.mark.fault("F75")
     def test_an_outage_does_not_stall_the_living(self, frozen: FrozenClock) -> None:
         make(3)
         jobs = take(3)
@@ -262,6 +268,7 @@ class TestOutage:
         assert now_stored(jobs[0]).state == "active"
         assert now_stored(jobs[1]).state == "retryable"
 
+    @pytest.mark.fault("F75")
     def test_execution_deadlines_get_15_seconds_once(self, frozen: FrozenClock) -> None:
         make(timeout=60, grace_period=0, heartbeat_timeout=3600)
         (job,) = take()
@@ -287,6 +294,7 @@ class TestOutage:
         frozen.advance(300)
         assert self._scan() == {"stalled": 1}
 
+    @pytest.mark.fault("F75")
     def test_a_failed_write_of_this_process_counts_as_an_outage(self, frozen: FrozenClock) -> None:
         make(heartbeat_timeout=5)
         take()

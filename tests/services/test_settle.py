@@ -32,6 +32,7 @@ def test_ack_completes_and_stores_the_result() -> None:
     assert row.lease_id == claimed.lease_id
 
 
+@pytest.mark.fault("F60")
 def test_repeating_an_honoured_ack_is_a_replay_and_changes_nothing() -> None:
     make()
     (claimed,) = take()
@@ -42,6 +43,7 @@ def test_repeating_an_honoured_ack_is_a_replay_and_changes_nothing() -> None:
     assert Attempt.objects.count() == 1
 
 
+@pytest.mark.fault("F62")
 def test_a_stale_report_changes_nothing_and_is_noted(frozen: FrozenClock) -> None:
     make(heartbeat_timeout=2, retry={"initial_interval": "PT1S", "jitter": False})
     (first,) = take(worker="w1")
@@ -62,6 +64,7 @@ def test_a_stale_report_changes_nothing_and_is_noted(frozen: FrozenClock) -> Non
     assert stalled.late_report["report"] == "ack"
 
 
+@pytest.mark.fault("F65")
 def test_a_lease_from_before_a_manual_retry_is_never_honoured() -> None:
     """The attempt number comes again after a manual retry; the lease does not."""
     make(retry={"max_attempts": 1})
@@ -76,6 +79,7 @@ def test_a_lease_from_before_a_manual_retry_is_never_honoured() -> None:
     assert ack(second)[0].verdict is Verdict.SETTLED
 
 
+@pytest.mark.fault("F60")
 def test_fail_after_ack_does_not_unfinish() -> None:
     make()
     (claimed,) = take()
@@ -84,6 +88,7 @@ def test_fail_after_ack_does_not_unfinish() -> None:
     assert now_stored(claimed).state == "completed"
 
 
+@pytest.mark.fault("F57", "F58")
 def test_ack_after_cancel_is_refused() -> None:
     make()
     (claimed,) = take()

@@ -69,6 +69,7 @@ def test_one_that_was_lost_does_not_take_the_others_with_it() -> None:
     assert Attempt.objects.get(job_id=jobs[1].id).late_report["report"] == "ack"
 
 
+@pytest.mark.fault("F60")
 def test_a_report_said_twice_counts_once() -> None:
     make(2)
     one, other = take(2)
@@ -77,6 +78,7 @@ def test_a_report_said_twice_counts_once() -> None:
     assert Attempt.objects.count() == 2
 
 
+@pytest.mark.fault("F62")
 def test_a_record_of_an_earlier_claim_proves_nothing() -> None:
     """The lease decides, not the record that comes with it."""
     make()

@@ -37,6 +37,7 @@ def free(name: str) -> bool:
         other.close()
 
 
+@pytest.mark.fault("F79")
 def test_an_idle_transaction_is_ended(limited: None, vendor: str) -> None:
     if vendor == "sqlite":
         pytest.skip("SQLite has no limit on idle transactions")
@@ -121,6 +122,7 @@ def test_a_limit_ends_without_autocommit(vendor: str) -> None:
     connection.close()
 
 
+@pytest.mark.fault("F79")
 def test_a_slow_statement_is_cancelled(vendor: str) -> None:
     if vendor == "sqlite":
         pytest.skip("SQLite has no limit")

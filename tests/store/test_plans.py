@@ -119,6 +119,7 @@ def _check(call: Any) -> list[str]:
     return bad
 
 
+@pytest.mark.fault("F98")
 def test_claims_stay_index_ordered_behind_foreign_types(full: None) -> None:
     where = [Source("default", "test.mine", 0), Source("other", "test.mine", 1)]
     assert _check(lambda: claiming.sources_with_work(where, using="default")) == []
