@@ -130,6 +130,43 @@ def test_claims_stay_index_ordered_behind_foreign_types(full: None) -> None:
     assert found == sorted(found, key=lambda job: (-job.priority, job.enqueued_at, job.id))
 
 
+@pytest.mark.fault("F98")
+def test_without_statistics_the_index_is_used_as_well(full: None) -> None:
+    """As after a bulk load that nobody has analysed yet."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "mysql":
+            pytest.skip("InnoDB keeps its statistics itself")
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+            if not cursor.fetchone()[0]:
+                pytest.skip("only a superuser may delete statistics")
+    where = [Source("default", "test.mine", 0), Source("other", "test.mine", 1)]
+    late = NOW + timedelta(days=30)
+    reads = (
+        lambda: claiming.sources_with_work(where, using="default"),
+        lambda: claiming.candidates(where, 10, using="default"),
+        lambda: upcoming.next_deadline(using="default"),
+        lambda: locking.past_deadline(late, 100, using="default"),
+        lambda: locking.promotable(late, 100, using="default"),
+    )
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            if connection.vendor == "postgresql":
+                cursor.execute("DELETE FROM pg_statistic WHERE starelid = 'django_ojs_job'::regclass")
+                assert cursor.rowcount > 0
+                cursor.execute(
+                    "UPDATE pg_class SET reltuples = 0, relpages = 0"
+                    " WHERE oid = 'django_ojs_job'::regclass"
+                )
+            else:
+                cursor.execute("DELETE FROM sqlite_stat1 WHERE tbl = 'django_ojs_job'")
+                assert cursor.rowcount > 0
+                cursor.execute("ANALYZE sqlite_schema")
+        assert [_check(read) for read in reads] == [[]] * len(reads)
+        transaction.set_rollback(True)
+    connection.close()
+
+
 def _work(statement: str) -> int:
     """How much of the table and its indexes a statement reads: pages, or rows where told so."""
     with connection.cursor() as cursor:
