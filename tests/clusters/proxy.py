@@ -60,6 +60,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._open = threading.Event()
         self._open.set()
+        self.refusing = False
+        """Whether new connections are turned away."""
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -102,6 +104,9 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if self.refusing:
+                client.close()
+                continue
             try:
                 server = socket.create_connection(("127.0.0.1", self._target), 5)
             except OSError:

@@ -52,7 +52,7 @@ def test_a_report_of_unknown_outcome_is_repeated(
     way = proxy()
     cut = way.cut(ACK, "COMMIT", reply_lost=True)
     job = jobs.echo.enqueue("said twice")
-    runner = worker(DATABASE_URL=cluster.url(way.port))
+    runner = worker("--no-chores", DATABASE_URL=cluster.url(way.port))
     assert cut.done.wait(30)
     poll(lambda: "database trouble" in runner.stderr)
     done = in_state(job, "completed")
