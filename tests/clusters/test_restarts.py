@@ -181,13 +181,13 @@ def test_down_for_longer_than_the_heartbeat_timeout(
     meanwhile.set()
     diary.wait("finished")
     # As long as the fault lasts.
-    time.sleep(6)
+    time.sleep(5)
     cluster.start()
     back = clock.now("default")
     poll(lambda: ChoreRun.objects.filter(name="reap", last_run_at__gt=back).exists(), 30)
     way.refusing = False
     assert in_state(ends, "completed", timeout=30).json("result") == "attempt 1"
-    poll(lambda: Job.objects.filter(pk=goes_on.id, heartbeat_at__gt=back + timedelta(seconds=4)), 30)
+    poll(lambda: Job.objects.filter(pk=goes_on.id, heartbeat_at__gt=back + timedelta(seconds=2)), 30)
     assert runner.running and reaper.running
     flag.set()
     assert in_state(goes_on, "completed").json("result") == "attempt 1"
