@@ -81,8 +81,14 @@ EVIDENCE = st.sampled_from(EVIDENCES)
 VERBS = st.sampled_from(["cancel", "cancel", "retry", "retry", "discard", "activate", "purge"])
 SECONDS = st.sampled_from([0.25, 1, 3, 8, 12, 14, 20, 33])
 LOOKS = st.sampled_from(["loop", "loop", "single run", "promotion", "nobody"])
-SIGNS = st.sampled_from(["beat", "beat", "beat, seen", "progress", "told progress", "checkpoint"])
-LOSSES = st.sampled_from(["requeue", "fail", "fail, late", "fail, late", "cancel", "fail, cancel"])
-LATE = st.sampled_from([*EVIDENCES, "lease", *["settle"] * 5, "beat", "checkpoint"])
+SIGNS = st.sampled_from(
+    ["beat", "beat", "beat, seen", "progress", "told progress", "checkpoint", "saved checkpoint"]
+)
+BY_SOMEBODY = ["requeue", "fail", "fail, late", "fail, late", "cancel", "fail, cancel"]
+LOSSES = st.sampled_from(BY_SOMEBODY)
+BEGINNINGS = st.sampled_from([*BY_SOMEBODY, "time", "time", "time", "time"])
+"""How the first lease is lost."""
+SIGNS_TOO_LATE = ("beat", "checkpoint", "saved checkpoint")
+LATE = st.sampled_from([*EVIDENCES, "lease", *["settle"] * 4, *SIGNS_TOO_LATE])
 """What the holder of a lost lease still sends: a report with some evidence, or under its lease."""
 DICE = st.sampled_from([0.0, 0.25, 0.5, 0.999])

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
     initialize,
+    multiple,
     rule,
 )
 
+from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services import heartbeat, operate, queues
 from django_ojs.services.promote import promote
@@ -36,14 +38,18 @@ class Machine(Steps):
     @initialize(
         target=leases,
         several=st.lists(choices.OPTIONS, min_size=1, max_size=3),
-        worker=st.sampled_from(choices.WORKERS),
+        loss=choices.BEGINNINGS,
+        late=choices.LATE,
+        report=choices.REPORTS,
     )
-    def fill(self, several: list[dict[str, Any]], worker: str) -> Any:
-        """Some jobs, a reaper that has run, and a worker that has begun."""
+    def begin(self, several: list[dict[str, Any]], loss: str, late: str, report: str) -> Any:
+        """Some jobs, a reaper that has run, and a first lease that is lost."""
         self._scan(LOOP)
         for options in [choices.FIRST, *several]:
             self._enqueue(options)
-        return self._hand_out(choices.QUEUES, 2, worker, True, None)
+        first = self._hand_out(choices.QUEUES, 2, "w1", True, None)
+        self.holds()
+        return multiple(*first.values, *self._exchange(0, loss, "w2", late, report).values)
 
     @rule(options=choices.OPTIONS, twice=st.booleans())
     def enqueue(self, options: dict[str, Any], twice: bool) -> None:
@@ -271,6 +277,21 @@ class Machine(Steps):
             done = allowed(partial(operate.edit, [job.id], changes))
             self._agree(done, self.world.edit(job, priority=priority, total=total_ms))
             self.slack_known = False
+
+    @rule(name=st.sampled_from(choices.WORKERS), what=st.sampled_from(["start", "beat", "stop"]))
+    def worker(self, name: str, what: str) -> None:
+        """Worker processes come, beat and go, also two of one name: that moves no job."""
+        self.step = Step(f"a worker's {what}", stale=True)
+        known_as = self.workers.setdefault(name, [])
+        if what == "start" or not known_as:
+            known_as.append(heartbeat.WorkerInfo(name, clock.new_id()))
+            heartbeat.register(known_as[-1])
+        elif what == "stop":
+            heartbeat.deregister(known_as[0])
+        for info in known_as:
+            order = heartbeat.report_worker(info, phase="running", running=0).order
+            assert order == (None if info is known_as[-1] else "replaced"), f"{info}: {order}"
+        self.world.faults["F17"] += len(known_as) > 1
 
     @rule(queue=st.sampled_from(choices.QUEUES), stop=st.booleans())
     def pause_or_resume(self, queue: str, stop: bool) -> None:

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
@@ -24,7 +24,7 @@ from django_ojs.domain.errors import Conflict, Duplicate, InvalidRequest, NotFou
 from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.failures import Directive, Failure
 from django_ojs.domain.job import JobRecord
-from django_ojs.services import heartbeat, scan, settle
+from django_ojs.services import checkpoints, heartbeat, scan, settle
 from django_ojs.store.leases import Held
 from tests.conftest import empty_tables
 from tests.model import choices
@@ -44,7 +44,8 @@ class Steps(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        empty_tables()
+        with transaction.atomic():
+            empty_tables()
         self.clock = clock.FrozenClock()
         sqlite = connections["default"].vendor == "sqlite"
         self.world = World(self.clock.time, ms(1 if sqlite else 0))
@@ -54,6 +55,7 @@ class Steps(RuleBasedStateMachine):
         self.history = History()
         self.step = Step("start")
         self.ever: list[UUID] = []
+        self.workers: dict[str, list[heartbeat.WorkerInfo]] = {}
         self.set_back = False
         self.slack_known = False
 
@@ -232,10 +234,14 @@ class Steps(RuleBasedStateMachine):
         send: Callable[[], Any] = partial(heartbeat.beat, held, visibility_ms=asked)
         if what == "checkpoint":
             send = partial(heartbeat.checkpoint, held[0], '{"at": 1}')
+        elif what == "saved checkpoint":
+            shown = Evidence(held[0].lease_id)
+            save = partial(checkpoints.save, held[0].job_id, '{"at": 2}', {}, shown)
+            send = partial(allowed, save)
         elif what.endswith("progress"):
             send = partial(heartbeat.progress, reports)
         for job in self._sign(what, held, send, asked):
-            if what == "checkpoint":
+            if what.endswith("checkpoint"):
                 job.checkpoints += 1
             elif what.endswith("progress"):
                 job.progress = 0.5 if told else 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connections
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -10,7 +11,7 @@ from tests.faults import tally
 from tests.model.machine import Machine
 
 SHORT = settings(
-    max_examples=50,
+    max_examples=40,
     stateful_step_count=40,
     derandomize=True,
     database=None,
@@ -37,6 +38,10 @@ def run(limits: settings) -> None:
         faults: dict[str, int] = {}
         checked: dict[str, int] = {}
 
+    if connections["default"].vendor == "postgresql":
+        with connections["default"].cursor() as cursor:
+            # Thousands of commits, none of which has to survive a crash.
+            cursor.execute("SET synchronous_commit TO off")
     run_state_machine_as_test(Run, settings=limits)
     for row, times in Run.faults.items():
         tally.injected(row, times=times)
