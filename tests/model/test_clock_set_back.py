@@ -1,0 +1,31 @@
+"""What the model found about a database clock that is set back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_ojs.clock import FrozenClock
+from django_ojs.services.heartbeat import beat
+from django_ojs.services.scan import scan
+from tests.services.support import held, make, now_stored, take
+
+
+@pytest.mark.fault("F75", "F100")
+def test_an_outage_after_the_clock_was_set_back_stalls_nobody(
+    ojs_db: None, frozen: FrozenClock
+) -> None:
+    """That there was an outage at a moment that is yet to come again does not hide the next one."""
+    cadence = timedelta(seconds=5)
+    make(timeout=86_400)
+    (job,) = take()
+    scan(cadence=cadence, ran_by="test")
+    frozen.advance(200)
+    assert not scan(cadence=cadence, ran_by="test").counts
+    frozen.advance(-7200)
+    assert beat([held(job)])
+    scan(cadence=cadence, ran_by="test")
+    frozen.advance(200)
+    assert not scan(cadence=cadence, ran_by="test").counts
+    assert now_stored(job).lease_id == job.lease_id
