@@ -244,7 +244,7 @@ class MariaDB(Server):
         self._once(
             [
                 *(program("mariadb-install-db"), "--no-defaults", f"--datadir={self.data}"),
-                *("--auth-root-authentication-method=normal", "--skip-test-db"),
+                *("--auth-root-authentication-method=normal", "--skip-test-db", self._own_tmpdir()),
             ]
         )
 
@@ -253,8 +253,15 @@ class MariaDB(Server):
         return [
             *(program("mariadbd"), "--no-defaults", f"--datadir={self.data}", f"--port={self.port}"),
             *("--bind-address=127.0.0.1", f"--socket={self.folder}/socket", "--skip-name-resolve"),
-            *(f"--pid-file={self.folder}/pid", "--max-connections=300"),
+            *(f"--pid-file={self.folder}/pid", "--max-connections=300", self._own_tmpdir()),
         ]
+
+    def _own_tmpdir(self) -> str:
+        """A server that starts deletes what it finds of temporary tables in its folder for them.
+
+        Of other servers too, which then crash.
+        """
+        return f"--tmpdir={self.folder}"
 
     def ready(self) -> bool:
         """Whether a client gets in; the first one makes the database."""
