@@ -172,7 +172,7 @@ def test_two_workers_under_one_name(worker: StartWorker, diary: Diary, flag: Fla
 
 @pytest.mark.one_database
 @pytest.mark.fault("F18")
-@pytest.mark.parametrize("how", ["beats fail", "beats hang"])
+@pytest.mark.parametrize("how", ["beats fail", pytest.param("beats hang", marks=pytest.mark.long)])
 def test_worker_that_cannot_beat_claims_nothing_and_gives_up_what_it_has_lost(
     worker: StartWorker, manage: Start, diary: Diary, flag: Flag, how: str, tmp_path: Path
 ) -> None:

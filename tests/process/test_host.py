@@ -190,7 +190,11 @@ def test_handlers_that_the_worker_cannot_import(worker: StartWorker, how: str, c
     ("how", "complaint"),
     [
         ("import exits in executors", "an executor ended before it ran anything"),
-        ("import hangs in executors", "an executor did not start within 1.0 seconds"),
+        pytest.param(
+            "import hangs in executors",
+            "an executor did not start within 1.0 seconds",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_handlers_that_an_executor_cannot_import(worker: StartWorker, how: str, complaint: str) -> None:
