@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from functools import partial
 
 from django.db import transaction
 
@@ -78,7 +77,7 @@ def publish(facts: Iterable[Fact], *, now: datetime, using: str) -> None:
     inserting.events([event for event in heard if event.kind in stored], using=using)
     for event in heard:
         if by_kind[event.kind].receivers:
-            transaction.on_commit(partial(_send, event), using=using, robust=True)
+            transaction.on_commit(_sender(event), using=using, robust=True)
 
 
 def wake(places: Iterable[tuple[str, str]], workers: Iterable[str] = (), *, using: str) -> None:
@@ -90,5 +89,10 @@ def wake(places: Iterable[tuple[str, str]], workers: Iterable[str] = (), *, usin
         inserting.notify(payloads(places) + lost, using=using)
 
 
-def _send(event: Event) -> None:
-    by_kind[event.kind].send_robust(sender=event.kind, event=event)
+def _sender(event: Event) -> Callable[[], None]:
+    """A function, not a partial: when it fails Django names it, and fails itself where it cannot."""
+
+    def send() -> None:
+        by_kind[event.kind].send_robust(sender=event.kind, event=event)
+
+    return send

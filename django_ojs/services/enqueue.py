@@ -112,14 +112,15 @@ def remember_queues(names: Iterable[str], *, using: str) -> None:
     """Give each queue its row, after the commit: a row lock in a caller's long transaction would
     hold up every other first use of the queue. The ``queues`` chore finds what a crash left out.
     """
-    new = [name for name in names if (using, name) not in _known_queues]
+    new = sorted(name for name in names if (using, name) not in _known_queues)
+
+    # A function, not a partial: when it fails Django names it, and fails itself where it cannot.
+    def add() -> None:
+        inserting.queues(new, using=using)
+        _known_queues.update((using, name) for name in new)
+
     if new:
-        transaction.on_commit(partial(_add_queues, sorted(new), using), using=using, robust=True)
-
-
-def _add_queues(names: list[str], using: str) -> None:
-    inserting.queues(names, using=using)
-    _known_queues.update((using, name) for name in names)
+        transaction.on_commit(add, using=using, robust=True)
 
 
 def forget_queues() -> None:

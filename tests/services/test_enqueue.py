@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
@@ -16,6 +17,7 @@ from django_ojs.domain.errors import Duplicate, InvalidRequest
 from django_ojs.domain.job import JobRecord
 from django_ojs.models import Event, Job, Queue
 from django_ojs.services.enqueue import enqueue as _enqueue
+from django_ojs.store import inserting
 from django_ojs.store.columns import JOB, Kind
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
@@ -286,3 +288,21 @@ def test_queue_settings_beat_the_defaults() -> None:
     plain, slow = enqueue("test.job"), enqueue("test.job", queue="slow")
     assert (plain.timeout_ms, plain.grace_period_ms, plain.max_attempts) == (100_000, 5000, 7)
     assert (slow.timeout_ms, slow.priority, slow.timeout_explicit) == (3_600_000, -5, False)
+
+
+@pytest.mark.fault("F92")
+@pytest.mark.parametrize("within", [True, False])
+def test_a_hook_that_fails_after_the_commit_does_not_fail_the_enqueue(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, within: bool
+) -> None:
+    """The queue gets its row after the commit; by then the database may be gone."""
+
+    def gone(names: list[str], using: str) -> None:
+        raise OperationalError("server has gone away")
+
+    monkeypatch.setattr(inserting, "queues", gone)
+    with transaction.atomic() if within else nullcontext():
+        job = enqueue("test.job", queue="first-use")
+    assert get(job).state == "available"
+    assert "server has gone away" in caplog.text
+    assert not Queue.objects.filter(name="first-use").exists()
