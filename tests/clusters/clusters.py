@@ -9,18 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.db import connections
-from django.db.utils import ConnectionHandler
 
-from django_ojs import clock
-from example_project.databases import parse
 from tests.support import ROOT, alive, descendants, poll
 
 ACCOUNT = "ojs"
@@ -62,7 +58,11 @@ def folder_of(name: str, folder: Path) -> Path:
 
 
 class Cluster(ABC):
-    """One server. ``start``, ``crash`` and ``kill`` as often as wanted; the port stays."""
+    """One server. ``start``, ``crash`` and ``kill`` as often as wanted; the port stays.
+
+    ``durable`` as in production, otherwise quick: what is written survives a kill of the server's
+    processes without any flush, because the kernel has it.
+    """
 
     key: str
     """How ``OJS_REQUIRE`` calls it."""
@@ -70,8 +70,9 @@ class Cluster(ABC):
     programs: tuple[str, ...]
     scheme: str
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
         self.folder = folder_of(self.user, folder)
+        self.durable = durable
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -86,17 +87,44 @@ class Cluster(ABC):
         return f"{self.scheme}://{ACCOUNT}@127.0.0.1:{port or self.port}/{ACCOUNT}"
 
     def create(self) -> None:
-        """Make the server, the account and its database, start it, migrate."""
+        """Make the server, the account and its database; it is up then."""
         self._install()
         self.start()
         for statement in self._setup:
             self.admin(statement)
+
+    def migrate(self) -> None:
+        """Give the database our tables."""
         self._run(sys.executable, "manage.py", "migrate", "-v0", DATABASE_URL=self.url())
 
     def start(self) -> None:
         """Start it; returns when it answers."""
-        log = self.folder / "log"
-        with log.open("ab") as out:
+        until = time.monotonic() + 60
+        self._launch()
+        while not self._answers():
+            if time.monotonic() > until:
+                raise RuntimeError(f"{self} does not start:\n{self.log()}")
+            time.sleep(0.05)
+            if self.ended() is not None:
+                # What is left of a crashed predecessor may stand in the way for a moment.
+                self._launch()
+
+    def ended(self) -> int | None:
+        """Its exit code, if it was started and has ended by itself."""
+        return None if self._process is None else self._process.poll()
+
+    def pids(self) -> set[int]:
+        """Its processes."""
+        if self._process is None or self._process.poll() is not None:
+            return set()
+        return {self._process.pid, *descendants(self._process.pid)}
+
+    def log(self) -> str:
+        """The end of what the server wrote."""
+        return (self.folder / "log").read_text(errors="replace")[-2000:]
+
+    def _launch(self) -> None:
+        with (self.folder / "log").open("ab") as out:
             self._process = subprocess.Popen(
                 self._command(),
                 cwd=self.folder,
@@ -106,7 +134,6 @@ class Cluster(ABC):
                 start_new_session=True,
                 **as_user(self.user),
             )
-        poll(self._answers, 60, every=0.05)
 
     @abstractmethod
     def crash(self) -> None:
@@ -116,7 +143,7 @@ class Cluster(ABC):
         """SIGKILL for every process of the server at once."""
         if self._process is None:
             return
-        pids = [self._process.pid, *descendants(self._process.pid)]
+        pids = self.pids()
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -136,12 +163,17 @@ class Cluster(ABC):
     def admin(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Run a statement as the one who may do everything; its rows."""
 
+    def sessions(self) -> list[int]:
+        """The sessions of the application."""
+        return [int(session) for (session,) in self.admin(self._sessions)]
+
+    @abstractmethod
+    def terminate(self, session: int) -> bool:
+        """End a session; whether it was there."""
+
     def terminate_sessions(self) -> int:
         """End every session of the application; how many there were."""
-        ended = 0
-        for (session,) in self.admin(self._sessions):
-            ended += self._terminate(int(session))
-        return ended
+        return sum(self.terminate(session) for session in self.sessions())
 
     @abstractmethod
     def read_only(self, on: bool) -> None:
@@ -159,18 +191,12 @@ class Cluster(ABC):
     _sessions: str
 
     @abstractmethod
-    def _terminate(self, session: int) -> bool: ...
-
-    @abstractmethod
     def _install(self) -> None: ...
 
     @abstractmethod
     def _command(self) -> list[str]: ...
 
     def _answers(self) -> bool:
-        assert self._process is not None
-        if self._process.poll() is not None:
-            raise RuntimeError(f"{self} ended:\n{(self.folder / 'log').read_text()[-2000:]}")
         try:
             # Before the driver, which leaves its socket open when it is refused.
             socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -195,13 +221,13 @@ class Cluster(ABC):
 
 
 class PostgreSQL(Cluster):
-    """PostgreSQL. What is written survives a kill of its processes without fsync: the kernel has it."""
+    """PostgreSQL."""
 
     key = "pg"
     user = "postgres"
     programs = ("initdb", "postgres")
     scheme = "postgres"
-    options = {
+    quick = {
         "fsync": "off",
         "full_page_writes": "off",
         "shared_buffers": "16MB",
@@ -250,7 +276,8 @@ class PostgreSQL(Cluster):
             )
         )
 
-    def _terminate(self, session: int) -> bool:
+    def terminate(self, session: int) -> bool:
+        """By its process."""
         return bool(self.admin("SELECT pg_terminate_backend(%s)", session)[0][0])
 
     def _install(self) -> None:
@@ -263,7 +290,8 @@ class PostgreSQL(Cluster):
 
     def _command(self) -> list[str]:
         options = {
-            **self.options,
+            **({} if self.durable else self.quick),
+            "max_connections": "300",
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": self.folder,
         }
@@ -278,7 +306,7 @@ class PostgreSQL(Cluster):
 
 
 class MariaDB(Cluster):
-    """MariaDB. Each commit is written, and left to the kernel."""
+    """MariaDB."""
 
     key = "mariadb"
     user = "mysql"
@@ -323,7 +351,8 @@ class MariaDB(Cluster):
             self.admin("SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
         )
 
-    def _terminate(self, session: int) -> bool:
+    def terminate(self, session: int) -> bool:
+        """By its number."""
         import pymysql
 
         try:
@@ -335,7 +364,7 @@ class MariaDB(Cluster):
     def _install(self) -> None:
         self._run(
             str(program("mariadb-install-db")),
-            *("--no-defaults", f"--datadir={self.folder / 'data'}", "--skip-test-db"),
+            *("--no-defaults", f"--datadir={self.folder / 'data'}", "--skip-test-db", self._tmpdir),
             "--auth-root-authentication-method=normal",
             *("--innodb-log-file-size=16M", "--innodb-flush-log-at-trx-commit=2"),
             who=as_user(self.user),
@@ -350,30 +379,18 @@ class MariaDB(Cluster):
             "--bind-address=127.0.0.1",
             f"--socket={self.folder / 'socket'}",
             f"--pid-file={self.folder / 'pid'}",
-            *("--skip-name-resolve", "--skip-log-bin", "--innodb-flush-log-at-trx-commit=2"),
+            *("--skip-name-resolve", "--skip-log-bin", "--max-connections=300", self._tmpdir),
             *("--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M"),
+            *(() if self.durable else ("--innodb-flush-log-at-trx-commit=2",)),
         ]
+
+    @property
+    def _tmpdir(self) -> str:
+        """A server that starts deletes what it finds of temporary tables in its folder for them.
+
+        Of other servers too, which then crash.
+        """
+        return f"--tmpdir={self.folder}"
 
 
 KINDS: tuple[type[Cluster], ...] = (PostgreSQL, MariaDB)
-
-
-@contextmanager
-def default_is(url: str, **options: Any) -> Iterator[None]:
-    """Within the block the alias ``default`` of this process is the database at ``url``."""
-    assert urlsplit(url).hostname == "127.0.0.1"
-    before = connections.databases["default"]
-    entry = parse(url)
-    entry["OPTIONS"].update(options)
-    _point(ConnectionHandler({"default": entry}).settings["default"])
-    try:
-        yield
-    finally:
-        _point(before)
-
-
-def _point(database: dict[str, Any]) -> None:
-    connections["default"].close()
-    del connections["default"]
-    connections.databases["default"] = database
-    clock.database_clock.forget()

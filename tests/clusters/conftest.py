@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from tests.clusters.clusters import KINDS, Cluster, default_is
+from tests.clusters.clusters import KINDS, Cluster
+from tests.clusters.pointing import default_is
 from tests.clusters.proxy import Proxy
 from tests.conftest import empty_tables
 from tests.process.conftest import diary, flag, manage, worker  # noqa: F401
@@ -42,6 +43,12 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+def created(cluster: Cluster) -> None:
+    """Up, with our tables."""
+    cluster.create()
+    cluster.migrate()
+
+
 @pytest.fixture(scope="session")
 def clusters(folder: Path) -> Iterator[dict[str, Cluster]]:
     """Those that can be started here, all at once."""
@@ -49,7 +56,7 @@ def clusters(folder: Path) -> Iterator[dict[str, Cluster]]:
     with ExitStack() as started, ThreadPoolExecutor() as pool:
         for one in made.values():
             started.callback(one.kill)
-        for creation in [pool.submit(one.create) for one in made.values()]:
+        for creation in [pool.submit(created, one) for one in made.values()]:
             creation.result()
         yield made
 

@@ -15,7 +15,8 @@ from django_ojs import api
 from django_ojs.models import Event, Job
 from django_ojs.services import operate
 from django_ojs.store import contention
-from tests.clusters.clusters import Cluster, PostgreSQL, default_is
+from tests.clusters.clusters import Cluster, PostgreSQL
+from tests.clusters.pointing import default_is
 from tests.clusters.test_restarts import nothing_is_violated
 from tests.services.support import ack, make, take
 from tests.support import poll

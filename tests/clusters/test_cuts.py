@@ -12,7 +12,8 @@ from django.db import OperationalError
 
 from django_ojs import api, clock
 from django_ojs.models import Event, Job
-from tests.clusters.clusters import Cluster, default_is
+from tests.clusters.clusters import Cluster
+from tests.clusters.pointing import default_is
 from tests.clusters.proxy import Proxy
 from tests.clusters.test_restarts import ACK, nothing_is_violated
 from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, in_state

@@ -42,7 +42,7 @@ def main() -> int:
         DJANGO_SETTINGS_MODULE="tests.soak.settings",
         OJS_SOAK_LEDGER=str(folder / "ledger"),
         OJS_SOAK_RUN=run,
-        OJS_SOAK_MUTANT=chosen.mutant,
+        OJS_TEST_MUTANT=chosen.mutant,
         EXAMPLE_VAR=str(folder / "var"),
     )
     print(
@@ -88,7 +88,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=90, help="how long there are jobs and faults")
     parser.add_argument("--db", choices=("pg", "mariadb", "sqlite"), default="pg")
     parser.add_argument("--seed", type=int, help="of the jobs and faults; drawn if not given")
-    parser.add_argument("--mutant", choices=("", "no-fence"), default="", help="a defect to plant")
+    parser.add_argument(
+        "--mutant", default="", help="a defect of tests/faults/mutants.py to plant, such as no-fence"
+    )
     parser.add_argument("--workers", type=int, default=4, help="runworker processes")
     parser.add_argument("--slots", type=int, default=3, help="executors of each")
     parser.add_argument(

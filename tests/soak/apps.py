@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from django.apps import AppConfig
 
 
@@ -13,8 +11,7 @@ class SoakConfig(AppConfig):
     name = "tests.soak"
 
     def ready(self) -> None:
-        """Break what ``OJS_SOAK_MUTANT`` names."""
-        if mutant := os.environ.get("OJS_SOAK_MUTANT"):
-            from tests.soak import mutants
+        """Break what ``OJS_TEST_MUTANT`` names."""
+        from tests.faults import mutants
 
-            mutants.MUTANTS[mutant]()
+        mutants.apply_from_environment()

@@ -15,6 +15,7 @@ from django.core.management import call_command
 from django.db import Error, connections
 from django.db.models import Count
 
+from tests.clusters.clusters import free_port
 from tests.soak import ledger, oracle, plan, remains, servers
 
 STARTS_IN = 60.0
@@ -47,7 +48,7 @@ class Soak:
         from tests.soak.injecting import Injector
         from tests.soak.processes import Fleet, roles
 
-        self._port = servers.free_port()
+        self._port = free_port()
         _, token = tokens.create("soak", scopes=("work",), queues=("*",))
         os.environ["OJS_SOAK_TOKEN"] = token
         places = roles(
