@@ -303,6 +303,7 @@ class Steps(RuleBasedStateMachine):
     def holds(self) -> None:
         """Everything, after every step."""
         self.history.check(self.step, self.world, slack=self._slack, set_back=self.set_back)
+        self.step = Step("nothing", stale=True)
 
 
 def until(now: datetime, ends: Iterable[datetime | None]) -> float:
