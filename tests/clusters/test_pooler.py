@@ -13,8 +13,8 @@ from django.db import connection, connections
 
 from django_ojs import api, checks
 from tests.clusters.clusters import ACCOUNT, Cluster, as_user, folder_of, free_port, program
-from tests.clusters.pointing import default_is
 from tests.clusters.conftest import absent
+from tests.clusters.pointing import default_is
 from tests.clusters.test_restarts import nothing_is_violated
 from tests.http.support import LiveApi, enqueue, fetch
 from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, in_state

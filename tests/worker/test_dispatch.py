@@ -86,3 +86,20 @@ def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child)
     moments = dispatcher.enforcer.moments()
     assert child.running.deadline in moments
     assert child.running.soft_at in moments
+
+
+@pytest.mark.fault("F68")
+def test_an_executor_that_is_slow_to_begin_gains_no_time(child: Child) -> None:
+    """The attempt ends so long after the claim; what the handler may use of it is what is left."""
+    make(timeout=60, grace_period=10)
+    pool, desk = Pool(), Desk()
+    pool.children.append(child)
+    dispatcher = Dispatcher(pool, desk, using="default", worker_id="w1")  # type: ignore[arg-type]
+    late = 65.0
+    claimed_at = clock.boottime() - late
+    dispatcher.take(take(1), Moment(clock.now("default"), claimed_at))
+    dispatcher.on_frame(child, {"op": "begin", "lease": child.queued[0].lease})
+    assert child.running is not None
+    assert child.running.ends == pytest.approx(claimed_at + 70, abs=1)
+    assert child.running.soft_at == pytest.approx(claimed_at + 70, abs=1)
+    assert child.running.ends in dispatcher.enforcer.moments()
