@@ -101,7 +101,7 @@ class Cluster(ABC):
         """Start it; returns when it answers."""
         until = time.monotonic() + 60
         self._launch()
-        while not self._answers():
+        while not self.answers():
             if time.monotonic() > until:
                 raise RuntimeError(f"{self} does not start:\n{self.log()}")
             time.sleep(0.05)
@@ -196,7 +196,8 @@ class Cluster(ABC):
     @abstractmethod
     def _command(self) -> list[str]: ...
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
+        """Whether it lets us in."""
         try:
             # Before the driver, which leaves its socket open when it is refused.
             socket.create_connection(("127.0.0.1", self.port), 1).close()

@@ -96,7 +96,9 @@ class Server:
         return self._cluster.pids()
 
     def end_sessions(self, pick: float) -> int:
-        """One to three neighbours in the list of sessions."""
+        """One to three neighbours in the list of sessions; none while it is away for another fault."""
+        if not self._cluster.pids() or not self._cluster.answers():
+            return 0
         found = sorted(self._cluster.sessions())
         first = int(pick * len(found))
         chosen = found[first : first + 1 + int(pick * 1000) % 3]
