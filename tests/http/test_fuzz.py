@@ -39,7 +39,7 @@ EXAMPLES = 4 * TIMES
 """For each operation, once valid and once invalid."""
 MOST_REQUESTS = 1500 * TIMES
 SECONDS = 30 * TIMES
-IN_PROCESS = 300 * TIMES
+IN_PROCESS = 150 * TIMES
 DOCUMENT = ROOT / "docs" / "reference" / "openapi.json"
 STREAMS = ("/events/stream", "/jobs/{job_id}/events", "/queues/{name}/events")
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance]
