@@ -168,7 +168,7 @@ class Runner:
             waits.append(dispatch)
         if self._dispatcher.enforcer.shutdown_at is not None:
             waits.append(max(0.0, self._dispatcher.enforcer.shutdown_at - now))
-        if len(self._pool.children) < self.config.concurrency:
+        if self.phase != "terminate" and len(self._pool.children) < self.config.concurrency:
             waits.append(max(0.0, self._pool.spawn_after - now))
         return min(waits)
 

@@ -51,6 +51,30 @@ def test_interrupt_of_the_whole_group_is_the_workers_to_decide_about(
     assert (api.get(late).state, api.get(late).attempt) == ("available", 0)
 
 
+def cpu_seconds(pid: int) -> float:
+    """How long a process has computed."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_executor_that_ends_during_a_shutdown_leaves_the_worker_at_rest(
+    worker: StartWorker, diary: Diary, flag: Flag
+) -> None:
+    """Nothing takes its place any more: that is nothing to wait for."""
+    held = [jobs.hold.enqueue(diary.path, flag.path) for _ in range(2)]
+    runner = worker("--concurrency=2")
+    diary.wait("started", 2)
+    runner.send(signal.SIGTERM)
+    poll(lambda: "stopping (SIGTERM)" in runner.stderr)
+    os.kill(int(diary.lines("started")[0][1]), signal.SIGKILL)
+    poll(lambda: sorted(api.get(job).state for job in held) == ["active", "available"])
+    before = cpu_seconds(runner.pid)
+    time.sleep(1)
+    assert cpu_seconds(runner.pid) - before < 0.4, "a hot loop"
+    flag.set()
+    assert runner.wait() == 0
+
+
 HUNG_UP = """
 import os, sys
 for number in (1, 2):
