@@ -40,7 +40,10 @@ def guard_socket(descriptor: int | None) -> None:
     """Have the kernel probe this connection, and end it when nothing is acknowledged for long."""
     if descriptor is None:
         return
+    blocking = os.get_blocking(descriptor)
     with socket.socket(fileno=os.dup(descriptor)) as link:
+        # Where a default timeout is set, this other view of the socket has stopped it from blocking.
+        os.set_blocking(descriptor, blocking)
         if link.family not in (socket.AF_INET, socket.AF_INET6):
             return
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -59,3 +59,19 @@ def test_a_local_socket_needs_no_probes(tmp_path: object) -> None:
         links.guard_socket(ours.fileno())
         assert not ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     links.guard_socket(None)
+
+
+def test_a_default_timeout_of_the_project_changes_nothing_about_the_socket() -> None:
+    """PyMySQL reads nothing from a socket that does not block."""
+    before = socket.getdefaulttimeout()
+    ours, theirs = socket.socketpair()
+    try:
+        socket.setdefaulttimeout(10)
+        for blocking in (True, False):
+            os.set_blocking(ours.fileno(), blocking)
+            links.guard_socket(ours.fileno())
+            assert os.get_blocking(ours.fileno()) is blocking
+    finally:
+        socket.setdefaulttimeout(before)
+        ours.close()
+        theirs.close()
