@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterable
 from typing import Any
 
 from django.db import connections
@@ -27,18 +28,18 @@ def notice_silence(using: str) -> None:
 
     def guard(connection: BaseDatabaseWrapper, **_: Any) -> None:
         if connection.alias == using:
-            options = connection.settings_dict["OPTIONS"]
-            if not any(str(name).startswith(_OWN_OPTIONS) for name in options):
-                guard_socket(_descriptor(connection.connection))
+            guard_socket(_descriptor(connection.connection), connection.settings_dict["OPTIONS"])
 
     if connections[using].vendor in ("postgresql", "mysql"):
         connections[using].settings_dict["OPTIONS"].setdefault("connect_timeout", CONNECT_S)
         connection_created.connect(guard, weak=False, dispatch_uid=f"django_ojs.silence.{using}")
 
 
-def guard_socket(descriptor: int | None) -> None:
-    """Have the kernel probe this connection, and end it when nothing is acknowledged for long."""
-    if descriptor is None:
+def guard_socket(descriptor: int | None, options: Iterable[str] = ()) -> None:
+    """Have the kernel probe this connection, and end it when nothing is acknowledged for long;
+    unless the ``options`` that it was opened with say something of that themselves.
+    """
+    if descriptor is None or any(str(name).startswith(_OWN_OPTIONS) for name in options):
         return
     blocking = os.get_blocking(descriptor)
     with socket.socket(fileno=os.dup(descriptor)) as link:

@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_ojs import clock, conf
 from django_ojs.store.inserting import CHANNEL
-from django_ojs.store.links import guard_socket
+from django_ojs.store.links import CONNECT_S, guard_socket
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -238,7 +238,9 @@ class Listener(threading.Thread):
             for key, value in parameters.items()
             if key not in ("cursor_factory", "context", "prepare_threshold", "server_side_binding")
         }
+        # ``LISTEN_DATABASE`` may be an alias that nothing was said about.
+        allowed.setdefault("connect_timeout", CONNECT_S)
         connection = psycopg.connect(**allowed, autocommit=True)
-        guard_socket(connection.fileno())
+        guard_socket(connection.fileno(), allowed)
         connection.execute(f"LISTEN {CHANNEL}")
         return connection

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 
 import pytest
@@ -11,6 +13,7 @@ from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.services.commit import wake
 from django_ojs.store import upcoming
+from django_ojs.store.links import CONNECT_S
 from django_ojs.store.upcoming import Lookout, Outlook
 from django_ojs.store.wakeup import ChangeWatcher, Listener
 from tests.services.support import make, take
@@ -78,6 +81,22 @@ def test_a_listener_hears_commits_and_stops_when_told(vendor: str) -> None:
     listener.stop()
     listener.join(10)
     assert not listener.is_alive()
+
+
+def test_a_listener_keeps_what_a_project_has_chosen(
+    vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    options = {**connections["default"].settings_dict["OPTIONS"], "keepalives_idle": 77}
+    monkeypatch.setitem(connections["default"].settings_dict, "OPTIONS", options)
+    listener = Listener(lambda payload: None, "default")
+    connection = listener._connect()
+    listener.stop()
+    listener._stop_end.close()
+    with connection, socket.socket(fileno=os.dup(connection.fileno())) as link:
+        assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 77
+        assert connection.info.get_parameters()["connect_timeout"] == str(CONNECT_S)
 
 
 def test_the_outlook_is_the_earliest_of_each(frozen: FrozenClock) -> None:
