@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import lru_cache
+from math import inf
 
 from django_ojs import clock, conf
 from django_ojs.domain.errors import Conflict, LeaseLost
@@ -155,6 +156,8 @@ class Dispatcher:
     def _done(self, child: Child, running: Running, frame: Frame) -> None:
         # Read before anything is changed: a frame without sense must leave the job to its crash.
         took, ok = float(frame["took"]), frame["ok"]
+        if not 0 <= took < inf:
+            raise ValueError("no duration")
         result = frame["result"] if ok else None
         reported = {} if ok else frame["failure"]
         reason = reported.get("stopped")

@@ -84,7 +84,7 @@ def _parse(payload: bytes, checksum: int) -> list[Frame]:
         raise ProtocolError("checksum")
     try:
         frames = _decode(payload.decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProtocolError("not JSON") from error
     if not isinstance(frames, list) or not all(isinstance(frame, dict) for frame in frames):
         raise ProtocolError("not an array of objects")

@@ -26,7 +26,7 @@ logger = logging.getLogger("django_ojs.worker")
 
 START_TIMEOUT = 60.0
 _CHUNK = 1 << 18
-NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
+NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What a frame that no executor of ours sends, though well packed, raises where it is read."""
 
 

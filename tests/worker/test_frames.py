@@ -6,6 +6,7 @@ import pytest
 
 from django_ojs.worker.frames import FrameReader, ProtocolError, pack, pack_texts, text_of
 
+DEEP = pack_texts(["[" * 100_000 + "]" * 100_000])
 LARGE = "\N{FIRE}" * 262_000
 
 
@@ -28,7 +29,7 @@ def test_large_frames_get_packets_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", [b"x" * 64, pack({"op": "done"})[:-1] + b"!", pack()[:2] + b"?" * 20]
+    "garbage", [b"x" * 64, pack({"op": "done"})[:-1] + b"!", pack()[:2] + b"?" * 20, DEEP]
 )
 def test_anything_else_is_refused(garbage: bytes) -> None:
     with pytest.raises(ProtocolError):

@@ -16,7 +16,7 @@ from typing import Any
 from django_ojs import api
 from django_ojs.api import JobContext, SoftStop, job
 from django_ojs.worker import registry
-from django_ojs.worker.frames import pack
+from django_ojs.worker.frames import pack, pack_texts
 from tests.workload.tools import AT_ONCE, LATER, note
 
 DEAF = {"timeout": 1, "grace_period": 1, "retry": LATER}
@@ -244,6 +244,9 @@ def forge(ctx: JobContext, kind: str) -> str:
             "wrong checksum": packet[:-5] + b"01234",
             "without sense": pack({"op": "done", "lease": own}),
             "of wrong types": pack({**whole, "lease": own, "took": "soon"}),
+            "endless": pack({**whole, "lease": own, "took": float("inf")}),
+            "too large": pack({**whole, "lease": own, "took": 10**400}),
+            "too deep": pack_texts(["[" * 100_000 + "]" * 100_000]),
             "no strings": pack({"op": ["done"], "lease": {}}),
             "progress": pack({"op": "progress", "lease": own}),
             "call": pack({"op": "call", "lease": own, "verb": "extend"}),
