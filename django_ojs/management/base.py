@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -25,6 +26,17 @@ class OJSCommand(BaseCommand):
         """``--database`` and ``--format``."""
         parser.add_argument("--database", help="alias of the database; default OJS['DATABASE']")
         parser.add_argument("--format", choices=("text", "json"), default="text")
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        """What nobody reads does not change the exit status: Python would try to write it again."""
+        try:
+            return super().execute(*args, **options)
+        finally:
+            for stream in (self.stdout, self.stderr):
+                try:
+                    stream.flush()
+                except BrokenPipeError:
+                    _throw_away(stream.fileno())
 
     def alias(self, options: Mapping[str, Any]) -> str:
         """The database to work on. Raises ``CommandError`` for an unknown alias."""
@@ -57,6 +69,13 @@ class OJSCommand(BaseCommand):
             ) from error
         except DatabaseError as error:
             raise CommandError(f"the database {alias!r} refused: {first_line(error)}") from error
+
+
+def _throw_away(descriptor: int) -> None:
+    """Whatever is written to this descriptor from now on."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, descriptor)
+    os.close(nothing)
 
 
 def require_migrations(alias: str) -> None:

@@ -90,8 +90,9 @@ os.execv(sys.executable, [sys.executable, "manage.py", *sys.argv[1:]])
 def test_nobody_reads_the_output(manage: Start) -> None:
     made = [misbehaving.print_it.enqueue(), jobs.echo.enqueue(1), jobs.exit_now.enqueue(3)]
     after = jobs.echo.enqueue("after")
-    runner = manage("runworker", "--drain", "--concurrency=1", program=("-c", HUNG_UP))
-    assert runner.wait(30) == 0
+    arguments = ("runworker", "--max-jobs=4", "--concurrency=1")
+    runner = manage(*arguments, program=("-c", HUNG_UP), PYTHONUNBUFFERED="")
+    assert runner.wait(30) == 75
     assert [api.get(job).state for job in made] == ["completed", "completed", "retryable"]
     assert api.get(after).state == "completed"
 
