@@ -128,7 +128,8 @@ class Dispatcher:
         child.running = running
         now = clock.boottime()
         running.began_at = running.seen_at = now
-        running.soft_at = min(now + running.job.timeout_ms / 1000, running.ends)
+        limit = (running.job.timeout_ms + running.job.extended_ms) / 1000
+        running.soft_at = min(now + limit, running.ends)
         if running.lost:
             self.enforcer.tell(child, running, "lost")
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from django_ojs import clock
+from django_ojs.domain.job import Actor
+from django_ojs.services import heartbeat, operate
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.frames import Frame
 from django_ojs.worker.intake import Moment
@@ -103,3 +105,18 @@ def test_an_executor_that_is_slow_to_begin_gains_no_time(child: Child) -> None:
     assert child.running.ends == pytest.approx(claimed_at + 70, abs=1)
     assert child.running.soft_at == pytest.approx(claimed_at + 70, abs=1)
     assert child.running.ends in dispatcher.enforcer.moments()
+
+
+def test_an_extension_before_the_beginning_counts(child: Child) -> None:
+    """Somebody extends a job that its worker has claimed, and no executor has begun."""
+    (job,) = make(timeout=60, grace_period=10)
+    pool, desk = Pool(), Desk()
+    pool.children.append(child)
+    dispatcher = Dispatcher(pool, desk, using="default", worker_id="w1")  # type: ignore[arg-type]
+    dispatcher.take(take(1), Moment(clock.now("default"), clock.boottime()))
+    running = child.queued[0]
+    operate.extend_timeout([job.id], 30_000, actor=Actor("operator"))
+    dispatcher.on_beat([running.lease], heartbeat.holds([running.held]))
+    dispatcher.on_frame(child, {"op": "begin", "lease": running.lease})
+    assert running.ends == pytest.approx(clock.boottime() + 100, abs=1)
+    assert running.soft_at == pytest.approx(clock.boottime() + 90, abs=1)
