@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
+
+from django_ojs.store.connecting import at_connecting
 
 IDLE_LIMIT_S = 5
 """How long a transaction of a worker or reaper may do nothing; they take milliseconds."""
@@ -18,17 +18,18 @@ _depth: ContextVar[int] = ContextVar("django_ojs.limits", default=0)
 _RESTORE = "SELECT set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true)"
 
 
-def end_idle_transactions(using: str) -> None:
+@contextmanager
+def end_idle_transactions(using: str) -> Iterator[None]:
     """Have the server end transactions that this process leaves open and idle for five seconds.
 
     A process that is suspended in the middle of one keeps the locks of its jobs for ever: they
-    could neither be reaped nor reported. For the connections opened from now on; not on SQLite and
-    MySQL, which know no such limit, nor where ``DISABLE_SERVER_SIDE_CURSORS`` says that sessions are
-    shared with others by a pool.
+    could neither be reaped nor reported. For the connections opened while the block runs; not on
+    SQLite and MySQL, which know no such limit, nor where ``DISABLE_SERVER_SIDE_CURSORS`` says that
+    sessions are shared with others by a pool.
     """
 
-    def limit(connection: BaseDatabaseWrapper, **_: Any) -> None:
-        if connection.alias != using or connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+    def limit(connection: BaseDatabaseWrapper) -> None:
+        if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
             return
         if connection.vendor == "postgresql":
             statement, value = "SET idle_in_transaction_session_timeout = %s", IDLE_LIMIT_S * 1000
@@ -39,7 +40,8 @@ def end_idle_transactions(using: str) -> None:
         with connection.cursor() as cur:
             cur.execute(statement, [value])
 
-    connection_created.connect(limit, weak=False, dispatch_uid=f"django_ojs.idle.{using}")
+    with at_connecting(using, limit):
+        yield
 
 
 @contextmanager

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
+
+from django_ojs.store.connecting import at_connecting
 
 SILENCE_S = 6
 """How long a server may acknowledge nothing: neither what was sent nor, when idle, that it is there."""
@@ -19,20 +21,28 @@ _IDLE_S, _PROBE_S = 3, 1
 _OWN_OPTIONS = ("keepalive", "tcp_user_timeout")
 
 
-def notice_silence(using: str) -> None:
+@contextmanager
+def notice_silence(using: str) -> Iterator[None]:
     """Give up connections that fall silent, and attempts to connect, after a few seconds.
 
     A worker or reaper that waits for a server behind a dead network does nothing else. For the
-    connections opened from now on; PostgreSQL's own ``OPTIONS`` for it take precedence.
+    connections opened while the block runs; PostgreSQL's own ``OPTIONS`` for it take precedence.
     """
 
-    def guard(connection: BaseDatabaseWrapper, **_: Any) -> None:
-        if connection.alias == using:
-            guard_socket(_descriptor(connection.connection), connection.settings_dict["OPTIONS"])
+    def guard(connection: BaseDatabaseWrapper) -> None:
+        guard_socket(_descriptor(connection.connection), connection.settings_dict["OPTIONS"])
 
-    if connections[using].vendor in ("postgresql", "mysql"):
-        connections[using].settings_dict["OPTIONS"].setdefault("connect_timeout", CONNECT_S)
-        connection_created.connect(guard, weak=False, dispatch_uid=f"django_ojs.silence.{using}")
+    settings = connections[using].settings_dict
+    if connections[using].vendor not in ("postgresql", "mysql"):
+        yield
+        return
+    before = settings["OPTIONS"]
+    settings["OPTIONS"] = {"connect_timeout": CONNECT_S, **before}
+    try:
+        with at_connecting(using, guard):
+            yield
+    finally:
+        settings["OPTIONS"] = before
 
 
 def guard_socket(descriptor: int | None, options: Iterable[str] = ()) -> None:

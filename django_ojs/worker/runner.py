@@ -120,8 +120,10 @@ class Runner:
     def run(self) -> Summary:
         """Work until told to stop or, with ``drain`` and ``once``, until there is nothing to do."""
         # Here, behind the nursery's fork: what handlers leave open is their own affair.
-        end_idle_transactions(self._using)
-        notice_silence(self._using)
+        with end_idle_transactions(self._using), notice_silence(self._using):
+            return self._run()
+
+    def _run(self) -> Summary:
         register(self.info, using=self._using)
         for thread in (self._beats, self._desk, self._chores, self._listener):
             if thread is not None:

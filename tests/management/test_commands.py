@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connection
+from django.db.backends.signals import connection_created
 
 from django_ojs import clock
 from django_ojs.api import enqueue
@@ -60,6 +62,16 @@ class TestReapTimeouts:
         assert now_stored(job).state == "discarded"
         assert run("reap_timeouts") == "0 reaped\n"
         assert run("reap_timeouts", "-v0") == ""
+
+    def test_a_process_that_calls_it_keeps_its_connections_as_they_are(self) -> None:
+        receivers = list(connection_created.receivers)
+        options = dict(connection.settings_dict["OPTIONS"])
+        for _ in range(2):
+            connection.close()
+            run("reap_timeouts")
+            assert connection.connection is None
+        assert connection_created.receivers == receivers
+        assert connection.settings_dict["OPTIONS"] == options
 
     def test_json(self, frozen: FrozenClock) -> None:
         job = self._overdue(frozen)

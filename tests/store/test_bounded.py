@@ -7,7 +7,6 @@ from contextlib import nullcontext, suppress
 
 import pytest
 from django.db import DatabaseError, OperationalError, connection, connections, transaction
-from django.db.backends.signals import connection_created
 
 from django_ojs.models import Queue
 from django_ojs.store import bounded
@@ -18,12 +17,9 @@ from tests.support import poll
 def limited(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A limit of one second on the connections of this test."""
     monkeypatch.setattr(bounded, "IDLE_LIMIT_S", 1)
-    before = list(connection_created.receivers)
-    bounded.end_idle_transactions("default")
-    connection.close()
-    yield
-    connection_created.receivers[:] = before
-    connection_created.sender_receivers_cache.clear()
+    with bounded.end_idle_transactions("default"):
+        connection.close()
+        yield
 
 
 def free(name: str) -> bool:

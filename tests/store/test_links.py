@@ -8,22 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 from django.db import connection
-from django.db.backends.signals import connection_created
 
 from django_ojs.store import links
 
 
 @pytest.fixture
-def guarded(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def guarded(ojs_db: None) -> Iterator[None]:
     """The connections of this test are probed."""
-    monkeypatch.setitem(connection.settings_dict, "OPTIONS", {**connection.settings_dict["OPTIONS"]})
-    before = list(connection_created.receivers)
-    links.notice_silence("default")
-    connection.close()
-    yield
-    connection.close()
-    connection_created.receivers[:] = before
-    connection_created.sender_receivers_cache.clear()
+    with links.notice_silence("default"):
+        connection.close()
+        yield
 
 
 def probed() -> bool:

@@ -49,9 +49,7 @@ class Command(OJSCommand):
         limit = options["limit"]
         if limit is not None and limit < 1:
             raise CommandError("--limit: must be at least 1", returncode=2)
-        end_idle_transactions(alias)
-        notice_silence(alias)
-        with self.usable_database(alias):
+        with end_idle_transactions(alias), notice_silence(alias), self.usable_database(alias):
             if options["loop"]:
                 self._loop(alias, _interval(options["interval"]), limit, options)
             elif options["dry_run"] or options["check"]:
