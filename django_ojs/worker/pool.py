@@ -158,10 +158,14 @@ class Pool:
                 return
 
     def stumbled(self) -> None:
-        """An executor could not start, or ended before it ran anything: wait, longer each time."""
-        self._stumbles += 1
-        pause = min(10.0, 0.2 * 2 ** min(self._stumbles, 6))
-        self.spawn_after = clock.boottime() + pause
+        """An executor could not start, or ended before it ran anything: wait, longer each time.
+
+        Those that end while it waits have mostly met with the same misfortune.
+        """
+        now = clock.boottime()
+        if now >= self.spawn_after:
+            self._stumbles += 1
+            self.spawn_after = now + min(10.0, 0.2 * 2 ** min(self._stumbles, 6))
 
     def started(self) -> None:
         """An executor is ready."""

@@ -170,6 +170,21 @@ def test_no_process_can_be_started(worker: StartWorker, flag: Flag) -> None:
     assert "Traceback" not in runner.stderr
 
 
+def test_executors_that_end_together_are_replaced_at_once(worker: StartWorker) -> None:
+    """One misfortune, however many it hits, is waited for once."""
+    runner = worker("--concurrency=8")
+
+    def executors() -> list[int]:
+        keepers = {parent_of(pid) for pid in descendants(runner.pid)}
+        found = [pid for pid in descendants(runner.pid) if pid not in keepers]
+        return found if len(found) == 8 else []
+
+    for executor in poll(executors):
+        os.kill(executor, signal.SIGKILL)
+    poll(lambda: runner.stderr.count("ended before it ran anything") == 8)
+    in_state(jobs.echo.enqueue("again"), "completed", timeout=5)
+
+
 @pytest.mark.fault("F16")
 def test_no_descriptors_are_left(worker: StartWorker) -> None:
     runner = worker()
