@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from django.db import InterfaceError, InternalError, OperationalError, connections
+from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections
 
 from django_ojs import clock
 from django_ojs.domain.failures import Failure
-from django_ojs.services import scan
+from django_ojs.services import heartbeat, scan
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
 from django_ojs.worker.threads import DatabaseThread
 
@@ -35,7 +35,9 @@ class Inbox(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An outcome that is not durable yet; dropped at ``until`` (boottime seconds)."""
+    """An outcome that is not durable yet. After ``until`` (boottime seconds) it is dropped once the
+    attempt has been ended.
+    """
 
     outcome: Outcome
     until: float
@@ -193,14 +195,26 @@ class Desk(DatabaseThread):
                 )
 
     def _drop_expired(self) -> None:
-        """Past its deadline the server has ended the attempt: the outcome is nobody's any more."""
+        """Past its deadline an outcome is nobody's any more, if the server has ended the attempt.
+
+        After an outage it has not, but waits for reports (decision T9): it is asked.
+        """
         now = clock.boottime()
-        for pending in [p for p in self._outcomes if p.until < now]:
-            self._outcomes.remove(pending)
-            logger.error(
-                "report abandoned: the database did not come back before the deadline",
-                extra={"job_id": str(pending.outcome.lease.job_id)},
-            )
+        late = [pending for pending in self._outcomes if pending.until < now]
+        if not late:
+            return
+        try:
+            kept = heartbeat.holds([pending.outcome.lease for pending in late], using=self._using)
+        except (DatabaseError, *OUTAGE):
+            return
+        waited_for = {lease.lease_id for lease in kept}
+        for pending in late:
+            if pending.outcome.lease.lease_id not in waited_for:
+                self._outcomes.remove(pending)
+                logger.error(
+                    "report abandoned: the database did not take it before the deadline",
+                    extra={"job_id": str(pending.outcome.lease.job_id)},
+                )
 
     def _works(self) -> None:
         self._failures = 0

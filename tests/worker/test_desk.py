@@ -9,7 +9,8 @@ import pytest
 from django.db import connections
 
 from django_ojs import clock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.services import operate
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.worker.desk import Desk, Pending
 from django_ojs.worker.intake import Moment
@@ -96,12 +97,27 @@ def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
 
     monkeypatch.setattr(module, "settle", settle)
     desk.settle([Pending(Outcome(held(kept), Report.ACK), _far())])
+    operate.cancel([dropped.id], actor=Actor())
     desk.settle([Pending(Outcome(held(dropped), Report.ACK), clock.boottime() - 1)])
     poll(lambda: desk.unwritten == 1)
     assert now_stored(kept).state == "active"
     down.clear()
     poll(lambda: not desk.unwritten)
-    assert (now_stored(kept).state, now_stored(dropped).state) == ("completed", "active")
+    assert (now_stored(kept).state, now_stored(dropped).state) == ("completed", "cancelled")
+
+
+def test_outcomes_survive_an_outage_that_outlasts_their_deadline(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After it the server waits for reports (decision T9): there must be some."""
+    make()
+    (job,) = take()
+    with monkeypatch.context() as patch:
+        patch.setitem(connections["default"].settings_dict, "NAME", "/no/such/database")
+        desk.settle([Pending(Outcome(held(job), Report.ACK), clock.boottime() - 1)])
+        poll(lambda: desk._failures)
+    poll(lambda: not desk.unwritten)
+    assert now_stored(job).state == "completed"
 
 
 def test_calls_are_answered_in_order_with_their_errors(desk: Desk) -> None:
