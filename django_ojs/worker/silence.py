@@ -42,7 +42,8 @@ class Silence:
             return
         held = list(self._dispatcher.leases.values())
         default = conf.current().limits.heartbeat_timeout_ms or 0
-        timeout = min((running.job.heartbeat_timeout_ms for running in held), default=default) / 1000
+        # What is claimed next may have the default, however patient those at hand are.
+        timeout = min([default, *(running.job.heartbeat_timeout_ms for running in held)]) / 1000
         if not self.mute and silent > timeout / 2:
             self.mute = True
             logger.error("no heartbeat has arrived for %.1f s: nothing is claimed", silent)

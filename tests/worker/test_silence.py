@@ -1,0 +1,35 @@
+"""A worker that cannot beat claims nothing, whatever it holds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from django_ojs.worker.silence import Silence
+
+
+class Desk:
+    """Counts what it is asked."""
+
+    asked = 0
+
+    def call(self, *_: object) -> None:
+        """Answer nothing, as without a database."""
+        self.asked += 1
+
+
+@pytest.mark.parametrize(("held_ms", "mute_after"), [(None, 30), (4_000, 2), (3_600_000, 30)])
+def test_what_is_held_makes_nobody_less_careful(held_ms: int | None, mute_after: float) -> None:
+    """The next job may have the default timeout, whatever those at hand have asked for."""
+    beats: Any = SimpleNamespace(silent_for=lambda now: now)
+    running = SimpleNamespace(job=SimpleNamespace(heartbeat_timeout_ms=held_ms), held=None)
+    dispatcher: Any = SimpleNamespace(leases={} if held_ms is None else {"lease": running})
+    desk: Any = Desk()
+    silence = Silence(beats, desk, dispatcher, using="default")
+    silence.look(mute_after - 0.5)
+    assert not silence.mute
+    silence.look(mute_after + 0.5)
+    assert silence.mute
+    assert desk.asked == (held_ms is not None)
