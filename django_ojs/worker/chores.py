@@ -67,7 +67,7 @@ class Chores(DatabaseThread):
         if now >= self._look_at:
             quiet = now - self._changed_at > _QUIET_AFTER
             self._look_at = now + (_QUIET_LOOK_EVERY if quiet else _LOOK_EVERY)
-            self._guarded("reap", now, 0.0, self._look)
+            self._guarded(scan.NAME, now, 0.0, self._look)
         if now >= self._rest_at:
             rest = [chore for chore in hooks.chores() if not chore.scheduled]
             for chore in rest:
@@ -110,7 +110,9 @@ class Chores(DatabaseThread):
         try:
             work()
         except (DatabaseError, InterfaceError, OSError) as error:
-            scan.note_outage()
+            if name == scan.NAME:
+                # Decision T9. One of the others may fail again and again while all is well.
+                scan.note_outage()
             logger.warning("the chore %s failed: %s", name, error)
             connections[self._using].close()
         except Exception:

@@ -8,9 +8,13 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from django.db import OperationalError
 
+from django_ojs import hooks
 from django_ojs.api import enqueue
+from django_ojs.hooks import Chore, ChoreResult
 from django_ojs.models import Job
+from django_ojs.services import scan
 from django_ojs.services.claim import claim, sources
 from django_ojs.worker.chores import Chores
 from django_ojs.worker.pulse import Pulse
@@ -36,6 +40,23 @@ def test_chores_promote_what_was_known_and_what_was_not(promoted: threading.Even
         job = enqueue("test.job", delay=delay)
         assert promoted.wait(10)
         assert now_stored(job).state == "available"
+
+
+def test_a_chore_that_fails_is_no_outage(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would restart the clock of every silent job, again and again (decision T9)."""
+    failed = threading.Event()
+
+    def fail(using: str) -> ChoreResult:
+        failed.set()
+        raise OperationalError("canceling statement due to statement timeout")
+
+    monkeypatch.setattr(hooks, "chores", lambda: (Chore("broken", 0.1, fail),))
+    chores = Chores(lambda: None, ran_by="test", using="default")
+    chores.start()
+    assert failed.wait(10)
+    chores.close()
+    chores.join(10)
+    assert not scan._failed.is_set()
 
 
 def test_chores_reap_deadlines_and_silence(promoted: threading.Event) -> None:
