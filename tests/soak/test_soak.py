@@ -53,4 +53,3 @@ def test_a_fleet_without_the_fence_is_found_out(tmp_path: Path) -> None:
     code, record = soak(tmp_path, "--seed=22", "--mutant=no-fence")
     assert (code, record["passed"]) == (1, False)
     assert len(record["wrong"]["stale reports honoured"]) > 0
-    assert record["wrong"]["lost"] == record["wrong"]["invariants"] == []
