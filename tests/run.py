@@ -43,7 +43,7 @@ PARTS = {"": ("tests",), " over HTTP": ("tests/http",), " with workers": ("tests
 """What is run by itself: the last two mostly wait, for deadlines and for each other."""
 ONCE = {"clusters of our own": ("tests/clusters",)}
 """What starts the databases that it needs by itself."""
-AT_ONCE = 3
+AT_ONCE = 4
 NO_TESTS = 5
 COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
 SUMMARY = re.compile(r"\d+ \w+.* in \d[\d.]*s\b")

@@ -292,7 +292,7 @@ class Pool:
             for frame in frames:
                 self._on_frame(child, frame)
         except NONSENSE as error:
-            logger.error("an executor sent a frame without sense: %r", error, exc_info=error)
+            logger.error("an executor sent a frame without sense: %r", error)
             data, garbage = b"", True
         if not data:
             # Ended, closed by the handler, or garbage: the process can say nothing any more.

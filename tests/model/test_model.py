@@ -51,7 +51,7 @@ def run(limits: settings) -> None:
 
 @pytest.mark.timeout(300)
 def test_the_services_do_what_the_model_says(vendor: str) -> None:
-    run(SHORT if vendor == "sqlite" else settings(SHORT, max_examples=25))
+    run(SHORT if vendor == "sqlite" else settings(SHORT, max_examples=15))
 
 
 @pytest.mark.long

@@ -22,6 +22,7 @@ from tests.workload import jobs
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.one_database
 @pytest.mark.fault("F8", "F11")
 def test_term_lets_a_running_job_finish(worker: StartWorker, diary: Diary, flag: Flag) -> None:
     job = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, flag.path)
@@ -40,6 +41,7 @@ def test_term_lets_a_running_job_finish(worker: StartWorker, diary: Diary, flag:
     assert Worker.objects.get().phase == "stopped"
 
 
+@pytest.mark.one_database
 @pytest.mark.fault("F9")
 def test_job_that_outlives_the_shutdown_fails_with_shutdown(worker: StartWorker, diary: Diary) -> None:
     job = jobs.swallow.using(timeout=300, grace_period=1).enqueue(diary.path)
@@ -80,6 +82,7 @@ def test_timeout_during_a_shutdown_stays_a_timeout(worker: StartWorker, diary: D
     assert 2.0 <= lasted(attempts(job)[0]) <= 2.5
 
 
+@pytest.mark.one_database
 @pytest.mark.fault("F10")
 def test_second_term_is_at_once(worker: StartWorker, diary: Diary) -> None:
     job = jobs.swallow.using(timeout=300).enqueue(diary.path)
@@ -136,12 +139,14 @@ def test_drain_ends_with_a_summary(worker: StartWorker) -> None:
     assert float(found[2]) < 1
 
 
+@pytest.mark.one_database
 def test_drain_of_nothing_ends_at_once_and_speaks_json(worker: StartWorker) -> None:
     runner = worker("--drain", "--format", "json")
     assert runner.wait() == 0
     assert json.loads(runner.stdout.strip().splitlines()[-1])["jobs"] == 0
 
 
+@pytest.mark.one_database
 def test_once_runs_one_job(worker: StartWorker) -> None:
     made = [jobs.echo.enqueue(number) for number in range(5)]
     runner = worker("--once", "--concurrency", "2")
@@ -151,6 +156,7 @@ def test_once_runs_one_job(worker: StartWorker) -> None:
     assert {api.get(job).attempt for job in made if api.get(job).state == "available"} == {0}
 
 
+@pytest.mark.one_database
 def test_max_jobs_exits_75(worker: StartWorker) -> None:
     made = [jobs.echo.enqueue(number) for number in range(10)]
     assert worker("--max-jobs", "3").wait() == 75
@@ -172,6 +178,7 @@ def test_banner_names_what_is_served(worker: StartWorker) -> None:
     assert Worker.objects.get().id == "named"
 
 
+@pytest.mark.one_database
 def test_queues_are_served_as_told(worker: StartWorker) -> None:
     one = jobs.echo.using(queue="one").enqueue(1)
     two = jobs.echo.using(queue="two").enqueue(2)
