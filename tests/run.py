@@ -39,11 +39,13 @@ TOOLS = {
     "pgbouncer": ("pgbouncer",),
 }
 PURE = ("tests/domain", "tests/architecture")
+SEARCHING = ("tests/races", "tests/model")
+"""What plays many cases: not among the fast tests."""
 PARTS = {"": ("tests",), " over HTTP": ("tests/http",), " with workers": ("tests/process",)}
 """What is run by itself: the last two mostly wait, for deadlines and for each other."""
 ONCE = {"clusters of our own": ("tests/clusters",)}
 """What starts the databases that it needs by itself."""
-AT_ONCE = 4
+AT_ONCE = 3
 NO_TESTS = 5
 COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
 SUMMARY = re.compile(r"\d+ \w+.* in \d[\d.]*s\b")
@@ -158,7 +160,10 @@ def plan(options: argparse.Namespace, scratch: Path) -> tuple[list[Run], dict[st
     """The runs, the longest first, and why a database is left out."""
     only = tuple(options.only)
     # A file, so that the processes that tests start can use it too.
-    databases: list[tuple[str, str, tuple[str, ...]]] = [("SQLite", f"sqlite:///{scratch}/any", ())]
+    left_out = SEARCHING if options.quick else ()
+    databases: list[tuple[str, str, tuple[str, ...]]] = [
+        ("SQLite", f"sqlite:///{scratch}/any", left_out)
+    ]
     skipped: dict[str, str] = {}
     for key, (name, variable, guesses) in {} if options.quick else SERVERS.items():
         url, reason = server(variable, guesses)

@@ -51,8 +51,11 @@ def test_a_restart_in_the_middle_of_each_operation(
     diary: Diary,
     flag: Flag,
 ) -> None:
-    """Before the statement and, for reports, before the commit; every time the server comes back."""
-    long = jobs.hold.using(heartbeat_timeout=4).enqueue(diary.path, flag.path)
+    """Before the statement and, for reports, before the commit; every time the server comes back.
+
+    Six outages within seconds: only a heartbeat timeout longer than each of them promises anything.
+    """
+    long = jobs.hold.using(heartbeat_timeout=30).enqueue(diary.path, flag.path)
     way, reaping = proxy(), proxy()
     runner = worker("--concurrency=2", "--no-chores", DATABASE_URL=cluster.url(way.port))
     reaper = manage("reap_timeouts", "--loop", DATABASE_URL=cluster.url(reaping.port))
@@ -60,7 +63,7 @@ def test_a_restart_in_the_middle_of_each_operation(
     poll(lambda: "reaping" in reaper.stdout, 30)
     for patterns in ([CLAIM], [CLAIM, "COMMIT"], [ACK], [ACK, "COMMIT"]):
         cut = way.cut(*patterns, then=cluster.restart)
-        job = jobs.echo.using(retry=jobs.AT_ONCE, heartbeat_timeout=4).enqueue(1)
+        job = jobs.echo.using(retry=jobs.AT_ONCE, heartbeat_timeout=30).enqueue(1)
         assert cut.done.wait(60), patterns
         connections["default"].close()
         in_state(job, "completed", timeout=30)
