@@ -228,5 +228,7 @@ class Desk(DatabaseThread):
         if self._failures == 1:
             logger.warning("database trouble: %s", error)
         connections[self._using].close()
-        pause = min(2.0, 0.05 * 2 ** min(self._failures, 6)) * (0.5 + clock.jitter())
+        # Short of a quarter of any heartbeat timeout kept closely: several calls may fail in a turn,
+        # and reports wait behind them while the server waits for those.
+        pause = min(0.5, 0.05 * 2 ** min(self._failures, 6)) * (0.5 + clock.jitter())
         clock.pause(pause)
