@@ -173,8 +173,8 @@ def test_down_for_longer_than_the_heartbeat_timeout(
     The reaper comes back first, and finds nothing but silence.
     """
     way, meanwhile = proxy(), Flag(Path(flag.path + "-meanwhile"))
-    ends = jobs.hold.using(heartbeat_timeout=4).enqueue(diary.path, meanwhile.path)
-    goes_on = jobs.hold.using(heartbeat_timeout=4).enqueue(diary.path, flag.path)
+    ends = jobs.hold.using(heartbeat_timeout=6).enqueue(diary.path, meanwhile.path)
+    goes_on = jobs.hold.using(heartbeat_timeout=6).enqueue(diary.path, flag.path)
     runner = worker("--concurrency=2", "--no-chores", DATABASE_URL=cluster.url(way.port))
     reaper = manage("reap_timeouts", "--loop")
     diary.wait("started", 2, timeout=30)
@@ -184,7 +184,7 @@ def test_down_for_longer_than_the_heartbeat_timeout(
     meanwhile.set()
     diary.wait("finished")
     # As long as the fault lasts.
-    time.sleep(5)
+    time.sleep(7)
     cluster.start()
     back = clock.now("default")
     poll(lambda: ChoreRun.objects.filter(name="reap", last_run_at__gt=back).exists(), 30)
