@@ -86,7 +86,7 @@ def test_everything_works_by_polling(
     reaper = manage("reap_timeouts", "--loop", **POOLED)
     environment = {**POOLED, "OJS_DEV_TOKEN": "dev", "EXAMPLE_VAR": str(tmp_path / "var")}
     with gunicorn("tests.wsgi:application", "/ready", tmp_path / "web", 4, environment) as port:
-        long = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, flag.path)
+        long = jobs.hold.using(heartbeat_timeout=6).enqueue(diary.path, flag.path)
         diary.wait("started", timeout=30)
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE usename = %s", [ACCOUNT])

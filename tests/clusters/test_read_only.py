@@ -52,9 +52,9 @@ def test_a_server_that_refuses_writes(
 ) -> None:
     runner = worker("--concurrency=2", "--queue=default", "--no-chores")
     reaper = manage("reap_timeouts", "--loop")
-    running = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, flag.path)
+    running = jobs.hold.using(heartbeat_timeout=6).enqueue(diary.path, flag.path)
     before = Flag(Path(flag.path + "-before"))
-    ends = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, before.path)
+    ends = jobs.hold.using(heartbeat_timeout=6).enqueue(diary.path, before.path)
     enqueue(live, queue="http")
     mine = fetch(live, "http")[0]
     enqueue(live, queue="http")
