@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_ojs import clock
+from django_ojs.domain.job import JobRecord
 from django_ojs.services import heartbeat, scan
 from django_ojs.services.heartbeat import Directive, WorkerInfo
-from django_ojs.store.leases import Kept
+from django_ojs.store.leases import Held, Kept
 from django_ojs.worker.pool import Running
 from django_ojs.worker.threads import DatabaseThread
 
@@ -29,6 +30,8 @@ class Report:
 
     phase: str
     held: Sequence[Running]
+    held_up: Sequence[JobRecord] = ()
+    """Jobs that have ended, and whose outcome the database does not take."""
 
 
 class Beats(DatabaseThread):
@@ -85,7 +88,8 @@ class Beats(DatabaseThread):
         try:
             report = self._report()
             now = clock.boottime()
-            shortest = min((r.job.heartbeat_timeout_ms for r in report.held), default=1 << 30)
+            jobs = [*(running.job for running in report.held), *report.held_up]
+            shortest = min((job.heartbeat_timeout_ms for job in jobs), default=1 << 30)
             self._interval = max(_SHORTEST, min(LONGEST, shortest / 4000))
             alive: list[Running] = []
             silent: list[Running] = []
@@ -96,11 +100,12 @@ class Beats(DatabaseThread):
                 running.vouched_at = seen_at
             # After a failure there is always something to try: silence must not pass for success.
             due = now >= self._worker_due or self._trying_since is not None
-            if (alive or due) and self._trying_since is None:
+            vouched = [running.held for running in alive]
+            vouched += [Held(job.id, job.lease_id) for job in report.held_up if job.lease_id]
+            if (vouched or due) and self._trying_since is None:
                 self._trying_since = now
-            if alive:
-                held = [running.held for running in alive]
-                kept = heartbeat.beat(held, using=self._using)
+            if vouched:
+                kept = heartbeat.beat(vouched, using=self._using)
                 self._on_beat([running.lease for running in alive], kept)
             if silent:
                 # Not vouched for, but still to be stopped once somebody has taken them away.

@@ -17,6 +17,7 @@ from django.db import DatabaseError, InterfaceError, InternalError, OperationalE
 
 from django_ojs import clock
 from django_ojs.domain.failures import Failure
+from django_ojs.domain.job import JobRecord
 from django_ojs.services import heartbeat, scan
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
 from django_ojs.worker.threads import DatabaseThread
@@ -74,6 +75,13 @@ class Desk(DatabaseThread):
     def unwritten(self) -> int:
         """Outcomes that are not durable yet."""
         return len(self._outcomes)
+
+    def held_up(self) -> list[JobRecord]:
+        """The jobs whose outcome an outage keeps from being written: they are still this worker's."""
+        with self._changed:
+            if not self._failures:
+                return []
+            return [pending.outcome.claimed for pending in self._outcomes if pending.outcome.claimed]
 
     def close(self) -> None:
         """Write what there is and end."""

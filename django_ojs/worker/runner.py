@@ -227,7 +227,7 @@ class Runner:
 
     def _report(self) -> Report:
         """Called by the heartbeat thread."""
-        return Report(self.phase, list(self._dispatcher.leases.values()))
+        return Report(self.phase, list(self._dispatcher.leases.values()), self._desk.held_up())
 
     # What arrives.
 

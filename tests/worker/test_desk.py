@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 
 from django_ojs import clock
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.services import operate
+from django_ojs.services.heartbeat import WorkerInfo
 from django_ojs.services.settle import Outcome, Report
+from django_ojs.worker.beats import Beats
+from django_ojs.worker.beats import Report as Said
 from django_ojs.worker.desk import Desk, Pending
 from django_ojs.worker.intake import Moment
 from tests.services.support import held, make, now_stored, take
@@ -81,8 +85,6 @@ def test_a_report_that_is_refused_becomes_a_failure(desk: Desk) -> None:
 def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from django.db import OperationalError
-
     from django_ojs.worker import desk as module
 
     make(2)
@@ -118,6 +120,45 @@ def test_outcomes_survive_an_outage_that_outlasts_their_deadline(
         poll(lambda: desk._failures)
     poll(lambda: not desk.unwritten)
     assert now_stored(job).state == "completed"
+
+
+@pytest.mark.fault("F75")
+def test_a_job_whose_report_is_held_up_is_beaten_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has ended, and its worker lives: nobody else may take it for stalled meanwhile."""
+    from django_ojs.worker import desk as module
+
+    make()
+    (job,) = take()
+    real, down = module.settle, threading.Event()
+    down.set()
+
+    def settle(*args: Any, **kwargs: Any) -> Any:
+        if down.is_set():
+            raise OperationalError("the server takes no reports")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(module, "settle", settle)
+    assert desk.held_up() == []
+    desk.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), _far())])
+    poll(lambda: desk.held_up() == [job])
+    beats = Beats(
+        WorkerInfo("w1", clock.new_lease()),
+        lambda: Said("running", [], desk.held_up()),
+        lambda sent, kept: None,
+        lambda directive: None,
+        "default",
+    )
+    beats.start()
+    poll(lambda: now_stored(job).heartbeat_at > job.heartbeat_at)
+    beats.close()
+    beats.join(10)
+    assert now_stored(job).state == "active"
+    down.clear()
+    poll(lambda: not desk.unwritten)
+    assert now_stored(job).state == "completed"
+    assert desk.held_up() == []
 
 
 def test_calls_are_answered_in_order_with_their_errors(desk: Desk) -> None:
