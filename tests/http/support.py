@@ -110,3 +110,9 @@ def look(api: Api, job: Mapping[str, Any]) -> dict[str, Any]:
     assert answer.status == 200, answer.raw
     found: dict[str, Any] = answer.body["job"]
     return found
+
+
+def refused_field(answer: Answer, field: str) -> None:
+    """A 400 that names the field."""
+    assert (answer.status, answer.code) == (400, "invalid_request"), answer.raw
+    assert answer.body["error"]["details"]["field"] == field

@@ -9,7 +9,8 @@ import pytest
 
 from django_ojs.api import enqueue
 from django_ojs.http import listing
-from tests.http.support import Api
+from django_ojs.models import Queue
+from tests.http.support import Api, refused_field
 from tests.services.support import fail, make, take
 
 
@@ -71,3 +72,34 @@ def test_a_single_heavy_job_is_shown(api: Api, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(listing, "MAX_BYTES", 10)
     enqueue("big.job", ["x" * 1000])
     assert [len(page) for page in pages(api, "/jobs")] == [1]
+
+
+@pytest.mark.parametrize("name", ["page", "offset", "per_page"])
+def test_events_are_paged_by_cursor_only(api: Api, name: str) -> None:
+    refused_field(api.get(f"/events?limit=1&{name}=2"), name)
+
+
+@pytest.mark.parametrize("path", ["/queues", "/workers", "/admin/queues", "/admin/schemas"])
+def test_small_tables_are_paged_by_number_only(
+    api: Api, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused_field(api.get(f"{path}?cursor=x"), "cursor")
+    refused_field(api.get(f"{path}?nothing=x"), "nothing")
+    assert api.get(f"{path}?limit=1&offset=0").status == 200
+    assert api.get(f"{path}?per_page=1&page=1").status == 200
+
+
+def test_more_is_promised_only_where_it_can_be_fetched(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "MAX_OFFSET", 2)
+    Queue.objects.bulk_create(Queue(name=f"q{n}") for n in range(5))
+    found, offset = [], 0
+    while True:
+        page = api.get(f"/queues?limit=2&offset={offset}")
+        assert page.status == 200, page.raw
+        found += [queue["name"] for queue in page.body["queues"]]
+        if not page.body["pagination"]["has_more"]:
+            break
+        offset += 2
+    assert found == ["default", "q0", "q1", "q2"]

@@ -185,3 +185,10 @@ def test_a_method_that_is_not_there(api: Api) -> None:
     assert (answer.status, answer.code) == (405, "invalid_request")
     assert answer.headers["Allow"]
     assert Api(None)("DELETE", "/queues").status == 401
+
+
+def test_a_method_that_is_not_there_is_not_a_question_of_scopes(api: Api) -> None:
+    answer = api("OPTIONS", "/jobs")
+    assert (answer.status, answer.code) == (405, "invalid_request")
+    assert "POST" in answer.headers["Allow"]
+    assert Api(None)("OPTIONS", "/jobs").status == 401

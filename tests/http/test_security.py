@@ -760,6 +760,17 @@ def test_the_rate_of_enqueues(caller: Caller) -> None:
         assert mine.get("/jobs").status == 200, "only enqueues are counted"
 
 
+def test_a_rate_that_is_used_up_says_so_in_headers(api: Api) -> None:
+    with override_settings(OJS={"HTTP": {"ENQUEUE_RATE": 1}}):
+        answers = [api.post("/jobs", {"type": "a.b", "args": []}) for _ in range(5)]
+    refused = [answer for answer in answers if answer.status == 429]
+    assert refused
+    assert refused[0].headers["Retry-After"] == "1"
+    assert refused[0].headers["X-RateLimit-Limit"] == "1"
+    assert refused[0].headers["X-RateLimit-Remaining"] == "0"
+    assert refused[0].headers["X-RateLimit-Reset"].isdigit()
+
+
 def test_the_rate_is_of_the_client_not_of_its_token(caller: Caller) -> None:
     mine = caller(name="mine")
     with override_settings(OJS={"HTTP": {"ENQUEUE_RATE": 2}}):

@@ -1,0 +1,91 @@
+"""Workers: their names, what their beats say and may not say, orders to them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import connections
+
+from django_ojs.models import Worker
+from django_ojs.services import workers
+from tests.http.conftest import Caller
+from tests.http.support import Api, refused_field
+
+
+def test_a_beat_says_which_queues_are_served(api: Api, caller: Caller) -> None:
+    body = {"worker_id": "w1", "queues": ["mail", "default"]}
+    assert api.post("/workers/heartbeat", body).status == 200
+    assert api.get("/workers/w1").body["queues"] == ["mail", "default"]
+    assert api.post("/workers/heartbeat", {**body, "queues": []}).status == 200
+    assert api.get("/workers/w1").body["queues"] == ["mail", "default"]
+    assert caller("work", queues=["mine"]).post("/workers/heartbeat", body).status == 403
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(
+            (field, value)
+            for field in ("active_job_ids", "jobs", "leases")
+            for value in (3, "x", {}, True)
+        ),
+        *(("active_jobs", value) for value in ("x", {}, True, 1.5)),
+        *(("shutdown", value) for value in ("true", 1, 0, "", [], {})),
+    ],
+)
+def test_a_beat_refuses_what_it_cannot_read(api: Api, field: str, value: Any) -> None:
+    refused_field(api.post("/workers/beat", {"worker_id": "w1", field: value}), field)
+    listed = {"worker_id": "w1", "active_job_ids": [], field: value}
+    refused_field(api.post("/workers/heartbeat", listed), field)
+    assert not Worker.objects.exists()
+
+
+def test_a_beat_takes_null_for_nothing(api: Api) -> None:
+    fields = ("active_job_ids", "jobs", "leases", "active_jobs", "shutdown", "job_id")
+    body = {"worker_id": "w1", **dict.fromkeys(fields)}
+    assert api.post("/workers/heartbeat", body).body["state"] == "running"
+    assert api.post("/workers/heartbeat", {**body, "shutdown": False}).body["state"] == "running"
+    assert api.post("/workers/heartbeat", {**body, "active_jobs": 2}).status == 200
+
+
+def test_an_order_to_a_worker_outlives_a_beat_at_the_same_moment(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers.seen("w1", None, beats=False)
+    take = workers._take
+    other: list[threading.Thread] = []
+
+    def order() -> None:
+        try:
+            workers.direct("w1", "quiet")
+        finally:
+            connections["default"].close()
+
+    def interrupted(*args: Any) -> None:
+        # The beat has read the row; before it writes, an operator gives an order.
+        other.append(threading.Thread(target=order))
+        other[0].start()
+        other[0].join(0.5)
+        take(*args)
+
+    monkeypatch.setattr(workers, "_take", interrupted)
+    workers.seen("w1", None, beats=True)
+    other[0].join(10)
+    monkeypatch.undo()
+    assert Worker.objects.get(pk="w1").directive == "quiet"
+
+
+@pytest.mark.parametrize("name", ["a/b", "/", "w/", ".", ".."])
+def test_a_worker_id_that_no_path_can_hold_is_refused(api: Api, name: str) -> None:
+    body = {"worker_id": name, "queues": ["default"]}
+    for path in ("fetch", "heartbeat", "register", "deregister"):
+        refused_field(api.post(f"/workers/{path}", body), "worker_id")
+    assert not Worker.objects.exists()
+
+
+def test_what_is_accepted_as_a_worker_id_has_an_address(api: Api) -> None:
+    for name, path in (("box-7.example-4711-x", "box-7.example-4711-x"), ("a b%?#", "a%20b%25%3F%23")):
+        assert api.post("/workers/beat", {"worker_id": name}).status == 200
+        assert api.get(f"/workers/{path}").body["worker_id"] == name
