@@ -6,6 +6,8 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 from django_ojs import clock
 from django_ojs.domain.envelope import from_call
@@ -68,18 +70,22 @@ class Scene:
     def save(self, lease: Held | None) -> str:
         """Whether a checkpoint is taken."""
         assert lease is not None
-        checkpoints.save(self.job.id, Evidence(lease.lease_id), '{"n":1}')
+        checkpoints.save(self.job.id, '{"n":1}', {}, Evidence(lease.lease_id))
         return "saved"
 
     def again(self, meta: str) -> str:
-        """The state of what is stored under the job's id after the same enqueue, or another."""
-        envelope = from_call(TYPE, [0], {"queue": self.job.queue, "meta": {"is": meta}})
-        (found,) = enqueue([envelope._replace(id=self.job.id)])
+        """The state of what is stored under the job's id after the same enqueue, or another.
+
+        No two are of the same microsecond: only the one that stored the job may announce it.
+        """
+        now = self.time.time + timedelta(microseconds=next(_numbers))
+        meant = {"queue": self.job.queue, "meta": {"is": meta}, "id": self.job.id}
+        (found,) = enqueue([from_call(TYPE, [0], now=now, **meant)], now=now)
         return str(found.state)
 
 
 Operation = Callable[[Scene], object]
-OPERATIONS: Mapping[str, Operation] = {
+OPERATIONS: dict[str, Operation] = {
     "claim": Scene.fetch,
     "ack": lambda s: s.report(Report.ACK, s.lease),
     "ack, read": lambda s: s.report(Report.ACK, s.lease, read=True),
@@ -108,12 +114,12 @@ PASSES_OVER = {"claim": "0 claimed", "reap": "0 reaped", "promote": "0 promoted"
 """What passes over rows that another transaction holds, and what it says then."""
 
 
-def _job(time: clock.FrozenClock, **options: object) -> JobRecord:
+def _job(time: clock.FrozenClock, **options: Any) -> JobRecord:
     options = {"retry": RETRY, "timeout": 20, "grace_period": 5, "heartbeat_timeout": 4, **options}
     return make(queue=f"race-{next(_numbers)}", **options)[0]
 
 
-def _claimed(time: clock.FrozenClock, **options: object) -> Scene:
+def _claimed(time: clock.FrozenClock, **options: Any) -> Scene:
     job = _job(time, **options)
     (job,) = take(queues=[job.queue])
     return Scene(time, job, held(job))
@@ -190,12 +196,14 @@ def dead(time: clock.FrozenClock) -> Scene:
 def nothing(time: clock.FrozenClock) -> Scene:
     """Not enqueued yet."""
     job = _job(time)
-    Job.objects.filter(pk=job.id).delete()
+    Event.objects.filter(job_id=job.id)._raw_delete("default")
+    Job.objects.filter(pk=job.id)._raw_delete("default")
     return Scene(time, job)
 
 
 REPORTS = ("ack", "ack, read", "ack, shown", "fail", "release", "beat", "progress", "checkpoint")
-SCENES: Mapping[Callable[[clock.FrozenClock], Scene], tuple[str, ...]] = {
+Start = Callable[[clock.FrozenClock], Scene]
+SCENES: Mapping[Start, tuple[str, ...]] = {
     available: ("claim", "cancel", "discard", "pause", "reap"),
     expired: ("claim", "cancel", "pause", "reap"),
     due: ("promote", "claim", "cancel", "discard", "reschedule", "reap", "stale ack", "stale beat"),
@@ -208,7 +216,7 @@ SCENES: Mapping[Callable[[clock.FrozenClock], Scene], tuple[str, ...]] = {
     nothing: ("enqueue", "enqueue other", "claim"),
 }
 
-MATTERS = {silent: {"reap"}, overdue: {"reap", "promote", "claim"}}
+MATTERS: Mapping[Start, set[str]] = {silent: {"reap"}, overdue: {"reap", "promote", "claim"}}
 """What these scenes are about; pairs of anything else are as in :func:`active`."""
 
 _SHOWN = (

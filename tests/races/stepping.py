@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from django.db import connections, transaction
 
+from django_ojs.domain.errors import OJSError
 from tests.support import poll
 
 Work = Callable[[], object]
@@ -55,7 +56,7 @@ class Player:
     def until_stopped(self) -> bool:
         """Wait until the work stops at its point (True) or has ended before it (False)."""
         kind, value = self._news.get(timeout=_PATIENCE)
-        if kind == "done":
+        if kind != "stopped":
             self._news.put((kind, value))
         return kind == "stopped"
 
@@ -69,8 +70,13 @@ class Player:
         return not self._news.empty()
 
     def outcome(self) -> str:
-        """What became of the work: its value, or the error that it raised."""
+        """What became of the work: its value, or the reason of a refusal.
+
+        Any other error is raised: both orders of a broken operation end alike, as any race of it does.
+        """
         kind, value = self._news.get(timeout=_PATIENCE)
+        if kind == "failed":
+            raise value
         assert kind == "done", value
         return str(value)
 
@@ -116,10 +122,12 @@ class Player:
                     work, self._stop_at = task
                     self._count, self.points = 0, []
                     try:
-                        said = work()
+                        news = "done", work()
+                    except OJSError as error:
+                        news = "done", error.details.get("reason") or type(error).__name__
                     except Exception as error:
-                        said = getattr(error, "details", {}).get("reason") or type(error).__name__
-                    self._news.put(("done", said))
+                        news = "failed", error
+                    self._news.put(news)
         finally:
             connection.close()
 

@@ -15,7 +15,17 @@ from django_ojs.services import operate, promote, queues, reap, settle
 from django_ojs.services.settle import Report
 from django_ojs.store import invariants
 from tests.faults import tally
-from tests.races.scenes import RETRY, Scene, dead, last_attempt, overdue, silent
+from tests.races.scenes import (
+    RETRY,
+    Scene,
+    active,
+    dead,
+    last_attempt,
+    nothing,
+    overdue,
+    silent,
+    taken_over,
+)
 from tests.races.stepping import Player, Work, interleave
 from tests.services.support import ack, held, make, now_stored, take
 
@@ -70,6 +80,7 @@ def test_claim_reap_return(players: Players, frozen: clock.FrozenClock, read: bo
     assert (job.state, job.worker_id, job.attempt, job.result) == ("active", "w2", 2, None)
     assert [settled.verdict for settled in ack(job)] == ["settled"]
     first, second = Attempt.objects.order_by("lease_seq")
+    assert first.late_report is not None
     assert (first.outcome, first.late_report["report"], second.outcome) == (
         "stalled",
         "ack",
@@ -220,3 +231,37 @@ def test_many_claim_the_same_jobs(players: Players, frozen: clock.FrozenClock) -
     assert sum(counts) == total
     assert len({*claims[0], *claims[1]}) == total
     assert set(Job.objects.values_list("state", "lease_seq")) == {("active", 1)}
+
+
+def test_a_checkpoint_is_stored_under_its_lease(players: Players, frozen: clock.FrozenClock) -> None:
+    """What the races of checkpoints begin with: the lease that holds stores one, a lost one none."""
+    scene = active(frozen)
+    assert players[0].run(partial(scene.save, scene.lease)) == "saved"
+    assert now_stored(scene.job).json("checkpoint") == {"n": 1}
+    scene = taken_over(frozen)
+    assert players[0].run(partial(scene.save, scene.stale)) == "lease_lost"
+    assert now_stored(scene.job).json("checkpoint") is None
+
+
+@pytest.mark.fault("F94")
+def test_one_id_is_enqueued_by_two(players: Players, frozen: clock.FrozenClock) -> None:
+    """Every point of an enqueue: one row and one announcement; other content is refused."""
+    players[0].run(partial(nothing(frozen).again, "same"))
+    points = len(players[0].points)
+    assert points > 1
+    for stop in range(points):
+        for meta, answer in (("same", "available"), ("other", "Duplicate")):
+            scene = nothing(frozen)
+            said = interleave(
+                players[0],
+                partial(scene.again, "same"),
+                stop,
+                players[1],
+                partial(scene.again, meta),
+            )
+            assert sorted(said) == sorted(["available", answer]), stop
+            winner = "same" if said[0] == "available" else meta
+            assert now_stored(scene.job).json("meta") == {"is": winner}
+            assert list(Event.objects.filter(job_id=scene.job.id).values_list("kind", flat=True)) == [
+                "job.enqueued"
+            ]

@@ -25,14 +25,15 @@ from tests.races.scenes import (
     PASSES_OVER,
     SCENES,
     Scene,
+    Start,
     comes_to,
     expired,
     forget,
 )
 from tests.races.stepping import Player, Point, interleave
 
-Start = Callable[[clock.FrozenClock], Scene]
 START = datetime(2026, 1, 1, tzinfo=UTC)
+_BRACKETS = {"BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK", "COMMIT"}
 
 
 class Race:
@@ -79,6 +80,9 @@ class Race:
                 said[f"{index} {name}"] = player.run(partial(OPERATIONS[name], scene))
                 if index == order[0]:
                     self.points[name] = player.points
+                    # Without a statement there is nothing to stop at, and any order ends alike.
+                    labels = {point.label for point in player.points}
+                    assert labels - _BRACKETS, f"{self._start.__name__}: {name} asked for nothing"
             return said
 
         return self._come_to(play)
@@ -164,6 +168,10 @@ def test_stopped_everywhere(
 ) -> None:
     """Every pair, at every point."""
     race_all(start, players, frozen, most=100)
+
+
+def test_every_operation_is_played() -> None:
+    assert {name for names in SCENES.values() for name in names} == set(OPERATIONS)
 
 
 def race_all(
