@@ -40,6 +40,8 @@ logger = logging.getLogger("django_ojs.worker")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGCONT)
 _IDLE_WAIT = 1.0
 _RSS_EVERY = 1.0
+_SAME_ORDER = 0.5
+"""Within this time (seconds) of the first TERM or INT another one is the same order."""
 
 
 class Runner:
@@ -55,12 +57,13 @@ class Runner:
         for end in (self._wake_end, self._wake_in):
             end.setblocking(False)
         self._selector.register(self._wake_end, selectors.EVENT_READ, (self._woken, None))
-        self._signals: deque[int] = deque()
+        self._signals: deque[tuple[int, float]] = deque()
         self._install_signals()
         # The nursery is forked here, before any thread exists.
         self._pool = Pool(self._selector, on_frame=self._on_frame, on_gone=self._on_gone)
         self._claimed = 0
         self._stop_reason: str | None = None
+        self._ordered_at: float | None = None
         self._killed_early = False
         self._told_quiet = False
         self._rss_due = 0.0
@@ -149,7 +152,7 @@ class Runner:
         while self._posted:
             self._posted.popleft()()
         while self._signals:
-            self._obey(self._signals.popleft())
+            self._obey(*self._signals.popleft())
         now = clock.boottime()
         self._limits(now)
         self._silence.look(now)
@@ -301,15 +304,20 @@ class Runner:
         signal.set_wakeup_fd(self._wake_in.fileno(), warn_on_full_buffer=False)
 
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
-        self._signals.append(number)
+        self._signals.append((number, clock.boottime()))
 
-    def _obey(self, number: int) -> None:
+    def _obey(self, number: int, at: float) -> None:
+        name = signal.Signals(number).name
         if number == signal.SIGTSTP:
             self.quiet()
         elif number == signal.SIGCONT:
             self.resume()
+        elif self._ordered_at is not None and at - self._ordered_at < _SAME_ORDER:
+            # ``timeout``, terminals and supervisors signal the process and its group.
+            logger.info("%s is the same order", name)
         else:
-            self.stop(signal.Signals(number).name)
+            self._ordered_at = self._ordered_at or at
+            self.stop(name)
             if number == signal.SIGINT and self._killed_early:
                 self._exit_code = EXIT_INTERRUPTED
 
@@ -330,14 +338,22 @@ class Runner:
     def stop(self, reason: str) -> None:
         """Shut down gracefully (decision L8); the second time, at once."""
         now = clock.boottime()
+        running = sum(child.running is not None for child in self._pool)
         if self.phase == "terminate":
             if reason not in ("terminate", "replaced", "limit"):
                 self._killed_early = True
+                logger.warning("second signal (%s): killing %s", reason, _jobs(running))
                 self._dispatcher.shut_down(now)
             return
         self.phase = "terminate"
         self._stop_reason = reason
-        logger.info("stopping (%s): running jobs have %g s", reason, self.config.shutdown_timeout)
+        logger.info(
+            "stopping (%s): %s %s %g s; a second SIGTERM or SIGINT kills them at once",
+            reason,
+            _jobs(running),
+            "runs and has" if running == 1 else "run and have",
+            self.config.shutdown_timeout,
+        )
         self._dispatcher.shut_down(now + self.config.shutdown_timeout)
         self._beats.now()
 
@@ -395,3 +411,7 @@ class Runner:
         self._selector.close()
         self._wake_end.close()
         self._wake_in.close()
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

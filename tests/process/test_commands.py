@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -89,13 +90,37 @@ def test_second_term_is_at_once(worker: StartWorker, diary: Diary) -> None:
     runner = worker("--shutdown-timeout", "60")
     pids = [int(pid) for pid in diary.wait("started")]
     runner.send(signal.SIGTERM)
-    poll(lambda: "stopping" in runner.stderr)
+    poll(lambda: "stopping (SIGTERM): 1 job runs and has 60 s; a second SIGTERM" in runner.stderr)
+    after_the_first()
     runner.send(signal.SIGTERM)
     sent = time.monotonic()
     runner.wait()
     assert time.monotonic() - sent <= 2.0
+    assert "second signal (SIGTERM): killing 1 job" in runner.stderr
     assert failed(job, "retryable", "available")["type"] == "shutdown"
     assert not [pid for pid in pids if alive(pid)]
+
+
+def after_the_first() -> None:
+    """Wait until a signal is no longer taken for an echo of the one just obeyed."""
+    seen = time.monotonic()
+    poll(lambda: time.monotonic() - seen > 0.6)
+
+
+@pytest.mark.fault("F10")
+def test_signals_that_arrive_together_are_one_order(
+    worker: StartWorker, diary: Diary, flag: Flag
+) -> None:
+    """``timeout`` signals the process and then its group: the job keeps its time."""
+    job = jobs.hold.enqueue(diary.path, flag.path)
+    runner = worker()
+    diary.wait("started")
+    os.kill(runner.pid, signal.SIGTERM)
+    os.kill(runner.pid, signal.SIGINT)
+    poll(lambda: "is the same order" in runner.stderr)
+    flag.set()
+    assert runner.wait() == 0
+    assert [attempt.outcome for attempt in attempts(job)] == ["completed"]
 
 
 @pytest.mark.one_database
@@ -105,6 +130,7 @@ def test_second_interrupt_exits_130(worker: StartWorker, diary: Diary) -> None:
     diary.wait("started")
     runner.send(signal.SIGINT)
     poll(lambda: "stopping (SIGINT)" in runner.stderr)
+    after_the_first()
     runner.send(signal.SIGINT)
     assert runner.wait() == 130
 
