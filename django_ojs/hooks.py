@@ -16,10 +16,15 @@ from django_ojs.conf import Defaults
 
 @dataclass(frozen=True, slots=True)
 class ChoreResult:
-    """What a chore did: rows by kind, and when it has something to do next, if it knows."""
+    """What a chore did: rows by kind, and when it has something to do next, if it knows.
+
+    With ``more`` it stopped before it was done, so as not to hold up the others: it is run again
+    as soon as they have had their turn.
+    """
 
     counts: Mapping[str, int] = field(default_factory=dict)
     next_due: datetime | None = None
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

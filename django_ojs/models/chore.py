@@ -7,11 +7,14 @@ from django.utils.translation import gettext_lazy as _
 
 from django_ojs.models.fields import TokenField
 
+PRUNE = "prune"
+
 
 class ChoreRun(models.Model):
     """The last run of a chore. ``cadence_ms`` is how far apart its runs are meant to be.
 
-    ``resumed_at`` is when the reaper last found that it had been blind (decision T9).
+    ``resumed_at`` is when the reaper last found that it had been blind (decision T9); of ``prune``,
+    since when no event is missing; of ``rollup``, up to where minutes are counted.
     """
 
     name = TokenField(primary_key=True, max_length=64)

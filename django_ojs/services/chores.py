@@ -11,8 +11,13 @@ def _promote(using: str) -> ChoreResult:
     return ChoreResult({"promoted": promote.promote(using=using)})
 
 
+SLICE = 0.1
+"""Seconds after which a chore that has more to do lets the others have their turn."""
+
+
 def _prune(using: str) -> ChoreResult:
-    return ChoreResult(prune.prune(limit=5_000, using=using))
+    pruned = prune.prune_for(SLICE, using=using)
+    return ChoreResult(pruned.counts, more=pruned.more)
 
 
 def _discover(using: str) -> ChoreResult:

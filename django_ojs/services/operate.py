@@ -261,7 +261,7 @@ def _purge(ids: list[UUID], strict: bool, actor: Actor, now: datetime | None, us
             )
         else:
             found.left.append(job)
-    prune.purge(found.done, using=using)
+    prune.purge([job.id for job in found.done], using=using)
     facts = [operations.purged(job, actor=actor) for job in found.done]
     publish(facts, now=now or clock.now(using), using=using)
     return found

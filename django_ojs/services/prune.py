@@ -1,23 +1,26 @@
-"""Delete what retention no longer keeps, in batches led by an index."""
+"""Delete what retention no longer keeps, in short transactions led by an index."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
+from django.db.models import Q
+
 from django_ojs import clock, conf
 from django_ojs.domain.ids import uuid7
-from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
-from django_ojs.models import Attempt, AuditEntry, Event, Job, Worker
+from django_ojs.models import Attempt, AuditEntry, ChoreRun, Event, Job, Worker
+from django_ojs.models.chore import PRUNE
 from django_ojs.services import rollup
 from django_ojs.store import locking
 from django_ojs.store.contention import atomically
 
-BATCH = 500
+BATCH = 200
 
 _JOBS: Sequence[tuple[str, State, bool | None]] = (
     ("completed", State.COMPLETED, None),
@@ -25,6 +28,16 @@ _JOBS: Sequence[tuple[str, State, bool | None]] = (
     ("discarded", State.DISCARDED, False),
     ("dead_letter", State.DISCARDED, True),
 )
+_Delete = Callable[[datetime, int, bool, str], int]
+"""Deletes up to so many rows from before a time, or with ``dry_run`` counts them."""
+
+
+@dataclass(slots=True)
+class Pruned:
+    """How many rows of each kind were deleted; with ``more``, the time was up before the work."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    more: bool = False
 
 
 def prune(
@@ -36,90 +49,104 @@ def prune(
 ) -> Mapping[str, int]:
     """Delete finished jobs with their attempts, events and gone workers past ``OJS["RETENTION"]``.
 
-    Returns how many of each; ``limit`` bounds each kind. Each batch is a transaction of its own.
+    Returns how many of each; ``limit`` bounds each kind. Each batch of at most 200 rows is a
+    transaction of its own.
     """
-    using = using or conf.current().database
+    return _prune(limit, None, now, dry_run, using or conf.current().database).counts
+
+
+def prune_for(seconds: float, *, now: datetime | None = None, using: str) -> Pruned:
+    """:func:`prune` until ``seconds`` have passed; the transaction in hand is finished."""
+    return _prune(None, clock.boottime() + seconds, now, False, using)
+
+
+def _prune(
+    limit: int | None, until: float | None, now: datetime | None, dry_run: bool, using: str
+) -> Pruned:
     now = now or clock.now(using)
+    done = Pruned()
+    for name, before, delete in _due(now):
+        done.counts[name] += 0
+        while (room := _room(done.counts[name], limit, dry_run)) > 0:
+            if until is not None and clock.boottime() >= until:
+                done.more = True
+                return done
+            batch = delete(before, room, dry_run, using)
+            done.counts[name] += batch
+            if batch < room or dry_run:
+                break
+    return done
+
+
+def _room(done: int, limit: int | None, dry_run: bool) -> int:
+    most = 10_000 if dry_run else BATCH
+    return most if limit is None else min(most, limit - done)
+
+
+def _due(now: datetime) -> Iterator[tuple[str, datetime, _Delete]]:
+    """What is kept for a limited time: until when it is too old, and how it is deleted."""
+    kinds: dict[str, _Delete] = {name: partial(_jobs, state, dead) for name, state, dead in _JOBS}
+    kinds |= {"events": _events, "audit": _audit, "stats": rollup.forget, "workers": _workers}
     keep = conf.current().retention_ms
-    counts: Counter[str] = Counter()
-    for name, state, dead in _JOBS:
+    for name, delete in kinds.items():
         if (age := keep[name]) is not None:
-            before = now - timedelta(milliseconds=age)
-            counts[name] = _jobs(state, dead, before, limit, dry_run, using)
-    if (age := keep["events"]) is not None:
-        counts["events"] = _events(now - timedelta(milliseconds=age), limit, dry_run, using)
-    if (age := keep["audit"]) is not None:
-        counts["audit"] = _audit(now - timedelta(milliseconds=age), limit, dry_run, using)
-    if (age := keep["stats"]) is not None:
-        counts["stats"] = rollup.forget(now - timedelta(milliseconds=age), limit, dry_run, using)
-    if (age := keep["workers"]) is not None:
-        gone = Worker.objects.using(using).filter(heartbeat_at__lt=now - timedelta(milliseconds=age))
-        counts["workers"] = gone.count() if dry_run else gone.delete()[0]
-    return counts
+            yield name, now - timedelta(milliseconds=age), delete
 
 
-def purge(jobs: Sequence[JobRecord], *, using: str) -> None:
+def purge(ids: Sequence[UUID], *, using: str) -> None:
     """Delete finished jobs and their attempts; to be called under their locks."""
-    ids = [job.id for job in jobs]
     Attempt.objects.using(using).filter(job_id__in=ids)._raw_delete(using)
     Job.objects.using(using).filter(pk__in=ids)._raw_delete(using)
 
 
 def _jobs(
-    state: State,
-    dead: bool | None,
-    before: datetime,
-    limit: int | None,
-    dry_run: bool,
-    using: str,
-) -> int:
-    done = 0
-    while (room := _room(done, limit)) > 0:
-        batch = atomically(using, partial(_batch, state, dead, before, room, dry_run, using))
-        done += batch
-        if batch < room or dry_run:
-            break
-    return done
-
-
-def _batch(
     state: State, dead: bool | None, before: datetime, room: int, dry_run: bool, using: str
 ) -> int:
-    jobs = locking.finished_before(state, before, room, dead_letter=dead, using=using)
-    if not dry_run:
-        purge(jobs, using=using)
-    return len(jobs)
+    def work() -> int:
+        ids = locking.finished_before(state, before, room, dead_letter=dead, using=using)
+        if not dry_run:
+            purge(ids, using=using)
+        return len(ids)
+
+    return atomically(using, work)
 
 
-def _events(before: datetime, limit: int | None, dry_run: bool, using: str) -> int:
+def _events(before: datetime, room: int, dry_run: bool, using: str) -> int:
     """Event ids are UUIDv7: their order is their age, so the primary key is the index."""
     oldest_kept = uuid7(int(before.timestamp() * 1000), 0)
-    done = 0
-    while (room := _room(done, limit)) > 0:
-        old: list[UUID] = list(
-            Event.objects.using(using)
-            .filter(pk__lt=oldest_kept)
-            .order_by("pk")
-            .values_list("pk", flat=True)[:room]
-        )
-        done += len(old)
-        if dry_run:
-            break
-        Event.objects.using(using).filter(pk__in=old)._raw_delete(using)
-        if len(old) < room:
-            break
-    return done
-
-
-def _audit(before: datetime, limit: int | None, dry_run: bool, using: str) -> int:
-    """Its key grows with time: the oldest are looked at, and no more."""
-    rows = AuditEntry.objects.using(using)
-    oldest = rows.order_by("pk").values_list("pk", "created_at")[: limit or 10 * BATCH]
-    old = [key for key, created_at in oldest if created_at < before]
-    if not dry_run:
+    rows = Event.objects.using(using)
+    old: list[UUID] = list(
+        rows.filter(pk__lt=oldest_kept).order_by("pk").values_list("pk", flat=True)[:room]
+    )
+    if old and not dry_run:
+        _mark(before, using)
         rows.filter(pk__in=old)._raw_delete(using)
     return len(old)
 
 
-def _room(done: int, limit: int | None) -> int:
-    return BATCH if limit is None else min(BATCH, limit - done)
+def _mark(before: datetime, using: str) -> None:
+    """Record since when events are complete, before any is deleted (``ChoreRun.resumed_at``)."""
+    runs, now = ChoreRun.objects.using(using), clock.now(using)
+    stale = runs.filter(Q(resumed_at=None) | Q(resumed_at__lt=before), name=PRUNE)
+    if not stale.update(resumed_at=before, last_run_at=now) and not runs.filter(name=PRUNE).exists():
+        run = ChoreRun(name=PRUNE, last_run_at=now, resumed_at=before)
+        runs.bulk_create([run], ignore_conflicts=True)
+
+
+def _audit(before: datetime, room: int, dry_run: bool, using: str) -> int:
+    """Its key grows with time: the oldest are looked at, and no more."""
+    rows = AuditEntry.objects.using(using)
+    oldest = rows.order_by("pk").values_list("pk", "created_at")[:room]
+    old = [key for key, created_at in oldest if created_at < before]
+    if old and not dry_run:
+        rows.filter(pk__in=old)._raw_delete(using)
+    return len(old)
+
+
+def _workers(before: datetime, room: int, dry_run: bool, using: str) -> int:
+    """By their key, since there are few."""
+    rows = Worker.objects.using(using).filter(heartbeat_at__lt=before)
+    old = list(rows.values_list("pk", flat=True)[:room])
+    if old and not dry_run:
+        rows.filter(pk__in=old)._raw_delete(using)
+    return len(old)

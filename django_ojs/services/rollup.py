@@ -125,15 +125,13 @@ def _busy_from(at: datetime, using: str) -> datetime:
     return floor(min(found), MINUTE) if found else datetime.max.replace(tzinfo=UTC)
 
 
-def forget(before: datetime, limit: int | None, dry_run: bool, using: str) -> int:
-    """Delete the figures from before a time, at most ``limit`` of each kind."""
+def forget(before: datetime, limit: int, dry_run: bool, using: str) -> int:
+    """Delete the figures from before a time, at most ``limit``."""
     done = 0
     for model in (MinuteStat, FailureStat):
         rows: QuerySet[Any] = model._default_manager.using(using)
         old = list(
-            rows.filter(step__in=(60, 3600), at__lt=before).values_list("pk", flat=True)[
-                : limit or 10_000
-            ]
+            rows.filter(step__in=(60, 3600), at__lt=before).values_list("pk", flat=True)[: limit - done]
         )
         done += len(old)
         if not dry_run:

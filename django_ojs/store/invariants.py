@@ -16,7 +16,8 @@ from django.db.models.functions import Greatest
 from django_ojs import conf
 from django_ojs.domain.events import Kind
 from django_ojs.domain.states import LIVE, State
-from django_ojs.models import Attempt, Event, Job
+from django_ojs.models import Attempt, ChoreRun, Event, Job
+from django_ojs.models.chore import PRUNE
 
 
 class Finding(NamedTuple):
@@ -129,13 +130,20 @@ _TOLD = {
 
 
 def _without_event(using: str) -> list[str]:
-    """Finished jobs without the event of their end, for the kinds that are stored."""
+    """Finished jobs without the event of their end, for the kinds that are stored.
+
+    Only since the moment from which on no event was pruned.
+    """
     stored = conf.current().stored_events
+    runs = ChoreRun.objects.using(using).filter(name=PRUNE, resumed_at__isnull=False)
+    # An id has the time of the host in it, which may differ a little from the database's.
+    since = runs.values_list("resumed_at", flat=True).first()
+    ended = Q() if since is None else Q(finished_at__gt=since + timedelta(seconds=5))
     missing: list[str] = []
     for state, kind in _TOLD.items():
         if kind not in stored:
             continue
         told = Event.objects.using(using).filter(kind=kind, job_id__isnull=False).values("job_id")
-        silent = Job.objects.using(using).filter(state=state).exclude(pk__in=told)
+        silent = Job.objects.using(using).filter(ended, state=state).exclude(pk__in=told)
         missing += [str(pk) for pk in silent.values_list("pk", flat=True)[:5]]
     return missing

@@ -47,22 +47,21 @@ def past_deadline(now: datetime, limit: int, *, using: str) -> list[JobRecord]:
 
 def finished_before(
     state: State, before: datetime, limit: int, *, dead_letter: bool | None = None, using: str
-) -> list[JobRecord]:
-    """Lock jobs that ended in ``state`` before a time, the oldest first."""
+) -> list[UUID]:
+    """Lock jobs that ended in ``state`` before a time, the oldest first; returns their ids."""
     sql = dialect(using)
     flag = "" if dead_letter is None else " AND j.dead_letter = %s"
     parameters = [sql.bind(Kind.TIME, before)]
     if dead_letter is not None:
         parameters.append(dead_letter)
     with cursor(using) as cur:
-        sql.tune(cur)
         cur.execute(
-            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.state = '{state}'"
+            f"SELECT j.id FROM {_TABLE} j WHERE j.state = '{state}'"
             f" AND {among(ENDED, 'j.')} AND j.finished_at < %s{flag}"
             f" ORDER BY j.finished_at LIMIT %s{sql.skip_locked}",
             [*parameters, limit],
         )
-        return sql.jobs(cur.fetchall())
+        return [sql.decode(Kind.UUID, job_id) for (job_id,) in cur.fetchall()]
 
 
 def active(*, using: str) -> list[JobRecord]:

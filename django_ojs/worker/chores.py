@@ -99,8 +99,11 @@ class Chores(DatabaseThread):
         return (moment - clock.now(self._using)).total_seconds()
 
     def _run(self, chore: Chore) -> None:
-        if chore.run(self._using).counts.get("promoted"):
+        done = chore.run(self._using)
+        if done.counts.get("promoted"):
             self._on_promoted()
+        if done.more:
+            self._due[chore.name] = 0.0
 
     def _guarded(self, name: str, now: float, every: float, work: Callable[[], object]) -> None:
         """One chore that fails is tried again soon, and holds up no other."""

@@ -1,0 +1,90 @@
+"""Retention: what is too old goes, in short transactions, by ids alone; nothing else notices."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from django_ojs import clock
+from django_ojs.models import Event, Job
+from django_ojs.services import prune
+from django_ojs.store import invariants
+from tests.services.support import ack, fail, make, take
+from tests.support import ROOT, database_url
+
+pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
+
+_LONG_TEXT = {
+    "postgresql": "to_jsonb(repeat('x', 1000000))",
+    "mysql": "JSON_QUOTE(REPEAT('x', 1000000))",
+    "sqlite": "json_quote(replace(hex(zeroblob(500000)), '0', 'x'))",
+}
+# ru_maxrss of a child counts what it shared with its parent before exec: so a small parent.
+_MEASURED = """
+import resource, subprocess, sys
+done = subprocess.run([sys.executable, "manage.py", "ojs", "prune", "--format", "json"], check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+def _broken(now: object) -> set[str]:
+    found = invariants.check(now=now, slack=timedelta(seconds=5), using="default")  # type: ignore[arg-type]
+    return {finding.name for finding in found}
+
+
+def test_events_that_were_pruned_are_not_missing() -> None:
+    """Jobs in the dead letter are kept for longer than their events."""
+    make(2, retry={"max_attempts": 1})
+    old, young = take(2)
+    fail(old, young)
+    later = clock.now("default") + timedelta(days=8)
+    assert prune.prune(now=later)["events"] > 0
+    assert not Event.objects.exists()
+    assert _broken(later) == set()
+    Job.objects.filter(pk=young.id).update(finished_at=later)
+    assert _broken(later) == {"I17"}
+
+
+def test_a_slice_says_whether_there_is_more() -> None:
+    make(3)
+    ack(*take(3))
+    later = clock.now("default") + timedelta(days=8)
+    early = prune.prune_for(0.0, now=later, using="default")
+    assert (early.counts.total(), early.more) == (0, True)
+    whole = prune.prune_for(60.0, now=later, using="default")
+    assert (whole.counts["completed"], whole.more) == (3, False)
+    assert not Job.objects.exists()
+
+
+@pytest.mark.process
+def test_large_rows_are_not_read() -> None:
+    """500 finished jobs with a megabyte each, deleted by a process of less than 150 MiB."""
+    make(500)
+    for _ in range(5):
+        ack(*take(100))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE django_ojs_job SET args = {_LONG_TEXT[connection.vendor]}, finished_at = %s",
+            [
+                "2020-01-01 00:00:00+00:00"
+                if connection.vendor == "postgresql"
+                else "2020-01-01 00:00:00"
+            ],
+        )
+    made = subprocess.run(
+        [sys.executable, "-c", _MEASURED],
+        cwd=ROOT,
+        env={"DJANGO_SETTINGS_MODULE": "tests.settings", "DATABASE_URL": database_url(), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    counts, peak = made.stdout.splitlines()
+    assert json.loads(counts)["completed"] == 500
+    assert int(peak) < 150 * 1024, f"{int(peak) // 1024} MiB"
+    assert not Job.objects.exists()
