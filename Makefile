@@ -26,14 +26,15 @@ demo: $(STAMP) ## real jobs and the five timeouts, in under a minute
 	$(BIN)/python manage.py migrate --verbosity 0
 	$(BIN)/python manage.py demo
 
-test: $(STAMP) ## all tests but the long ones, on every database that answers
-	$(BIN)/python -m tests.run
+test: $(STAMP) ## the fast tests, on every database that answers: make test [DB=pg|mariadb|sqlite] [ARGS=...]
+	$(BIN)/python -m tests.run $(if $(DB),--db $(DB)) $(ARGS)
 
-test-all: $(STAMP) ## the long tests too, then the matrix of Python and Django
-	$(BIN)/python -m tests.run --long
+test-all: $(STAMP) ## all tests, then the matrix of Python and Django, then the soak
+	$(BIN)/python -m tests.run --all $(if $(DB),--db $(DB)) $(ARGS)
 	$(if $(MATRIX),PYENV_VERSION=$(MATRIX) )$(BIN)/python -m tox run
+	$(MAKE) soak
 
-check: lint types contracts fast ## lint, types, contracts, missing migrations, fast tests
+check: lint types contracts fast ## lint, types, contracts, missing migrations, fast tests on SQLite
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -47,7 +48,7 @@ contracts: $(STAMP)
 	$(BIN)/python manage.py makemigrations --check --dry-run
 
 fast: $(STAMP)
-	$(BIN)/python -m tests.run --quick
+	$(BIN)/python -m tests.run --db sqlite
 
 serve: $(STAMP) ## the example project: web server, worker and reaper
 	$(BIN)/python manage.py migrate --verbosity 0

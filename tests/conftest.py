@@ -122,9 +122,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         tally.injected(*map(str, rows))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Hand the rows of the marks ``fault`` to the reports."""
+    """Mark what uses the database; hand the rows of the marks ``fault`` to the reports."""
     for item in items:
+        if "django_db_setup" in getattr(item, "fixturenames", ()):
+            item.add_marker("database")
         for mark in item.iter_markers("fault"):
             item.user_properties += [("fault", row) for row in mark.args]
 

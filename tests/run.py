@@ -1,30 +1,34 @@
-"""``make test``: the suite on SQLite, and on PostgreSQL and MariaDB where there are servers.
+"""``make test`` and ``make test-all``: the suite in parts, each a pytest process on one database.
+
+``make test`` runs what needs neither other processes nor real time: everything on SQLite, and on
+PostgreSQL and MariaDB what depends on the database. ``--all`` adds the rest: processes, browser,
+clusters, long tests, and on the servers everything that uses a database.
 
 ``OJS_TEST_PG_URL`` and ``OJS_TEST_MARIADB_URL`` name servers and an account that may create
 databases; without them the usual local ones are tried. ``OJS_REQUIRE=pg,mariadb`` turns a skip into
-a failure. ``--quick`` runs the fast tests on SQLite only, ``--long`` the long ones too. The last
-lines are the sums over all databases: faults injected and invariants checked, tests, and what was
-skipped and why.
+a failure. ``--db pg`` leaves the other databases out. Anything else goes to pytest; of paths that are
+named so, every test is run, whatever its marks.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
+import random
+import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.faults.tally import add_up, line
+from tests.part import ROOT, Part
 
-ROOT = Path(__file__).resolve().parent.parent
 SERVERS = {
     "pg": (
         "PostgreSQL",
@@ -33,84 +37,67 @@ SERVERS = {
     ),
     "mariadb": ("MariaDB", "OJS_TEST_MARIADB_URL", ("mysql://root@127.0.0.1:3306/test",)),
 }
+DATABASES = ("sqlite", *SERVERS)
 TOOLS = {
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
     "node": ("node", "nodejs"),
     "pgbouncer": ("pgbouncer",),
 }
-PURE = ("tests/domain", "tests/architecture")
-SEARCHING = ("tests/races", "tests/model")
-"""What plays many cases: not among the fast tests."""
-PARTS = {"": ("tests",), " over HTTP": ("tests/http",), " with workers": ("tests/process",)}
-"""What is run by itself: the last two mostly wait, for deadlines and for each other."""
-ONCE = {"clusters of our own": ("tests/clusters",)}
-"""What starts the databases that it needs by itself."""
 AT_ONCE = 3
-NO_TESTS = 5
-COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
-SUMMARY = re.compile(r"\d+ \w+.* in \d[\d.]*s\b")
-SKIP = re.compile(r"^SKIPPED \[(\d+)\] (\S+?)(?::\d+)?: (.*)$", re.MULTILINE)
+PROGRESS_SECONDS = 5.0
+
+FAST = "not process and not long and not tool"
+SLOW = "process and not long and not tool"
+PURE = ("tests/domain", "tests/architecture", "tests/docs", "tests/soak", "tests/benchmarks")
+APART = ("tests/clusters", "tests/browser")
+"""What brings servers of its own, or a browser: parts of their own."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What one pytest process said."""
-
-    code: int
-    text: str
-
-    @property
-    def good(self) -> bool:
-        """Nothing failed. A part without any test that was asked for is no failure."""
-        return self.code in (0, NO_TESTS)
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Tests by outcome. A run that failed without saying which test did counts as one failure."""
-        summary = next((x for x in reversed(self.text.splitlines()) if SUMMARY.search(x)), "")
-        counts: Counter[str] = Counter()
-        for number, word in COUNTS.findall(summary):
-            counts["failed" if word == "error" else word] += int(number)
-        if not self.good and not counts["failed"]:
-            counts["failed"] = 1
-        return counts
-
-    @property
-    def skips(self) -> Counter[str]:
-        """How many tests skipped themselves, by reason."""
-        skips: Counter[str] = Counter()
-        for number, _, reason in SKIP.findall(self.text):
-            skips[reason] += int(number)
-        return skips
-
-
-@dataclass(frozen=True)
-class Run:
-    """One pytest process on one database."""
+class Selection:
+    """Some of the tests: by marks and by paths."""
 
     name: str
-    url: str
-    arguments: tuple[str, ...]
+    marks: str = ""
+    paths: tuple[str, ...] = ("tests",)
+    without: tuple[str, ...] = APART
 
-    def __call__(self, tallies: Path) -> Outcome:
-        """Run it to its end; it leaves its counts of faults in a folder."""
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-rfEs", *self.arguments],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "DATABASE_URL": self.url,
-                "PYTHONUNBUFFERED": "1",
-                "OJS_TEST_TALLIES": str(tallies),
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        return Outcome(done.returncode, done.stdout)
+    def arguments(self) -> tuple[str, ...]:
+        """For pytest."""
+        marks = ("-m", self.marks) if self.marks else ()
+        return (*marks, *(f"--ignore={path}" for path in self.without), *self.paths)
+
+
+# The longest first. On SQLite in two parts, which use both processors.
+_HALF = ("tests/http", "tests/domain")
+FAST_ON_SQLITE = (
+    Selection("HTTP and domain", FAST, _HALF),
+    Selection("the rest", FAST, without=(*_HALF, *APART)),
+)
+FAST_ON_SERVERS = (Selection("", f"every_database and {FAST}", without=(*PURE, *APART)),)
+SLOW_ON_SQLITE = (
+    Selection("processes", SLOW),
+    Selection("long", "long and not tool"),
+    Selection("tools", "tool"),
+    Selection("browser", "", ("tests/browser",), ()),
+    Selection("clusters of our own", "", ("tests/clusters",), ()),
+)
+SLOW_ON_SERVERS = (
+    Selection("processes", f"every_database and {SLOW}", without=(*PURE, *APART)),
+    Selection("long", "every_database and long", without=(*PURE, *APART)),
+    Selection("the rest", f"database and not every_database and {FAST}", without=(*PURE, *APART)),
+)
+
+
+def selections(database: str, options: argparse.Namespace, arguments: list[str]) -> list[Selection]:
+    """What is to be run on a database."""
+    on_sqlite = database == "sqlite"
+    if any((ROOT / argument.partition("::")[0]).exists() for argument in arguments):
+        every = on_sqlite or options.db == database
+        return [Selection("", "" if every else "every_database", (), ())]
+    fast = FAST_ON_SQLITE if on_sqlite else FAST_ON_SERVERS
+    slow = SLOW_ON_SQLITE if on_sqlite else SLOW_ON_SERVERS
+    return [*(slow if options.all else ()), *fast]
 
 
 def with_name(url: str, name: str) -> str:
@@ -156,41 +143,31 @@ def server(variable: str, guesses: tuple[str, ...]) -> tuple[str | None, str]:
     return None, f"{variable} is not set and no local server answers"
 
 
-def plan(options: argparse.Namespace, scratch: Path) -> tuple[list[Run], dict[str, str]]:
-    """The runs, the longest first, and why a database is left out."""
-    only = tuple(options.only)
-    # A file, so that the processes that tests start can use it too.
-    left_out = SEARCHING if options.quick else ()
-    databases: list[tuple[str, str, tuple[str, ...]]] = [
-        ("SQLite", f"sqlite:///{scratch}/any", left_out)
-    ]
+def plan(
+    options: argparse.Namespace, arguments: list[str], scratch: Path
+) -> tuple[list[Part], dict[str, str]]:
+    """The parts, in the order of their starts, and why a database is left out."""
+    parts: list[Part] = []
     skipped: dict[str, str] = {}
-    for key, (name, variable, guesses) in {} if options.quick else SERVERS.items():
-        url, reason = server(variable, guesses)
-        if url is None:
-            skipped[key] = reason
-        else:
-            databases.append((name, url, PURE))
-    apart = {name: paths for name, paths in (PARTS | ONCE).items() if name}
-    elsewhere = tuple(f"--ignore={path}" for paths in apart.values() for path in paths)
-    whole = not (options.quick or only)
-    parts = {**PARTS, "": (*PARTS[""], *elsewhere)} if whole else {"": only}
-    runs: list[Run] = []
-    for name, paths in ONCE.items() if whole else ():
-        marks = () if options.long else ("-m", "not long")
-        runs.append(Run(name, f"sqlite:///{scratch}/{len(runs)}", (*marks, *paths)))
-    for name, url, left_out in databases:
-        for part, paths in parts.items():
-            ignore = () if only else tuple(f"--ignore={path}" for path in left_out)
-            own = with_name(url, f"ojs_{os.getpid()}_{len(runs)}")
-            excluded = [] if options.long else ["long"]
-            if options.quick:
-                excluded.append("process")
-            if name != "SQLite" and not options.long:
-                excluded.append("one_database")
-            marks = ("-m", " and ".join(f"not {mark}" for mark in excluded)) if excluded else ()
-            runs.append(Run(name + part, own, (*marks, *ignore, *paths)))
-    return runs, skipped
+    for database in [options.db] if options.db else DATABASES:
+        # A file, so that the processes that tests start can use it too.
+        name, url = "SQLite", f"sqlite:///{scratch}/any"
+        if database != "sqlite":
+            name, variable, guesses = SERVERS[database]
+            found, reason = server(variable, guesses)
+            if found is None:
+                skipped[database] = reason
+                continue
+            url = found
+        for chosen in selections(database, options, arguments):
+            part = Part(
+                f"{name}: {chosen.name}" if chosen.name else name,
+                with_name(url, f"ojs_{os.getpid()}_{len(parts)}"),
+                (*chosen.arguments(), *arguments),
+                scratch / str(len(parts)),
+            )
+            parts.append(part)
+    return parts, skipped
 
 
 def missing_tools(required: list[str]) -> dict[str, str]:
@@ -202,48 +179,98 @@ def missing_tools(required: list[str]) -> dict[str, str]:
     }
 
 
-def execute(runs: list[Run], tallies: Path) -> tuple[bool, Counter[str], list[str]]:
-    """Run them, a few at a time; show the output of each when it ends."""
-    good, totals, skips = True, Counter[str](), []
+class Progress:
+    """What is shown while the parts run: failures at once, otherwise a line every few seconds."""
+
+    def __init__(self, parts: list[Part]) -> None:
+        self._parts = parts
+        self._began = time.monotonic()
+        self._shown_at = 0.0
+        self._said: set[str] = set()
+
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._began
+
+    def show(self) -> None:
+        """Tell of new failures, and now and then how far everything is."""
+        for part in self._parts:
+            for failed in part.failures():
+                if failed not in self._said:
+                    self._said.add(failed)
+                    print(f"FAILED {failed}", flush=True)
+        if self.elapsed() >= self._shown_at:
+            self._shown_at = self.elapsed() + PROGRESS_SECONDS
+            running = ", ".join(f"{part.name} {part.share()}" for part in self._parts if part.running)
+            done = sum(not part.running and part.ended for part in self._parts)
+            tests = sum(part.counts().total() for part in self._parts)
+            print(
+                f"{self.elapsed():4.0f} s  {tests} tests, {len(self._said)} failed;"
+                f" {done} of {len(self._parts)} parts done; {running}",
+                flush=True,
+            )
+
+
+def execute(parts: list[Part], tallies: Path, progress: Progress) -> bool:
+    """Run them, a few at a time; show the output of those that fail. Whether all were good."""
+    good = True
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        futures = {pool.submit(run, tallies): run for run in runs}
-        for future in as_completed(futures):
-            run, outcome = futures[future], future.result()
-            print(f"\n===== {run.name}: exit {outcome.code} =====\n{outcome.text}", flush=True)
-            good &= outcome.good
-            totals += outcome.counts
-            skips += [f"{run.name}: {n} x {reason}" for reason, n in outcome.skips.items()]
-    return good, totals, skips
+        waiting: dict[Future[int], Part] = {pool.submit(part, tallies): part for part in parts}
+        while waiting:
+            ended, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+            progress.show()
+            for future in ended:
+                part = waiting.pop(future)
+                good &= part.good
+                verdict = f"in {part.seconds:.0f} s" if part.good else f"exit {future.result()}"
+                counts = part.counts()
+                print(f"===== {part.name}: {spelled(counts)}, {verdict} =====", flush=True)
+                if not part.good:
+                    print(part.text(), flush=True)
+    return good
+
+
+def spelled(counts: Counter[str]) -> str:
+    """The counts in the words of everybody's test runner."""
+    return f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Plan the runs, execute them, and sum them up."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fast tests, on SQLite only")
-    parser.add_argument("--long", action="store_true", help="the long tests too")
-    parser.add_argument("only", nargs="*", help="paths or, after --, pytest options")
-    options = parser.parse_args(arguments)
+    """Plan the parts, run them, and sum them up."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--all", action="store_true", help="everything, not only what is fast")
+    parser.add_argument("--db", choices=DATABASES, help="on this database only")
+    options, more = parser.parse_known_args(arguments)
     required = [item.strip() for item in os.environ.get("OJS_REQUIRE", "").split(",")]
     required = [item for item in required if item]
     known = {**SERVERS, **TOOLS}
     if unknown := sorted(set(required) - set(known)):
         print(f"OJS_REQUIRE: unknown {', '.join(unknown)}; known are {', '.join(known)}")
         return 2
-    if options.long:
+    if options.all:
         os.environ.setdefault("FUZZ_TIMES", "3")
+    if not any("randomly" in argument for argument in more):
+        more.append(f"--randomly-seed={random.randrange(1 << 31)}")
+    print(f"pytest {shlex.join(more)}", flush=True)
     with tempfile.TemporaryDirectory(prefix="ojs-test-") as scratch:
-        runs, skipped = plan(options, Path(scratch))
+        parts, skipped = plan(options, more, Path(scratch))
         tallies = Path(scratch) / "tallies"
         tallies.mkdir()
-        good, totals, skips = execute(runs, tallies)
+        progress = Progress(parts)
+        good = execute(parts, tallies, progress)
+        totals = sum((part.counts() for part in parts), Counter[str]())
+        failures = [failed for part in parts for failed in part.failures()]
+        skips = [f"{part.name}: {n} x {why}" for part in parts for why, n in part.skips().items()]
         injected = add_up(tallies)
     print(line(*injected))
-    # ``--quick`` is about one database only.
+    print(f"{progress.elapsed():.0f} s; to repeat: pytest {shlex.join(more)}")
+    for failed in failures:
+        print(f"failed: {failed}")
     absent = {key: why for key, why in skipped.items() if key in required}
-    absent |= {} if options.quick else missing_tools(required)
+    absent |= {} if options.db else missing_tools(required)
     if absent:
         print("required but missing: " + "; ".join(f"{key} ({why})" for key, why in absent.items()))
-    print(f"{totals['passed']} passed, {totals['failed']} failed, {totals['skipped']} skipped")
+    print(spelled(totals))
     reasons = [f"{key} ({why})" for key, why in skipped.items()] + skips
     print(f"skipped: {'; '.join(reasons) or 'nothing'}")
     return 0 if good and totals["passed"] and not absent else 1

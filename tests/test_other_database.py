@@ -19,6 +19,8 @@ from django_ojs.store import invariants
 from tests.http.support import Api, enqueue, fetch, look
 from tests.services.support import ack, fail, held, take
 
+pytestmark = pytest.mark.every_database
+
 
 class Replica:
     """A router that sends every read to a replica, which has nothing yet."""

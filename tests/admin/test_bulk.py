@@ -25,7 +25,7 @@ from tests.admin.support import do, login, page
 from tests.http.support import Api
 from tests.services.support import ack, fail, make, take
 
-pytestmark = pytest.mark.usefixtures("ojs_db", "no_users")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db", "no_users")]
 
 LIST = "/admin/django_ojs/job/"
 

@@ -23,7 +23,7 @@ from django_ojs.services.enqueue import enqueue
 from tests.admin.support import do, do_to, login, page, worker
 from tests.services.support import ack, fail, make, take
 
-pytestmark = pytest.mark.usefixtures("no_users")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("no_users")]
 ADA = Actor("admin", "ada")
 LIST = "/admin/django_ojs/job/"
 TOKENS = "/admin/django_ojs/apitoken/"

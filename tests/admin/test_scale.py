@@ -27,6 +27,8 @@ from django_ojs.models import Job, Worker
 from django_ojs.services import bulk
 from tests.admin.support import login
 
+pytestmark = pytest.mark.every_database
+
 ROWS = 200_000
 WINDOW = 100_000
 PAGE = 50

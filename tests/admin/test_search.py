@@ -19,7 +19,7 @@ from django_ojs.store.selectors import COUNT_CAP
 from tests.admin.support import login, page, worker
 from tests.services.support import ack, make, take
 
-pytestmark = pytest.mark.usefixtures("no_users")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("no_users")]
 KEY = "12345678-1234-7234-8234-123456789abc"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.one_database, pytest.mark.process]
+pytestmark = pytest.mark.process
 
 
 def test_pages_and_operations_work_with_a_theme(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from django_ojs.api import cancel
 from tests.admin.support import login, page
 from tests.services.support import fail, make, take
 
-pytestmark = pytest.mark.one_database
 PACKAGE = Path(django_ojs.__file__).parent
 CATALOGUE = Path("locale", "de", "LC_MESSAGES")
 PO = PACKAGE / CATALOGUE / "django.po"

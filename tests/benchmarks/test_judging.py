@@ -15,12 +15,12 @@ from benchmarks.goals.scale import Scale
 from benchmarks.measuring import Figures, Measure
 from benchmarks.systems import SYSTEMS
 
+pytestmark = pytest.mark.tool
+
 OURS = Measure("ojs", "drain")
 THEIRS = Measure("pgqueuer", "drain")
 MINE = Figure(OURS, "rate", "jobs/s")
 HIS = Figure(THEIRS, "rate", "jobs/s")
-
-pytestmark = pytest.mark.one_database
 
 
 def figures(ours: list[float], theirs: list[float]) -> Figures:

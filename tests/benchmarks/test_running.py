@@ -18,7 +18,7 @@ from benchmarks.machine import Calm
 from benchmarks.measuring import Bench, Figures, Measure
 from benchmarks.servers import Servers
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.tool
 
 
 def test_options_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,10 +19,9 @@ NAME = "ada"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On one database by default: pages are made of the same rows on all of them."""
+    """All of it starts a server and a browser."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.one_database)
             item.add_marker(pytest.mark.process)
 
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.faults.catalogue import ROWS
 from tests.faults.page import PAGE, filled, where_tested
-
-pytestmark = pytest.mark.one_database
 
 
 def test_the_table_is_that_of_the_catalogue() -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands, load_command_class
 
-pytestmark = pytest.mark.one_database
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "example_project/README.md"]
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -14,7 +14,7 @@ from django_ojs.models import Worker
 from django_ojs.services import workers
 from tests.support import Manage, poll
 
-pytestmark = [pytest.mark.process, pytest.mark.one_database]
+pytestmark = pytest.mark.process
 
 
 def status(port: int) -> int:

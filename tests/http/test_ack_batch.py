@@ -15,6 +15,8 @@ from django_ojs.services.reap import reap
 from tests.http.conftest import Caller
 from tests.http.support import Answer, Api, enqueue, fetch, look
 
+pytestmark = pytest.mark.every_database
+
 NOBODY = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 

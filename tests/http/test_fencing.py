@@ -14,6 +14,8 @@ from django_ojs.services.reap import reap
 from tests.http.conftest import Caller
 from tests.http.support import Api, enqueue, fetch, look
 
+pytestmark = pytest.mark.every_database
+
 
 def ack(api: Api, job: dict[str, Any], **body: Any) -> Any:
     return api.post("/workers/ack", {"job_id": job["id"], **body})

@@ -142,7 +142,6 @@ class Fuzzer:
             self.troubles.append(f"{what}: {error!r} {getattr(error, 'exceptions', '')}")
 
 
-@pytest.mark.one_database
 @pytest.mark.timeout(180 * TIMES)
 def test_what_schemathesis_makes_of_the_document(live: LiveApi, capsys: Any) -> None:
     fuzzer = Fuzzer(live)
@@ -283,6 +282,7 @@ ENDPOINTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 EACH = IN_PROCESS // len(ENDPOINTS)
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_known_fields_of_random_values(api: Api, endpoint: str) -> None:
     """A good body, some fields of it replaced or added; or no object at all."""
@@ -347,7 +347,6 @@ ODD = [
 ]
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("odd", ODD)
 def test_odd_text_in_paths_and_queries(api: Api, odd: str) -> None:
     """Each parameter of each operation in turn."""
@@ -376,6 +375,7 @@ def test_odd_text_in_paths_and_queries(api: Api, odd: str) -> None:
 # --- What was found ----------------------------------------------------------------------------
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("queue", [[], {}, 7, ["a"]])
 def test_a_queue_that_is_no_string(api: Api, queue: Any) -> None:
     answer = api("PATCH", f"/jobs/{enqueue(api)['id']}", {"queue": queue})

@@ -92,7 +92,6 @@ def row(job: Mapping[str, Any]) -> dict[str, Any]:
 # Nesting
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
 @pytest.mark.fault("F108", "S14")
 def test_a_hundred_thousand_brackets(api: Api, opening: bytes) -> None:
@@ -101,7 +100,6 @@ def test_a_hundred_thousand_brackets(api: Api, opening: bytes) -> None:
     assert not Job.objects.exists()
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F108", "S14")
 def test_the_depth_is_known_before_anything_is_parsed() -> None:
     for text in (b"[" * 36, b'{"a":' * 36, b'["[",' * 36, b'"\\"' + b"[" * 36 + b'"' + b"[" * 36):
@@ -117,20 +115,17 @@ def test_the_depth_is_known_before_anything_is_parsed() -> None:
         check_depth(text)
 
 
-@pytest.mark.one_database
 def test_brackets_in_strings_do_not_count(api: Api) -> None:
     text = '[{"' * 30_000 + "\\" * 3
     job = enqueue(api, args=[text], meta={text[:300]: "]}" * 100})
     assert look(api, job)["args"] == [text]
 
 
-@pytest.mark.one_database
 def test_siblings_do_not_count(api: Api) -> None:
     value = [[{"a": []}] for _ in range(2000)]
     assert look(api, enqueue(api, args=value))["args"] == value
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("depth", [31, 32, 35, 36, 101, 10_001])
 @pytest.mark.fault("F108")
 def test_deeper_than_thirty_is_refused(api: Api, depth: int) -> None:
@@ -178,7 +173,6 @@ def test_error_details_are_never_too_deep(api: Api) -> None:
     assert look(api, job)["error"]["details"] == {"x": "(list)"}
 
 
-@pytest.mark.one_database
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("piece", [b'\\"', b'"', b"\\", b'\\\\"', b'"\\', b'","', b'[{"', b'"[', b"]["])
 def test_a_depth_scan_looks_at_every_byte_once(piece: bytes) -> None:
@@ -358,7 +352,6 @@ def test_a_reason_is_cleaned_and_never_refused(api: Api, text: str) -> None:
 # Numbers
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e400", b"-1e400", b"1e99999"])
 @pytest.mark.fault("F112")
 def test_numbers_that_are_not_finite(api: Api, number: bytes) -> None:
@@ -382,7 +375,6 @@ def test_numbers_that_are_not_finite(api: Api, number: bytes) -> None:
     assert look(api, job)["state"] == "active"
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("digits", [4301, 5000, 100_000])
 @pytest.mark.fault("F114", "S15")
 def test_integers_of_too_many_digits(api: Api, digits: int) -> None:
@@ -423,7 +415,6 @@ def test_numbers_come_back_as_they_were(api: Api) -> None:
     assert look(api, job)["result"] == numbers
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("number", [10**9, -(10**9), 2**31, 2**63, 10**22, 10**4000, 101, -101])
 @pytest.mark.fault("F117")
 def test_priorities_out_of_range(api: Api, number: int) -> None:
@@ -436,7 +427,6 @@ def test_priorities_out_of_range(api: Api, number: int) -> None:
     assert look(api, job)["priority"] == 100
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("value", [1.0, True, "1", " HIGH", "", [], {}])
 def test_priorities_that_are_no_integers(api: Api, value: Any) -> None:
     refused(push(api, priority=value), 400, "invalid_request", "priority")
@@ -472,7 +462,6 @@ def test_huge_numbers(api: Api, number: int) -> None:
     assert look(api, job)["progress"] == 1
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("value", [True, 1.5, "1", " 1 ", "٣", "1_000", 1e3, -1, [], {}])
 @pytest.mark.fault("F115")
 def test_integers_are_strict(api: Api, value: Any) -> None:
@@ -534,7 +523,6 @@ ZEROS = {"zero", "zero text", "zero duration"}
 BAD_MS = ("true", "1.5", "5.0", "1e3", '"5"', '"PT5S"', "-1", "[5]", "{}", "1" + "0" * 22, '""')
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.fault("F106", "F115", "F116")
 def test_every_limit_in_every_bad_form(api: Api, name: str) -> None:
@@ -589,7 +577,6 @@ def test_total_below_timeout(api: Api) -> None:
     assert push(api, total_timeout=5).status == 201, "below the default is no contradiction"
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("name", ["visibility_timeout", "visibility_timeout_ms", "visibility_ms"])
 def test_visibility_in_every_bad_form(api: Api, name: str) -> None:
     enqueue(api)
@@ -602,7 +589,6 @@ def test_visibility_in_every_bad_form(api: Api, name: str) -> None:
     assert fetch(api), "nothing was claimed"
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("name", ["extend_timeout", "by", "timeout"])
 def test_extensions_in_every_bad_form(api: Api, name: str) -> None:
     enqueue(api)
@@ -642,7 +628,6 @@ MOMENTS: tuple[Any, ...] = (
 )
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("name", ["scheduled_at", "delay_until", "expires_at"])
 @pytest.mark.fault("F107", "F106")
 def test_moments_in_bad_forms(api: Api, name: str) -> None:
@@ -797,7 +782,6 @@ def raw(api: Api, data: bytes, length: str | None, **environ: Any) -> Answer:
 GOOD = b'{"type":"test.job","args":[]}'
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F120", "S13")
 def test_a_body_that_declares_too_much_is_not_read(api: Api) -> None:
     class Untouched(io.BytesIO):
@@ -810,7 +794,6 @@ def test_a_body_that_declares_too_much_is_not_read(api: Api) -> None:
         assert error["details"]["max_bytes"] == MAX_ENVELOPE_BYTES
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F120", "S13")
 def test_a_body_that_is_too_large(api: Api) -> None:
     exact = GOOD + b" " * (MAX_ENVELOPE_BYTES - len(GOOD))
@@ -821,13 +804,11 @@ def test_a_body_that_is_too_large(api: Api) -> None:
         assert api.post("/jobs", GOOD).status == 201
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("length", ["x", "", "-5", "1e3", " ", "\u0665", "0x10", "+"])
 def test_a_content_length_that_is_no_number(api: Api, length: str) -> None:
     refused(raw(api, GOOD, length), 400, "invalid_payload")
 
 
-@pytest.mark.one_database
 def test_a_content_length_that_lies(api: Api) -> None:
     refused(raw(api, GOOD, None), 400, "invalid_payload")
     refused(raw(api, GOOD, "0"), 400, "invalid_payload")
@@ -837,7 +818,6 @@ def test_a_content_length_that_lies(api: Api) -> None:
     refused(raw(api, GOOD[:-1], "1000"), 400, "invalid_payload")
 
 
-@pytest.mark.one_database
 def test_a_client_that_hangs_up_is_no_error_of_ours(api: Api) -> None:
     class Broken(io.BytesIO):
         def read(self, *args: Any) -> bytes:
@@ -846,7 +826,6 @@ def test_a_client_that_hangs_up_is_no_error_of_ours(api: Api) -> None:
     refused(raw(api, b"", "100", **{"wsgi.input": Broken()}), 400, "invalid_payload")
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize(
     "squeeze", [gzip.compress, zlib.compress, lambda data: gzip.compress(data, compresslevel=0)]
 )
@@ -863,7 +842,6 @@ def bomb(megabytes: int) -> bytes:
     return b"".join([*parts, squeeze.flush()])
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F120", "S13")
 def test_a_gzip_bomb_is_not_inflated(api: Api) -> None:
     data = bomb(300)
@@ -878,7 +856,6 @@ def test_a_gzip_bomb_is_not_inflated(api: Api) -> None:
     assert peak < 20 << 20
 
 
-@pytest.mark.one_database
 def test_broken_compression(api: Api) -> None:
     good = gzip.compress(GOOD)
     for data in (
@@ -900,14 +877,12 @@ def test_broken_compression(api: Api) -> None:
     assert not Job.objects.exists()
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "gzip;q=1", "chunked", "x" * 5000])
 def test_unknown_encodings(api: Api, encoding: str) -> None:
     answer = api.post("/jobs", GOOD, Content_Encoding=encoding)
     refused(answer, 400, "invalid_request", "Content-Encoding")
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize(
     "media",
     [
@@ -926,7 +901,6 @@ def test_unknown_content_types(api: Api, media: str) -> None:
     refused(api.post("/jobs", GOOD, Content_Type=media), 400, "invalid_request", "Content-Type")
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize(
     "media",
     [
@@ -942,7 +916,6 @@ def test_known_content_types(api: Api, media: str) -> None:
     assert api.post("/jobs", GOOD, Content_Type=media).status == 201
 
 
-@pytest.mark.one_database
 def test_no_content_type(api: Api) -> None:
     assert raw(api, GOOD, str(len(GOOD)), CONTENT_TYPE="").status == 201
 
@@ -975,7 +948,6 @@ def test_sizes_of_the_parts(api: Api) -> None:
 # Batches
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("jobs", [None, [], {}, "x", 5, True, {"0": {}}])
 @pytest.mark.fault("F122")
 def test_batches_that_are_none(api: Api, jobs: Any) -> None:
@@ -1215,7 +1187,6 @@ def test_injections_in_query_parameters(api: Api, something: dict[str, Any], pat
                 error_of(answer)
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("path", PARAMETERS)
 @pytest.mark.parametrize(
     "name", ["search", "args__x__regex", "' or 1=1", "order_by", "id", "x" * 3000, "\x00", "q[]"]
@@ -1227,7 +1198,6 @@ def test_parameters_that_do_not_exist(api: Api, path: str, name: str) -> None:
     error_of(answer)
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize(
     "order", ["args", "-args", "id", "priority", "created_at desc", "asc,desc", "ASC"]
 )
@@ -1237,7 +1207,6 @@ def test_orders_without_an_index(api: Api, order: str) -> None:
     refused(api.get(f"/jobs?sort={quote(order)}"), 400, "invalid_request", "sort")
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F124")
 def test_cursors_are_signed(api: Api) -> None:
     for _ in range(3):
@@ -1258,7 +1227,6 @@ def test_cursors_are_signed(api: Api) -> None:
     refused(api.get(f"/dead-letter?cursor={quote(cursor)}"), 400, "invalid_request", "cursor")
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("S16")
 def test_limits_of_lists(api: Api) -> None:
     enqueue(api)
@@ -1269,7 +1237,6 @@ def test_limits_of_lists(api: Api) -> None:
     refused(api.get("/jobs?page=999999999"), 400, "invalid_request", "offset")
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize(
     "text", ["job:", "queue:", "job", "everything", "' or 1=1", "job:x\x00", "queue:Q!", "queue:\x00"]
 )
@@ -1277,7 +1244,6 @@ def test_channels_of_the_stream(api: Api, text: str) -> None:
     error_of(api.get(f"/events/stream?channel={quote(text)}"))
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("text", [*INJECTIONS[:12], "evt_", "evt_x"])
 def test_places_in_the_stream(api: Api, text: str) -> None:
     answer = api.get("/events/stream", Last_Event_ID=quote(text))
@@ -1425,7 +1391,6 @@ def test_the_walk_is_complete() -> None:
     assert {"jobs", "jobs/batch", "workers/fetch", "workers/beat"} <= {path for path, _ in walk}
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("kind", BODIES)
 def test_every_route_answers_a_bad_body_with_the_envelope(api: Api, kind: str) -> None:
     waiting, active = enqueue(api, queue="waiting"), enqueue(api, queue="active")
@@ -1480,7 +1445,6 @@ def refused_or_conflict(answer: Answer, where: str) -> None:
     error_of(answer)
 
 
-@pytest.mark.one_database
 def test_every_route_survives_bodies_of_the_wrong_shape(api: Api) -> None:
     """Every field that any endpoint reads, with a value of every type: 4xx or done, never a 5xx."""
     names = [

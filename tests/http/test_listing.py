@@ -13,6 +13,8 @@ from django_ojs.models import Queue
 from tests.http.support import Api, refused_field
 from tests.services.support import fail, make, take
 
+pytestmark = pytest.mark.every_database
+
 
 def pages(api: Api, path: str) -> list[list[str]]:
     """The ids of every page, following ``next_cursor``."""

@@ -21,7 +21,7 @@ from django_ojs.models import Attempt
 from tests.http.support import LiveApi, enqueue, look
 from tests.support import ROOT, poll
 
-pytestmark = [pytest.mark.process, pytest.mark.one_database]
+pytestmark = pytest.mark.process
 
 WORKER = ROOT / "docs" / "examples" / "worker.mjs"
 HANDLERS = """

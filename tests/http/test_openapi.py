@@ -16,8 +16,6 @@ from django_ojs.http import openapi, routing
 from django_ojs.http.base import OPEN
 from tests.support import ROOT
 
-pytestmark = pytest.mark.one_database
-
 CHECKED_IN = ROOT / "docs" / "reference" / "openapi.json"
 WITHOUT = """
 import sys

@@ -96,7 +96,6 @@ ALLOW_ANY = {
 
 
 @pytest.mark.parametrize("rest_framework", [{}, ALLOW_ANY], ids=["default", "AllowAny"])
-@pytest.mark.one_database
 @pytest.mark.fault("S1")
 def test_no_route_takes_a_bad_credential(
     bad_credentials: dict[str, str | None],

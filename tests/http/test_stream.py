@@ -29,7 +29,7 @@ from tests.http.conftest import Caller
 from tests.http.support import Api, LiveApi, enqueue, fetch
 from tests.support import poll
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.every_database, pytest.mark.process]
 
 UNKNOWN = "019539a4-b68c-7def-8000-1a2b3c4d5e6f"
 

@@ -18,7 +18,7 @@ from tests.http.support import LiveApi, enqueue, fetch
 from tests.http.timed import SLOW_RETRY, ack, after_start, beat, started
 from tests.support import poll
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.every_database, pytest.mark.process]
 
 PATIENCE = 30.0
 """Seconds that a busy machine may take for anything."""

@@ -25,7 +25,7 @@ from tests.http.conftest import Caller
 from tests.http.support import Api, LiveApi, enqueue, fetch, look
 from tests.support import poll
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.every_database, pytest.mark.process]
 
 LONG = 10_000
 PROMPT = 1.0

@@ -11,6 +11,8 @@ from django_ojs.services.heartbeat import beat
 from django_ojs.services.scan import scan
 from tests.services.support import held, make, now_stored, take
 
+pytestmark = pytest.mark.every_database
+
 
 @pytest.mark.fault("F75", "F100")
 def test_an_outage_after_the_clock_was_set_back_stalls_nobody(

@@ -10,6 +10,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.faults import tally
 from tests.model.machine import Machine
 
+pytestmark = pytest.mark.every_database
+
 SHORT = settings(
     max_examples=40,
     stateful_step_count=40,

@@ -38,7 +38,6 @@ def test_every_mutant_is_looked_for() -> None:
     assert set(FOUND_AS) | FOUND_BY_A_RACE == set(MUTANTS)
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("name", FOUND_AS)
 def test_the_model_finds(name: str, ojs_db: None) -> None:
     """The very examples that pass without the bug find it."""
@@ -88,11 +87,13 @@ def _reap_while_a_report_comes(frozen: Any) -> None:
     assert [attempt.outcome for attempt in Attempt.objects.all()] == ["timeout"]
 
 
+@pytest.mark.every_database
 @pytest.mark.fault("F56")
 def test_a_report_waits_for_the_reaper_and_is_refused(ojs_db: None, frozen: Any) -> None:
     _reap_while_a_report_comes(frozen)
 
 
+@pytest.mark.every_database
 def test_a_reaper_without_guard_is_found(ojs_db: None, frozen: Any) -> None:
     with MUTANTS["unguarded-reap"](), pytest.raises((AssertionError, IntegrityError)):
         _reap_while_a_report_comes(frozen)

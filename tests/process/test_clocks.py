@@ -16,7 +16,7 @@ from django_ojs import api, clock
 from tests.process.tools import Diary, Flag, Start, attempts, failed, in_state, lasted
 from tests.workload import jobs
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.every_database, pytest.mark.process]
 # Only what tells the time of day; sleeping and the steady clocks stay as they are.
 SHIM = """
 #define _GNU_SOURCE

@@ -23,7 +23,6 @@ from tests.workload import jobs
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F8", "F11")
 def test_term_lets_a_running_job_finish(worker: StartWorker, diary: Diary, flag: Flag) -> None:
     job = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, flag.path)
@@ -42,7 +41,6 @@ def test_term_lets_a_running_job_finish(worker: StartWorker, diary: Diary, flag:
     assert Worker.objects.get().phase == "stopped"
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F9")
 def test_job_that_outlives_the_shutdown_fails_with_shutdown(worker: StartWorker, diary: Diary) -> None:
     job = jobs.swallow.using(timeout=300, grace_period=1).enqueue(diary.path)
@@ -57,7 +55,6 @@ def test_job_that_outlives_the_shutdown_fails_with_shutdown(worker: StartWorker,
     assert not [pid for pid in pids if alive(pid)]
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F9")
 def test_soft_signal_before_the_end_of_a_shutdown(
     worker: StartWorker, diary: Diary, flag: Flag
@@ -72,7 +69,6 @@ def test_soft_signal_before_the_end_of_a_shutdown(
     assert [(a.outcome, a.error["type"]) for a in attempts(job)] == [("shutdown", "shutdown")]
 
 
-@pytest.mark.one_database
 def test_timeout_during_a_shutdown_stays_a_timeout(worker: StartWorker, diary: Diary) -> None:
     job = jobs.swallow.using(timeout=1, grace_period=1).enqueue(diary.path)
     runner = worker("--shutdown-timeout", "10")
@@ -83,7 +79,6 @@ def test_timeout_during_a_shutdown_stays_a_timeout(worker: StartWorker, diary: D
     assert 2.0 <= lasted(attempts(job)[0]) <= 2.5
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F10")
 def test_second_term_is_at_once(worker: StartWorker, diary: Diary) -> None:
     job = jobs.swallow.using(timeout=300).enqueue(diary.path)
@@ -123,7 +118,6 @@ def test_signals_that_arrive_together_are_one_order(
     assert [attempt.outcome for attempt in attempts(job)] == ["completed"]
 
 
-@pytest.mark.one_database
 def test_second_interrupt_exits_130(worker: StartWorker, diary: Diary) -> None:
     jobs.swallow.using(timeout=300).enqueue(diary.path)
     runner = worker()
@@ -135,7 +129,6 @@ def test_second_interrupt_exits_130(worker: StartWorker, diary: Diary) -> None:
     assert runner.wait() == 130
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F11")
 def test_quiet_and_running_again(worker: StartWorker, diary: Diary, flag: Flag) -> None:
     job = jobs.hold.enqueue(diary.path, flag.path)
@@ -154,6 +147,7 @@ def test_quiet_and_running_again(worker: StartWorker, diary: Diary, flag: Flag) 
     poll(lambda: Worker.objects.filter(phase="running").exists())
 
 
+@pytest.mark.every_database
 def test_drain_ends_with_a_summary(worker: StartWorker) -> None:
     made = jobs.echo.enqueue_many([[number] for number in range(500)])
     runner = worker("--drain")
@@ -165,14 +159,12 @@ def test_drain_ends_with_a_summary(worker: StartWorker) -> None:
     assert float(found[2]) < 1
 
 
-@pytest.mark.one_database
 def test_drain_of_nothing_ends_at_once_and_speaks_json(worker: StartWorker) -> None:
     runner = worker("--drain", "--format", "json")
     assert runner.wait() == 0
     assert json.loads(runner.stdout.strip().splitlines()[-1])["jobs"] == 0
 
 
-@pytest.mark.one_database
 def test_once_runs_one_job(worker: StartWorker) -> None:
     made = [jobs.echo.enqueue(number) for number in range(5)]
     runner = worker("--once", "--concurrency", "2")
@@ -182,7 +174,6 @@ def test_once_runs_one_job(worker: StartWorker) -> None:
     assert {api.get(job).attempt for job in made if api.get(job).state == "available"} == {0}
 
 
-@pytest.mark.one_database
 def test_max_jobs_exits_75(worker: StartWorker) -> None:
     made = [jobs.echo.enqueue(number) for number in range(10)]
     assert worker("--max-jobs", "3").wait() == 75
@@ -190,12 +181,10 @@ def test_max_jobs_exits_75(worker: StartWorker) -> None:
     assert states == ["available"] * 7 + ["completed"] * 3
 
 
-@pytest.mark.one_database
 def test_max_runtime_exits_75(worker: StartWorker) -> None:
     assert worker("--max-runtime", "1").wait() == 75
 
 
-@pytest.mark.one_database
 def test_banner_names_what_is_served(worker: StartWorker) -> None:
     runner = worker("--queue", "one", "--queue", "two", "--worker-id", "named", "--drain")
     assert runner.wait() == 0
@@ -204,7 +193,6 @@ def test_banner_names_what_is_served(worker: StartWorker) -> None:
     assert Worker.objects.get().id == "named"
 
 
-@pytest.mark.one_database
 def test_queues_are_served_as_told(worker: StartWorker) -> None:
     one = jobs.echo.using(queue="one").enqueue(1)
     two = jobs.echo.using(queue="two").enqueue(2)
@@ -215,7 +203,6 @@ def test_queues_are_served_as_told(worker: StartWorker) -> None:
     assert (api.get(one).state, api.get(three).state) == ("available", "completed")
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -238,7 +225,6 @@ def test_bad_option_is_refused_by_its_name(ojs_db: None, arguments: tuple[str, .
     assert arguments[1] in str(refused.value)
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize(
     "arguments", [("runworker", "--concurrency", "0"), ("reap_timeouts", "--interval", "0", "--loop")]
 )
@@ -249,7 +235,6 @@ def test_bad_option_exits_2_naming_it(manage: Start, arguments: tuple[str, ...])
     assert "Traceback" not in process.stderr
 
 
-@pytest.mark.one_database
 def test_no_handlers(manage: Start) -> None:
     runner = manage("runworker", DJANGO_SETTINGS_MODULE="tests.workload.settings_without_handlers")
     assert runner.wait() == 1
@@ -257,6 +242,7 @@ def test_no_handlers(manage: Start) -> None:
     assert "Traceback" not in runner.stderr
 
 
+@pytest.mark.every_database
 @pytest.mark.parametrize("command", ["runworker", "reap_timeouts"])
 def test_no_migrations(manage: Start, tmp_path: object, command: str) -> None:
     process = manage(command, DATABASE_URL=f"sqlite:///{tmp_path}/empty.sqlite3")
@@ -265,7 +251,6 @@ def test_no_migrations(manage: Start, tmp_path: object, command: str) -> None:
     assert "Traceback" not in process.stderr
 
 
-@pytest.mark.one_database
 @pytest.mark.parametrize("command", ["runworker", "reap_timeouts"])
 @pytest.mark.parametrize("scheme", ["postgres", "mysql"])
 def test_database_down_exits_69(manage: Start, command: str, scheme: str) -> None:
@@ -290,7 +275,6 @@ def fetch(port: int, path: str) -> int:
         return 0
 
 
-@pytest.mark.one_database
 def test_health_port(worker: StartWorker) -> None:
     with socket.socket() as free:
         free.bind(("", 0))
@@ -304,6 +288,7 @@ def test_health_port(worker: StartWorker) -> None:
     assert fetch(port, "/status/started") == 0
 
 
+@pytest.mark.every_database
 def test_reaper_once_check_and_dry_run(manage: Start) -> None:
     job = jobs.echo.using(enqueue_ttl="PT0.001S").enqueue(1)
     assert manage("reap_timeouts", "--check").wait() == 3
@@ -318,6 +303,7 @@ def test_reaper_once_check_and_dry_run(manage: Start) -> None:
     assert manage("reap_timeouts", "--check").wait() == 0
 
 
+@pytest.mark.every_database
 def test_reaper_loop_is_within_a_quarter_second_and_ends_on_term(manage: Start) -> None:
     reaper = manage("reap_timeouts", "--loop")
     poll(lambda: "reaping" in reaper.stdout, 15)

@@ -25,7 +25,7 @@ from tests.process.tools import (
 from tests.support import alive, poll
 from tests.workload import jobs
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.every_database, pytest.mark.process]
 
 
 @pytest.mark.fault("F1")
@@ -170,7 +170,6 @@ def test_two_workers_under_one_name(worker: StartWorker, diary: Diary, flag: Fla
     assert second.running
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F18")
 @pytest.mark.parametrize("how", ["beats fail", pytest.param("beats hang", marks=pytest.mark.long)])
 def test_worker_that_cannot_beat_claims_nothing_and_gives_up_what_it_has_lost(

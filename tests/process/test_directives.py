@@ -21,7 +21,6 @@ def phase_is(phase: str) -> None:
     poll(lambda: Worker.objects.filter(phase=phase).exists(), 20)
 
 
-@pytest.mark.one_database
 def test_quiet_taken_back_and_told_to_stop(worker: StartWorker) -> None:
     runner = worker(**sabotaged("beats often"))
     phase_is("running")

@@ -28,7 +28,7 @@ from tests.process.tools import (
 from tests.support import Manage, alive, descendants, poll
 from tests.workload import jobs, misbehaving
 
-pytestmark = [pytest.mark.process, pytest.mark.one_database]
+pytestmark = pytest.mark.process
 
 
 @pytest.mark.fault("F7", "F12")

@@ -55,7 +55,6 @@ def peak_kib(pid: int) -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F19", "F20", "F21", "F37", "F38", "F44", "F45")
 def test_handlers_that_end_or_corrupt_their_process(worker: StartWorker, diary: Diary) -> None:
     made: dict[str, JobRecord] = {
@@ -97,7 +96,6 @@ def test_handlers_that_end_or_corrupt_their_process(worker: StartWorker, diary: 
     tally.injected("F38", times=len(FORGED) - 1)
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F36", "F39")
 def test_handlers_whose_result_counts_all_the_same(worker: StartWorker, diary: Diary) -> None:
     forked, flooding = jobs.fork.enqueue(diary.path), misbehaving.flood.enqueue()
@@ -112,7 +110,6 @@ def test_handlers_whose_result_counts_all_the_same(worker: StartWorker, diary: D
     goes_on(runner)
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F22", "F43", "F44")
 def test_every_exception_is_a_failure_in_the_same_process(worker: StartWorker, diary: Diary) -> None:
     names = [
@@ -147,6 +144,7 @@ def test_every_exception_is_a_failure_in_the_same_process(worker: StartWorker, d
     goes_on(runner)
 
 
+@pytest.mark.every_database
 @pytest.mark.fault("F40", "F41", "F42")
 def test_results_that_cannot_be_stored_fail_their_jobs(worker: StartWorker) -> None:
     """The acknowledgement of none of them is tried: each job fails for good, once, and says why."""
@@ -172,7 +170,6 @@ def test_results_that_cannot_be_stored_fail_their_jobs(worker: StartWorker) -> N
     assert "refused" not in runner.stderr
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F35")
 def test_what_is_left_behind_ends_with_its_process(worker: StartWorker, diary: Diary) -> None:
     made = [
@@ -189,7 +186,6 @@ def test_what_is_left_behind_ends_with_its_process(worker: StartWorker, diary: D
     goes_on(runner)
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F47")
 def test_transaction_left_open_is_rolled_back(worker: StartWorker) -> None:
     made = []
@@ -204,7 +200,6 @@ def test_transaction_left_open_is_rolled_back(worker: StartWorker) -> None:
     assert names == {"written-0", "written-1"}
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F29")
 def test_signals_are_as_they_should_be_for_the_next_job(worker: StartWorker, diary: Diary) -> None:
     disturbing = misbehaving.disturb_signals.enqueue(diary.path)
@@ -216,7 +211,6 @@ def test_signals_are_as_they_should_be_for_the_next_job(worker: StartWorker, dia
     assert 0.9 <= slept < 3
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F46")
 def test_changed_process_is_replaced_after_so_many_jobs(worker: StartWorker) -> None:
     made = [misbehaving.change_process.enqueue() for _ in range(4)]
@@ -227,7 +221,6 @@ def test_changed_process_is_replaced_after_so_many_jobs(worker: StartWorker) -> 
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F48")
 def test_type_without_a_handler(worker: StartWorker) -> None:
     """Is not claimed; if it loses its handler after the claim, the job can be retried."""
@@ -243,6 +236,7 @@ def test_type_without_a_handler(worker: StartWorker) -> None:
     assert (api.get(foreign).state, api.get(foreign).attempt) == ("available", 0)
 
 
+@pytest.mark.every_database
 @pytest.mark.fault("F51")
 def test_what_a_handler_enqueues_is_not_tied_to_its_outcome(worker: StartWorker) -> None:
     child = clock.new_id()
@@ -254,7 +248,6 @@ def test_what_a_handler_enqueues_is_not_tied_to_its_outcome(worker: StartWorker)
     assert Job.objects.count() == 2
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F20", "F52")
 @pytest.mark.parametrize(
     "many", [30, pytest.param(300, marks=[pytest.mark.long, pytest.mark.timeout(300)])]
@@ -272,7 +265,6 @@ def test_poison_in_front_of_good_jobs(worker: StartWorker, many: int) -> None:
     tally.injected("F52", times=2 * many - 1)
 
 
-@pytest.mark.one_database
 def test_bulk_work_of_the_admin_is_a_job_like_any_other(drained: StartWorker) -> None:
     many = [api.enqueue("nobody.knows", [number], queue="held").id for number in range(60)]
     aside = api.enqueue("nobody.knows", [], queue="free").id

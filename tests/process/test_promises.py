@@ -18,7 +18,12 @@ from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, faile
 from tests.support import alive, poll
 from tests.workload import jobs
 
-pytestmark = [pytest.mark.process, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.every_database,
+    pytest.mark.process,
+    pytest.mark.long,
+    pytest.mark.timeout(300),
+]
 Say = Callable[[str, Sequence[float]], None]
 AT_ONCE = 8
 

@@ -9,7 +9,7 @@ import pytest
 from tests.process.tools import Diary, Flag, StartWorker, in_state
 from tests.workload import jobs
 
-pytestmark = [pytest.mark.process, pytest.mark.one_database]
+pytestmark = pytest.mark.process
 
 
 @pytest.mark.fault("S23")

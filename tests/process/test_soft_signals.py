@@ -20,7 +20,7 @@ from tests.process.tools import Diary, StartWorker, attempts, in_state, lasted
 from tests.support import ROOT, database_url
 from tests.workload import jobs, misbehaving
 
-pytestmark = [pytest.mark.process, pytest.mark.one_database]
+pytestmark = pytest.mark.process
 
 BELL = signal.SIGUSR1
 

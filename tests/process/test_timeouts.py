@@ -28,7 +28,7 @@ from tests.process.tools import (
 from tests.support import alive, poll
 from tests.workload import jobs, misbehaving
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.every_database, pytest.mark.process]
 
 
 @pytest.mark.fault("F23")
@@ -70,7 +70,6 @@ def test_what_swallows_everything_is_killed_with_all_it_started(
     assert runner.running
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F5", "F26", "F27", "F28", "F31", "F50")
 def test_hard_kill_needs_nothing_from_the_handler(worker: StartWorker, diary: Diary) -> None:
     """The worker and its other executors are not affected: all of them end on time, side by side."""
@@ -100,7 +99,6 @@ def test_hard_kill_needs_nothing_from_the_handler(worker: StartWorker, diary: Di
     assert runner.running
 
 
-@pytest.mark.one_database
 @pytest.mark.fault("F25", "F50")
 def test_soft_signal_gets_through(worker: StartWorker, diary: Diary) -> None:
     """To what catches ``Exception``, to a coroutine, to the end of a shield; it leaves time to act."""

@@ -16,7 +16,6 @@ from tests.races.test_pairs import race_all
 
 Players = tuple[Player, Player]
 Race = Callable[..., None]
-pytestmark = pytest.mark.one_database
 
 
 @pytest.mark.parametrize("bug", ["no-fence", "state-only-fence"])

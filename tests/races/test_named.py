@@ -29,6 +29,8 @@ from tests.races.scenes import (
 from tests.races.stepping import Player, Work, interleave
 from tests.services.support import ack, held, make, now_stored, take
 
+pytestmark = pytest.mark.every_database
+
 Players = tuple[Player, Player]
 
 

@@ -32,6 +32,7 @@ from tests.races.scenes import (
 )
 from tests.races.stepping import Player, Point, interleave
 
+pytestmark = pytest.mark.every_database
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _BRACKETS = {"BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK", "COMMIT"}
 

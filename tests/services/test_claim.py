@@ -15,7 +15,7 @@ from django_ojs.services.claim import claim, has_work, sources
 
 from .support import make, now_stored, release, take
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 def _numbers(jobs: list) -> list[int]:  # type: ignore[type-arg]

@@ -20,7 +20,7 @@ from django_ojs.services.enqueue import enqueue as _enqueue
 from django_ojs.store import inserting
 from django_ojs.store.columns import JOB, Kind
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 def test_what_is_stored_is_what_was_returned() -> None:

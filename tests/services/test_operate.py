@@ -19,7 +19,7 @@ from django_ojs.store import invariants
 
 from .support import ack, fail, held, make, now_stored, take
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 @pytest.mark.fault("F58")

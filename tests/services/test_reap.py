@@ -18,7 +18,7 @@ from django_ojs.store import selectors, upcoming
 
 from .support import ack, held, make, now_stored, take
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 NO_JITTER = {"initial_interval": "PT10S", "jitter": False}
 

@@ -12,7 +12,7 @@ from django_ojs.services import scan
 from django_ojs.services.refresh import current
 from tests.services.support import fail, make, now_stored, take
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 def test_what_is_not_due_is_left_alone(frozen: FrozenClock) -> None:

@@ -19,6 +19,8 @@ from django_ojs.services import figures, prune, rollup
 from django_ojs.services.reap import reap
 from tests.services.support import ack, fail, make, take
 
+pytestmark = pytest.mark.every_database
+
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 

@@ -16,7 +16,7 @@ from django_ojs.services.settle import Outcome, Report, Verdict, settle
 
 from .support import ack, fail, held, make, now_stored, release, take
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 def test_ack_completes_and_stores_the_result() -> None:

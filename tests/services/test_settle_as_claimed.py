@@ -14,7 +14,7 @@ from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
 
 from .support import held, make, now_stored, take
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 def ack(*jobs: JobRecord, result: str | None = "1") -> list[Settled]:

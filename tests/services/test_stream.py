@@ -17,7 +17,7 @@ from django_ojs.services.stream import Wanted
 from tests.services.support import ack, make, take
 from tests.support import poll
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 ANY = Wanted()
 
 

@@ -20,7 +20,7 @@ from tests.services.support import ack, now_stored, take
 from tests.support import ROOT, Manage, database_url, poll
 from tests.workload import jobs
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 @pytest.fixture
@@ -70,7 +70,6 @@ with transaction.atomic():
 
 
 @pytest.mark.process
-@pytest.mark.one_database
 @pytest.mark.fault("F92")
 def test_a_commit_whose_hooks_do_not_run_is_found(request: pytest.FixtureRequest) -> None:
     """A hook that raises keeps ours from running, and so does a process that dies before them."""

@@ -10,7 +10,7 @@ from django_ojs.domain.job import Actor
 from django_ojs.models import Event, Worker
 from django_ojs.services import workers
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 def seen(name: str = "w1", principal: str = "token:a", *, beats: bool = True, **said: object) -> Worker:

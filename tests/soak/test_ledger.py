@@ -13,7 +13,7 @@ import pytest
 from tests.soak import ledger
 from tests.support import ROOT, poll
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.tool
 
 WRITER = """
 import itertools

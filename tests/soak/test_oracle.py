@@ -10,7 +10,7 @@ import pytest
 from tests.soak.ledger import Entry
 from tests.soak.oracle import AttemptRow, JobRow, Verdict, judge, percentile
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.tool
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ORIGIN = START.timestamp()

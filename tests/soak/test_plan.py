@@ -10,7 +10,8 @@ from tests.faults.catalogue import ROWS
 from tests.soak import plan
 from tests.soak.plan import Fault, calls, faults
 
-pytestmark = pytest.mark.one_database
+pytestmark = pytest.mark.tool
+
 SEEDS = range(40)
 
 

@@ -15,7 +15,7 @@ from tests.faults import tally
 from tests.soak import plan
 from tests.support import ROOT
 
-pytestmark = [pytest.mark.long, pytest.mark.one_database, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.tool, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 def soak(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any]]:

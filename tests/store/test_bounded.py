@@ -12,6 +12,8 @@ from django_ojs.models import Queue
 from django_ojs.store import bounded
 from tests.support import poll
 
+pytestmark = pytest.mark.every_database
+
 
 @pytest.fixture
 def limited(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

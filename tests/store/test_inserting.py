@@ -13,7 +13,7 @@ from django_ojs.api import enqueue_many, get
 from django_ojs.models import Attempt
 from django_ojs.store import inserting
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 ODD = ["", "NULL", "null", "{}", "[]", "{1,2}", "a,b", '"', "\\", '\\"', "'", "%s", "%", "ü 🎈"]
 

@@ -11,6 +11,8 @@ from django.db import connection
 
 from django_ojs.store import links
 
+pytestmark = pytest.mark.every_database
+
 
 @pytest.fixture
 def guarded(ojs_db: None) -> Iterator[None]:

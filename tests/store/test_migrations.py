@@ -29,6 +29,8 @@ from django_ojs import clock
 from django_ojs.models import Job
 from tests.process.tools import Start
 
+pytestmark = pytest.mark.every_database
+
 APP = "django_ojs"
 
 
@@ -95,7 +97,6 @@ def test_a_migration_that_takes_away_would_be_noticed(ojs_db: None) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.one_database
 @pytest.mark.fault("F96")
 def test_a_schema_of_the_release_before_is_refused(manage: Start, tmp_path: Path) -> None:
     """New workers before the migration: they say what is missing, and claim nothing."""

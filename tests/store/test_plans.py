@@ -19,6 +19,8 @@ from django_ojs.models import Job
 from django_ojs.store import claiming, inserting, leases, locking, selectors, upcoming
 from django_ojs.store.claiming import Source
 
+pytestmark = pytest.mark.every_database
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROWS = 200_000
 

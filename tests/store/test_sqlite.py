@@ -26,10 +26,7 @@ from tests.services.support import ack, fail, make, take
 from tests.support import ROOT, poll
 from tests.workload import jobs
 
-pytestmark = [
-    pytest.mark.one_database,
-    pytest.mark.skipif(connection.vendor != "sqlite", reason="about SQLite"),
-]
+pytestmark = pytest.mark.skipif(connection.vendor != "sqlite", reason="about SQLite")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from django_ojs.store.wakeup import ChangeWatcher, Listener
 from tests.services.support import make, take
 from tests.support import poll
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 def _elsewhere() -> None:

@@ -7,7 +7,7 @@ import pytest
 from django_ojs.services.enqueue import remember_queues
 from django_ojs.worker.coverage import Coverage
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 def queues(coverage: Coverage) -> set[str]:

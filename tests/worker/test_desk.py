@@ -21,7 +21,7 @@ from django_ojs.worker.intake import Moment
 from tests.services.support import held, make, now_stored, take
 from tests.support import poll
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 class Inbox:

@@ -17,7 +17,7 @@ from django_ojs.worker.intake import Moment
 from django_ojs.worker.pool import Child, Phase
 from tests.services.support import make, take
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 class Pool:

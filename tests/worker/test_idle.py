@@ -21,6 +21,8 @@ from django_ojs.worker.pulse import Pulse
 from tests.services.support import make, now_stored, take
 from tests.support import poll
 
+pytestmark = pytest.mark.every_database
+
 
 @pytest.fixture
 def promoted(ojs_db: None) -> Iterator[threading.Event]:

@@ -17,7 +17,7 @@ from django_ojs.worker.intake import Claims, Intake, Moment
 from tests.services.support import make
 from tests.support import poll
 
-pytestmark = pytest.mark.usefixtures("ojs_db")
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 WHERE = sources(["default", "other"], ["test.job"])
 
 
