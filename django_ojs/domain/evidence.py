@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -13,7 +13,8 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 
 STILL_ALIVE = timedelta(seconds=30)
-"""How long past its deadline an attempt that the server ended may still send its report."""
+"""How long after its last sign of life, and at most how long past its deadline, the worker of an
+attempt that the server ended may still report it."""
 
 SERVER_ENDED = frozenset({"timeout", "stalled", "visibility_timeout", "total_timeout", "cancelled"})
 """Outcomes of attempts whose worker may not know yet."""
@@ -42,29 +43,34 @@ class Evidence:
 
 
 class Rival(NamedTuple):
-    """An earlier attempt of the job that the server ended."""
+    """An earlier attempt of the job that the server ended, and what its worker said of it since."""
 
     lease_seq: int
     attempt: int
     worker_id: str | None
+    principal: str | None
     ended_at: datetime
     deadline_at: datetime | None
     outcome: str
     reported_at: datetime | None
 
 
-def rivals(attempts: Iterable[Rival], evidence: Evidence, *, before: int, now: datetime) -> list[Rival]:
-    """The attempts whose worker may still be alive and would show the same evidence.
+def senders(
+    attempts: Iterable[Rival], evidence: Evidence, *, before: int, now: datetime
+) -> list[Rival]:
+    """The attempts that may have sent a report with this evidence, if their worker is alive.
 
-    ``before`` is the ``lease_seq`` of the current claim. An attempt whose worker reported the
-    timeout itself, before the server did, is over. One whose worker was told that it came too late
-    is so only a while later: clients repeat what was refused.
+    ``before`` is the ``lease_seq`` of the current claim. An attempt of another credential is none of
+    them: its report is refused whatever else it shows. One whose worker reported the timeout itself,
+    before the server did, is over. One whose worker was told that it came too late is so only a while
+    later: clients repeat what was refused.
     """
     return [
         rival
         for rival in attempts
         if rival.lease_seq < before
         and rival.outcome in SERVER_ENDED
+        and rival.principal == evidence.principal
         and (rival.reported_at is None or rival.reported_at + STILL_ALIVE > now)
         and not (
             rival.outcome == "timeout"
@@ -75,6 +81,33 @@ def rivals(attempts: Iterable[Rival], evidence: Evidence, *, before: int, now: d
         and evidence.worker_id in (None, rival.worker_id)
         and evidence.attempt in (None, rival.attempt)
     ]
+
+
+def living(
+    rivals: Iterable[Rival],
+    *,
+    holder: str | None,
+    heard: Mapping[str, datetime],
+    now: datetime,
+) -> list[Rival]:
+    """Those whose worker has shown life since the server ended the attempt, within 30 s.
+
+    ``holder`` is the worker of the current claim, ``heard`` when each worker was heard last. The
+    holder itself lives: it fetched the job again. A worker that gave no name is not recognised when
+    it comes again, so its attempt counts for 30 s after its end.
+    """
+    return [rival for rival in rivals if _lives(rival, holder, heard, now)]
+
+
+def _lives(rival: Rival, holder: str | None, heard: Mapping[str, datetime], now: datetime) -> bool:
+    if rival.worker_id is None:
+        return rival.ended_at + STILL_ALIVE > now
+    if rival.worker_id == holder:
+        return True
+    signs = (heard.get(rival.worker_id), rival.reported_at)
+    return any(
+        sign is not None and sign >= rival.ended_at and sign + STILL_ALIVE > now for sign in signs
+    )
 
 
 def refusal(job: JobRecord, evidence: Evidence, others: Iterable[Rival], *, policy: str) -> str | None:

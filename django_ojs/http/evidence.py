@@ -12,19 +12,28 @@ from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.evidence import Evidence
 from django_ojs.http.base import text, whole
 from django_ojs.http.principal import Principal
+from django_ojs.services import workers
 
 
-def evidence_of(request: Request, body: Mapping[str, Any], principal: Principal) -> Evidence:
-    """What the request shows of an attempt. Raises :class:`InvalidRequest` for a malformed part."""
+def evidence_of(
+    request: Request, body: Mapping[str, Any], principal: Principal, *, using: str
+) -> Evidence:
+    """What a report shows of an attempt; the worker that it names has been heard.
+
+    Raises :class:`InvalidRequest` for a malformed part.
+    """
     given = request.META.get("HTTP_OJS_LEASE") or body.get("lease_id")
     if given is None and isinstance(body.get("lease"), Mapping):
         given = body["lease"].get("id")
-    return Evidence(
+    evidence = Evidence(
         lease_id=None if given is None else parse_lease(given, "lease_id"),
         worker_id=text(body, "worker_id"),
         attempt=whole(body, "attempt", least=0),
         principal=principal.key,
     )
+    if evidence.worker_id is not None:
+        workers.heard(evidence.worker_id, principal.key, using=using)
+    return evidence
 
 
 def parse_lease(value: object, field: str) -> UUID:

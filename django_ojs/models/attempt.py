@@ -14,6 +14,7 @@ class Attempt(models.Model):
 
     ``outcome`` is ``completed``, ``failed``, ``timeout``, ``stalled``, ``visibility_timeout``,
     ``total_timeout``, ``shutdown``, ``worker_crash``, ``cancelled``, ``requeued`` or ``released``.
+    ``principal`` is the credential that fetched it, ``None`` for a worker of this project.
     ``late_report`` is what the old holder of the lease still said after it had lost it.
     """
 
@@ -25,6 +26,7 @@ class Attempt(models.Model):
     lease_id = models.UUIDField()
     attempt = models.IntegerField(_("attempt"))
     worker_id = TokenField(_("worker"), max_length=255, null=True)
+    principal = TokenField(_("credential"), max_length=255, null=True)
     started_at = models.DateTimeField(_("started"))
     ended_at = models.DateTimeField(_("ended"))
     deadline_at = models.DateTimeField(null=True)

@@ -35,6 +35,7 @@ def commit(moves: Sequence[Transition], *, seen: Sequence[str] = (), now: dateti
                 move.job.lease_seq,
                 move.job.attempt,
                 move.job.worker_id,
+                move.job.lease_principal,
                 move.attempt.outcome,
                 move.job.started_at,
                 now,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import logging
+from datetime import datetime, timedelta
 from typing import Any
 
 from django_ojs import conf
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import Conflict, LeaseLost
-from django_ojs.domain.evidence import Evidence, Rival, refusal, rivals
+from django_ojs.domain.evidence import Evidence, Rival, living, refusal, senders
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt
+from django_ojs.services import workers
 from django_ojs.store.leases import Held
 
+logger = logging.getLogger("django_ojs.http")
+_LOOK_EVERY = timedelta(minutes=1)
+_looked: dict[str, datetime] = {}
+_warned: set[str] = set()
 _MESSAGES = {
     "lease_lost": "the lease is not the current one of the job",
     "lease_required": (
@@ -28,7 +34,7 @@ def prove(job: JobRecord, evidence: Evidence, *, now: datetime, using: str) -> H
 
     Raises :class:`Conflict` when the job is not active, :class:`LeaseLost` otherwise; both with
     ``reason``, ``current_state`` and ``expected_state`` in their details. Reads the earlier
-    attempts only for evidence without a lease id.
+    attempts only for evidence without a lease id, and their workers only where there are any.
     """
     if job.state != State.ACTIVE:
         raise refused(job, "not_active")
@@ -36,6 +42,8 @@ def prove(job: JobRecord, evidence: Evidence, *, now: datetime, using: str) -> H
     others: list[Rival] = []
     if evidence.lease_id is None and policy == "auto" and job.lease_seq > 1:
         others = _rivals(job, evidence, now, using)
+    if evidence == Evidence(principal=evidence.principal):
+        _warn_of_sharing(evidence.principal, now, using)
     reason = refusal(job, evidence, others, policy=policy)
     if reason is not None:
         raise refused(job, reason)
@@ -61,7 +69,7 @@ def note_late(
     """Remember what came too late, where it is certain from whom: one earlier attempt can have
     sent it. To be called for a job that is not active, under its lock.
     """
-    late = _rivals(job, evidence, now, using, before=job.lease_seq + 1)
+    late = _senders(job, evidence, job.lease_seq + 1, now, using)
     if len(late) == 1:
         Attempt.objects.using(using).filter(
             job_id=job.id, lease_seq=late[0].lease_seq, late_report__isnull=True
@@ -72,15 +80,21 @@ def _reported_at(late: Any) -> datetime | None:
     return None if late is None else datetime.fromisoformat(late["at"])
 
 
-def _rivals(
-    job: JobRecord, evidence: Evidence, now: datetime, using: str, *, before: int | None = None
-) -> list[Rival]:
+def _rivals(job: JobRecord, evidence: Evidence, now: datetime, using: str) -> list[Rival]:
+    found = _senders(job, evidence, job.lease_seq, now, using)
+    names = {rival.worker_id for rival in found if rival.worker_id not in (None, job.worker_id)}
+    heard = workers.last_heard(names, evidence.principal, using=using) if names else {}
+    return living(found, holder=job.worker_id, heard=heard, now=now)
+
+
+def _senders(job: JobRecord, evidence: Evidence, before: int, now: datetime, using: str) -> list[Rival]:
     rows = Attempt.objects.using(using).filter(job_id=job.id).order_by("-lease_seq")
     attempts = [
         Rival(
             row.lease_seq,
             row.attempt,
             row.worker_id,
+            row.principal,
             row.ended_at,
             row.deadline_at,
             row.outcome,
@@ -88,4 +102,21 @@ def _rivals(
         )
         for row in rows.defer("error")[:100]
     ]
-    return rivals(attempts, evidence, before=before or job.lease_seq, now=now)
+    return senders(attempts, evidence, before=before, now=now)
+
+
+def _warn_of_sharing(principal: str | None, now: datetime, using: str) -> None:
+    """Once per credential and process: bare reports cannot be told apart between its workers."""
+    if principal is None or principal in _warned:
+        return
+    last = _looked.get(principal)
+    if last is not None and timedelta(0) <= now - last < _LOOK_EVERY:
+        return
+    _looked[principal] = now
+    if workers.live_together(principal, now=now, using=using):
+        _warned.add(principal)
+        logger.warning(
+            "several workers fetch with the credential %s, and reports without a lease come with it: "
+            "a late report of one may end an attempt of another. Give each worker a token of its own",
+            principal,
+        )

@@ -5,7 +5,7 @@ Their identity is a name of their own choice; whoever used it first owns it whil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -25,7 +25,8 @@ STALE = timedelta(seconds=60)
 """Without a sign of life for so long a worker counts as stale."""
 ABANDONED = timedelta(seconds=600)
 """After so long, another credential may use the worker's name."""
-_SEEN_EVERY = timedelta(seconds=5)
+_SEEN_EVERY = timedelta(seconds=1)
+"""How exactly it is known when a worker was heard: reports without a lease are judged by it."""
 _RUNNING = (Worker.Phase.RUNNING, Worker.Phase.STOPPED)
 
 
@@ -111,6 +112,53 @@ def _take(worker: Worker, beats: bool, said: Mapping[str, Any] | None, now: date
         setattr(worker, column, value)
 
 
+def heard(
+    worker_id: str, principal: str | None, *, now: datetime | None = None, using: str | None = None
+) -> None:
+    """A report that names its worker is a sign of life too; of an unknown worker it says nothing.
+
+    Never waits for the row: a sign of life that is lost so is followed by the next one.
+    """
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    mine = Worker.objects.using(using).filter(pk=worker_id, principal=principal)
+    mine = mine.exclude(phase=Worker.Phase.STOPPED).filter(heartbeat_at__lte=now - _SEEN_EVERY)
+    if not mine.exists():
+        return
+
+    def work() -> None:
+        for worker in mine.select_for_update(skip_locked=True):
+            worker.heartbeat_at = now
+            worker.save(using=using, update_fields=["heartbeat_at"])
+
+    atomically(using, work)
+
+
+def last_heard(
+    names: Iterable[str | None], principal: str | None, *, using: str
+) -> Mapping[str, datetime]:
+    """When each of the workers of this credential was heard last; not of those that have stopped."""
+    known = Worker.objects.using(using).filter(pk__in=list(names), principal=principal)
+    running = known.exclude(phase=Worker.Phase.STOPPED)
+    return dict(running.values_list("pk", "heartbeat_at"))
+
+
+def live_together(principal: str, *, now: datetime, using: str) -> bool:
+    """Whether two workers of the credential were alive at the same time within the last minute.
+
+    One that was started after the last sign of life of another one has taken its place.
+    """
+    recent = Worker.objects.using(using).filter(principal=principal, heartbeat_at__gt=now - STALE)
+    last: datetime | None = None
+    for started_at, heartbeat_at in recent.order_by("started_at").values_list(
+        "started_at", "heartbeat_at"
+    ):
+        if last is not None and started_at < last:
+            return True
+        last = heartbeat_at if last is None else max(last, heartbeat_at)
+    return False
+
+
 def may_fetch(worker: Worker) -> bool:
     """Whether the server hands out jobs to it: neither it nor an operator has said otherwise."""
     return worker.phase == Worker.Phase.RUNNING and worker.directive is None
@@ -136,6 +184,11 @@ def own(worker_id: str, principal: str | None, *, using: str | None = None) -> N
         raise PermissionDenied(
             f"the worker id {worker_id!r} is in use by another credential", field="worker_id"
         )
+
+
+def look(worker_id: str, *, using: str) -> Worker | None:
+    """The row of a worker, if there is one; no sign of life."""
+    return Worker.objects.using(using).filter(pk=worker_id).first()
 
 
 def find(worker_id: str, *, lock: bool = False, using: str | None = None) -> Worker:

@@ -44,7 +44,7 @@ JOB: Mapping[str, Kind] = _kinds(
 ATTEMPT: Mapping[str, Kind] = _kinds(
     uuid="job_id lease_id",
     int="lease_seq attempt",
-    text="worker_id outcome",
+    text="worker_id principal outcome",
     time="started_at ended_at deadline_at",
     json="error late_report",
 )

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from django_ojs.domain.evidence import STILL_ALIVE, Evidence, Rival, refusal, rivals
+from django_ojs.domain.evidence import STILL_ALIVE, Evidence, Rival, living, refusal, senders
 from tests.domain.records import NOW, running
 
 LEASE = uuid4()
@@ -22,7 +22,7 @@ def shown(**fields: Any) -> Evidence:
 
 
 def rival(**changes: Any) -> Rival:
-    base = Rival(1, 1, "w0", ENDED, DEADLINE, "stalled", None)
+    base = Rival(1, 1, "w0", "token:a", ENDED, DEADLINE, "stalled", None)
     return base._replace(**changes)
 
 
@@ -76,8 +76,34 @@ def test_the_policies_concern_reports_without_a_lease_only() -> None:
         ({}, shown(attempt=1), True),
         ({}, shown(attempt=2), False),
         ({"worker_id": None}, shown(worker_id="w1"), False),
+        ({"principal": "token:b"}, shown(), False),
+        ({"principal": None}, shown(), False),
+        ({"principal": None}, shown(principal=None), True),
     ],
 )
-def test_who_may_still_be_alive(changes: dict[str, Any], evidence: Evidence, counts: bool) -> None:
-    found = rivals([rival(**changes)], evidence, before=2, now=NOW)
+def test_who_may_have_sent_it(changes: dict[str, Any], evidence: Evidence, counts: bool) -> None:
+    found = senders([rival(**changes)], evidence, before=2, now=NOW)
     assert bool(found) is counts
+
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "heard", "lives"),
+    [
+        ({}, {}, False),
+        ({}, {"w0": ENDED - SECOND}, False),
+        ({}, {"w0": ENDED}, True),
+        ({}, {"w2": NOW}, False),
+        ({"ended_at": NOW - 60 * SECOND}, {"w0": NOW - 59 * SECOND}, False),
+        ({"ended_at": NOW - 60 * SECOND}, {"w0": NOW - STILL_ALIVE + SECOND}, True),
+        ({"worker_id": "w1", "ended_at": NOW - 60 * SECOND}, {}, True),
+        ({"reported_at": NOW}, {}, True),
+        ({"worker_id": None}, {}, True),
+        ({"worker_id": None, "ended_at": NOW - STILL_ALIVE}, {}, False),
+    ],
+)
+def test_who_lives(changes: dict[str, Any], heard: dict[str, Any], lives: bool) -> None:
+    found = living([rival(**changes)], holder="w1", heard=heard, now=NOW)
+    assert bool(found) is lives

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import override_settings
 
+from django_ojs import clock
 from django_ojs.api import get
 from django_ojs.clock import FrozenClock
-from django_ojs.models import Attempt
+from django_ojs.models import Attempt, Worker
 from django_ojs.services.reap import reap
 from tests.http.conftest import Caller
 from tests.http.support import Api, enqueue, fetch, look
@@ -61,16 +63,106 @@ def test_the_header_is_evidence_too(api: Api, twice: tuple[dict[str, Any], dict[
 
 
 @pytest.mark.fault("F63")
-def test_a_bare_report_is_refused_while_an_earlier_attempt_may_live(
+def test_a_bare_report_is_refused_while_an_earlier_worker_lives(
     api: Api, frozen: FrozenClock, twice: tuple[dict[str, Any], dict[str, Any]]
 ) -> None:
     first, _ = twice
+    beat(api, "w1", first)
     bare = ack(api, first)
     assert (bare.status, bare.body["error"]["details"]["reason"]) == (409, "lease_required")
     assert ack(api, first).status == 409, "and again when it is repeated"
     assert ack(api, first, worker_id="w1").status == 409
     assert ack(api, first, attempt=1).status == 409
     assert ack(api, first, worker_id="w2", attempt=2).status == 200
+
+
+def beat(api: Api, worker: str, *jobs: dict[str, Any]) -> list[str]:
+    """Beat for the jobs; those that are still the worker's."""
+    named = [job["id"] for job in jobs]
+    answer = api.post("/workers/heartbeat", {"worker_id": worker, "active_jobs": named})
+    assert answer.status == 200
+    kept: list[str] = answer.body["jobs_extended"]
+    return kept
+
+
+@pytest.mark.fault("F63")
+@pytest.mark.parametrize("sign", ["beat", "fetch", "report"])
+def test_what_counts_as_life_of_an_earlier_worker(
+    api: Api, frozen: FrozenClock, twice: tuple[dict[str, Any], dict[str, Any]], sign: str
+) -> None:
+    first, second = twice
+    frozen.advance(2)
+    if sign == "beat":
+        assert beat(api, "w1") == []
+    elif sign == "fetch":
+        assert fetch(api, worker="w1") == []
+    else:
+        assert ack(api, first, lease_id=first["lease"]["id"], worker_id="w1").status == 409
+    assert ack(api, second).body["error"]["details"]["reason"] == "lease_required"
+    frozen.advance(29)
+    assert ack(api, second).status == 409
+    frozen.advance(1)
+    assert ack(api, second).status == 200, "it has not been heard for 30 s"
+
+
+@pytest.mark.fault("F63")
+def test_a_dead_workers_attempt_holds_up_no_report(
+    api: Api, twice: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    _, second = twice
+    assert ack(api, second, result="right").status == 200
+    assert look(api, second)["result"] == "right"
+
+
+def test_a_worker_that_said_good_bye_is_dead(
+    api: Api, frozen: FrozenClock, twice: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    _, second = twice
+    frozen.advance(2)
+    assert api.post("/workers/deregister", {"worker_id": "w1"}).status == 200
+    assert ack(api, second).status == 200
+
+
+def test_an_attempt_of_another_credential_is_no_rival(caller: Caller, frozen: FrozenClock) -> None:
+    """One token per worker: the late worker is refused, the present one is not."""
+    one, two = caller(name="one"), caller(name="two")
+    enqueue(one, timeout=600)
+    first = fetch(one, worker="w1", visibility_timeout_ms=1000)[0]
+    frozen.advance(1.5)
+    reap()
+    assert ack(one, first).body["error"]["details"]["reason"] == "not_active"
+    second = fetch(two, worker="w2", visibility_timeout_ms=60_000)[0]
+    assert beat(one, "w1", first) == []
+    assert ack(one, first).body["error"]["details"]["reason"] == "lease_lost"
+    assert ack(two, second, result="right").status == 200
+    assert look(one, second)["result"] == "right"
+
+
+def test_an_attempt_fetched_without_a_name_is_a_rival_for_30_seconds(
+    api: Api, frozen: FrozenClock
+) -> None:
+    enqueue(api, timeout=600)
+    fetch(api, worker=None, visibility_timeout_ms=1000)
+    frozen.advance(1.5)
+    reap()
+    second = fetch(api, worker="w2", visibility_timeout_ms=120_000)[0]
+    frozen.advance(29.9)
+    assert ack(api, second).body["error"]["details"]["reason"] == "lease_required"
+    frozen.advance(0.1)
+    assert ack(api, second).status == 200
+
+
+def test_a_worker_that_fetches_its_job_again_may_mean_either_attempt(
+    api: Api, frozen: FrozenClock
+) -> None:
+    enqueue(api, timeout=600)
+    fetch(api, worker="w1", visibility_timeout_ms=1000)
+    frozen.advance(1.5)
+    reap()
+    again = fetch(api, worker="w1", visibility_timeout_ms=120_000)[0]
+    frozen.advance(60)
+    assert ack(api, again, worker_id="w1").body["error"]["details"]["reason"] == "lease_required"
+    assert ack(api, again, attempt=2).status == 200
 
 
 def test_a_bare_report_counts_again_when_the_earlier_attempt_cannot_live(
@@ -81,11 +173,54 @@ def test_a_bare_report_counts_again_when_the_earlier_attempt_cannot_live(
     # Its deadline was 630 s after its start, and a report may be 30 s under way.
     for _ in range(13):
         frozen.advance(50)
-        beat = api.post("/workers/heartbeat", {"worker_id": "w2", "active_jobs": [first["id"]]})
-        assert beat.body["jobs_extended"] == [first["id"]]
+        assert beat(api, "w2", first) == [first["id"]]
+        assert beat(api, "w1", first) == []
     assert ack(api, second).status == 409
     frozen.advance(10)
     assert ack(api, second).status == 200
+
+
+def test_a_waiting_fetch_is_no_sign_of_life_after_it_was_sent(api: Api) -> None:
+    """Its worker may have died since: the server does not see every socket."""
+    assert fetch(api, worker="w1", wait_ms=2500) == []
+    asked = Worker.objects.get(pk="w1").heartbeat_at
+    assert clock.now("default") - asked > timedelta(seconds=2)
+
+
+def test_one_warning_for_each_token_that_workers_share(
+    caller: Caller, frozen: FrozenClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    shared, own = caller(name="shared"), caller(name="own")
+
+    def finish(api: Api, worker: str, **evidence: Any) -> None:
+        enqueue(api)
+        job = fetch(api, worker=worker)[0]
+        assert ack(api, job, **evidence).status == 200
+
+    def warned() -> list[str]:
+        found = [r.getMessage() for r in caplog.records if "token of its own" in r.getMessage()]
+        caplog.clear()
+        return found
+
+    finish(own, "o1")
+    frozen.advance(70)
+    finish(own, "o1")
+    frozen.advance(3)
+    finish(own, "o2")
+    frozen.advance(61)
+    finish(own, "o2")
+    assert warned() == [], "o2 has taken the place of o1"
+    for _ in range(2):
+        finish(shared, "s1", worker_id="s1")
+        finish(shared, "s2", worker_id="s2")
+        frozen.advance(2)
+    assert warned() == [], "they say who they are"
+    finish(shared, "s1")
+    assert [text for text in warned() if "token:shared" in text]
+    frozen.advance(300)
+    finish(shared, "s1")
+    finish(shared, "s2")
+    assert warned() == [], "once"
 
 
 def test_a_refused_report_that_is_repeated_is_refused_again(api: Api, frozen: FrozenClock) -> None:
@@ -113,6 +248,7 @@ def test_the_policy_for_bare_reports(api: Api, policy: str, status: int) -> None
 def test_allow_takes_a_bare_report_whatever_else_lives(
     api: Api, twice: tuple[dict[str, Any], dict[str, Any]]
 ) -> None:
+    beat(api, "w1")
     with override_settings(OJS={"UNFENCED_ACK": "allow"}):
         assert ack(api, twice[0]).status == 200
 

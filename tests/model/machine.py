@@ -291,6 +291,7 @@ class Machine(Steps):
         for info in known_as:
             order = heartbeat.report_worker(info, phase="running", running=0).order
             assert order == (None if info is known_as[-1] else "replaced"), f"{info}: {order}"
+        self.world.heard[name] = self.world.now
         self.world.faults["F17"] += len(known_as) > 1
 
     @rule(queue=st.sampled_from(choices.QUEUES), stop=st.booleans())

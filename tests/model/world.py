@@ -47,6 +47,8 @@ class World:
         self.scanned: datetime | None = None
         self.cadence: timedelta | None = None
         self.resumed: datetime | None = None
+        self.heard: dict[str, datetime] = {}
+        """When each worker process last beat."""
         self.faults: Counter[str] = Counter()
         """What has been injected, by row of the catalogue."""
 
@@ -219,20 +221,27 @@ class World:
                 return "replayed"
             return "lease_lost" if job.state == "active" else "not_active"
         if job.state != "active":
-            rivals = self._rivals(job, said, job.seq + 1)
-            if len(rivals) == 1:
-                rivals[0].late = rivals[0].late or self.now
+            senders = self._senders(job, said, job.seq + 1)
+            if len(senders) == 1:
+                senders[0].late = senders[0].late or self.now
             return "not_active"
         if said.lease is None:
             if said.worker not in (None, job.worker) or said.attempt not in (None, job.attempt):
                 return "lease_lost"
-            if self._rivals(job, said, job.seq):
+            if any(self._lives(old, job) for old in self._senders(job, said, job.seq)):
                 return "lease_required"
         self._honour(job, said)
         return "settled"
 
-    def _rivals(self, job: Life, said: Said, before: int) -> list[Ended]:
-        """Earlier attempts that the server ended, whose worker may still send just this."""
+    def _lives(self, old: Ended, job: Life) -> bool:
+        """Whether the worker of an ended attempt was heard since, and within 30 s."""
+        if old.worker == job.worker:
+            return True
+        signs = [sign for sign in (self.heard.get(old.worker or ""), old.late) if sign is not None]
+        return any(old.ended <= sign and self.now < sign + STILL_ALIVE for sign in signs)
+
+    def _senders(self, job: Life, said: Said, before: int) -> list[Ended]:
+        """Earlier attempts that the server ended, whose worker would send just this."""
         return [
             old
             for old in job.attempts

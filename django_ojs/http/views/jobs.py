@@ -125,7 +125,7 @@ class JobViewSet(OJSViewSet):
             )
         record = self.job(job_id, fresh=True)
         lease = None
-        evidence = evidence_of(request, body, self.caller)
+        evidence = evidence_of(request, body, self.caller, using=self.using)
         if evidence.lease_id is not None or not self.caller.may("administer"):
             lease = fencing.prove(record, evidence, now=clock.now(self.using), using=self.using)
         actor = self.actor(parse_reason(body))

@@ -57,7 +57,7 @@ class ProgressViewSet(OJSViewSet):
         by_ms: int | None,
     ) -> JobRecord:
         now = clock.now(self.using)
-        evidence = evidence_of(request, body, self.caller)
+        evidence = evidence_of(request, body, self.caller, using=self.using)
         lease = fencing.prove(record, evidence, now=now, using=self.using)
         # It never goes back: what arrives late is not the truth.
         further = max(fraction, record.progress or 0.0)
@@ -93,7 +93,7 @@ class CheckpointViewSet(OJSViewSet):
         state = encode(body["state"], "state", max_bytes=MAX_CHECKPOINT_BYTES)
         said = {name: body[name] for name in ("metadata", "step_index") if body.get(name) is not None}
         encode(said, "metadata", max_bytes=MAX_CHECKPOINT_BYTES)
-        evidence = evidence_of(request, body, self.caller)
+        evidence = evidence_of(request, body, self.caller, using=self.using)
         saved = checkpoints.save(record.id, state, said, evidence, using=self.using)
         return Response(shapes.checkpoint(saved))
 
@@ -115,7 +115,7 @@ class CheckpointViewSet(OJSViewSet):
     def destroy(self, request: Request, job_id: str) -> Response:
         """Forget the checkpoint, if there is one."""
         record = self.job(job_id)
-        evidence = evidence_of(request, self.body(required=False), self.caller)
+        evidence = evidence_of(request, self.body(required=False), self.caller, using=self.using)
         checkpoints.clear(record.id, evidence, using=self.using)
         return Response({"deleted": True, "job_id": job_id})
 

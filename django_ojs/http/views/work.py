@@ -69,16 +69,22 @@ class WorkViewSet(OJSViewSet):
         visibility_ms = visibility(body)
         worker_id = _worker_id(body, required=False)
         said = _said(body, queues)
+        heard = False
 
         def look() -> list[JobRecord]:
+            nonlocal heard
             token_id = self.caller.token_id if wait_ms else None
             if token_id is not None and not tokens.still_live(token_id, using=self.using):
                 raise NotAuthenticated
             beats = False
             if worker_id is not None:
-                worker = workers.seen(
-                    worker_id, self.caller.key, beats=False, said=said, using=self.using
-                )
+                # Heard when it asked: while it waits, nothing is known of it.
+                worker = workers.look(worker_id, using=self.using) if heard else None
+                if worker is None:
+                    worker = workers.seen(
+                        worker_id, self.caller.key, beats=False, said=said, using=self.using
+                    )
+                    heard = True
                 if not workers.may_fetch(worker):
                     return []
                 beats = worker.beats
@@ -194,7 +200,7 @@ class WorkViewSet(OJSViewSet):
     def _report(self, name: str, body: Mapping[str, Any], kind: Report, **told: Any) -> Response:
         # Who sees every queue need not be shown the job first: the report finds out what is there.
         key = self.key(name) if self.caller.unrestricted else self.job(name).id
-        evidence = evidence_of(self.request, body, self.caller)
+        evidence = evidence_of(self.request, body, self.caller, using=self.using)
         try:
             settled = report(key, evidence, kind, **told, using=self.using)
         except NotFound:
