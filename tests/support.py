@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 T = TypeVar("T")
 
 
-def poll(look: Callable[[], T], timeout: float = 10.0, *, every: float = 0.01) -> T:
+def poll(look: Callable[[], T | None], timeout: float = 10.0, *, every: float = 0.01) -> T:
     """The first truthy value of ``look``; fails the test when there is none within ``timeout``."""
     until = time.monotonic() + timeout
     while True:
@@ -32,6 +32,12 @@ def poll(look: Callable[[], T], timeout: float = 10.0, *, every: float = 0.01) -
         if time.monotonic() > until:
             raise AssertionError(f"not within {timeout:g} s: {_what(look)} (last: {value!r})")
         time.sleep(every)
+
+
+def not_none(value: T | None) -> T:
+    """The value of what may be unset, and is not here."""
+    assert value is not None
+    return value
 
 
 def _what(look: Callable[[], object]) -> str:

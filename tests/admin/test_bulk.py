@@ -14,7 +14,7 @@ from django_ojs import clock
 from django_ojs import jobs as own
 from django_ojs.admin import base
 from django_ojs.admin import bulk as pages
-from django_ojs.api import enqueue, get
+from django_ojs.api import Fail, enqueue, get
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.models import AuditEntry, Job, Queue
@@ -152,7 +152,7 @@ def test_an_order_is_bound_to_its_job() -> None:
     forged = enqueue(bulk.TYPE, [signing.dumps({"job": "x"}, salt="mine")], queue=bulk.QUEUE)
     plain = ["purge", {"state": "completed"}, {}, {"source": "admin", "name": "boss"}]
     for job_id, arguments in ((copied.id, [text]), (forged.id, forged.json("args")), (job.id, plain)):
-        with pytest.raises((own.Fail, TypeError)):
+        with pytest.raises((Fail, TypeError)):
             own.bulk(Context(job_id), *arguments)
     assert get(job.id).state == "completed"
 

@@ -71,38 +71,37 @@ def test_lenses(frozen: FrozenClock) -> None:
 
 
 @pytest.mark.parametrize("query", [{}, {"state": "completed"}, {"state": "scheduled"}])
-def test_pages_go_forth_and_back_by_key(query: dict[str, str], frozen: FrozenClock) -> None:
+def test_pages_go_forth_and_back_by_key(
+    query: dict[str, str], frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     browser = login("view_job")
-    site._registry[Job].list_per_page = 4
-    try:
-        for number in range(10):
-            frozen.advance(1)
-            match query.get("state"):
-                case "scheduled":
-                    enqueue("test.job", [number], delay=f"{100 + number % 3}s")
-                case "completed":
-                    make()
-                    ack(*take())
-                case _:
-                    make()
-        seen: list[str] = []
-        pages: list[list[str]] = []
-        path: str | None = "job/"
-        params = dict(query)
-        while path:
-            text = page(browser, path, **params)
-            pages.append(ids(text))
-            seen += ids(text)
-            link = re.search(r'href="\?([^"]*)" rel="next"', text)
-            path = f"job/?{link[1].replace('&amp;', '&')}" if link else None
-            params = {}
-        assert [len(found) for found in pages] == [4, 4, 2]
-        assert len(set(seen)) == 10
-        back = re.search(r'href="\?([^"]*)" rel="prev"', text)
-        assert back is not None
-        assert ids(page(browser, f"job/?{back[1].replace('&amp;', '&')}")) == pages[1]
-    finally:
-        site._registry[Job].list_per_page = 50
+    monkeypatch.setattr(site._registry[Job], "list_per_page", 4)
+    for number in range(10):
+        frozen.advance(1)
+        match query.get("state"):
+            case "scheduled":
+                enqueue("test.job", [number], delay=f"{100 + number % 3}s")
+            case "completed":
+                make()
+                ack(*take())
+            case _:
+                make()
+    seen: list[str] = []
+    pages: list[list[str]] = []
+    path: str | None = "job/"
+    params = dict(query)
+    while path:
+        text = page(browser, path, **params)
+        pages.append(ids(text))
+        seen += ids(text)
+        link = re.search(r'href="\?([^"]*)" rel="next"', text)
+        path = f"job/?{link[1].replace('&amp;', '&')}" if link else None
+        params = {}
+    assert [len(found) for found in pages] == [4, 4, 2]
+    assert len(set(seen)) == 10
+    back = re.search(r'href="\?([^"]*)" rel="prev"', text)
+    assert back is not None
+    assert ids(page(browser, f"job/?{back[1].replace('&amp;', '&')}")) == pages[1]
 
 
 @pytest.mark.parametrize("cursor", ["x", "2026~x", "~", "' or 1=1", "9" * 500])

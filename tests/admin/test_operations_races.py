@@ -13,7 +13,8 @@ from django.db.models.signals import pre_save
 from django.test import Client
 
 from django_ojs import api, clock
-from django_ojs.admin.operations import ExtendForm, runner
+from django_ojs.admin.forms import ExtendForm
+from django_ojs.admin.operations import runner
 from django_ojs.domain.envelope import from_call
 from django_ojs.domain.errors import Conflict
 from django_ojs.domain.job import Actor

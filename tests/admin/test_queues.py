@@ -64,7 +64,7 @@ def test_counts_end_at_the_cap() -> None:
         "pending": 0,
     }
     assert found["default"].capped == {"available", "scheduled"}
-    assert (found["q2"].counts["scheduled"], found["q2"].capped) == (0, {"scheduled"})
+    assert (found["q2"].counts["scheduled"], found["q2"].capped) == (0, frozenset({"scheduled"}))
     assert selectors.depths([], using="default") == {}
 
 

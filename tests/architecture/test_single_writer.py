@@ -37,6 +37,8 @@ def writes(source: str) -> list[int]:
     """The lines of ``source`` that write an attribute, keyword or column named ``state``."""
     lines = []
     for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.expr):
+            continue
         if isinstance(node, ast.Attribute):
             found = node.attr == "state" and not isinstance(node.ctx, ast.Load)
         elif isinstance(node, ast.Call):

@@ -17,10 +17,12 @@ from django_ojs.models import Job
 from tests.browser.conftest import NAME
 from tests.browser.rows import MARK, hostile
 from tests.browser.support import Browser
-from tests.support import poll
+from tests.support import not_none, poll
 
 OURS = {
-    model._meta.model_name: model for model in site._registry if model._meta.app_label == "django_ojs"
+    not_none(model._meta.model_name): model
+    for model in site._registry
+    if model._meta.app_label == "django_ojs"
 }
 SCREENS = ("dashboard", "failurestat")
 """Pages in the place of lists."""

@@ -160,6 +160,10 @@ class Cluster(ABC):
         self.start()
 
     @abstractmethod
+    def connect(self, database: str | None = ACCOUNT) -> Any:
+        """A session of the one who may do everything, in autocommit."""
+
+    @abstractmethod
     def admin(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Run a statement as the one who may do everything; its rows."""
 
@@ -249,12 +253,12 @@ class PostgreSQL(Cluster):
         self._process = None
         connections.close_all()
 
-    def connect(self, database: str = ACCOUNT) -> Any:
-        """A session of the superuser, in autocommit."""
+    def connect(self, database: str | None = ACCOUNT) -> Any:
         import psycopg
 
-        where = {"host": str(self.folder), "port": self.port, "user": "postgres"}
-        return psycopg.connect(**where, dbname=database, autocommit=True)
+        return psycopg.connect(
+            host=str(self.folder), port=self.port, user="postgres", dbname=database, autocommit=True
+        )
 
     def admin(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Over the socket in the folder."""
@@ -325,7 +329,6 @@ class MariaDB(Cluster):
         self.kill()
 
     def connect(self, database: str | None = ACCOUNT) -> Any:
-        """A session of root, in autocommit."""
         import pymysql
 
         where = {"unix_socket": str(self.folder / "socket"), "user": "root", "database": database}

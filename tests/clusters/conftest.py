@@ -17,7 +17,7 @@ from tests.clusters.clusters import KINDS, Cluster
 from tests.clusters.pointing import default_is
 from tests.clusters.proxy import Proxy
 from tests.conftest import empty_tables
-from tests.process.conftest import diary, flag, manage, worker  # noqa: F401
+from tests.process.conftest import diary, flag, manage, python, worker  # noqa: F401
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

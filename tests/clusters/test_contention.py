@@ -20,7 +20,7 @@ from tests.clusters.pointing import default_is
 from tests.clusters.test_restarts import nothing_is_violated
 from tests.services.support import ack, make, take
 from tests.support import poll
-from tests.workload.jobs import LATER
+from tests.workload.tools import LATER
 
 TABLE = "django_ojs_job"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,16 @@ from tests.clusters.pointing import default_is
 from tests.clusters.proxy import Proxy
 from tests.clusters.test_restarts import ACK, nothing_is_violated
 from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, in_state
-from tests.support import poll
+from tests.support import Manage, poll
 from tests.workload import jobs
 
 MakeProxy = Callable[[], Proxy]
 INSERT = "INSERT INTO .?django_ojs_job.? "
+
+
+def says(process: Manage, words: str) -> bool:
+    """Whether it has logged these words."""
+    return words in process.stderr
 
 
 @pytest.mark.fault("F87")
@@ -95,7 +101,7 @@ def test_a_network_that_falls_silent_is_noticed(
         (runner, "a heartbeat failed"),
         (reaper, "the database failed"),
     ):
-        poll(lambda process=process, words=words: words in process.stderr, until - time.monotonic())
+        poll(partial(says, process, words), until - time.monotonic())
     way.speak()
     assert in_state(job, "completed", timeout=30).json("result") == "attempt 1"
     after = jobs.echo.enqueue("after")

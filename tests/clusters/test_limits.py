@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from uuid import UUID
 
 import pytest
 from django.db import DatabaseError, connection, connections
@@ -120,7 +121,7 @@ def test_a_full_disk_never_says_yes(
                 file.flush()
         except OSError:
             pass
-    acknowledged = []
+    acknowledged: list[UUID] = []
     with pytest.raises(DatabaseError, match=r"No space left|could not extend"):
         while len(acknowledged) < 10_000:
             acknowledged.append(api.enqueue("test.job", ["x" * 20_000]).id)

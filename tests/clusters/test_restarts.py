@@ -23,6 +23,7 @@ from tests.faults import tally
 from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, in_state
 from tests.support import poll
 from tests.workload import jobs
+from tests.workload.tools import AT_ONCE
 
 MakeProxy = Callable[[], Proxy]
 KILLS = 20
@@ -63,7 +64,7 @@ def test_a_restart_in_the_middle_of_each_operation(
     poll(lambda: "reaping" in reaper.stdout, 30)
     for patterns in ([CLAIM], [CLAIM, "COMMIT"], [ACK], [ACK, "COMMIT"]):
         cut = way.cut(*patterns, then=cluster.restart)
-        job = jobs.echo.using(retry=jobs.AT_ONCE, heartbeat_timeout=30).enqueue(1)
+        job = jobs.echo.using(retry=AT_ONCE, heartbeat_timeout=30).enqueue(1)
         assert cut.done.wait(60), patterns
         connections["default"].close()
         in_state(job, "completed", timeout=30)
@@ -95,7 +96,7 @@ def test_sessions_are_killed_again_and_again(
     made: list[api.JobRecord] = []
     killed, enough = 0, threading.Event()
     # The answer to a claim may be lost: nobody knows of that lease, and it runs out.
-    found_again: dict[str, Any] = {"retry": jobs.AT_ONCE, "heartbeat_timeout": 2}
+    found_again: dict[str, Any] = {"retry": AT_ONCE, "heartbeat_timeout": 2}
 
     def enqueue() -> None:
         while not enough.wait(0.03):

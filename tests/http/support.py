@@ -62,7 +62,7 @@ class Api:
         client = Client(raise_request_exception=False)
         media = headers.pop("Content-Type", "")
         response = client.generic(method, path, data, content_type=media, headers=headers)
-        if response.streaming:  # type: ignore[attr-defined]
+        if response.streaming:
             return Answer(response.status_code, dict(response.items()), b"")
         return Answer(response.status_code, dict(response.items()), response.content)
 

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from django_ojs.http.problems import PROBLEMS
@@ -93,6 +94,7 @@ class Fuzzer:
         """All but the streams, which do not end."""
         schema = schemathesis.openapi.from_dict(self.document)
         for found in schema.get_all_operations():
+            assert isinstance(found, Ok), found
             operation = found.ok()
             if not operation.path.endswith(STREAMS):
                 yield operation

@@ -86,7 +86,7 @@ def nested(depth: int) -> list[Any]:
 
 
 def row(job: Mapping[str, Any]) -> dict[str, Any]:
-    return Job.objects.filter(pk=job["id"]).values().get()
+    return dict(Job.objects.filter(pk=job["id"]).values().get())
 
 
 # Nesting
@@ -122,7 +122,7 @@ def test_brackets_in_strings_do_not_count(api: Api) -> None:
 
 
 def test_siblings_do_not_count(api: Api) -> None:
-    value = [[{"a": []}] for _ in range(2000)]
+    value: list[Any] = [[{"a": []}] for _ in range(2000)]
     assert look(api, enqueue(api, args=value))["args"] == value
 
 
@@ -244,7 +244,8 @@ def test_text_of_workers_that_cannot_be_stored_is_refused(api: Api, text: str) -
         for name in ("worker_id", "hostname", "version"):
             body = {"worker_id": "w1", "queues": ["default"], name: text}
             refused(api.post(path, body), 400, "invalid_request", name)
-        for labels in ({"k": text}, {text: 1}, [text]):
+        bad: tuple[Any, ...] = ({"k": text}, {text: 1}, [text])
+        for labels in bad:
             body = {"worker_id": "w1", "queues": ["default"], "labels": labels}
             error = refused(api.post(path, body), 400, "invalid_request")
             assert error["details"]["field"].startswith("labels")
@@ -554,6 +555,7 @@ def _limit_is_refused(api: Api, job: Mapping[str, Any], name: str, text: str) ->
 @pytest.mark.parametrize("name", NAMES)
 def test_every_limit_in_its_good_forms(api: Api, name: str) -> None:
     plain = row(enqueue(api))
+    body: dict[str, Any]
     for body in ({name: None}, {f"{name}_ms": None}, {f"{name}_ms": 0}, {"options": {name: None}}):
         assert row(enqueue(api, **body))[f"{name}_ms"] == plain[f"{name}_ms"], body
     for value in (5, "5", "5s", "5000ms", "PT5S", "PT5.0S"):

@@ -7,11 +7,11 @@ what the viewsets say.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
-from django.urls import URLPattern, get_resolver
+from django.urls import URLPattern, URLResolver, get_resolver
 
 from django_ojs.http.base import OPEN, OJSViewSet
 from django_ojs.services.tokens import SCOPES
@@ -114,12 +114,12 @@ def operations() -> Iterator[Operation]:
                     yield Operation(method.upper(), _example(pattern), view, action)
 
 
-def _patterns(found: list[object]) -> Iterator[URLPattern]:
+def _patterns(found: Sequence[URLPattern | URLResolver]) -> Iterator[URLPattern]:
     for item in found:
         if isinstance(item, URLPattern):
             yield item
-        elif "admin" not in str(item.pattern):  # type: ignore[attr-defined]
-            yield from _patterns(item.url_patterns)  # type: ignore[attr-defined]
+        elif "admin" not in str(item.pattern):
+            yield from _patterns(item.url_patterns)
 
 
 def _example(pattern: URLPattern) -> str:

@@ -393,7 +393,7 @@ def open_stream(live: LiveApi, path: str, **headers: str) -> Sse:
         client.close()
         return None
 
-    return poll(begun, 5, every=0.1)  # type: ignore[return-value]
+    return poll(begun, 5, every=0.1)
 
 
 def test_the_stream_of_a_queue(live: LiveApi) -> None:

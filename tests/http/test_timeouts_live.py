@@ -7,6 +7,7 @@ How each limit is computed is tested with a clock that stands still (``test_time
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,6 +40,11 @@ def now_on(api: LiveApi) -> datetime:
     return datetime.fromisoformat(answer.body["server_time"])
 
 
+def is_discarded(job: dict[str, Any]) -> bool:
+    """Whether it has been given up."""
+    return get(job["id"]).state == "discarded"
+
+
 def test_the_server_is_the_authority(live: LiveApi) -> None:
     """With workers that never say a word the server ends every attempt by itself, and not early."""
     retry = {"max_attempts": 2, "initial_interval_ms": 100, "jitter": False}
@@ -57,15 +63,15 @@ def test_the_server_is_the_authority(live: LiveApi) -> None:
     assert get(job["id"]).state == "discarded"
     outcomes = Attempt.objects.filter(job_id=job["id"]).order_by("lease_seq")
     assert [attempt.outcome for attempt in outcomes] == ["timeout"] * 2
-    for attempt in outcomes:
-        assert attempt.ended_at - attempt.started_at >= timedelta(seconds=1)
+    for stored in outcomes:
+        assert stored.ended_at - stored.started_at >= timedelta(seconds=1)
     for other, of_type in (
         (leased, "visibility_timeout"),
         (stalls, "stalled"),
         (unwanted, "enqueue_ttl_expired"),
         (late, "total_timeout"),
     ):
-        poll(lambda other=other: get(other["id"]).state == "discarded", PATIENCE)
+        poll(partial(is_discarded, other), PATIENCE)
         assert get(other["id"]).json("error")["type"] == of_type
     assert get(total["id"]).state == "active"
 

@@ -23,17 +23,15 @@ def test_a_beat_says_which_queues_are_served(api: Api, caller: Caller) -> None:
     assert caller("work", queues=["mine"]).post("/workers/heartbeat", body).status == 403
 
 
+UNREADABLE: dict[str, list[object]] = {
+    **{field: [3, "x", {}, True] for field in ("active_job_ids", "jobs", "leases")},
+    "active_jobs": ["x", {}, True, 1.5],
+    "shutdown": ["true", 1, 0, "", [], {}],
+}
+
+
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        *(
-            (field, value)
-            for field in ("active_job_ids", "jobs", "leases")
-            for value in (3, "x", {}, True)
-        ),
-        *(("active_jobs", value) for value in ("x", {}, True, 1.5)),
-        *(("shutdown", value) for value in ("true", 1, 0, "", [], {})),
-    ],
+    ("field", "value"), [(field, value) for field, values in UNREADABLE.items() for value in values]
 )
 def test_a_beat_refuses_what_it_cannot_read(api: Api, field: str, value: Any) -> None:
     refused_field(api.post("/workers/beat", {"worker_id": "w1", field: value}), field)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,14 @@ REAPED_WITHIN = timedelta(seconds=30)
 
 
 @pytest.fixture
-def manage(ojs_db: None, tmp_path: Path) -> Iterator[Start]:
-    """Start ``manage.py`` processes; what still runs at the end is stopped, and must leave nothing."""
+def python(ojs_db: None, tmp_path: Path) -> Iterator[Start]:
+    """Start Python processes; what still runs at the end is stopped, and must leave nothing."""
     started: list[Manage] = []
     numbers = itertools.count()
 
-    def start(*arguments: str, program: tuple[str, ...] = ("manage.py",), **environment: str) -> Manage:
+    def start(*arguments: str, **environment: str) -> Manage:
         folder = tmp_path / f"process-{next(numbers)}"
-        started.append(Manage(arguments, folder, environment, program))
+        started.append(Manage(arguments, folder, environment, program=()))
         return started[-1]
 
     yield start
@@ -44,6 +45,12 @@ def manage(ojs_db: None, tmp_path: Path) -> Iterator[Start]:
     finally:
         for process in started:
             process.stop()
+
+
+@pytest.fixture
+def manage(python: Start) -> Start:
+    """Start ``manage.py`` with arguments."""
+    return partial(python, "manage.py")
 
 
 @pytest.fixture
@@ -61,8 +68,8 @@ def worker(manage: Start) -> StartWorker:
 def drained(worker: StartWorker) -> StartWorker:
     """Run ``runworker --drain`` to its end."""
 
-    def run(*arguments: str) -> Manage:
-        process = worker("--drain", *arguments)
+    def run(*arguments: str, **environment: str) -> Manage:
+        process = worker("--drain", *arguments, **environment)
         assert process.wait(30) == 0, process.stderr
         return process
 

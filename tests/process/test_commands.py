@@ -17,7 +17,7 @@ from django.core.management import CommandError, call_command
 from django_ojs import api
 from django_ojs.models import Worker
 from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, failed, in_state, lasted
-from tests.support import alive, poll
+from tests.support import alive, not_none, poll
 from tests.workload import jobs
 
 pytestmark = pytest.mark.process
@@ -32,8 +32,8 @@ def test_term_lets_a_running_job_finish(worker: StartWorker, diary: Diary, flag:
     poll(lambda: "stopping (SIGTERM)" in runner.stderr)
     late = jobs.echo.enqueue(1)
     runner.send(signal.SIGCONT)
-    beat = api.get(job).heartbeat_at
-    poll(lambda: api.get(job).heartbeat_at > beat)
+    beat = not_none(api.get(job).heartbeat_at)
+    poll(lambda: not_none(api.get(job).heartbeat_at) > beat)
     flag.set()
     assert runner.wait() == 0
     assert api.get(job).json("result") == "attempt 1"
@@ -66,7 +66,8 @@ def test_soft_signal_before_the_end_of_a_shutdown(
     sent = time.monotonic()
     assert runner.wait() == 0
     assert 0.9 <= time.monotonic() - sent <= 1.9
-    assert [(a.outcome, a.error["type"]) for a in attempts(job)] == [("shutdown", "shutdown")]
+    (attempt,) = attempts(job)
+    assert (attempt.outcome, not_none(attempt.error)["type"]) == ("shutdown", "shutdown")
 
 
 def test_timeout_during_a_shutdown_stays_a_timeout(worker: StartWorker, diary: Diary) -> None:

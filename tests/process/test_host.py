@@ -27,6 +27,7 @@ from tests.process.tools import (
 )
 from tests.support import Manage, alive, descendants, poll
 from tests.workload import jobs, misbehaving
+from tests.workload.tools import LATER
 
 pytestmark = pytest.mark.process
 
@@ -87,19 +88,19 @@ os.execv(sys.executable, [sys.executable, "manage.py", *sys.argv[1:]])
 
 
 @pytest.mark.fault("F13")
-def test_nobody_reads_the_output(manage: Start) -> None:
+def test_nobody_reads_the_output(python: Start) -> None:
     made = [misbehaving.print_it.enqueue(), jobs.echo.enqueue(1), jobs.exit_now.enqueue(3)]
     after = jobs.echo.enqueue("after")
     arguments = ("runworker", "--max-jobs=4", "--concurrency=1")
-    runner = manage(*arguments, program=("-c", HUNG_UP), PYTHONUNBUFFERED="")
+    runner = python("-c", HUNG_UP, *arguments, PYTHONUNBUFFERED="")
     assert runner.wait(30) == 75
     assert [api.get(job).state for job in made] == ["completed", "completed", "retryable"]
     assert api.get(after).state == "completed"
 
 
 @pytest.mark.fault("F13")
-def test_nobody_reads_what_the_reaper_says(manage: Start) -> None:
-    reaper = manage("reap_timeouts", "--loop", program=("-c", HUNG_UP))
+def test_nobody_reads_what_the_reaper_says(python: Start) -> None:
+    reaper = python("-c", HUNG_UP, "reap_timeouts", "--loop")
     for _ in range(2):
         in_state(jobs.echo.using(enqueue_ttl="PT0.001S").enqueue(1), "discarded")
     assert reaper.running
@@ -110,14 +111,13 @@ ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 @pytest.mark.fault("F14")
-def test_worker_is_process_1(manage: Start, diary: Diary, flag: Flag) -> None:
+def test_worker_is_process_1(python: Start, diary: Diary, flag: Flag) -> None:
     if not shutil.which("unshare") or subprocess.run([*ALONE, "true"], check=False).returncode:
         pytest.skip("a pid namespace takes privileges")
     children = jobs.leave_children.enqueue(diary.path)
     job = jobs.hold.enqueue(diary.path, flag.path)
-    outer = manage(
-        *ALONE, sys.executable, "manage.py", "runworker", "--concurrency=1", program=("-c", EXEC)
-    )
+    arguments = ("manage.py", "runworker", "--concurrency=1")
+    outer = python("-c", EXEC, *ALONE, sys.executable, *arguments)
     in_state(children, "completed")
     _, numbered = diary.wait("started")
     (inner,) = [pid for pid in descendants(outer.pid) if parent_of(pid) == outer.pid]
@@ -204,7 +204,7 @@ def test_runner_that_fails_hands_over_what_it_knows(
     worker: StartWorker, diary: Diary, flag: Flag
 ) -> None:
     """An error nobody thought of ends the loop: the job is reported, not left to its heartbeat."""
-    job = jobs.hold.using(retry=jobs.LATER).enqueue(diary.path, diary.path + ".never")
+    job = jobs.hold.using(retry=LATER).enqueue(diary.path, diary.path + ".never")
     runner = worker("--no-chores", **sabotaged("loop fails", flag))
     _, pid = diary.wait("started")
     flag.set()

@@ -24,6 +24,7 @@ from tests.process.tools import (
 )
 from tests.support import Manage, alive
 from tests.workload import jobs, misbehaving
+from tests.workload.tools import LATER
 
 pytestmark = pytest.mark.process
 
@@ -226,7 +227,7 @@ def test_type_without_a_handler(worker: StartWorker) -> None:
     """Is not claimed; if it loses its handler after the claim, the job can be retried."""
     foreign = api.enqueue("nobody.knows", [1])
     job = misbehaving.unregister.enqueue("bad.unregistered")
-    lost = misbehaving.unregistered.using(retry=jobs.LATER).enqueue()
+    lost = misbehaving.unregistered.using(retry=LATER).enqueue()
     runner = worker()
     in_state(job, "completed")
     error = failed(lost)

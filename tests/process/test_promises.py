@@ -63,9 +63,9 @@ def test_process_is_gone_at_the_end_of_the_grace_period(
 ) -> None:
     """Timeout plus grace plus 0.3 s, from the claim to the death of everything the handler made."""
     worker("--concurrency", str(AT_ONCE))
-    took = []
+    took: list[float] = []
     for number in range(5):
-        begun = {}
+        begun: dict[tuple[int, ...], float] = {}
         made = [
             jobs.swallow.using(timeout=1, grace_period=1).enqueue(diary.path) for _ in range(AT_ONCE)
         ]

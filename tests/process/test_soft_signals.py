@@ -120,7 +120,7 @@ def race(executor: Executor, times: int) -> int:
         while time.perf_counter() < until:
             pass
         executor.stop(first)
-        ends = {}
+        ends: dict[str, Frame] = {}
         while len(ends) < 2:
             frame = executor.next()
             if frame["op"] == "done":

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from tests.process.tools import (
     outcomes,
     suspend,
 )
-from tests.support import alive, poll
+from tests.support import alive, not_none, poll
 from tests.workload import jobs, misbehaving
 
 pytestmark = [pytest.mark.every_database, pytest.mark.process]
@@ -73,7 +74,7 @@ def test_what_swallows_everything_is_killed_with_all_it_started(
 @pytest.mark.fault("F5", "F26", "F27", "F28", "F31", "F50")
 def test_hard_kill_needs_nothing_from_the_handler(worker: StartWorker, diary: Diary) -> None:
     """The worker and its other executors are not affected: all of them end on time, side by side."""
-    handlers = [
+    handlers: list[JobHandler[..., Any]] = [
         jobs.slow_clean_up,
         jobs.deaf_async,
         jobs.stop_self,
@@ -253,7 +254,7 @@ def test_suspended_runner_comes_back_too_late(
     poll(lambda: attempts(job)[0].late_report, 10)
     stale, valid = attempts(job)
     assert (stale.outcome, stale.worker_id, stale.attempt) == ("stalled", "first", 1)
-    assert stale.late_report["report"] == "ack"
+    assert not_none(stale.late_report)["report"] == "ack"
     assert (valid.outcome, valid.worker_id, valid.attempt) == ("completed", "second", 2)
     assert api.get(job).json("result") == "attempt 2"
     assert first.running

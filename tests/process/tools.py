@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,14 +18,12 @@ from tests.support import Manage, poll
 
 
 class Start(Protocol):
-    """Starts ``manage.py`` with arguments; the other keywords are environment variables."""
+    """Starts a program with arguments; keywords are environment variables."""
 
-    def __call__(
-        self, *arguments: str, program: tuple[str, ...] = ..., **environment: str
-    ) -> Manage: ...
+    def __call__(self, *arguments: str, **environment: str) -> Manage: ...
 
 
-StartWorker = Callable[..., Manage]
+StartWorker = Start
 
 
 class Diary:

@@ -15,6 +15,7 @@ from django_ojs.domain.timeouts import heartbeat_deadline
 from django_ojs.models import Attempt, ChoreRun, Event, Job
 from django_ojs.services import heartbeat, operate, promote, reap, scan
 from django_ojs.store import selectors, upcoming
+from tests.support import not_none
 
 from .support import ack, held, make, now_stored, take
 
@@ -155,7 +156,7 @@ def test_a_retry_that_cannot_end_in_time_is_not_planned(frozen: FrozenClock) -> 
     stored = now_stored(job)
     assert (stored.state, stored.json("error")["type"]) == ("discarded", "total_timeout")
     assert [error["type"] for error in stored.json("errors")] == ["boom", "total_timeout"]
-    assert Attempt.objects.get().error["type"] == "boom"
+    assert not_none(Attempt.objects.get().error)["type"] == "boom"
 
 
 def test_limit_and_dry_run(frozen: FrozenClock) -> None:
@@ -203,7 +204,7 @@ def test_silences_are_those_of_the_domain(frozen: FrozenClock) -> None:
         itertools.product((None, "PT0.25S", 7, 86_400), (True, False), (None, 1500))
     ):
         kind = f"test.t{number}"
-        enqueue(kind, **({} if timeout is None else {"heartbeat_timeout": timeout}))
+        enqueue(kind, heartbeat_timeout=timeout)
         frozen.advance(0.001001)
         (job,) = take(types=[kind], beats=beats, visibility_ms=visibility)
         frozen.advance(0.4)

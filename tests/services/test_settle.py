@@ -13,6 +13,7 @@ from django_ojs.clock import FrozenClock
 from django_ojs.models import Attempt, Event
 from django_ojs.services import operate, reap
 from django_ojs.services.settle import Outcome, Report, Verdict, settle
+from tests.support import not_none
 
 from .support import ack, fail, held, make, now_stored, release, take
 
@@ -59,9 +60,9 @@ def test_a_stale_report_changes_nothing_and_is_noted(frozen: FrozenClock) -> Non
     assert now_stored(second) == before
     assert ack(second, result='"new"')[0].verdict is Verdict.SETTLED
     assert now_stored(second).json("result") == "new"
-    stalled = Attempt.objects.get(lease_id=first.lease_id)
+    stalled = Attempt.objects.get(lease_id=not_none(first.lease_id))
     assert stalled.outcome == "stalled"
-    assert stalled.late_report["report"] == "ack"
+    assert not_none(stalled.late_report)["report"] == "ack"
 
 
 @pytest.mark.fault("F65")

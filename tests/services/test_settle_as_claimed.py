@@ -11,6 +11,7 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.models import Attempt
 from django_ojs.services import heartbeat
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
+from tests.support import not_none
 
 from .support import held, make, now_stored, take
 
@@ -66,7 +67,8 @@ def test_one_that_was_lost_does_not_take_the_others_with_it() -> None:
     answers = ack(*jobs)
     assert [answer.verdict for answer in answers] == [Verdict.SETTLED, Verdict.LOST, Verdict.SETTLED]
     assert [now_stored(job).state for job in jobs] == ["completed", "cancelled", "completed"]
-    assert Attempt.objects.get(job_id=jobs[1].id).late_report["report"] == "ack"
+    late = Attempt.objects.get(job_id=jobs[1].id).late_report
+    assert not_none(late)["report"] == "ack"
 
 
 @pytest.mark.fault("F60")
@@ -88,4 +90,4 @@ def test_a_record_of_an_earlier_claim_proves_nothing() -> None:
     assert ack(first)[0].verdict is Verdict.LOST
     stale = Outcome(held(second), Report.ACK, "1", claimed=first)
     assert settle([stale])[0].verdict is Verdict.SETTLED
-    assert Attempt.objects.get(lease_id=second.lease_id).lease_seq == second.lease_seq
+    assert Attempt.objects.get(lease_id=not_none(second.lease_id)).lease_seq == second.lease_seq

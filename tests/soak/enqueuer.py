@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import django
@@ -70,7 +71,7 @@ class Enqueuer:
 
         while self._cancels and self._cancels[0][0] <= now:
             _, job_id = heapq.heappop(self._cancels)
-            found = self._insist(lambda job_id=job_id: api.cancel(job_id))
+            found = self._insist(partial(api.cancel, job_id))
             if found is not None and found.state == "cancelled":
                 ledger.write("cancelled", job=job_id)
 

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.db import Error
@@ -50,7 +51,7 @@ class Injector:
         """Take a plan on; its clock starts now."""
         self._began = time.monotonic()
         for fault in faults:
-            self._at(fault.at, lambda fault=fault: self._inject(fault))
+            self._at(fault.at, partial(self._inject, fault))
 
     def run(self) -> float:
         """Do what is due; the seconds since the beginning."""

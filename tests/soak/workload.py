@@ -126,7 +126,11 @@ def kill_self(ctx: JobContext, bad: int, millis: int) -> Any:
 def children(ctx: JobContext, bad: int, millis: int) -> Any:
     """Leaves a child, one in a session of its own, and a grandchild that nobody waits for."""
     _begin(ctx)
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+    }
     subprocess.Popen(["sleep", "987"], **quiet)
     subprocess.Popen(["sleep", "988"], start_new_session=True, **quiet)
     subprocess.Popen(["sh", "-c", "setsid sleep 989 & exit 0"], **quiet).wait()

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.process.conftest import diary, flag, manage, worker  # noqa: F401
+from tests.process.conftest import diary, flag, manage, python, worker  # noqa: F401

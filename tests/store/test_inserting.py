@@ -12,6 +12,7 @@ from django_ojs import clock
 from django_ojs.api import enqueue_many, get
 from django_ojs.models import Attempt
 from django_ojs.store import inserting
+from django_ojs.store.dialect import dialect
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -81,5 +82,5 @@ def test_the_texts_of_statements_are_not_kept_without_end(monkeypatch: pytest.Mo
     for number in range(3):
         inserting.attempts([attempt(None, number)], using="default")
         inserting.attempts([attempt("w", number)], using="default")
-    assert len(inserting.dialect("default").statements) <= 1
+    assert len(dialect("default").statements) <= 1
     assert Attempt.objects.count() == 6

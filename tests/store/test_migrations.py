@@ -57,14 +57,15 @@ def _harmless(operation: Any, before: Any, after: Any, new: set[str]) -> bool:
     """Whether the statements of the release before go on working."""
     if isinstance(operation, AddField):
         field = operation.field
-        return field.null or field.has_db_default()
+        return bool(field.null or field.has_db_default())
     if isinstance(operation, AlterField):
         one, other = (
             state.models[APP, operation.model_name_lower].fields[operation.name]
             for state in (before, after)
         )
         same = one.db_parameters(connection) == other.db_parameters(connection)
-        return same and one.null == other.null and one.has_db_default() == other.has_db_default()
+        same = same and one.null == other.null
+        return bool(same and one.has_db_default() == other.has_db_default())
     if isinstance(operation, AddConstraint):
         return operation.model_name_lower in new
     return isinstance(operation, CreateModel | AddIndex | AlterModelOptions | RunPython)
@@ -124,7 +125,7 @@ def test_backwards_and_forwards(ojs_db: None) -> None:
 def test_a_table_made_by_migrations_has_database_defaults(ojs_db: None) -> None:
     """An older version of the code that does not know a column must still be able to insert."""
     job_id = clock.new_id()
-    fields = {f.attname for f in Job._meta.local_fields if f.db_default is not None}  # type: ignore[attr-defined]
+    fields = {f.attname for f in Job._meta.local_fields if f.db_default is not None}
     assert {"attempt", "lease_seq", "timeout_ms", "created_at"} <= fields
     Job.objects.create(id=job_id, state="pending", queue="q", type="t")
     assert Job.objects.get(pk=job_id).timeout_ms == 1_800_000

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,11 @@ def test_no_statement_is_left_unread(other: sqlite3.Connection) -> None:
     other.execute("ROLLBACK")
 
 
+def has_lines(file: Path, count: int) -> bool:
+    """Whether so many lines have been written."""
+    return file.read_bytes().count(b"\n") >= count
+
+
 _WRITER = """
 import django
 django.setup()
@@ -151,7 +157,7 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(ojs_db: None, tmp_path: Pat
                 },
             )
         try:
-            poll(lambda output=output: output.read_bytes().count(b"\n") >= 20, 30)
+            poll(partial(has_lines, output, 20), 30)
         finally:
             writer.send_signal(signal.SIGKILL)
             writer.wait(10)

@@ -13,13 +13,13 @@ from django_ojs import clock
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.services import operate
 from django_ojs.services.heartbeat import WorkerInfo
-from django_ojs.services.settle import Outcome, Report
+from django_ojs.services.settle import Outcome, Report, settle
 from django_ojs.worker.beats import Beats
 from django_ojs.worker.beats import Report as Said
 from django_ojs.worker.desk import Desk, Pending
 from django_ojs.worker.intake import Moment
 from tests.services.support import held, make, now_stored, take
-from tests.support import poll
+from tests.support import not_none, poll
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -89,15 +89,15 @@ def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
 
     make(2)
     kept, dropped = take(2)
-    real, down = module.settle, threading.Event()
+    down = threading.Event()
     down.set()
 
-    def settle(*args: object, **kwargs: object) -> object:
+    def refused(*args: Any, **kwargs: Any) -> Any:
         if down.is_set():
             raise OperationalError("the server is gone")
-        return real(*args, **kwargs)  # type: ignore[arg-type]
+        return settle(*args, **kwargs)
 
-    monkeypatch.setattr(module, "settle", settle)
+    monkeypatch.setattr(module, "settle", refused)
     desk.settle([Pending(Outcome(held(kept), Report.ACK), _far())])
     operate.cancel([dropped.id], actor=Actor())
     desk.settle([Pending(Outcome(held(dropped), Report.ACK), clock.boottime() - 1)])
@@ -131,15 +131,15 @@ def test_a_job_whose_report_is_held_up_is_beaten_for(
 
     make()
     (job,) = take()
-    real, down = module.settle, threading.Event()
+    down = threading.Event()
     down.set()
 
-    def settle(*args: Any, **kwargs: Any) -> Any:
+    def refused(*args: Any, **kwargs: Any) -> Any:
         if down.is_set():
             raise OperationalError("the server takes no reports")
-        return real(*args, **kwargs)
+        return settle(*args, **kwargs)
 
-    monkeypatch.setattr(module, "settle", settle)
+    monkeypatch.setattr(module, "settle", refused)
     assert desk.held_up() == []
     desk.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), _far())])
     poll(lambda: desk.held_up() == [job])
@@ -151,7 +151,7 @@ def test_a_job_whose_report_is_held_up_is_beaten_for(
         "default",
     )
     beats.start()
-    poll(lambda: now_stored(job).heartbeat_at > job.heartbeat_at)
+    poll(lambda: not_none(now_stored(job).heartbeat_at) > not_none(job.heartbeat_at))
     beats.close()
     beats.join(10)
     assert now_stored(job).state == "active"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
-from django_ojs.services.claim import sources
+from django_ojs.services.claim import claim, sources
 from django_ojs.store import claiming
 from django_ojs.store.claiming import Source
 from django_ojs.store.wakeup import NotifiedWatcher, Watcher
@@ -189,15 +190,15 @@ def test_after_a_failure_everything_is_looked_at_again(
     intake.want(1, 1)
     poll(lambda: inbox.empty == 1)
     make(1)
-    real, failed = module.claim, threading.Event()
+    failed = threading.Event()
 
-    def claim(*args: object, **kwargs: object) -> object:
+    def failing(*args: Any, **kwargs: Any) -> list[JobRecord]:
         if not failed.is_set():
             failed.set()
             raise OperationalError("the server is gone")
-        return real(*args, **kwargs)  # type: ignore[arg-type]
+        return claim(*args, **kwargs)
 
-    monkeypatch.setattr(module, "claim", claim)
+    monkeypatch.setattr(module, "claim", failing)
     intake.wake("default", "test.job")
     poll(lambda: inbox.claimed)
     assert probes == [WHERE, WHERE]

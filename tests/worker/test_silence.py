@@ -28,8 +28,9 @@ def test_what_is_held_makes_nobody_less_careful(held_ms: int | None, mute_after:
     dispatcher: Any = SimpleNamespace(leases={} if held_ms is None else {"lease": running})
     desk: Any = Desk()
     silence = Silence(beats, desk, dispatcher, using="default")
-    silence.look(mute_after - 0.5)
-    assert not silence.mute
-    silence.look(mute_after + 0.5)
-    assert silence.mute
+    mute = []
+    for after in (mute_after - 0.5, mute_after + 0.5):
+        silence.look(after)
+        mute.append(silence.mute)
+    assert mute == [False, True]
     assert desk.asked == (held_ms is not None)

@@ -19,7 +19,7 @@ from django_ojs.models import Queue
 from tests.workload import misbehaving  # noqa: F401
 from tests.workload.tools import AT_ONCE, LATER, note, wait_for
 
-QUICK = {"timeout": 2, "grace_period": 1, "retry": LATER}
+QUICK: dict[str, Any] = {"timeout": 2, "grace_period": 1, "retry": LATER}
 
 
 @job("work.echo")

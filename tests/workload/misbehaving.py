@@ -19,7 +19,7 @@ from django_ojs.worker import registry
 from django_ojs.worker.frames import pack, pack_texts
 from tests.workload.tools import AT_ONCE, LATER, note
 
-DEAF = {"timeout": 1, "grace_period": 1, "retry": LATER}
+DEAF: dict[str, Any] = {"timeout": 1, "grace_period": 1, "retry": LATER}
 
 
 def _forever() -> None:

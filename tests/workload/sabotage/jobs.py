@@ -58,16 +58,17 @@ def _no_process() -> None:
 
 def _loop_fails() -> None:
     """Whatever the runner does next needs a descriptor, and there is none."""
-    runner.Runner._tend_children = _failing(
-        runner.Runner._tend_children, OSError(errno.EMFILE, "sabotaged")
-    )
+    kind: Any = runner.Runner
+    kind._tend_children = _failing(kind._tend_children, OSError(errno.EMFILE, "sabotaged"))
 
 
 def _in_executors(end: Callable[[], Any]) -> None:
     """Executors import what the worker could import; a thread makes them fresh interpreters."""
     if "runworker" in sys.argv:
         threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
-        runner.START_TIMEOUT = pool.START_TIMEOUT = 1.0
+        users: tuple[Any, ...] = (runner, pool)
+        for module in users:
+            module.START_TIMEOUT = 1.0
     else:
         end()
 
