@@ -1,19 +1,34 @@
 """Django signals sent after commit, one per OJS event, by ``send_robust``.
 
 Receivers get ``sender`` (the event's kind, a string) and ``event``, an :class:`Event`. A receiver
-that raises breaks nothing: the error is logged by Django.
+that raises breaks nothing: the error is logged by Django. One that takes more than a second is named
+in a warning. They run in the thread that committed; in ``runworker`` and ``reap_timeouts`` in a
+thread of their own, so that a slow one holds up no report and no deadline.
+
+Signals are best effort: they are lost with the process. Whoever must miss nothing reads the stored
+events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.dispatch import Signal
 
+from django_ojs import clock
 from django_ojs.domain.events import Kind
+
+logger = logging.getLogger("django_ojs.signals")
+
+SLOW_S = 1.0
+"""A receiver that takes longer is warned about, once a minute."""
+_WARN_EVERY_S = 60.0
 
 
 class Event(NamedTuple):
@@ -25,32 +40,117 @@ class Event(NamedTuple):
     data: Mapping[str, Any]
 
 
-job_enqueued = Signal()
-job_scheduled = Signal()
-job_started = Signal()
-job_completed = Signal()
-job_progress = Signal()
-job_failed = Signal()
-job_retrying = Signal()
-job_released = Signal()
-job_discarded = Signal()
-job_cancelled = Signal()
-job_timeout = Signal()
-job_stalled = Signal()
-job_ttl_expired = Signal()
-job_expired = Signal()
-job_total_timeout = Signal()
-job_retried = Signal()
-job_rescheduled = Signal()
-job_edited = Signal()
-job_timeout_extended = Signal()
-job_purged = Signal()
-dead_letter_added = Signal()
-dead_letter_retried = Signal()
-queue_paused = Signal()
-queue_resumed = Signal()
-worker_started = Signal()
-worker_quiet = Signal()
-worker_stopped = Signal()
+class JobSignal(Signal):
+    """A signal that measures each of its receivers."""
 
-by_kind: Mapping[str, Signal] = {str(kind): globals()[kind.replace(".", "_")] for kind in Kind}
+    def _live_receivers(self, sender: Any) -> Any:
+        # Django has no public hook around a single receiver.
+        plain, asynchronous = super()._live_receivers(sender)
+        return [_measured(call) for call in plain], [_measured_async(call) for call in asynchronous]
+
+
+_running: dict[int, str] = {}
+_warned_at: dict[str, float] = {}
+
+
+def running_in(thread: int | None) -> str | None:
+    """The dotted name of the receiver that runs in the thread of this ident, if one does."""
+    return None if thread is None else _running.get(thread)
+
+
+@contextmanager
+def _measuring(name: str) -> Iterator[None]:
+    thread, began = threading.get_ident(), clock.boottime()
+    outer = _running.get(thread)
+    _running[thread] = name
+    try:
+        yield
+    finally:
+        if outer is None:
+            _running.pop(thread, None)
+        else:
+            _running[thread] = outer
+        ended = clock.boottime()
+        warned_at = _warned_at.get(name)
+        if ended - began > SLOW_S and (warned_at is None or ended - warned_at > _WARN_EVERY_S):
+            _warned_at[name] = ended
+            logger.warning("slow receiver: %s took %.1f s", name, ended - began)
+
+
+def _measured(receiver: Callable[..., Any]) -> Callable[..., Any]:
+    def call(**named: Any) -> Any:
+        with _measuring(call.__qualname__):
+            return receiver(**named)
+
+    # Django names a receiver that failed by this, and fails itself where there is none.
+    call.__qualname__ = _name_of(receiver)
+    return call
+
+
+def _measured_async(receiver: Callable[..., Any]) -> Callable[..., Any]:
+    async def call(**named: Any) -> Any:
+        with _measuring(call.__qualname__):
+            return await receiver(**named)
+
+    call.__qualname__ = _name_of(receiver)
+    return call
+
+
+def _name_of(receiver: Any) -> str:
+    named = receiver if hasattr(receiver, "__qualname__") else type(receiver)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+job_enqueued = JobSignal()
+job_scheduled = JobSignal()
+job_started = JobSignal()
+job_completed = JobSignal()
+job_progress = JobSignal()
+job_failed = JobSignal()
+job_retrying = JobSignal()
+job_released = JobSignal()
+job_discarded = JobSignal()
+job_cancelled = JobSignal()
+job_timeout = JobSignal()
+job_stalled = JobSignal()
+job_ttl_expired = JobSignal()
+job_expired = JobSignal()
+job_total_timeout = JobSignal()
+job_retried = JobSignal()
+job_rescheduled = JobSignal()
+job_edited = JobSignal()
+job_timeout_extended = JobSignal()
+job_purged = JobSignal()
+dead_letter_added = JobSignal()
+dead_letter_retried = JobSignal()
+queue_paused = JobSignal()
+queue_resumed = JobSignal()
+worker_started = JobSignal()
+worker_quiet = JobSignal()
+worker_stopped = JobSignal()
+
+by_kind: Mapping[str, JobSignal] = {str(kind): globals()[kind.replace(".", "_")] for kind in Kind}
+
+
+def send(event: Event) -> None:
+    """Call the receivers of an event, in this thread."""
+    by_kind[event.kind].send_robust(sender=event.kind, event=event)
+
+
+_deliver: Callable[[Event], None] = send
+
+
+def deliver(event: Event) -> None:
+    """Have the receivers of a committed event called: here, or where :func:`delivered_by` says."""
+    _deliver(event)
+
+
+@contextmanager
+def delivered_by(deliver: Callable[[Event], None]) -> Iterator[None]:
+    """Within the block ``deliver`` takes every event of this process, from any thread."""
+    global _deliver
+    before, _deliver = _deliver, deliver
+    try:
+        yield
+    finally:
+        _deliver = before

@@ -11,7 +11,7 @@ from django_ojs import clock, conf
 from django_ojs.domain.job import Fact, Transition
 from django_ojs.domain.states import State
 from django_ojs.services import audit
-from django_ojs.signals import Event, by_kind
+from django_ojs.signals import Event, by_kind, deliver
 from django_ojs.store import inserting, transitions
 from django_ojs.store.wakeup import payloads
 
@@ -94,6 +94,6 @@ def _sender(event: Event) -> Callable[[], None]:
     """A function, not a partial: when it fails Django names it, and fails itself where it cannot."""
 
     def send() -> None:
-        by_kind[event.kind].send_robust(sender=event.kind, event=event)
+        deliver(event)
 
     return send

@@ -40,6 +40,20 @@ def after_job() -> Frame:
     global _idle_since
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    tidy_connections()
+    _idle_since = clock.boottime()
+    left: Frame = {}
+    if threading.active_count() > 2:
+        left["threads"] = threading.active_count() - 2
+    if processes.has_children():
+        left["children"] = True
+    return left
+
+
+def tidy_connections() -> None:
+    """Make the connections of this thread fit for what comes next: no transaction is open on them,
+    and one that broke is closed.
+    """
     for connection in _open_connections():
         connection.queries_log.clear()
         with contextlib.suppress(Exception):
@@ -51,13 +65,6 @@ def after_job() -> Frame:
             elif connection.errors_occurred and not connection.is_usable():
                 connection.close()
             connection.errors_occurred = False
-    _idle_since = clock.boottime()
-    left: Frame = {}
-    if threading.active_count() > 2:
-        left["threads"] = threading.active_count() - 2
-    if processes.has_children():
-        left["children"] = True
-    return left
 
 
 def close_connections() -> None:

@@ -9,11 +9,11 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Callable
-from types import FrameType
 
 from django_ojs import __version__, clock, conf
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.heartbeat import Directive, WorkerInfo, register
+from django_ojs.signals import delivered_by
 from django_ojs.store.bounded import end_idle_transactions
 from django_ojs.store.links import notice_silence
 from django_ojs.store.wakeup import Listener, place_of, watcher_for
@@ -32,16 +32,15 @@ from django_ojs.worker.coverage import Coverage
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.ending import Ending
 from django_ojs.worker.intake import Claims, Intake, Moment
+from django_ojs.worker.orders import Orders
 from django_ojs.worker.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
+from django_ojs.worker.receivers import Receivers
 from django_ojs.worker.silence import Silence
 
 logger = logging.getLogger("django_ojs.worker")
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGTSTP, signal.SIGCONT)
 _IDLE_WAIT = 1.0
 _RSS_EVERY = 1.0
-_SAME_ORDER = 0.5
-"""Within this time (seconds) of the first TERM or INT another one is the same order."""
 
 
 class Runner:
@@ -57,13 +56,10 @@ class Runner:
         for end in (self._wake_end, self._wake_in):
             end.setblocking(False)
         self._selector.register(self._wake_end, selectors.EVENT_READ, (self._woken, None))
-        self._signals: deque[tuple[int, float]] = deque()
-        self._install_signals()
+        self._orders = Orders(self._wake_in.fileno())
         # The nursery is forked here, before any thread exists.
         self._pool = Pool(self._selector, on_frame=self._on_frame, on_gone=self._on_gone)
         self._claimed = 0
-        self._stop_reason: str | None = None
-        self._ordered_at: float | None = None
         self._killed_early = False
         self._told_quiet = False
         self._rss_due = 0.0
@@ -93,6 +89,7 @@ class Runner:
             ends=config.drain or config.once,
         )
         self._desk = Intake(self, claims, self._using)
+        self._receivers = Receivers(reporter=self._desk, on_room=lambda: self.post(lambda: None))
         self._dispatcher = Dispatcher(
             self._pool, self._desk, using=self._using, worker_id=config.worker_id
         )
@@ -123,7 +120,11 @@ class Runner:
     def run(self) -> Summary:
         """Work until told to stop or, with ``drain`` and ``once``, until there is nothing to do."""
         # Here, behind the nursery's fork: what handlers leave open is their own affair.
-        with end_idle_transactions(self._using), notice_silence(self._using):
+        with (
+            end_idle_transactions(self._using),
+            notice_silence(self._using),
+            delivered_by(self._receivers.put),
+        ):
             return self._run()
 
     def _run(self) -> Summary:
@@ -151,8 +152,8 @@ class Runner:
             callback(child, mask)
         while self._posted:
             self._posted.popleft()()
-        while self._signals:
-            self._obey(*self._signals.popleft())
+        for order in self._orders.take():
+            self._obey(order)
         now = clock.boottime()
         self._limits(now)
         self._silence.look(now)
@@ -164,7 +165,7 @@ class Runner:
         self._dispatcher.hand_over()
 
     def _wait(self) -> float:
-        if self._posted or self._signals:
+        if self._posted or self._orders:
             return 0.0
         now = clock.boottime()
         waits = [_IDLE_WAIT]
@@ -199,7 +200,8 @@ class Runner:
         busy = len(self._dispatcher.leases)
         room = 0
         ending = self._ending.near or (self.config.once and self._claimed)
-        if self.phase == "running" and not ending and not self._silence.mute:
+        mute = self._silence.mute or self._receivers.full
+        if self.phase == "running" and not ending and not mute:
             ahead = 0
             if now - self._dispatcher.last_done < 0.05:
                 ahead = self._dispatcher.estimate.prefetch(self.config.concurrency)
@@ -298,27 +300,14 @@ class Runner:
 
     # Stopping.
 
-    def _install_signals(self) -> None:
-        for number in _SIGNALS:
-            signal.signal(number, self._note_signal)
-        signal.set_wakeup_fd(self._wake_in.fileno(), warn_on_full_buffer=False)
-
-    def _note_signal(self, number: int, frame: FrameType | None) -> None:
-        self._signals.append((number, clock.boottime()))
-
-    def _obey(self, number: int, at: float) -> None:
-        name = signal.Signals(number).name
-        if number == signal.SIGTSTP:
+    def _obey(self, order: signal.Signals) -> None:
+        if order == signal.SIGTSTP:
             self.quiet()
-        elif number == signal.SIGCONT:
+        elif order == signal.SIGCONT:
             self.resume()
-        elif self._ordered_at is not None and at - self._ordered_at < _SAME_ORDER:
-            # ``timeout``, terminals and supervisors signal the process and its group.
-            logger.info("%s is the same order", name)
         else:
-            self._ordered_at = self._ordered_at or at
-            self.stop(name)
-            if number == signal.SIGINT and self._killed_early:
+            self.stop(order.name)
+            if order == signal.SIGINT and self._killed_early:
                 self._exit_code = EXIT_INTERRUPTED
 
     def quiet(self) -> None:
@@ -342,18 +331,12 @@ class Runner:
         if self.phase == "terminate":
             if reason not in ("terminate", "replaced", "limit"):
                 self._killed_early = True
-                logger.warning("second signal (%s): killing %s", reason, _jobs(running))
+                logger.warning("second signal (%s): jobs killed: %d", reason, running)
                 self._dispatcher.shut_down(now)
             return
         self.phase = "terminate"
-        self._stop_reason = reason
-        logger.info(
-            "stopping (%s): %s %s %g s; a second SIGTERM or SIGINT kills them at once",
-            reason,
-            _jobs(running),
-            "runs and has" if running == 1 else "run and have",
-            self.config.shutdown_timeout,
-        )
+        told = "stopping (%s): jobs running: %d, for up to %g s; a second SIGTERM or SIGINT kills them"
+        logger.info(told, reason, running, self.config.shutdown_timeout)
         self._dispatcher.shut_down(now + self.config.shutdown_timeout)
         self._beats.now()
 
@@ -385,9 +368,7 @@ class Runner:
         return (self.config.drain or self.config.once) and self._ending.drained()
 
     def _close(self) -> None:
-        signal.set_wakeup_fd(-1)
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.SIG_IGN)
+        self._orders.close()
         self.phase = "terminate"
         for thread in (self._listener, self._chores):
             if thread is not None:
@@ -407,11 +388,9 @@ class Runner:
                 thread.join(2.0)
         self._beats.close()
         self._beats.join(5.0)
+        at = self._dispatcher.enforcer.shutdown_at
+        self._receivers.close(at - clock.boottime() if at else self.config.shutdown_timeout)
         self._pool.close()
         self._selector.close()
         self._wake_end.close()
         self._wake_in.close()
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"

@@ -86,13 +86,13 @@ def test_second_term_is_at_once(worker: StartWorker, diary: Diary) -> None:
     runner = worker("--shutdown-timeout", "60")
     pids = [int(pid) for pid in diary.wait("started")]
     runner.send(signal.SIGTERM)
-    poll(lambda: "stopping (SIGTERM): 1 job runs and has 60 s; a second SIGTERM" in runner.stderr)
+    poll(lambda: "stopping (SIGTERM): jobs running: 1, for up to 60 s; a second" in runner.stderr)
     after_the_first()
     runner.send(signal.SIGTERM)
     sent = time.monotonic()
     runner.wait()
     assert time.monotonic() - sent <= 2.0
-    assert "second signal (SIGTERM): killing 1 job" in runner.stderr
+    assert "second signal (SIGTERM): jobs killed: 1" in runner.stderr
     assert failed(job, "retryable", "available")["type"] == "shutdown"
     assert not [pid for pid in pids if alive(pid)]
 

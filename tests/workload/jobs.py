@@ -27,6 +27,11 @@ def echo(value: Any) -> Any:
     return value
 
 
+@job("work.enqueue-echo", retry=LATER)
+def enqueue_echo() -> None:
+    echo.enqueue("from a handler")
+
+
 @job("work.pid", retry=LATER)
 def pid(diary: str) -> int:
     note(diary, "pid", os.getpid())

@@ -21,6 +21,10 @@ from django_ojs.services import reap, scan
 from django_ojs.services.reap import Reaped
 from django_ojs.store.bounded import end_idle_transactions
 from django_ojs.store.links import notice_silence
+from django_ojs.worker.receivers import Receivers
+
+_RECEIVERS_S = 25.0
+"""How long the last receivers of signals may take at the end; as long as a worker's shutdown."""
 
 
 class Command(OJSCommand):
@@ -49,7 +53,12 @@ class Command(OJSCommand):
         limit = options["limit"]
         if limit is not None and limit < 1:
             raise CommandError("--limit: must be at least 1", returncode=2)
-        with end_idle_transactions(alias), notice_silence(alias), self.usable_database(alias):
+        with (
+            end_idle_transactions(alias),
+            notice_silence(alias),
+            self.usable_database(alias),
+            Receivers().serving(_RECEIVERS_S),
+        ):
             if options["loop"]:
                 self._loop(alias, _interval(options["interval"]), limit, options)
             elif options["dry_run"] or options["check"]:

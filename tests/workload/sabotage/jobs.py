@@ -16,8 +16,10 @@ from typing import Any
 
 from django.db import OperationalError
 
+from django_ojs import signals
 from django_ojs.services import heartbeat
-from django_ojs.worker import beats, pool, runner
+from django_ojs.worker import beats, pool, receivers, runner
+from tests.workload.tools import note
 
 _NAMED = os.environ.get("OJS_SABOTAGE", "")
 _WHILE = Path(os.environ.get("OJS_SABOTAGE_WHILE", "/nowhere"))
@@ -51,6 +53,21 @@ def _beats_hang() -> None:
     heartbeat.beat = _hanging(heartbeat.beat)
 
 
+def _receiver_hangs() -> None:
+    """Of every event; a queue that fills up at once."""
+    for signal in signals.by_kind.values():
+        signal.connect(_hanging(_note_event), weak=False)
+
+
+def _few_events_wait() -> None:
+    receivers.LIMIT = 100
+    _receiver_hangs()
+
+
+def _note_event(event: signals.Event, **_: Any) -> None:
+    note(os.environ["OJS_SABOTAGE_DIARY"], event.kind, event.data.get("job_id"), os.getpid())
+
+
 def _no_process() -> None:
     """As at the limit of processes, which does not hold for root."""
     os.fork = _failing(os.fork, BlockingIOError(errno.EAGAIN, "sabotaged"))
@@ -82,6 +99,8 @@ _SABOTAGES: dict[str, Callable[[], Any]] = {
     "beats fail": _beats_fail,
     "beats hang": _beats_hang,
     "beats often": lambda: setattr(beats, "LONGEST", 0.3),
+    "receiver hangs": _receiver_hangs,
+    "few events wait": _few_events_wait,
     "no process": _no_process,
     "loop fails": _loop_fails,
     "import fails": _import_fails,
