@@ -22,6 +22,7 @@ from django_ojs.models import (
     FailureStat,
     Job,
     JobSchema,
+    LeaseBeat,
     MinuteStat,
     Queue,
     Worker,
@@ -42,6 +43,7 @@ OURS = (
     ApiToken,
     JobSchema,
     AuditEntry,
+    LeaseBeat,
     MinuteStat,
     FailureStat,
 )

@@ -7,6 +7,7 @@ from django_ojs.models.audit import AuditEntry
 from django_ojs.models.chore import ChoreRun
 from django_ojs.models.event import Event, EventStream
 from django_ojs.models.job import Job
+from django_ojs.models.lease import LeaseBeat
 from django_ojs.models.proxies import Dashboard, DeadLetter
 from django_ojs.models.queue import Queue
 from django_ojs.models.schema import JobSchema
@@ -26,6 +27,7 @@ __all__ = [
     "FailureStat",
     "Job",
     "JobSchema",
+    "LeaseBeat",
     "MinuteStat",
     "Queue",
     "Worker",

@@ -17,7 +17,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import Attempt, AuditEntry, ChoreRun, Event, Job, Worker
 from django_ojs.models.chore import PRUNE
 from django_ojs.services import rollup
-from django_ojs.store import locking
+from django_ojs.store import leases, locking
 from django_ojs.store.contention import atomically
 
 BATCH = 200
@@ -65,6 +65,8 @@ def _prune(
 ) -> Pruned:
     now = now or clock.now(using)
     done = Pruned()
+    if not dry_run:
+        leases.forget_beats(using=using)
     for name, before, delete in _due(now):
         done.counts[name] += 0
         while (room := _room(done.counts[name], limit, dry_run)) > 0:

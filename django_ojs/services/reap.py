@@ -16,9 +16,10 @@ from uuid import UUID
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.silence import as_heard
 from django_ojs.domain.timeouts import OUTAGE_GRACE, Clock, fired
 from django_ojs.services.commit import commit
-from django_ojs.store import locking, upcoming
+from django_ojs.store import leases, locking, upcoming
 from django_ojs.store.contention import atomically
 
 BATCH = 200
@@ -109,7 +110,7 @@ def _decide(read: Callable[[], list[JobRecord]], now: datetime, dry_run: bool, u
     """One transaction's worth, which counts when it is committed."""
     moves = []
     done = Reaped()
-    for job in read():
+    for job in _as_heard(read(), now, using):
         due = fired(job, now)
         move = lifecycle.overdue(job, now=now, jitter=clock.jitter())
         if due is None or move is None:
@@ -122,6 +123,20 @@ def _decide(read: Callable[[], list[JobRecord]], now: datetime, dry_run: bool, u
     if not dry_run:
         commit(moves, now=now, using=using)
     return done
+
+
+def _as_heard(jobs: list[JobRecord], now: datetime, using: str) -> list[JobRecord]:
+    """The jobs as their silence is to be judged: read under their locks."""
+    running = [job.lease_id for job in jobs if job.lease_id is not None]
+    beats = leases.beats(running, using=using)
+    made = []
+    for job in jobs:
+        if job.lease_id is not None:
+            beat = beats.get(job.lease_id)
+            at, visibility_ms = (beat.heartbeat_at, beat.visibility_ms) if beat else (None, None)
+            job = as_heard(job, beat_at=at, visibility_ms=visibility_ms, spans=(), now=now)
+        made.append(job)
+    return made
 
 
 def _room(reaped: Reaped, limit: int | None, most: int = BATCH) -> int:

@@ -13,6 +13,8 @@ from django_ojs.store.connecting import at_connecting
 
 IDLE_LIMIT_S = 5
 """How long a transaction of a worker or reaper may do nothing; they take milliseconds."""
+LOCK_LIMIT_MS = 250
+"""How long a worker or reaper waits for what somebody else has locked."""
 _depth: ContextVar[int] = ContextVar("django_ojs.limits", default=0)
 """How many limits this one is within."""
 _RESTORE = "SELECT set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true)"
@@ -39,6 +41,32 @@ def end_idle_transactions(using: str) -> Iterator[None]:
             return
         with connection.cursor() as cur:
             cur.execute(statement, [value])
+
+    with at_connecting(using, limit):
+        yield
+
+
+@contextmanager
+def bound_lock_waits(using: str) -> Iterator[None]:
+    """Have statements of this process that wait for a lock fail after a quarter of a second.
+
+    What fails is tried again later, and nothing else of the worker waits for it. For the connections
+    opened while the block runs. MariaDB and MySQL count in whole seconds: one there, for the locks
+    of tables too. Not where ``DISABLE_SERVER_SIDE_CURSORS`` says that sessions are shared with others
+    by a pool.
+    """
+
+    def limit(connection: BaseDatabaseWrapper) -> None:
+        if connection.vendor == "sqlite":
+            statement = f"PRAGMA busy_timeout = {LOCK_LIMIT_MS}"
+        elif connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+            return
+        elif connection.vendor == "postgresql":
+            statement = f"SET lock_timeout = {LOCK_LIMIT_MS}"
+        else:
+            statement = "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1"
+        with connection.cursor() as cur:
+            cur.execute(statement)
 
     with at_connecting(using, limit):
         yield

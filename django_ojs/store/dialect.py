@@ -100,6 +100,41 @@ class Dialect(ABC):
         statement = f"UPDATE {table} AS j SET {', '.join(sets[0])}{among} WHERE {on} AND {where}{tail}"
         return statement, [*sets[1], *bound]
 
+    def update_free(
+        self,
+        table: str,
+        sets: tuple[Sequence[str], Sequence[Any]],
+        given: tuple[str, Sequence[Any]],
+        keys: Sequence[UUID],
+        on: str,
+        where: str,
+        returning: str,
+    ) -> tuple[str, list[Any]]:
+        """As :meth:`update`, of rows with these keys that no other transaction holds.
+
+        Only where ``returning``; SQLite locks no rows.
+        """
+        return self.update(table, sets, given, on, where, returning)
+
+    def returned(self, columns: str) -> str:
+        """Columns of ``j`` as RETURNING spells them."""
+        return columns
+
+    def upsert(self, table: str, key: str, sets: Mapping[str, str]) -> tuple[str, str]:
+        """The head and the tail of an INSERT that updates the row that is there already.
+
+        ``sets`` are expressions of ``{old}`` and ``{new}``, the values of that column.
+        """
+        changes = ", ".join(
+            f"{column} = "
+            + text.format(old=f"{table}.{column}", new=f"excluded.{column}", greatest=self.greatest)
+            for column, text in sets.items()
+        )
+        return f"INSERT INTO {table}", f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
+
+    greatest = "MAX"
+    """The function that gives the greater of two values, neither of them NULL."""
+
     same = "IS"
     """The operator that finds two values equal, or both NULL."""
 
@@ -154,7 +189,27 @@ class Postgres(Dialect):
         if self._time is not None:
             cur.cursor.adapters.register_loader(*self._time)
 
+    def update_free(
+        self,
+        table: str,
+        sets: tuple[Sequence[str], Sequence[Any]],
+        given: tuple[str, Sequence[Any]],
+        keys: Sequence[UUID],
+        on: str,
+        where: str,
+        returning: str,
+    ) -> tuple[str, list[Any]]:
+        """Locked first, passing over what others hold: an UPDATE alone would wait for it."""
+        source, bound = given
+        free = f"SELECT k.id FROM {table} k WHERE k.id = ANY(%s) FOR NO KEY UPDATE SKIP LOCKED"
+        among = f"free, {source}" if source else "free"
+        statement, parameters = self.update(
+            table, sets, (among, bound), f"j.id = free.id AND {on}", where, returning
+        )
+        return f"WITH free AS MATERIALIZED ({free}) {statement}", [list(keys), *parameters]
+
     notifies = True
+    greatest = "GREATEST"
     same = "IS NOT DISTINCT FROM"
     _types: Mapping[Kind, str] = {
         Kind.UUID: "uuid",
@@ -222,6 +277,10 @@ class _Textual(Dialect):
 class SQLite(_Textual):
     """SQLite 3.35 and later (UPDATE FROM, RETURNING)."""
 
+    def returned(self, columns: str) -> str:
+        """It knows neither the alias there nor a qualified name."""
+        return columns.replace("j.", "")
+
     def record_set(self, kinds: Sequence[Kind], rows: Sequence[Sequence[Any]]) -> tuple[str, list[str]]:
         """``json_each``."""
         columns = ", ".join(
@@ -234,6 +293,7 @@ class MySQL(_Textual):
     """MariaDB 10.6 and MySQL 8."""
 
     returning = False
+    greatest = "GREATEST"
     same = "<=>"
     insert_ignoring = ("INSERT INTO", " ON DUPLICATE KEY UPDATE {key} = {table}.{key}")
     _for_share = " LOCK IN SHARE MODE"
@@ -249,6 +309,14 @@ class MySQL(_Textual):
 
     def _uuid(self, value: UUID) -> str:
         return str(value) if self.connection.features.has_native_uuid_field else value.hex
+
+    def upsert(self, table: str, key: str, sets: Mapping[str, str]) -> tuple[str, str]:
+        """In words that MariaDB and MySQL share."""
+        changes = ", ".join(
+            f"{column} = " + text.format(old=column, new=f"VALUES({column})", greatest=self.greatest)
+            for column, text in sets.items()
+        )
+        return f"INSERT INTO {table}", f" ON DUPLICATE KEY UPDATE {changes}"
 
     def record_set(self, kinds: Sequence[Kind], rows: Sequence[Sequence[Any]]) -> tuple[str, list[str]]:
         """``JSON_TABLE``. JSON columns are text in it, so that their own nesting is not counted."""

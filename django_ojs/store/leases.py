@@ -1,6 +1,8 @@
 """Writes that only the holder of a lease may make and that move no state: beats, progress.
 
-Each is a compare-and-set on the lease and says which leases it still found.
+Each is a compare-and-set on the lease and says which leases it still found. Rows that another
+transaction holds are passed over, so that nobody's beat waits for them; theirs is written to a row
+of its own (:class:`~django_ojs.models.LeaseBeat`), which the holder of a lease alone writes.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django_ojs.domain.states import State
-from django_ojs.models import Job
+from django_ojs.models import Job, LeaseBeat
 from django_ojs.store.columns import JOB, Kind
 from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
+_BEATS = LeaseBeat._meta.db_table
 
 
 class Held(NamedTuple):
@@ -26,20 +29,22 @@ class Held(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A lease that was found: until when the server waits for the attempt, by how much that was
-    extended, and its visibility, if any: the one in force, and the one that the job itself asks for.
+    """A lease that was found: when it was last heard of, until when the server waits for the attempt,
+    by how much that was extended, and its visibility, if any: the one in force, and the one that the
+    job itself asks for. ``written`` unless another transaction held the row.
     """
 
     job_id: UUID
     lease_id: UUID
+    heartbeat_at: datetime
     deadline_at: datetime
     extended_ms: int
     lease_visibility_ms: int | None
     visibility_timeout_ms: int | None
+    written: bool = True
 
 
-# Unqualified: in RETURNING, SQLite knows neither the alias nor a qualified name.
-_KEPT = ", ".join(("id", *Kept._fields[1:]))
+_KEPT = ", ".join(f"j.{column}" for column in ("id", *Kept._fields[1:-1]))
 
 
 def write(
@@ -50,13 +55,23 @@ def write(
     *,
     using: str,
 ) -> list[Kept]:
-    """Write columns of active jobs under these leases; returns the leases that still hold.
+    """Write columns of active jobs under these leases; returns those that were written.
 
-    ``shared`` columns get one value, ``varying`` ones a value per lease, ``counted`` ones grow by 1.
-    One statement where the database can say what it wrote, otherwise two.
+    ``shared`` columns get one value, ``varying`` ones a value per lease, ``counted`` ones grow by 1;
+    ``heartbeat_at`` never moves backwards. Rows that others hold are left out. One statement where
+    the database can say what it wrote, otherwise two.
     """
     if not leases:
         return []
+    free: list[Kept] = []
+    if not dialect(using).returning:
+        free = find(leases, pass_over=True, using=using)
+        found = {Held(kept.job_id, kept.lease_id) for kept in free}
+        chosen = [index for index, lease in enumerate(leases) if lease in found]
+        leases = [leases[index] for index in chosen]
+        varying = {name: [values[index] for index in chosen] for name, values in varying.items()}
+        if not leases:
+            return []
     if len(leases) == 1:
         shared = {**shared, **{column: values[0] for column, values in varying.items()}}
         varying = {}
@@ -67,33 +82,44 @@ def write(
     )
     sets, parameters = [], []
     for column, value in shared.items():
-        sets.append(f"{sql.quoted[column]} = {sql.placeholder(JOB[column])}")
+        name, text = sql.quoted[column], sql.placeholder(JOB[column])
+        if column == "heartbeat_at":
+            text = f"{sql.greatest}(j.{name}, {text})"
+        sets.append(f"{name} = {text}")
         parameters.append(sql.bind(JOB[column], value))
     for column, text in zip(varying, texts[2:], strict=True):
         sets.append(f"{sql.quoted[column]} = {text}")
     sets += [f"{sql.quoted[column]} = j.{sql.quoted[column]} + 1" for column in counted]
     guards = f"{sql.in_state(State.ACTIVE)} AND j.lease_id = {texts[1]}"
-    statement, bound = sql.update(
-        _TABLE, (sets, parameters), (source, bound), f"j.id = {texts[0]}", guards, _KEPT
-    )
+    on = f"j.id = {texts[0]}"
     with cursor(using) as cur:
         sql.tune(cur)
-        cur.execute(statement, bound)
         if sql.returning:
+            keys = [lease.job_id for lease in leases]
+            statement, bound = sql.update_free(
+                _TABLE, (sets, parameters), (source, bound), keys, on, guards, sql.returned(_KEPT)
+            )
+            cur.execute(statement, bound)
             return _kept(cur.fetchall(), using)
-    return find(leases, using=using)
+        statement, bound = sql.update(_TABLE, (sets, parameters), (source, bound), on, guards)
+        cur.execute(statement, bound)
+    return free
 
 
-def find(leases: Sequence[Held], *, using: str) -> list[Kept]:
-    """Those of the leases that hold, with their deadlines; one statement."""
+def find(leases: Sequence[Held], *, pass_over: bool = False, using: str) -> list[Kept]:
+    """Those of the leases that hold, with their deadlines; one statement.
+
+    With ``pass_over`` they are locked, and those that others hold are left out.
+    """
     if not leases:
         return []
     sql = dialect(using)
+    lock = sql.skip_locked if pass_over else ""
     with cursor(using) as cur:
         sql.tune(cur)
         cur.execute(
             f"SELECT {_KEPT} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'"
-            f" AND j.id IN {in_list(leases)}",
+            f" AND j.id IN {in_list(leases)}{lock}",
             [sql.bind(Kind.UUID, lease.job_id) for lease in leases],
         )
         held = set(leases)
@@ -106,8 +132,81 @@ def _kept(rows: Sequence[Sequence[Any]], using: str) -> list[Kept]:
         Kept(
             decode(Kind.UUID, job_id),
             decode(Kind.UUID, lease_id),
+            decode(Kind.TIME, heartbeat_at),
             decode(Kind.TIME, deadline_at),
             *limits,
         )
-        for job_id, lease_id, deadline_at, *limits in rows
+        for job_id, lease_id, heartbeat_at, deadline_at, *limits in rows
     ]
+
+
+class Beat(NamedTuple):
+    """A beat that could not be written on its job's row."""
+
+    lease_id: UUID
+    job_id: UUID
+    heartbeat_at: datetime
+    visibility_ms: int | None
+
+
+def put_aside(beats: Sequence[Beat], *, using: str) -> None:
+    """Keep beats of leases whose row is held; the latest of each lease stays. One statement."""
+    if not beats:
+        return
+    sql = dialect(using)
+    rows = [
+        (
+            sql.bind(Kind.UUID, beat.lease_id),
+            sql.bind(Kind.UUID, beat.job_id),
+            sql.bind(Kind.TIME, beat.heartbeat_at),
+            beat.visibility_ms,
+        )
+        for beat in sorted(beats)
+    ]
+    values = ", ".join(in_list(row) for row in rows)
+    head, tail = sql.upsert(
+        _BEATS,
+        "lease_id",
+        {
+            "heartbeat_at": "{greatest}({old}, {new})",
+            "visibility_ms": "{new}",
+        },
+    )
+    with cursor(using) as cur:
+        cur.execute(
+            f"{head} (lease_id, job_id, heartbeat_at, visibility_ms) VALUES {values}{tail}",
+            [value for row in rows for value in row],
+        )
+
+
+def beats(leases: Sequence[UUID], *, using: str) -> dict[UUID, Beat]:
+    """The beats that were put aside for these leases."""
+    if not leases:
+        return {}
+    sql = dialect(using)
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT lease_id, job_id, heartbeat_at, visibility_ms FROM {_BEATS}"
+            f" WHERE lease_id IN {in_list(leases)}",
+            [sql.bind(Kind.UUID, lease) for lease in leases],
+        )
+        found = [
+            Beat(
+                sql.decode(Kind.UUID, lease_id),
+                sql.decode(Kind.UUID, job_id),
+                sql.decode(Kind.TIME, at),
+                ms,
+            )
+            for lease_id, job_id, at, ms in cur.fetchall()
+        ]
+    return {beat.lease_id: beat for beat in found}
+
+
+def forget_beats(*, using: str) -> int:
+    """Delete what was put aside for leases that have ended; returns how many."""
+    with cursor(using) as cur:
+        cur.execute(
+            f"DELETE FROM {_BEATS} WHERE NOT EXISTS (SELECT 1 FROM {_TABLE} j"
+            f" WHERE j.id = {_BEATS}.job_id AND j.lease_id = {_BEATS}.lease_id)"
+        )
+        return int(cur.rowcount)

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import connections
 
 from django_ojs.domain.states import State
-from django_ojs.models import Job
+from django_ojs.models import Job, LeaseBeat
 from django_ojs.store.columns import DUE, Kind, among
 from django_ojs.store.dialect import cursor, dialect
 
@@ -80,22 +80,29 @@ class Lookout:
 
 
 class Silence(NamedTuple):
-    """A running job, and when the beats that were promised of it are overdue."""
+    """A running job, when the beats that were promised of it are overdue, and when it was heard."""
 
     id: UUID
     due: datetime
+    heard_at: datetime
 
 
-_HEARD_UNTIL = {
-    "postgresql": "heartbeat_at + heartbeat_timeout_ms * interval '1 millisecond'",
-    "mysql": "heartbeat_at + INTERVAL (heartbeat_timeout_ms * 1000) MICROSECOND",
+_AFTER = {
+    "postgresql": "{at} + {ms} * interval '1 millisecond'",
+    "mysql": "{at} + INTERVAL ({ms} * 1000) MICROSECOND",
     # In milliseconds, all that SQLite's functions know: up, never down, or a job would be looked at
     # a moment before it is overdue.
-    "sqlite": (
-        "strftime('%%Y-%%m-%%d %%H:%%M:%%f', heartbeat_at,"
-        " ((heartbeat_timeout_ms + 1) / 1000.0) || ' seconds')"
-    ),
+    "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', {at}, (({ms} + 1) / 1000.0) || ' seconds')",
 }
+_ACTIVE = (
+    "SELECT j.id, j.deadline_at, j.lease_expires_at, j.heartbeat_timeout_ms, j.heartbeat_explicit,"
+    " (j.heartbeat_armed OR b.lease_id IS NOT NULL) AS armed,"
+    " b.heartbeat_at > j.heartbeat_at AS aside,"
+    " COALESCE(j.visibility_timeout_ms, b.visibility_ms, j.lease_visibility_ms) AS visibility_ms,"
+    " CASE WHEN b.heartbeat_at > j.heartbeat_at THEN b.heartbeat_at ELSE j.heartbeat_at END AS heard"
+    f" FROM {_TABLE} j LEFT JOIN {LeaseBeat._meta.db_table} b ON b.lease_id = j.lease_id"
+    f" WHERE j.state = '{State.ACTIVE}'"
+)
 
 
 def next_silences(limit: int, *, using: str) -> list[Silence]:
@@ -104,24 +111,32 @@ def next_silences(limit: int, *, using: str) -> list[Silence]:
     One statement, of the rows that run and no others, whatever the backlog and the history.
     """
     sql = dialect(using)
-    heard_until = _HEARD_UNTIL[sql.connection.vendor]
+    form = _AFTER[sql.connection.vendor]
     # CASE and COALESCE: the smaller of two is NULL on some databases when one of them is.
     silent = (
-        "CASE WHEN heartbeat_armed AND (heartbeat_explicit OR lease_expires_at IS NULL)"
-        f" THEN {heard_until} END"
+        "CASE WHEN armed AND (heartbeat_explicit OR expires IS NULL)"
+        f" THEN {form.format(at='heard', ms='heartbeat_timeout_ms')} END"
+    )
+    expires = (
+        "CASE WHEN aside AND visibility_ms IS NOT NULL"
+        f" THEN {form.format(at='heard', ms='visibility_ms')} ELSE lease_expires_at END"
     )
     with cursor(using) as cur:
         cur.execute(
-            "SELECT id, CASE WHEN lease_expires_at <= silent THEN lease_expires_at"
-            " ELSE COALESCE(silent, lease_expires_at) END AS due"
-            f" FROM (SELECT id, lease_expires_at, {silent} AS silent FROM {_TABLE}"
-            f" WHERE state = '{State.ACTIVE}') w"
-            " WHERE silent IS NOT NULL OR lease_expires_at IS NOT NULL ORDER BY due LIMIT %s",
+            "SELECT id, heard, CASE WHEN expires <= silent THEN expires"
+            " ELSE COALESCE(silent, expires) END AS due"
+            f" FROM (SELECT id, heard, expires, {silent} AS silent"
+            f" FROM (SELECT a.*, {expires} AS expires FROM ({_ACTIVE}) a) x) w"
+            " WHERE silent IS NOT NULL OR expires IS NOT NULL ORDER BY due LIMIT %s",
             [limit],
         )
         return [
-            Silence(sql.decode(Kind.UUID, job_id), sql.decode(Kind.TIME, due))
-            for job_id, due in cur.fetchall()
+            Silence(
+                sql.decode(Kind.UUID, job_id),
+                sql.decode(Kind.TIME, due),
+                sql.decode(Kind.TIME, heard),
+            )
+            for job_id, heard, due in cur.fetchall()
         ]
 
 

@@ -354,10 +354,17 @@ class Dispatcher:
         if not self._progress:
             return
         told = [self._progress.pop(lease) for lease in leases if lease in self._progress]
-        if told:
-            self._desk.call(
-                lambda: heartbeat.progress(told, using=self._using), lambda value, error: None
-            )
+        if not told:
+            return
+
+        def then(kept: list[Kept] | None, error: Exception | None) -> None:
+            held_up = {lease.lease_id for lease in kept or () if not lease.written}
+            for report in told:
+                if report.lease.lease_id in held_up:
+                    # Unless there is news since.
+                    self._progress.setdefault(report.lease.lease_id.hex, report)
+
+        self._desk.call(lambda: heartbeat.progress(told, wait=False, using=self._using), then)
 
 
 def _heads(queued: deque[Running], lease: object) -> bool:

@@ -14,7 +14,7 @@ from django_ojs import __version__, clock, conf
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.heartbeat import Directive, WorkerInfo, register
 from django_ojs.signals import delivered_by
-from django_ojs.store.bounded import end_idle_transactions
+from django_ojs.store.bounded import bound_lock_waits, end_idle_transactions
 from django_ojs.store.links import notice_silence
 from django_ojs.store.wakeup import Listener, place_of, watcher_for
 from django_ojs.worker import registry
@@ -121,6 +121,7 @@ class Runner:
         """Work until told to stop or, with ``drain`` and ``once``, until there is nothing to do."""
         # Here, behind the nursery's fork: what handlers leave open is their own affair.
         with (
+            bound_lock_waits(self._using),
             end_idle_transactions(self._using),
             notice_silence(self._using),
             delivered_by(self._receivers.put),

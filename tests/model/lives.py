@@ -246,12 +246,12 @@ class Life:
 
     def heard(self, now: datetime, asked: int | None = None) -> None:
         """A beat, or what counts as one."""
-        assert self.deadline is not None
-        self.beat, self.armed = now, True
+        assert self.deadline is not None and self.beat is not None
+        self.beat, self.armed = max(now, self.beat), True
         visibility = self.visibility or asked or self.lease_visibility
         if visibility is not None:
             self.lease_visibility = visibility
-            self.visible_until = min(now + ms(visibility), self.deadline)
+            self.visible_until = min(self.beat + ms(visibility), self.deadline)
 
     def end_attempt(self, outcome: str, now: datetime) -> None:
         """The lease is over."""

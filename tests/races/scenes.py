@@ -14,7 +14,7 @@ from django_ojs.domain.envelope import from_call
 from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
-from django_ojs.models import Attempt, Event, Job, Queue
+from django_ojs.models import Attempt, Event, Job, LeaseBeat, Queue
 from django_ojs.services import checkpoints, heartbeat, operate, promote, queues, reap, settle
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.settle import Outcome, Report
@@ -240,9 +240,13 @@ _SHOWN = (
 def comes_to(scene: Scene) -> str:
     """All that the race left behind, without what differs from run to run."""
     said = []
+    aside = dict(LeaseBeat.objects.values_list("lease_id", "heartbeat_at"))
     for lease_id, *shown in Job.objects.filter(pk=scene.job.id).values_list("lease_id", *_SHOWN):
         kept = scene.lease is not None and lease_id == scene.lease.lease_id
         lease = "none" if lease_id is None else "the same" if kept else "a new one"
+        if lease_id in aside:
+            heard = _SHOWN.index("heartbeat_at")
+            shown[heard] = max(shown[heard], aside[lease_id])
         told = ", ".join(f"{name}: {value}" for name, value in zip(_SHOWN, shown, strict=True))
         said.append(f"{told}, lease: {lease}")
     for attempt in Attempt.objects.filter(job_id=scene.job.id).order_by("lease_seq"):
@@ -258,5 +262,6 @@ def forget(scene: Scene) -> None:
     """Remove what the race left behind."""
     Attempt.objects.filter(job_id=scene.job.id)._raw_delete("default")
     Event.objects.all()._raw_delete("default")
+    LeaseBeat.objects.filter(job_id=scene.job.id)._raw_delete("default")
     Job.objects.filter(pk=scene.job.id)._raw_delete("default")
     Queue.objects.filter(name=scene.job.queue)._raw_delete("default")

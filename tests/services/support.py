@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+
+from django.db import connections, transaction
 
 from django_ojs.api import enqueue
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
+from django_ojs.models import Job
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report, Settled, settle
 from django_ojs.store import selectors
+from django_ojs.store.bounded import bound_lock_waits
 from django_ojs.store.leases import Held
 
 
@@ -58,3 +64,60 @@ def release(*jobs: JobRecord) -> list[Settled]:
 def now_stored(job: JobRecord) -> JobRecord:
     """The job as it is in the database."""
     return selectors.jobs([job.id], using="default")[job.id]
+
+
+@contextmanager
+def elsewhere(work: Callable[[], object]) -> Iterator[None]:
+    """For the block another session stands in a transaction, after ``work`` in it."""
+    done, over = threading.Event(), threading.Event()
+    trouble: list[BaseException] = []
+
+    def stand() -> None:
+        try:
+            with transaction.atomic():
+                work()
+                done.set()
+                over.wait(60)
+        except BaseException as error:
+            trouble.append(error)
+        finally:
+            done.set()
+            connections.close_all()
+
+    thread = threading.Thread(target=stand, daemon=True)
+    thread.start()
+    assert done.wait(20) and not trouble, trouble
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(20)
+    assert not trouble, trouble
+
+
+def holding(*jobs: JobRecord) -> AbstractContextManager[None]:
+    """For the block these rows are locked by the transaction of another session."""
+    ids = [job.id for job in jobs]
+    return elsewhere(lambda: list(Job.objects.select_for_update().filter(pk__in=ids)))
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """For the block this session waits for locks as those of a worker or reaper do."""
+    connections["default"].close()
+    with bound_lock_waits("default"):
+        yield
+
+
+def locked_table() -> AbstractContextManager[None]:
+    """For the block the table of jobs is locked as a plain CREATE INDEX, or its like, locks it."""
+
+    def lock() -> None:
+        table = Job._meta.db_table
+        with connections["default"].cursor() as cursor:
+            if connections["default"].vendor == "postgresql":
+                cursor.execute(f"LOCK TABLE {table} IN SHARE MODE")
+            else:
+                cursor.execute(f"LOCK TABLES {table} READ")
+
+    return elsewhere(lock)

@@ -19,7 +19,7 @@ from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, first_line
 from django_ojs.services import reap, scan
 from django_ojs.services.reap import Reaped
-from django_ojs.store.bounded import end_idle_transactions
+from django_ojs.store.bounded import bound_lock_waits, end_idle_transactions
 from django_ojs.store.links import notice_silence
 from django_ojs.worker.receivers import Receivers
 
@@ -55,6 +55,7 @@ class Command(OJSCommand):
             raise CommandError("--limit: must be at least 1", returncode=2)
         with (
             end_idle_transactions(alias),
+            bound_lock_waits(alias),
             notice_silence(alias),
             self.usable_database(alias),
             Receivers().serving(_RECEIVERS_S),

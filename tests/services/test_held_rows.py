@@ -1,0 +1,166 @@
+"""A row that somebody else holds is in nobody's way, and nobody's silence (ADR 0015)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
+
+from django_ojs import clock
+from django_ojs.clock import FrozenClock
+from django_ojs.models import LeaseBeat
+from django_ojs.services import heartbeat, prune, reap
+from tests.services.support import (
+    bounded,
+    elsewhere,
+    held,
+    holding,
+    locked_table,
+    make,
+    now_stored,
+    take,
+)
+
+pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
+
+
+@pytest.fixture
+def row_locks(vendor: str) -> None:
+    """Rows that can be locked one by one."""
+    if vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+
+
+class TestBeats:
+    """Decision T4: every living lease is heard."""
+
+    def test_a_held_row_keeps_no_neighbour_from_being_heard(
+        self, row_locks: None, frozen: FrozenClock
+    ) -> None:
+        make(3)
+        jobs = take(3)
+        frozen.advance(5)
+        with holding(jobs[1]):
+            kept = heartbeat.beat([held(job) for job in jobs])
+            assert {lease.job_id for lease in kept} == {job.id for job in jobs}
+            assert [now_stored(job).heartbeat_at == frozen.time for job in jobs] == [True, False, True]
+        row = LeaseBeat.objects.get()
+        assert (row.lease_id, row.heartbeat_at) == (jobs[1].lease_id, frozen.time)
+
+    def test_who_judges_a_silence_reads_it(self, row_locks: None, frozen: FrozenClock) -> None:
+        """Neither while the row is held nor when it becomes free; its end is judged by it, too."""
+        make(2, heartbeat_timeout=8)
+        jobs = take(2)
+        with holding(jobs[1]):
+            for _ in range(12):
+                frozen.advance(2)
+                heartbeat.beat([held(job) for job in jobs])
+                assert not reap.reap().counts
+        assert not reap.reap().counts
+        frozen.advance(7.9)
+        heartbeat.beat([held(jobs[0])])
+        assert not reap.reap().counts
+        frozen.advance(0.1)
+        reaped = reap.reap()
+        assert (dict(reaped.counts), reaped.jobs) == ({"stalled": 1}, [jobs[1].id])
+
+    def test_a_visibility_lease_of_a_held_row_is_renewed(
+        self, row_locks: None, frozen: FrozenClock
+    ) -> None:
+        make(1)
+        (job,) = take(visibility_ms=3000, beats=False)
+        with holding(job):
+            for _ in range(4):
+                frozen.advance(2)
+                assert heartbeat.beat([held(job)])
+        assert not reap.reap().counts
+        frozen.advance(2.9)
+        assert not reap.reap().counts
+        frozen.advance(0.1)
+        assert reap.reap().counts == {"visibility": 1}
+
+    def test_a_beat_is_one_statement_when_nothing_is_held(self, frozen: FrozenClock) -> None:
+        make(30)
+        jobs = take(30)
+        connection = connections["default"]
+        allowed = 2 if connection.vendor == "mysql" else 1
+        for some in (jobs, jobs[:1]):
+            with CaptureQueriesContext(connection) as queries:
+                assert len(heartbeat.beat([held(job) for job in some])) == len(some)
+            said = [query["sql"] for query in queries if "heartbeat_at" in query["sql"]]
+            assert len(said) == allowed, said
+
+    def test_a_lost_lease_is_not_taken_for_a_held_one(
+        self, row_locks: None, frozen: FrozenClock
+    ) -> None:
+        make(2, heartbeat_timeout=8)
+        lost, kept = take(2)
+        frozen.advance(8)
+        heartbeat.beat([held(kept)])
+        assert reap.reap().counts == {"stalled": 1}
+        assert [lease.job_id for lease in heartbeat.beat([held(lost), held(kept)])] == [kept.id]
+        with holding(lost):
+            assert heartbeat.beat([held(lost)]) == []
+        assert not LeaseBeat.objects.exists()
+
+    def test_a_beat_never_moves_backwards(self, frozen: FrozenClock) -> None:
+        """One that was sent long ago, and lands late."""
+        make(2, heartbeat_timeout=8)
+        jobs = take(2)
+        old = frozen.time
+        frozen.advance(6)
+        heartbeat.beat([held(jobs[0])])
+        for _ in range(2):
+            heartbeat.beat([held(job) for job in jobs], now=old)
+        assert now_stored(jobs[0]).heartbeat_at == frozen.time
+        frozen.advance(2.001)
+        reaped = reap.reap()
+        assert (dict(reaped.counts), reaped.jobs) == ({"stalled": 1}, [jobs[1].id])
+
+    def test_a_late_beat_shortens_no_visibility_lease(self, frozen: FrozenClock) -> None:
+        make(1)
+        (job,) = take(visibility_ms=3000)
+        old = frozen.time
+        frozen.advance(2)
+        heartbeat.beat([held(job)])
+        heartbeat.beat([held(job)], now=old)
+        assert now_stored(job).lease_expires_at == frozen.time + timedelta(seconds=3)
+
+    def test_a_table_that_somebody_locked_stalls_nobody(self, frozen: FrozenClock) -> None:
+        """As a plain CREATE INDEX does it."""
+        connection = connections["default"]
+        if connection.vendor == "sqlite":
+            pytest.skip("SQLite locks the whole file")
+        make(2, heartbeat_timeout=8)
+        jobs = take(2)
+        with bounded(), locked_table():
+            for _ in range(3):
+                frozen.advance(3)
+                before = clock.boottime()
+                assert len(heartbeat.beat([held(job) for job in jobs])) == 2
+                assert clock.boottime() - before < 4
+        assert not reap.reap().counts
+
+    def test_what_was_left_behind_is_pruned(self, row_locks: None, frozen: FrozenClock) -> None:
+        make(2)
+        jobs = take(2)
+        with holding(*jobs):
+            heartbeat.beat([held(job) for job in jobs])
+        LeaseBeat.objects.filter(pk=jobs[0].lease_id).update(lease_id=clock.new_lease())
+        prune.prune()
+        assert [row.lease_id for row in LeaseBeat.objects.all()] == [jobs[1].lease_id]
+
+    def test_a_held_worker_row_is_no_failed_beat(self, row_locks: None, frozen: FrozenClock) -> None:
+        from django_ojs.models import Worker
+
+        info = heartbeat.WorkerInfo("w1", clock.new_lease())
+        heartbeat.register(info)
+        Worker.objects.update(directive="quiet")
+
+        def hold() -> None:
+            list(Worker.objects.select_for_update())
+
+        with bounded(), elsewhere(hold):
+            assert heartbeat.report_worker(info, phase="running", running=0).order == "quiet"
