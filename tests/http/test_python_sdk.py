@@ -11,6 +11,7 @@ import signal
 import subprocess
 import venv
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -145,6 +146,11 @@ LIMITS: tuple[dict[str, Any], ...] = (
 """How the server finds out that a worker is dead: its lease, its silence, the deadline."""
 
 
+def has_ended(job_id: str) -> bool:
+    """Whether no further attempt follows."""
+    return get(job_id).state in ("completed", "discarded")
+
+
 @pytest.mark.parametrize("own", [True, False], ids=["own tokens", "one token"])
 def test_a_killed_workers_job_is_completed_at_its_next_attempt(site: Make, own: bool) -> None:
     place = site(own)
@@ -156,7 +162,7 @@ def test_a_killed_workers_job_is_completed_at_its_next_attempt(site: Make, own: 
         dead = place.running(job, 1)
         dead.send(signal.SIGKILL)
         place.start()
-        poll(lambda job=job: get(job).state in ("completed", "discarded"), 60, every=0.1)
+        poll(partial(has_ended, job), 60, every=0.1)
         record = get(job)
         outcomes = Attempt.objects.filter(job_id=job).order_by("lease_seq")
         ends.append((record.state, record.attempt, list(outcomes.values_list("outcome", flat=True))))

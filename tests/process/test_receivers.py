@@ -10,7 +10,7 @@ import pytest
 
 from django_ojs import api
 from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, in_state, sabotaged
-from tests.support import poll
+from tests.support import not_none, poll
 from tests.workload import jobs
 
 pytestmark = pytest.mark.process
@@ -31,8 +31,8 @@ def test_a_receiver_that_hangs_holds_up_no_report_and_no_beat(
     runner = worker("--concurrency=2", **stuck)
     diary.wait("started")
     done = [in_state(jobs.echo.using(heartbeat_timeout=2).enqueue(n), "completed") for n in range(5)]
-    beat = api.get(held).heartbeat_at
-    poll(lambda: api.get(held).heartbeat_at > beat)
+    beat = not_none(api.get(held).heartbeat_at)
+    poll(lambda: not_none(api.get(held).heartbeat_at) > beat)
     end.set()
     in_state(held, "completed")
     assert [api.get(job).attempt for job in [held, *done]] == [1] * 6

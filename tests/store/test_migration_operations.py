@@ -38,9 +38,12 @@ _IMPATIENT = {
 
 def migration(operation: Any, *, atomic: bool = False) -> Migration:
     """The next migration of ours, with this operation."""
-    made = Migration("next", "django_ojs")
-    made.operations, made.atomic = [operation], atomic
-    return made
+
+    class Next(Migration):
+        operations = [operation]
+
+    Next.atomic = atomic
+    return Next("next", "django_ojs")
 
 
 def apply(step: Migration, *, backwards: bool = False) -> None:

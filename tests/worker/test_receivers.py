@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, connections
 
 from django_ojs import clock, signals
 from django_ojs.domain.events import Kind
@@ -97,10 +97,11 @@ def test_beyond_the_limit_only_reports_are_taken(
         poll(lambda: signals.running_in(ident_of("ojs-receivers")))
         for number in range(1, 5):
             signals.deliver(event(number))
-        assert not queue.full
+        full = [queue.full]
         for number in range(5, 12):
             signals.deliver(event(number))
-        assert queue.full
+        full.append(queue.full)
+        assert full == [False, True]
         enforcer = threading.Thread(target=signals.deliver, args=[event(100)])
         enforcer.start()
         enforcer.join()
@@ -157,7 +158,7 @@ def test_the_connection_of_the_thread_is_closed_when_unused(
     def query(**named: Any) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-        opened.append(connection._connections[connection._alias])
+        opened.append(connections["default"])
 
     connect(query)
     with Receivers().serving(10):
@@ -167,4 +168,4 @@ def test_the_connection_of_the_thread_is_closed_when_unused(
         poll(lambda: len(opened) == 2)
     assert opened[0] is opened[1], "a connection of one and the same thread"
     assert opened[1].connection is None
-    assert opened[0] is not connection._connections[connection._alias]
+    assert opened[0] is not connections["default"]
