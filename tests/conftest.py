@@ -67,7 +67,7 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
         clock.now("default")
         yield
         # A server that was stopped a moment ago may still be there as a session.
-        poll(_alone, 15, every=0.1)
+        poll(_alone, every=0.1)
         teardown_databases(made, verbosity=0)
 
 

@@ -20,9 +20,11 @@ from django.db import connections
 
 ROOT = Path(__file__).resolve().parent.parent
 T = TypeVar("T")
+PATIENCE = 30.0
+"""Seconds that a busy machine may take for whatever a test waits for."""
 
 
-def poll(look: Callable[[], T | None], timeout: float = 10.0, *, every: float = 0.01) -> T:
+def poll(look: Callable[[], T | None], timeout: float = PATIENCE, *, every: float = 0.01) -> T:
     """The first truthy value of ``look``; fails the test when there is none within ``timeout``."""
     until = time.monotonic() + timeout
     while True:
@@ -148,7 +150,7 @@ class Manage:
         self._seen.update(found)
         return found
 
-    def wait(self, timeout: float = 15.0) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """Its exit code. Fails the test when it does not end in time."""
         try:
             return self._process.wait(timeout)
@@ -215,7 +217,7 @@ def gunicorn(
         program=("-m", "gunicorn"),
     )
     try:
-        poll(lambda: _answers(port, ready) or not web.running, 20)
+        poll(lambda: _answers(port, ready) or not web.running)
         assert web.running, web.stderr
         yield port
     finally:

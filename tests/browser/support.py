@@ -158,7 +158,7 @@ class Browser:
         self.driver.execute_script("window.ojsOldPage = true")
         click()
         ready = "return !window.ojsOldPage && document.readyState === 'complete'"
-        poll(lambda: self.driver.execute_script(ready), 20)
+        poll(lambda: self.driver.execute_script(ready))
 
     def press(self, *keys: str) -> None:
         """Press keys, wherever the focus is."""

@@ -217,12 +217,12 @@ def test_a_list_is_loaded_anew_but_not_under_ones_hands(browser: Browser) -> Non
     assert rows(browser) == 1
     browser.select(1)
     make()
-    poll(lambda: browser.one(".ojs-paused").is_displayed(), 10)
+    poll(lambda: browser.one(".ojs-paused").is_displayed())
     assert rows(browser) == 1
     browser.leave(browser.one("input.action-select").click)
     assert rows(browser) == 2
     browser.one("#searchbar").click()
-    poll(lambda: browser.one(".ojs-paused").is_displayed(), 10)
+    poll(lambda: browser.one(".ojs-paused").is_displayed())
     browser.follow("off", within=".ojs-refresh")
     browser.open("dashboard/")
     assert browser.one(".ojs-refresh [aria-current]").text == "off"

@@ -303,12 +303,12 @@ def test_marked_processes_are_found_until_they_are_gone(tmp_path: Path) -> None:
     group = processes.Processes("a mark", tmp_path)
     child = subprocess.Popen(["sleep", "60"], env={**os.environ, processes.MARK: "a mark"})
     try:
-        assert processes.poll(lambda: group.alive("sleep 60"), 5)
+        assert processes.poll(lambda: group.alive("sleep 60"), 30)
         assert processes.Processes("another mark", tmp_path).alive() == []
     finally:
         child.kill()
         child.wait()
-    assert processes.poll(lambda: not group.alive(), 5)
+    assert processes.poll(lambda: not group.alive(), 30)
 
 
 def test_poll_gives_up() -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 
 def status(port: int) -> int:
     """What the server answers, 0 if nothing."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request("GET", "/ready")
         return connection.getresponse().status
@@ -42,7 +42,7 @@ def test_a_stopped_worker_is_replaced(ojs_db: None, tmp_path: Path) -> None:
         workers.direct(first, "terminate", actor=Actor("admin", "ada"))
         poll(lambda: running.exclude(pk=first).exists() or not serve.running, 60)
         assert serve.running, serve.stderr
-        poll(lambda: status(port) == 200, 20)
+        poll(lambda: status(port) == 200)
         serve.send(signal.SIGTERM)
         assert serve.wait(30) == 0, serve.stderr
     finally:

@@ -76,7 +76,7 @@ class LiveApi(Api):
 
     def send(self, method: str, path: str, data: bytes, headers: dict[str, str]) -> Answer:
         """Over a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=35)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, data or None, headers)
             response = connection.getresponse()

@@ -71,7 +71,7 @@ def node(live: LiveApi, tmp_path: Path) -> Iterator[NodeWorker]:
     worker.stop()
 
 
-def becomes(job: dict[str, Any], state: str, timeout: float = 15) -> Any:
+def becomes(job: dict[str, Any], state: str, timeout: float = 30) -> Any:
     """The record of the job once it is in ``state``."""
 
     def found() -> Any:
@@ -100,8 +100,8 @@ def test_the_node_worker_obeys_the_soft_timeout(live: LiveApi, node: NodeWorker)
         live,
         type="node.slow",
         queue=QUEUE,
-        timeout=1,
-        grace_period=2,
+        timeout=3,
+        grace_period=60,
         retry={"max_attempts": 1},
     )
     becomes(job, "discarded")

@@ -1448,7 +1448,11 @@ def refused_or_conflict(answer: Answer, where: str) -> None:
 
 
 def test_every_route_survives_bodies_of_the_wrong_shape(api: Api) -> None:
-    """Every field that any endpoint reads, with a value of every type: 4xx or done, never a 5xx."""
+    """Every field that any endpoint reads, at every endpoint: 4xx or done, never a 5xx.
+
+    Each with a value of one type: which, goes by a hash of route and field, so that it is the same
+    every time, and every field meets every type somewhere.
+    """
     names = [
         "type",
         "args",
@@ -1498,6 +1502,7 @@ def test_every_route_survives_bodies_of_the_wrong_shape(api: Api) -> None:
         "by",
     ]
     values: tuple[Any, ...] = (True, 10**30, LONE, [None], {"a": {}})
+    met: dict[str, set[int]] = {name: set() for name in names}
     job = enqueue(api)
     fetch(api)
     for template, method in with_body(aliases=False):
@@ -1510,12 +1515,15 @@ def test_every_route_survives_bodies_of_the_wrong_shape(api: Api) -> None:
         if template == "workers/fetch":
             base["wait_ms"] = 0
         for name in names:
-            for value in values:
-                if name == "wait_ms" and value == 10**30:
-                    continue
-                answer = api(method.upper(), f"/{path}", {**base, name: value})
-                where = (method, path, name, value)
-                assert answer.status < 500, (where, answer.raw[:300])
-                if answer.status >= 400:
-                    error_of(answer)
+            chosen = zlib.crc32(f"{method} {template} {name}".encode()) % len(values)
+            if (name, values[chosen]) == ("wait_ms", 10**30):
+                chosen = 0
+            met[name].add(chosen)
+            answer = api(method.upper(), f"/{path}", {**base, name: values[chosen]})
+            where = (method, path, name, values[chosen])
+            assert answer.status < 500, (where, answer.raw[:300])
+            if answer.status >= 400:
+                error_of(answer)
+    everything = set(range(len(values)))
+    assert {name for name in names if met[name] != everything} == {"wait_ms"}
     assert look(api, job)["state"] == "active"

@@ -150,7 +150,7 @@ def becomes(job: dict[str, Any], state: str) -> Any:
         record = get(job["id"])
         return record if record.state == state else None
 
-    return poll(found, 20, every=0.05)
+    return poll(found, every=0.05)
 
 
 @pytest.mark.parametrize("kind", ["node.echo", "node.null"])
@@ -161,7 +161,7 @@ def test_the_node_worker_repeats_a_report_until_it_is_answered(
     job = enqueue(live, type=kind, queue=between.queue, args=[1], retry={"max_attempts": 1})
     process = node()
     record = becomes(job, "completed" if kind == "node.echo" else "discarded")
-    poll(lambda: len(between.reports) >= 4, 10)
+    poll(lambda: len(between.reports) >= 4)
     wanted = [("dropped", 0), ("503", 503), ("429", 429), ("unanswered", 200)]
     assert between.reports[:4] == wanted
     assert record.attempt == 1
@@ -180,10 +180,10 @@ def test_the_node_worker_gives_up_a_report_that_is_refused(
     between.plan = ["409"]
     lost = enqueue(live, type="node.echo", queue=between.queue)
     process = node()
-    poll(lambda: between.reports, 15)
+    poll(lambda: between.reports)
     other = enqueue(live, type="node.echo", queue=between.queue)
     becomes(other, "completed")
-    poll(lambda: len(between.reports) > 1, 10)
+    poll(lambda: len(between.reports) > 1)
     assert between.reports == [("409", 409), ("passed", 200)]
     assert get(lost["id"]).state == "active"
     process.send_signal(signal.SIGINT)

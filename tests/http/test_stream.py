@@ -27,7 +27,7 @@ from django_ojs.services import stream, tokens
 from django_ojs.services.stream import Wanted
 from tests.http.conftest import Caller
 from tests.http.support import Api, LiveApi, enqueue, fetch
-from tests.support import poll
+from tests.support import PATIENCE, poll
 
 pytestmark = [pytest.mark.every_database, pytest.mark.process]
 
@@ -339,7 +339,7 @@ class Sse:
     """A client of the stream."""
 
     def __init__(self, live: LiveApi, path: str, **headers: str) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=8)
+        self._connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=PATIENCE)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         named.setdefault("Authorization", f"Bearer {live.token}")
         self._connection.request("GET", f"/ojs/v1{path}", headers=named)
@@ -393,7 +393,7 @@ def open_stream(live: LiveApi, path: str, **headers: str) -> Sse:
         client.close()
         return None
 
-    return poll(begun, 5, every=0.1)
+    return poll(begun, every=0.1)
 
 
 def test_the_stream_of_a_queue(live: LiveApi) -> None:

@@ -8,13 +8,14 @@ import struct
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.test import override_settings
 
+from django_ojs import clock
 from django_ojs.api import get
 from django_ojs.http import waiting
 from django_ojs.http.limits import LONG_POLLS, Places
@@ -27,9 +28,12 @@ from tests.support import poll
 
 pytestmark = [pytest.mark.every_database, pytest.mark.process]
 
-LONG = 10_000
-PROMPT = 1.0
-"""Within how many seconds a waiting fetch must have what was enqueued."""
+LONG = 30_000
+"""The longest wait that there is, in milliseconds."""
+PROMPT = timedelta(seconds=15)
+"""By when a fetch that waits for so long has what was enqueued, on a machine however busy."""
+PATIENCE = 60
+"""Seconds after which a fetch is given up."""
 
 
 @pytest.fixture
@@ -46,23 +50,23 @@ def waits(worker: str) -> None:
 
 def waiting_fetch(
     pool: ThreadPoolExecutor, live: LiveApi, queue: str, worker: str, wait_ms: int = LONG
-) -> Future[tuple[list[dict[str, Any]], float]]:
-    """A fetch that waits on the server; its jobs, and when they came."""
-
-    def run() -> tuple[list[dict[str, Any]], float]:
-        jobs = fetch(live, queue, worker=worker, wait_ms=wait_ms)
-        return jobs, time.monotonic()
-
-    future = pool.submit(run)
+) -> Future[list[dict[str, Any]]]:
+    """A fetch that waits on the server; its jobs."""
+    future = pool.submit(fetch, live, queue, worker=worker, wait_ms=wait_ms)
     waits(worker)
     return future
 
 
+def waited(job: dict[str, Any]) -> timedelta:
+    """From when a job was enqueued until a worker had it, as the server stored it."""
+    return datetime.fromisoformat(job["started_at"]) - datetime.fromisoformat(job["enqueued_at"])
+
+
 def test_a_job_that_is_there_comes_at_once(live: LiveApi) -> None:
     job = enqueue(live, queue="ready")
-    begun = time.monotonic()
-    assert fetch(live, "ready", wait_ms=LONG)[0]["id"] == job["id"]
-    assert time.monotonic() - begun < 2
+    mine = fetch(live, "ready", wait_ms=LONG)[0]
+    assert mine["id"] == job["id"]
+    assert waited(mine) < PROMPT
 
 
 def test_a_job_that_is_enqueued_ends_the_wait(live: LiveApi, pool: ThreadPoolExecutor) -> None:
@@ -71,18 +75,17 @@ def test_a_job_that_is_enqueued_ends_the_wait(live: LiveApi, pool: ThreadPoolExe
         # Those who look grow slower with time.
         assert fetch(live, "elsewhere", wait_ms=pause_ms) == []
         assert not found.done()
-        begun = time.monotonic()
         job = enqueue(live, queue="late")
-        jobs, came = found.result(LONG / 1000)
+        jobs = found.result(PATIENCE)
         assert [mine["id"] for mine in jobs] == [job["id"]]
-        assert came - begun < PROMPT
+        assert waited(jobs[0]) < PROMPT
         assert (jobs[0]["state"], jobs[0]["attempt"]) == ("active", 1)
 
 
 def test_jobs_of_other_queues_do_not_end_the_wait(live: LiveApi, pool: ThreadPoolExecutor) -> None:
     found = waiting_fetch(pool, live, "mine", "w1", 1000)
     enqueue(live, queue="theirs")
-    assert found.result(5)[0] == []
+    assert found.result(PATIENCE) == []
 
 
 def test_the_second_queue_is_waited_for_too(live: LiveApi, pool: ThreadPoolExecutor) -> None:
@@ -92,20 +95,22 @@ def test_the_second_queue_is_waited_for_too(live: LiveApi, pool: ThreadPoolExecu
     found = pool.submit(run)
     waits("w1")
     job = enqueue(live, queue="two")
-    assert [mine["id"] for mine in found.result(PROMPT + 1)] == [job["id"]]
+    (mine,) = found.result(PATIENCE)
+    assert mine["id"] == job["id"]
+    assert waited(mine) < PROMPT
 
 
 def test_the_wait_ends_with_nothing(live: LiveApi) -> None:
     for wait_ms in (1, 300, 900):
         begun = time.monotonic()
         assert fetch(live, "nothing", wait_ms=wait_ms) == []
-        assert wait_ms / 1000 <= time.monotonic() - begun < wait_ms / 1000 + 1
+        assert wait_ms / 1000 <= time.monotonic() - begun < 15
 
 
 def test_one_job_ends_one_wait(live: LiveApi, pool: ThreadPoolExecutor) -> None:
-    found = [waiting_fetch(pool, live, "shared", f"w{n}", 1500) for n in range(5)]
+    found = [waiting_fetch(pool, live, "shared", f"w{n}", 8000) for n in range(5)]
     jobs = {enqueue(live, queue="shared")["id"] for _ in range(2)}
-    got = [job for future in found for job in future.result(10)[0]]
+    got = [job for future in found for job in future.result(PATIENCE)]
     assert {job["id"] for job in got} == jobs
     assert [job["attempt"] for job in got] == [1, 1]
 
@@ -117,7 +122,7 @@ def test_a_scheduled_job_comes_when_it_is_time(live: LiveApi) -> None:
     mine = fetch(live, "soon", wait_ms=LONG)[0]
     started = datetime.fromisoformat(mine["started_at"])
     assert mine["id"] == job["id"]
-    assert 0 <= (started - due).total_seconds() < PROMPT
+    assert timedelta(0) <= started - due < PROMPT
     assert datetime.now(UTC) >= due
 
 
@@ -132,7 +137,7 @@ def test_a_retry_comes_when_it_is_time(live: LiveApi) -> None:
     late = datetime.fromisoformat(second["started_at"]) - datetime.fromisoformat(
         failed["next_attempt_at"]
     )
-    assert 0 <= late.total_seconds() < PROMPT
+    assert timedelta(0) <= late < PROMPT
 
 
 def test_a_paused_queue_waits_until_it_is_resumed(live: LiveApi, pool: ThreadPoolExecutor) -> None:
@@ -142,11 +147,11 @@ def test_a_paused_queue_waits_until_it_is_resumed(live: LiveApi, pool: ThreadPoo
     found = waiting_fetch(pool, live, "stopped", "w2")
     assert fetch(live, "elsewhere", wait_ms=300) == []
     assert not found.done()
-    begun = time.monotonic()
+    resumed = clock.now("default")
     assert live.post("/queues/stopped/resume").status == 200
-    jobs, came = found.result(5)
+    jobs = found.result(PATIENCE)
     assert [mine["id"] for mine in jobs] == [job["id"]]
-    assert came - begun < 2.5
+    assert datetime.fromisoformat(jobs[0]["started_at"]) - resumed < PROMPT
     assert jobs[0]["attempt"] == 1
 
 
@@ -154,7 +159,7 @@ def test_a_queue_that_is_paused_while_one_waits(live: LiveApi, pool: ThreadPoolE
     found = waiting_fetch(pool, live, "halted", "w1", 900)
     assert live.post("/queues/halted/pause").status == 200
     job = enqueue(live, queue="halted")
-    assert found.result(5)[0] == []
+    assert found.result(PATIENCE) == []
     assert look(live, job)["state"] == "available"
 
 
@@ -164,7 +169,7 @@ def test_a_worker_told_quiet_while_it_waits_gets_nothing(
     found = waiting_fetch(pool, live, "hush", "w1", 900)
     assert live.post("/workers/w1/quiet").status == 200
     job = enqueue(live, queue="hush")
-    assert found.result(5)[0] == []
+    assert found.result(PATIENCE) == []
     assert fetch(live, "hush", worker="w2")[0]["id"] == job["id"]
 
 
@@ -181,7 +186,7 @@ def hang_on(port: int, body: dict[str, Any]) -> socket.socket:
         "Content-Type: application/json\r\n"
         f"Content-Length: {len(data)}\r\n\r\n"
     )
-    connection = socket.create_connection(("127.0.0.1", port), timeout=5)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     connection.sendall(head.encode() + data)
     return connection
 
@@ -216,7 +221,7 @@ def test_a_client_that_is_only_slow_to_read_gets_its_job(live: LiveApi) -> None:
     connection = hang_on(live.port, body)
     waits("slow")
     job = enqueue(live, queue="slow")
-    poll(lambda: get(job["id"]).state == "active", 3)
+    poll(lambda: get(job["id"]).state == "active")
     answer = b""
     while job["id"].encode() not in answer:
         part = connection.recv(65536)
@@ -345,11 +350,11 @@ def test_the_bell_rings_for_those_who_wait_for_the_queue(pool: ThreadPoolExecuto
     assert time.monotonic() - begun >= 0.05
     for payload in ("q:mine", "q:"):
         since = bell.count()
-        heard = pool.submit(bell.wait, ["also", "mine"], since, 10)
+        heard = pool.submit(bell.wait, ["also", "mine"], since, 600)
         bell._ring(payload)
-        assert heard.result(5) == since + 1
-        assert bell.wait(["mine"], since, 10) == since + 1, "what rang before is heard too"
-    assert time.monotonic() - begun < 5
+        assert heard.result(30) == since + 1
+        before = pool.submit(bell.wait, ["mine"], since, 600)
+        assert before.result(30) == since + 1, "what rang before is heard too"
 
 
 def principal(name: str) -> Principal:

@@ -75,7 +75,7 @@ def test_the_job_of_a_worker_that_stops_goes_to_another(live: LiveApi) -> None:
     assert fetch(live, "story", worker="w2") == []
     assert beat(live, "w1", [first], **lease)["jobs_extended"] == [job["id"]]
     # From here on w1 is not heard.
-    found = poll(lambda: fetch(live, "story", worker="w2", wait_ms=1000), 5)
+    found = poll(lambda: fetch(live, "story", worker="w2", wait_ms=1000))
     second = found[0]
     assert (second["id"], second["attempt"]) == (job["id"], 2)
     assert second["lease"]["id"] != first["lease"]["id"]

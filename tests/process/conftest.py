@@ -38,7 +38,7 @@ def python(ojs_db: None, tmp_path: Path) -> Iterator[Start]:
     try:
         for process in started:
             process.end()
-        poll(lambda: not any(process.left() for process in started), 3)
+        poll(lambda: not any(process.left() for process in started))
         found = invariants.check(now=clock.now("default"), slack=REAPED_WITHIN, using="default")
         assert not found
         tally.checked(*invariants.RULES)

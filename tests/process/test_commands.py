@@ -14,9 +14,19 @@ import urllib.request
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_ojs import api
+from django_ojs import api, clock
 from django_ojs.models import Worker
-from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, failed, in_state, lasted
+from tests.process.tools import (
+    LATE,
+    Diary,
+    Flag,
+    Start,
+    StartWorker,
+    attempts,
+    failed,
+    in_state,
+    on_time,
+)
 from tests.support import alive, not_none, poll
 from tests.workload import jobs
 
@@ -25,7 +35,7 @@ pytestmark = pytest.mark.process
 
 @pytest.mark.fault("F8", "F11")
 def test_term_lets_a_running_job_finish(worker: StartWorker, diary: Diary, flag: Flag) -> None:
-    job = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, flag.path)
+    job = jobs.hold.using(heartbeat_timeout=8).enqueue(diary.path, flag.path)
     runner = worker()
     diary.wait("started")
     runner.send(signal.SIGTERM)
@@ -44,12 +54,13 @@ def test_term_lets_a_running_job_finish(worker: StartWorker, diary: Diary, flag:
 @pytest.mark.fault("F9")
 def test_job_that_outlives_the_shutdown_fails_with_shutdown(worker: StartWorker, diary: Diary) -> None:
     job = jobs.swallow.using(timeout=300, grace_period=1).enqueue(diary.path)
-    runner = worker("--shutdown-timeout", "2")
+    runner = worker("--shutdown-timeout", "3")
     pids = [int(pid) for pid in diary.wait("started")]
+    sent = clock.now("default")
     runner.send(signal.SIGTERM)
-    sent = time.monotonic()
     runner.wait()
-    assert 1.9 <= time.monotonic() - sent <= 3.5
+    (attempt,) = attempts(job)
+    assert (attempt.ended_at - sent).total_seconds() >= 2.9
     error = failed(job, "retryable", "available")
     assert (error["type"], error["attempt"]) == ("shutdown", 1)
     assert not [pid for pid in pids if alive(pid)]
@@ -59,25 +70,26 @@ def test_job_that_outlives_the_shutdown_fails_with_shutdown(worker: StartWorker,
 def test_soft_signal_before_the_end_of_a_shutdown(
     worker: StartWorker, diary: Diary, flag: Flag
 ) -> None:
-    job = jobs.hold.using(grace_period=1).enqueue(diary.path, flag.path)
-    runner = worker("--shutdown-timeout", "2")
+    job = jobs.hold.using(grace_period=60).enqueue(diary.path, flag.path)
+    runner = worker("--shutdown-timeout", "13")
     diary.wait("started")
+    sent = clock.now("default")
     runner.send(signal.SIGTERM)
-    sent = time.monotonic()
     assert runner.wait() == 0
-    assert 0.9 <= time.monotonic() - sent <= 1.9
     (attempt,) = attempts(job)
     assert (attempt.outcome, not_none(attempt.error)["type"]) == ("shutdown", "shutdown")
+    # The soft signal comes at most ten seconds before the end, when all that is left is killed.
+    assert 2.9 <= (attempt.ended_at - sent).total_seconds() < 12.9
 
 
 def test_timeout_during_a_shutdown_stays_a_timeout(worker: StartWorker, diary: Diary) -> None:
-    job = jobs.swallow.using(timeout=1, grace_period=1).enqueue(diary.path)
-    runner = worker("--shutdown-timeout", "10")
+    job = jobs.swallow.enqueue(diary.path)
+    runner = worker("--shutdown-timeout", "60")
     diary.wait("started")
     runner.send(signal.SIGTERM)
     runner.wait()
     assert failed(job)["type"] == "timeout"
-    assert 2.0 <= lasted(attempts(job)[0]) <= 2.5
+    assert on_time(attempts(job)[0], 5)
 
 
 @pytest.mark.fault("F10")
@@ -89,9 +101,7 @@ def test_second_term_is_at_once(worker: StartWorker, diary: Diary) -> None:
     poll(lambda: "stopping (SIGTERM): jobs running: 1, for up to 60 s; a second" in runner.stderr)
     after_the_first()
     runner.send(signal.SIGTERM)
-    sent = time.monotonic()
-    runner.wait()
-    assert time.monotonic() - sent <= 2.0
+    runner.wait(30)
     assert "second signal (SIGTERM): jobs killed: 1" in runner.stderr
     assert failed(job, "retryable", "available")["type"] == "shutdown"
     assert not [pid for pid in pids if alive(pid)]
@@ -152,7 +162,7 @@ def test_quiet_and_running_again(worker: StartWorker, diary: Diary, flag: Flag) 
 def test_drain_ends_with_a_summary(worker: StartWorker) -> None:
     made = jobs.echo.enqueue_many([[number] for number in range(500)])
     runner = worker("--drain")
-    assert runner.wait(30) == 0
+    assert runner.wait(60) == 0
     assert {api.get(job).state for job in made} == {"completed"}
     last = runner.stdout.strip().splitlines()[-1]
     found = re.fullmatch(r"500 jobs in ([\d.]+) s, \d+ jobs/s, ([\d.]+) statements per job", last)
@@ -267,7 +277,7 @@ def test_database_down_exits_69(manage: Start, command: str, scheme: str) -> Non
 def fetch(port: int, path: str) -> int:
     """The status of a health answer; 0 while nobody listens."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=15) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         error.close()
@@ -305,14 +315,14 @@ def test_reaper_once_check_and_dry_run(manage: Start) -> None:
 
 
 @pytest.mark.every_database
-def test_reaper_loop_is_within_a_quarter_second_and_ends_on_term(manage: Start) -> None:
+def test_reaper_loop_is_prompt_and_ends_on_term(manage: Start) -> None:
     reaper = manage("reap_timeouts", "--loop")
-    poll(lambda: "reaping" in reaper.stdout, 15)
+    poll(lambda: "reaping" in reaper.stdout)
     made = [jobs.echo.using(enqueue_ttl=f"PT{1 + n / 10}S").enqueue(n) for n in range(5)]
     for job in made:
         ended = in_state(job, "discarded")
         assert ended.finished_at is not None
         due = job.created_at.timestamp() + (job.enqueue_ttl_ms or 0) / 1000
-        assert 0 <= ended.finished_at.timestamp() - due <= 0.25
+        assert 0 <= ended.finished_at.timestamp() - due < LATE
     reaper.send(signal.SIGTERM)
     assert reaper.wait() == 0

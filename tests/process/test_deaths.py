@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from django_ojs import api
 from tests.process.tools import (
+    LATE,
     Diary,
     Flag,
     Start,
@@ -33,26 +33,26 @@ def test_killed_worker_leaves_nothing_and_its_job_resumes(
     worker: StartWorker, manage: Start, diary: Diary, flag: Flag
 ) -> None:
     reaper = manage("reap_timeouts", "--loop")
-    poll(lambda: "reaping" in reaper.stdout, 15)
+    poll(lambda: "reaping" in reaper.stdout)
     job = jobs.steps.enqueue(diary.path, flag.path)
     first = worker("--no-chores")
     diary.wait("started")
     below = first.below()
     assert len(below) >= 3
     first.send(signal.SIGKILL)
-    dead = time.monotonic()
-    poll(lambda: not any(alive(pid) for pid in below), 1.0)
-    assert time.monotonic() - dead < 1.0
-    last_beat = api.get(job).heartbeat_at
+    poll(lambda: not any(alive(pid) for pid in below))
+    running = api.get(job)
+    assert running.state == "active", "nothing of it is left long before its job is lost"
+    last_beat = running.heartbeat_at
     assert last_beat is not None
-    error = failed(job, timeout=5)
+    error = failed(job)
     (attempt,) = attempts(job)
     assert (error["type"], error["timeout_kind"], attempt.outcome) == (
         "stalled",
         "stalled",
         "stalled",
     )
-    assert 2.0 <= (attempt.ended_at - last_beat).total_seconds() <= 2.5
+    assert 8 <= (attempt.ended_at - last_beat).total_seconds() < 8 + LATE
     api.reschedule(job, timedelta(0))
     worker()
     done = in_state(job, "completed")
@@ -66,7 +66,7 @@ def test_killed_worker_takes_detached_grandchildren_with_it(worker: StartWorker,
     runner = worker()
     pids = [int(pid) for pid in diary.wait("started")]
     runner.send(signal.SIGKILL)
-    poll(lambda: not any(alive(pid) for pid in pids), 1.0)
+    poll(lambda: not any(alive(pid) for pid in pids))
 
 
 @pytest.mark.fault("F19")
@@ -75,9 +75,7 @@ def test_killed_executor_is_learnt_at_once(worker: StartWorker, diary: Diary, fl
     runner = worker()
     (pid,) = diary.wait("started")
     os.kill(int(pid), signal.SIGKILL)
-    killed = time.monotonic()
     error = failed(job, "discarded")
-    assert time.monotonic() - killed < 1.0
     assert error["type"] == "worker_crash"
     assert error["details"]["signal"] == signal.SIGKILL
     in_state(jobs.echo.enqueue(1), "completed")
@@ -94,7 +92,7 @@ def test_killed_keeper_takes_its_executor_with_it(
     os.kill(parent_of(pids[0]), signal.SIGKILL)
     error = failed(job)
     assert error["type"] == "worker_crash"
-    poll(lambda: not any(alive(pid) for pid in pids), 2.0)
+    poll(lambda: not any(alive(pid) for pid in pids))
     in_state(jobs.echo.enqueue(1), "completed")
     assert runner.running
 
@@ -106,13 +104,13 @@ def test_killed_nursery_is_replaced(worker: StartWorker, diary: Diary, flag: Fla
     nursery = parent_of(parent_of(int(pid)))
     assert parent_of(nursery) == runner.pid
     os.kill(nursery, signal.SIGKILL)
-    poll(lambda: not alive(nursery), 2)
+    poll(lambda: not alive(nursery))
     flag.set()
-    in_state(job, "completed", timeout=15)
+    in_state(job, "completed")
     # The next executor can only come from a new nursery.
     crashed = jobs.exit_now.enqueue(3)
-    assert failed(crashed, timeout=15)["type"] == "worker_crash"
-    in_state(jobs.echo.enqueue("after"), "completed", timeout=20)
+    assert failed(crashed)["type"] == "worker_crash"
+    in_state(jobs.echo.enqueue("after"), "completed")
     assert runner.running
 
 
@@ -125,9 +123,9 @@ def test_prefetched_jobs_go_back_when_the_executor_is_stuck(
     stuck = jobs.hold.enqueue(diary.path, flag.path)
     behind = [jobs.echo.enqueue(number) for number in range(20)]
     worker("--worker-id", "stuck")
-    diary.wait("started", timeout=20)
+    diary.wait("started")
     # Where the machine was slow, the stuck one was given back once itself, and some overtook it.
-    poll(lambda: {api.get(job).state for job in behind} <= {"available", "completed"}, 15)
+    poll(lambda: {api.get(job).state for job in behind} <= {"available", "completed"})
     behind = [job for job in behind if api.get(job).state == "available"]
     assert behind
     assert [api.get(job).attempt for job in behind] == [0] * len(behind)
@@ -149,7 +147,7 @@ def test_prefetched_jobs_survive_the_crash_before_them(
         jobs.echo.enqueue(number)
     crash = jobs.exit_now.enqueue(9)
     behind = [jobs.echo.enqueue(number) for number in range(20)]
-    worker("--drain").wait(30)
+    worker("--drain").wait(60)
     assert failed(crash)["details"]["exit_status"] == 9
     assert {api.get(job).state for job in behind} == {"completed"}
     assert {api.get(job).attempt for job in behind} == {1}
@@ -162,7 +160,7 @@ def test_two_workers_under_one_name(worker: StartWorker, diary: Diary, flag: Fla
     first = worker("--worker-id", "same", **sabotaged("beats often"))
     diary.wait("started")
     second = worker("--worker-id", "same")
-    poll(lambda: "stopping (replaced)" in first.stderr, 15)
+    poll(lambda: "stopping (replaced)" in first.stderr)
     flag.set()
     assert first.wait() == 0
     assert in_state(job, "completed").attempt == 1
@@ -176,16 +174,16 @@ def test_worker_that_cannot_beat_claims_nothing_and_gives_up_what_it_has_lost(
     worker: StartWorker, manage: Start, diary: Diary, flag: Flag, how: str, tmp_path: Path
 ) -> None:
     broken = Flag(tmp_path / "broken")
-    job = jobs.hold.using(heartbeat_timeout=2, grace_period=1).enqueue(diary.path, flag.path)
+    job = jobs.hold.using(heartbeat_timeout=6, grace_period=1).enqueue(diary.path, flag.path)
     served = ("--no-chores", "--queue", "default", "--queue", "own")
     first = worker("--worker-id", "first", *served, **sabotaged(how, broken))
     _, pid = diary.wait("started")
     broken.set()
-    poll(lambda: "nothing is claimed" in first.stderr, 5)
+    poll(lambda: "nothing is claimed" in first.stderr)
     assert api.get(job).state == "active", "said before the server gave it away"
     waiting = jobs.echo.using(queue="own").enqueue("still there")
     manage("reap_timeouts", "--loop")
-    poll(lambda: not alive(int(pid)), 10)
+    poll(lambda: not alive(int(pid)))
     (lost,) = attempts(job)
     assert (lost.outcome, lost.worker_id) == ("stalled", "first")
     worker("--no-chores", "--worker-id", "second", "--queue", "default")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 
 def phase_is(phase: str) -> None:
     """Wait until the worker says so: it beats at least every five seconds."""
-    poll(lambda: Worker.objects.filter(phase=phase).exists(), 20)
+    poll(lambda: Worker.objects.filter(phase=phase).exists())
 
 
 def test_quiet_taken_back_and_told_to_stop(worker: StartWorker) -> None:
@@ -29,12 +29,12 @@ def test_quiet_taken_back_and_told_to_stop(worker: StartWorker) -> None:
     phase_is("quiet")
     waiting = jobs.echo.enqueue("quiet")
     workers.direct(key, None)
-    in_state(waiting, "completed", timeout=20)
+    in_state(waiting, "completed", timeout=30)
     phase_is("running")
     runner.send(signal.SIGTSTP)
     phase_is("quiet")
     late = jobs.echo.enqueue("late")
     workers.direct(key, "terminate")
-    assert runner.wait(20) == 0
+    assert runner.wait() == 0
     assert api.get(late).state == "available", "what a signal said is not undone by a beat"
     phase_is("stopped")

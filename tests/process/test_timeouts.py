@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +23,9 @@ from tests.process.tools import (
     failed,
     in_state,
     lasted,
+    on_time,
     outcomes,
+    sabotaged,
     suspend,
 )
 from tests.support import alive, not_none, poll
@@ -39,10 +41,10 @@ def test_endless_loop_is_ended_by_the_soft_signal(worker: StartWorker, diary: Di
     error = failed(job)
     assert error["type"] == "timeout"
     assert error["timeout_kind"] == "execution"
-    assert (error["limit_seconds"], error["attempt"]) == (2, 1)
+    assert (error["limit_seconds"], error["attempt"]) == (4, 1)
     (attempt,) = attempts(job)
     assert attempt.outcome == "timeout"
-    assert 2.0 <= lasted(attempt) <= 2.5
+    assert on_time(attempt, 4)
     assert Event.objects.filter(job_id=job.id, kind="job.timeout").count() == 1
     following = jobs.echo.enqueue("next")
     assert in_state(following, "completed").json("result") == "next"
@@ -64,7 +66,7 @@ def test_what_swallows_everything_is_killed_with_all_it_started(
     assert (error["type"], error["timeout_kind"]) == ("timeout", "execution")
     (attempt,) = attempts(job)
     assert attempt.started_at == begun
-    assert 3.0 <= lasted(attempt) <= 3.5
+    assert on_time(attempt, 5)
     following = jobs.echo.enqueue("next")
     assert in_state(following, "completed").worker_id is None
     assert attempts(following)[0].worker_id == attempt.worker_id
@@ -88,11 +90,10 @@ def test_hard_kill_needs_nothing_from_the_handler(worker: StartWorker, diary: Di
     runner = worker("--concurrency", str(len(handlers)))
     made = {handler.type: handler.enqueue(diary.path) for handler in handlers}
     for name, job in made.items():
-        assert failed(job, timeout=20)["type"] == "timeout"
+        assert failed(job)["type"] == "timeout"
         assert outcomes(job) == ["timeout"]
         # The mask holds for one thread only: another one lets the soft signal in.
-        least = 1.0 if name == jobs.mask.type else 2.0
-        assert least <= lasted(attempts(job)[-1]) <= 2.5, name
+        assert on_time(attempts(job)[-1], 4 if name == jobs.mask.type else 5), name
     pids = [int(pid) for (pid,) in diary.lines("started")]
     assert len(pids) == len(handlers)
     assert not [pid for pid in pids if alive(pid)]
@@ -107,9 +108,9 @@ def test_soft_signal_gets_through(worker: StartWorker, diary: Diary) -> None:
     coroutine = jobs.sleep_async.enqueue(diary.path)
     shielded = jobs.shielded.enqueue(diary.path)
     worker("--concurrency=3")
-    for job, least in ((swallowing, 1.0), (coroutine, 1.0), (shielded, 1.5)):
+    for job, limit in ((swallowing, 4), (coroutine, 4), (shielded, 4.5)):
         assert failed(job)["type"] == "timeout"
-        assert least <= lasted(attempts(job)[-1]) <= least + 0.6
+        assert on_time(attempts(job)[-1], limit)
     assert diary.lines("cancelled") == [[]]
     assert diary.lines("whole") == [["True"]]
 
@@ -122,11 +123,11 @@ def test_what_a_handler_does_about_its_timeout(worker: StartWorker, diary: Diary
     worker("--concurrency=3")
     assert in_state(late, "completed").json("result") == "late"
     assert diary.lines("stopped") == [["timeout"]]
-    assert lasted(attempts(late)[-1]) >= 1.0
+    assert lasted(attempts(late)[-1]) >= 4
     assert in_state(saving, "completed").json("result") == {"row": 41, "attempt": 1}
     assert diary.lines("saved") == [[]]
     assert outcomes(saving) == ["timeout", "completed"]
-    assert in_state(extending, "completed").json("result") == "2"
+    assert in_state(extending, "completed").json("result") == "30"
     assert outcomes(extending) == ["completed"]
 
 
@@ -141,16 +142,19 @@ def test_clean_up_may_use_the_database_and_the_transaction_is_rolled_back(
     assert names == {"clean-up-kept"}
 
 
-def test_extension_made_elsewhere_half_a_second_before_the_timeout(
-    worker: StartWorker, diary: Diary, flag: Flag
+def test_extension_made_elsewhere_that_no_beat_tells(
+    worker: StartWorker, diary: Diary, flag: Flag, tmp_path: Path
 ) -> None:
+    """The worker asks before it enforces a timeout, however shortly before it was extended."""
+    broken = Flag(tmp_path / "broken")
     job = jobs.patient.enqueue(diary.path, flag.path)
-    worker("--no-chores")
+    worker("--no-chores", **sabotaged("beats fail", broken))
     diary.wait("started")
-    started = time.monotonic()
-    poll(lambda: time.monotonic() - started > 1.5, 5)
-    api.extend_timeout(job, 2)
-    poll(lambda: time.monotonic() - started > 3.2, 5)
+    broken.set()
+    started_at = api.get(job).started_at
+    assert started_at is not None
+    api.extend_timeout(job, 60)
+    poll(lambda: clock.now("default") > started_at + timedelta(seconds=5))
     assert api.get(job).state == "active"
     flag.set()
     assert in_state(job, "completed", "retryable").json("result") == "done"
@@ -162,18 +166,16 @@ def test_extension_that_runs_out_is_enforced(worker: StartWorker, diary: Diary, 
     diary.wait("started")
     api.extend_timeout(job, 1)
     assert failed(job)["type"] == "timeout"
-    assert 3.0 <= lasted(attempts(job)[0]) <= 3.5
+    assert on_time(attempts(job)[0], 5)
 
 
 @pytest.mark.fault("F73")
-@pytest.mark.parametrize(
-    ("handler", "least", "most"), [(jobs.loop, 2.0, 3.0), (jobs.swallow, 3.0, 4.0)]
-)
+@pytest.mark.parametrize(("handler", "limit"), [(jobs.loop, 4), (jobs.swallow, 5)])
 def test_an_outage_gives_reports_time_and_handlers_none(
-    worker: StartWorker, diary: Diary, handler: JobHandler[[str], None], least: float, most: float
+    worker: StartWorker, diary: Diary, handler: JobHandler[[str], None], limit: int
 ) -> None:
     """Decision T9 against T2: only an extension lets a handler run for longer."""
-    job = handler.enqueue(diary.path)
+    job = handler.using(grace_period=1).enqueue(diary.path)
     runner = worker()
     diary.wait("started")
     assert recover(now=clock.now("default"), using="default") == 1
@@ -183,7 +185,7 @@ def test_an_outage_gives_reports_time_and_handlers_none(
     assert recovered.deadline_at - recovered.started_at > timedelta(seconds=14)
     assert failed(job)["type"] == "timeout"
     (attempt,) = attempts(job)
-    assert least <= lasted(attempt) <= most
+    assert on_time(attempt, limit)
     assert runner.running
 
 
@@ -196,23 +198,23 @@ def test_silent_handler_in_manual_mode_is_stalled(
     (pid,) = diary.wait("started")
     error = failed(job)
     assert (error["type"], error["timeout_kind"]) == ("stalled", "stalled")
-    poll(lambda: not alive(int(pid)), 5)
+    poll(lambda: not alive(int(pid)))
 
 
 def test_total_timeout_ends_a_running_job(worker: StartWorker, diary: Diary, flag: Flag) -> None:
     worker()
-    in_state(jobs.echo.enqueue("up"), "completed", timeout=20)
-    job = jobs.hold.using(total_timeout=3, grace_period=1).enqueue(diary.path, flag.path)
+    in_state(jobs.echo.enqueue("up"), "completed")
+    job = jobs.hold.using(total_timeout=6, grace_period=1).enqueue(diary.path, flag.path)
     _, pid = diary.wait("started")
     error = failed(job, "discarded")
     assert (error["type"], error["timeout_kind"]) == ("total_timeout", "total")
-    poll(lambda: not alive(int(pid)), 5)
+    poll(lambda: not alive(int(pid)))
     assert Attempt.objects.get(job_id=job.id).outcome == "total_timeout"
 
 
 @pytest.mark.fault("F58")
 def test_cancelled_job_is_stopped(worker: StartWorker, diary: Diary, flag: Flag) -> None:
-    job = jobs.hold.using(heartbeat_timeout=1, grace_period=1).enqueue(diary.path, flag.path)
+    job = jobs.hold.using(heartbeat_timeout=5, grace_period=1).enqueue(diary.path, flag.path)
     worker()
     _, pid = diary.wait("started")
     api.cancel(job)
@@ -227,11 +229,11 @@ def test_cancelled_job_is_stopped(worker: StartWorker, diary: Diary, flag: Flag)
 
 @pytest.mark.fault("F58")
 def test_cancelled_deaf_job_is_killed(worker: StartWorker, diary: Diary) -> None:
-    job = jobs.swallow.using(timeout=300, heartbeat_timeout=1).enqueue(diary.path)
+    job = jobs.swallow.using(timeout=300, heartbeat_timeout=5).enqueue(diary.path)
     worker()
     pids = [int(pid) for pid in diary.wait("started")]
     api.cancel(job)
-    poll(lambda: not any(alive(pid) for pid in pids), 5)
+    poll(lambda: not any(alive(pid) for pid in pids))
     assert api.get(job).state == "cancelled"
 
 
@@ -239,19 +241,19 @@ def test_cancelled_deaf_job_is_killed(worker: StartWorker, diary: Diary) -> None
 def test_suspended_runner_comes_back_too_late(
     worker: StartWorker, manage: Start, diary: Diary, flag: Flag
 ) -> None:
-    job = jobs.hold.using(heartbeat_timeout=2).enqueue(diary.path, flag.path)
+    job = jobs.hold.using(heartbeat_timeout=6).enqueue(diary.path, flag.path)
     first = worker("--no-chores", "--worker-id", "first")
     diary.wait("started")
     suspend(first.pid)
     manage("reap_timeouts", "--loop")
-    poll(lambda: attempts(job), 15)
+    poll(lambda: attempts(job))
     worker("--no-chores", "--worker-id", "second")
     assert diary.wait("started", 2)[0] == "2"
     flag.set()
     assert in_state(job, "completed").json("result") == "attempt 2"
     diary.wait("finished", 2)
     os.kill(first.pid, signal.SIGCONT)
-    poll(lambda: attempts(job)[0].late_report, 10)
+    poll(lambda: attempts(job)[0].late_report)
     stale, valid = attempts(job)
     assert (stale.outcome, stale.worker_id, stale.attempt) == ("stalled", "first", 1)
     assert not_none(stale.late_report)["report"] == "ack"
@@ -265,18 +267,18 @@ def test_suspended_worker_gives_up_what_it_has_lost(
     worker: StartWorker, manage: Start, diary: Diary, flag: Flag
 ) -> None:
     """Runner, keeper and executor sleep and wake together, as with a virtual machine."""
-    job = jobs.hold.using(heartbeat_timeout=2, grace_period=1).enqueue(diary.path, flag.path)
+    job = jobs.hold.using(heartbeat_timeout=6, grace_period=1).enqueue(diary.path, flag.path)
     first = worker("--no-chores", "--worker-id", "first", "--queue", "default", "--queue", "own")
     _, pid = diary.wait("started")
     everybody = [first.pid, *first.below()]
     suspend(*everybody)
     manage("reap_timeouts", "--loop")
-    poll(lambda: attempts(job), 15)
+    poll(lambda: attempts(job))
     worker("--no-chores", "--worker-id", "second", "--queue", "default")
     assert diary.wait("started", 2)[0] == "2"
     for number in everybody:
         os.kill(number, signal.SIGCONT)
-    poll(lambda: not alive(int(pid)), 5)
+    poll(lambda: not alive(int(pid)))
     again = jobs.echo.using(queue="own").enqueue("still there")
     in_state(again, "completed")
     assert attempts(again)[0].worker_id == "first"

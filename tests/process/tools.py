@@ -14,7 +14,7 @@ from django.db import connection
 from django_ojs import api
 from django_ojs.domain.job import JobRecord
 from django_ojs.models import Attempt
-from tests.support import Manage, poll
+from tests.support import PATIENCE, Manage, poll
 
 
 class Start(Protocol):
@@ -24,6 +24,8 @@ class Start(Protocol):
 
 
 StartWorker = Start
+LATE = 10.0
+"""Seconds after a limit by which a busy machine has enforced it."""
 
 
 class Diary:
@@ -41,7 +43,7 @@ class Diary:
         whole = text[: text.rfind("\n") + 1]
         return [line.split()[1:] for line in whole.splitlines() if line.split()[0] == word]
 
-    def wait(self, word: str, count: int = 1, timeout: float = 10.0) -> list[str]:
+    def wait(self, word: str, count: int = 1, timeout: float = PATIENCE) -> list[str]:
         """The ``count``-th line that begins with a word, as soon as it is there."""
         return poll(lambda: self.lines(word)[count - 1 : count], timeout)[0]
 
@@ -79,7 +81,7 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def in_state(job: JobRecord, *states: str, timeout: float = 10.0) -> JobRecord:
+def in_state(job: JobRecord, *states: str, timeout: float = PATIENCE) -> JobRecord:
     """The job as soon as it is in one of the states."""
 
     def look() -> JobRecord | None:
@@ -110,7 +112,15 @@ def lasted(attempt: Attempt) -> float:
     return (attempt.ended_at - attempt.started_at).total_seconds()
 
 
-def failed(job: JobRecord, *states: str, timeout: float = 10.0) -> dict[str, Any]:
+def on_time(attempt: Attempt, limit: float) -> bool:
+    """Whether an attempt was ended by a limit of so many seconds: never before, and soon after.
+
+    How soon on a machine that has time is measured by ``test_promises``.
+    """
+    return limit <= lasted(attempt) < limit + LATE
+
+
+def failed(job: JobRecord, *states: str, timeout: float = PATIENCE) -> dict[str, Any]:
     """The error of a job as soon as it is in one of the states, ``retryable`` if none is named."""
     error: dict[str, Any] = in_state(job, *(states or ("retryable",)), timeout=timeout).json("error")
     return error
@@ -131,7 +141,7 @@ def suspend(*pids: int) -> None:
             os.kill(pid, signal.SIGCONT)
         return False
 
-    poll(stopped_between_writes, 5)
+    poll(stopped_between_writes)
 
 
 def _write_lock_is_held() -> bool:

@@ -111,7 +111,7 @@ def test_many_claimers_get_each_job_once() -> None:
 
     def work(mine: list[int]) -> None:
         try:
-            start.wait(timeout=10)
+            start.wait(timeout=30)
             while has_work(sources(["default"], ["test.job"])):
                 mine += _numbers(take(7))
         except BaseException as error:

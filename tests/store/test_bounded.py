@@ -43,7 +43,7 @@ def test_an_idle_transaction_is_ended(limited: None, vendor: str) -> None:
     transaction.set_autocommit(False)
     Queue.objects.select_for_update().get(name="held")
     assert not free("held")
-    poll(lambda: free("held"), 5)
+    poll(lambda: free("held"))
     with pytest.raises(DatabaseError, match=r"idle|gone away|Lost connection|closed"):
         Queue.objects.update(paused=True)
     connection.close()

@@ -17,9 +17,7 @@ from django.db import connection, transaction
 from django_ojs.api import JobContext, SoftStop, job
 from django_ojs.models import Queue
 from tests.workload import misbehaving  # noqa: F401
-from tests.workload.tools import AT_ONCE, LATER, note, wait_for
-
-QUICK: dict[str, Any] = {"timeout": 2, "grace_period": 1, "retry": LATER}
+from tests.workload.tools import AT_ONCE, DEAF, LATER, SOFT, note, wait_for
 
 
 @job("work.echo")
@@ -53,14 +51,14 @@ def hold_once(diary: str, until: str) -> None:
     wait_for(until)
 
 
-@job("work.loop", **QUICK)
+@job("work.loop", **SOFT)
 def loop(diary: str) -> None:
     note(diary, "started", os.getpid())
     while True:
         pass
 
 
-@job("work.swallow", **QUICK)
+@job("work.swallow", **DEAF)
 def swallow(diary: str) -> None:
     """Catches everything, with a child and a grandchild in a session of its own."""
     child = subprocess.Popen(["sleep", "300"])
@@ -78,7 +76,7 @@ def swallow(diary: str) -> None:
                 time.sleep(0.01)
 
 
-@job("work.mask", timeout=1, grace_period=1, retry=LATER)
+@job("work.mask", **DEAF)
 def mask(diary: str) -> None:
     """Blocks every signal that can be blocked, in its own thread."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -87,14 +85,14 @@ def mask(diary: str) -> None:
         time.sleep(0.01)
 
 
-@job("work.hold-gil", timeout=1, grace_period=1, retry=LATER)
+@job("work.hold-gil", **DEAF)
 def hold_gil(diary: str) -> None:
     """A C call that keeps the interpreter lock."""
     note(diary, "started", os.getpid())
     sum(range(1 << 60))
 
 
-@job("work.late-result", timeout=1, grace_period=3, retry=LATER)
+@job("work.late-result", **SOFT)
 def late_result(diary: str) -> str:
     try:
         time.sleep(300)
@@ -103,7 +101,7 @@ def late_result(diary: str) -> str:
     return "late"
 
 
-@job("work.clean-up", timeout=1, grace_period=5, retry=AT_ONCE)
+@job("work.clean-up", **{**SOFT, "retry": AT_ONCE})
 def clean_up(ctx: JobContext, diary: str) -> Any:
     """The first attempt saves a checkpoint in its clean-up, the second returns it."""
     if ctx.last_checkpoint is not None:
@@ -115,7 +113,7 @@ def clean_up(ctx: JobContext, diary: str) -> Any:
         note(diary, "saved")
 
 
-@job("work.slow-clean-up", timeout=1, grace_period=1, retry=LATER)
+@job("work.slow-clean-up", **DEAF)
 def slow_clean_up(diary: str) -> None:
     note(diary, "started", os.getpid())
     try:
@@ -124,7 +122,7 @@ def slow_clean_up(diary: str) -> None:
         time.sleep(300)
 
 
-@job("work.query-in-clean-up", timeout=1, grace_period=5, retry=LATER)
+@job("work.query-in-clean-up", **SOFT)
 def query_in_clean_up(name: str) -> None:
     """The signal comes inside a transaction; the clean-up uses the database again."""
     try:
@@ -139,33 +137,33 @@ def query_in_clean_up(name: str) -> None:
         Queue.objects.create(name=f"{name}-kept")
 
 
-@job("work.patient", timeout=2, grace_period=1, retry=LATER)
+@job("work.patient", timeout=4, grace_period=30, retry=LATER)
 def patient(diary: str, until: str) -> str:
     note(diary, "started", os.getpid())
     wait_for(until)
     return "done"
 
 
-@job("work.extend", timeout=1, grace_period=1, retry=LATER)
+@job("work.extend", timeout=4, grace_period=1, retry=LATER)
 def extend(ctx: JobContext) -> str:
     """Longer than its timeout, as it says itself."""
     before = ctx.deadline
-    after = ctx.extend_timeout(2)
-    time.sleep(1.6)
+    after = ctx.extend_timeout(30)
+    time.sleep(4.5)
     return f"{(after - before).total_seconds():g}"
 
 
-@job("work.shielded", timeout=1, grace_period=5, retry=LATER)
+@job("work.shielded", **SOFT)
 def shielded(ctx: JobContext, diary: str) -> None:
     with ctx.shield():
-        until = time.monotonic() + 1.5
+        until = time.monotonic() + SOFT["timeout"] + 0.5
         while time.monotonic() < until:
             time.sleep(0.01)
         note(diary, "whole", ctx.cancelled)
     time.sleep(300)
 
 
-@job("work.steps", heartbeat_timeout=2, timeout=60, retry=LATER)
+@job("work.steps", heartbeat_timeout=8, timeout=60, retry=LATER)
 def steps(ctx: JobContext, diary: str, until: str) -> Any:
     """Saves a checkpoint and waits; a later attempt resumes from it."""
     if ctx.last_checkpoint is not None:
@@ -180,7 +178,7 @@ def steps(ctx: JobContext, diary: str, until: str) -> Any:
 @job(
     "work.silent",
     heartbeat="manual",
-    heartbeat_timeout=2,
+    heartbeat_timeout=5,
     timeout=60,
     grace_period=1,
     retry=LATER,
@@ -327,7 +325,7 @@ def write(name: str) -> int:
     return os.getpid()
 
 
-@job("work.async", timeout=1, grace_period=3, retry=LATER)
+@job("work.async", **SOFT)
 async def sleep_async(diary: str) -> None:
     try:
         await asyncio.sleep(300)
@@ -336,7 +334,7 @@ async def sleep_async(diary: str) -> None:
         raise
 
 
-@job("work.async-deaf", timeout=1, grace_period=1, retry=LATER)
+@job("work.async-deaf", **DEAF)
 async def deaf_async(diary: str) -> None:
     note(diary, "started", os.getpid())
     while True:
@@ -344,7 +342,7 @@ async def deaf_async(diary: str) -> None:
             await asyncio.sleep(300)
 
 
-@job("work.async-busy", timeout=1, grace_period=1, retry=LATER)
+@job("work.async-busy", **DEAF)
 async def busy_async(diary: str) -> None:
     """Never gives the loop a turn."""
     note(diary, "started", os.getpid())
@@ -358,7 +356,7 @@ async def echo_async(value: Any) -> Any:
     return value
 
 
-@job("work.stop-self", timeout=1, grace_period=1, heartbeat_timeout=60, retry=LATER)
+@job("work.stop-self", **DEAF, heartbeat_timeout=60)
 def stop_self(diary: str) -> None:
     note(diary, "started", os.getpid())
     os.kill(os.getpid(), signal.SIGSTOP)

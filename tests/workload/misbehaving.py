@@ -17,9 +17,7 @@ from django_ojs import api
 from django_ojs.api import JobContext, SoftStop, job
 from django_ojs.worker import registry
 from django_ojs.worker.frames import pack, pack_texts
-from tests.workload.tools import AT_ONCE, LATER, note
-
-DEAF: dict[str, Any] = {"timeout": 1, "grace_period": 1, "retry": LATER}
+from tests.workload.tools import AT_ONCE, DEAF, LATER, SOFT, note
 
 
 def _forever() -> None:
@@ -30,7 +28,7 @@ def _forever() -> None:
 # Deaf to the soft signal, or not.
 
 
-@job("bad.swallow-exception", timeout=1, grace_period=3, retry=LATER)
+@job("bad.swallow-exception", **SOFT)
 def swallow_exception(diary: str) -> None:
     """Catches every ``Exception``, which the soft signal is not."""
     note(diary, "started", os.getpid())
@@ -82,12 +80,12 @@ def disturb_signals(diary: str) -> int:
     return os.getpid()
 
 
-@job("bad.told-in-time", timeout=1, grace_period=10, retry=LATER)
+@job("bad.told-in-time", **SOFT)
 def told_in_time() -> list[Any]:
     """How long one sleep is until the soft signal interrupts it, and in which process."""
     began = time.monotonic()
     try:
-        time.sleep(9)
+        time.sleep(50)
     except SoftStop:
         return [os.getpid(), time.monotonic() - began]
     return [os.getpid(), None]
@@ -230,7 +228,7 @@ def _write_to_sockets(data: bytes) -> None:
                 os.write(int(name), data)
 
 
-@job("bad.forge", timeout=2, grace_period=0, retry=LATER)
+@job("bad.forge", timeout=20, grace_period=0, retry=LATER)
 def forge(ctx: JobContext, kind: str) -> str:
     """Frames that no executor sends: well packed, but of another lease, cut off, or without sense."""
     other = "0" * 32

@@ -1,0 +1,57 @@
+"""How patient the pool is with executors that cannot start."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Iterator
+
+import pytest
+
+from django_ojs import clock
+from django_ojs.worker import pool as pools
+from django_ojs.worker.pool import Pool
+
+
+class Steady:
+    """A steady clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
+    """The clock of the pool."""
+    stopped = Steady()
+    monkeypatch.setattr(clock, "boottime", stopped)
+    return stopped
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch, steady: Steady) -> Iterator[Pool]:
+    """A pool that starts nothing."""
+    monkeypatch.setattr(pools, "open_nursery", lambda serve: None)
+    with selectors.DefaultSelector() as selector:
+        yield Pool(selector, on_frame=lambda *given: None, on_gone=lambda *given: None)
+
+
+def test_executors_that_end_together_are_waited_for_once(pool: Pool, steady: Steady) -> None:
+    for _ in range(8):
+        pool.stumbled()
+        steady.now += 0.01
+    assert pool.spawn_after == pytest.approx(1000.4)
+
+
+def test_the_wait_grows_to_ten_seconds_and_begins_anew(pool: Pool, steady: Steady) -> None:
+    waits = []
+    for _ in range(8):
+        pool.stumbled()
+        waits.append(pool.spawn_after - steady.now)
+        steady.now = pool.spawn_after
+    assert waits == pytest.approx([0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10])
+    pool.started()
+    pool.stumbled()
+    assert pool.spawn_after - steady.now == pytest.approx(0.4)
