@@ -11,6 +11,8 @@ from itertools import compress
 from typing import NamedTuple
 from uuid import UUID
 
+from django.db import DatabaseError
+
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
@@ -24,7 +26,7 @@ from django_ojs.models import Attempt
 from django_ojs.services.commit import commit
 from django_ojs.services.fencing import note_late, prove, refused
 from django_ojs.store import locking
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import atomically, impatient, is_held
 from django_ojs.store.leases import Held
 
 
@@ -57,6 +59,7 @@ class Verdict(StrEnum):
     REPLAYED = "replayed"
     LOST = "lost"
     MISSING = "missing"
+    HELD = "held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,16 @@ class Settled:
 
 
 def settle(
-    outcomes: Sequence[Outcome], *, now: datetime | None = None, using: str | None = None
+    outcomes: Sequence[Outcome],
+    *,
+    wait: bool = True,
+    now: datetime | None = None,
+    using: str | None = None,
 ) -> list[Settled]:
     """Write the reports, and say for each whether it counted; in the same order.
+
+    Jobs whose row another transaction holds come last, one by one; without ``wait`` their reports are
+    ``HELD`` and to be sent again.
 
     A report whose lease is not the current one changes nothing: it is ``LOST``, and noted on its
     attempt. Repeating an ACK that was honoured is ``REPLAYED`` (decision L2). A constant number of
@@ -81,7 +91,7 @@ def settle(
     if any(plain) and not _acknowledged(list(compress(outcomes, plain)), now, using):
         plain = [False] * len(outcomes)
     rest = [outcome for outcome, done in zip(outcomes, plain, strict=True) if not done]
-    read = iter(atomically(using, partial(_settle, rest, now, using)) if rest else ())
+    read = iter(_settle_free(rest, wait, now, using))
     return [_SETTLED if done else next(read) for done in plain]
 
 
@@ -99,8 +109,14 @@ def _is_plain(outcome: Outcome) -> bool:
 def _acknowledged(outcomes: Sequence[Outcome], now: datetime | None, using: str) -> bool:
     """Write ACKs by the records that were claimed: all, or none if one of the jobs has changed."""
     try:
-        atomically(using, partial(_acknowledge, outcomes, now, using))
+        with impatient(1):
+            atomically(using, partial(_acknowledge, outcomes, now, using))
     except LeaseLost:
+        return False
+    except DatabaseError as error:
+        if not is_held(error):
+            raise
+        # By the rows, then, so that only those that are held are left out.
         return False
     return True
 
@@ -171,8 +187,28 @@ def _report(
     return _settle([Outcome(lease, kind, result, failure)], now, using)[0]
 
 
-def _settle(outcomes: Sequence[Outcome], now: datetime | None, using: str) -> list[Settled]:
-    locked = locking.jobs((outcome.lease.job_id for outcome in outcomes), using=using)
+def _settle_free(
+    outcomes: Sequence[Outcome], wait: bool, now: datetime | None, using: str
+) -> list[Settled]:
+    """The free ones together, then, with ``wait``, each that somebody holds by itself."""
+    if not outcomes:
+        return []
+    if len(outcomes) == 1 and wait:
+        return atomically(using, partial(_settle, outcomes, now, using))
+    answers = atomically(using, partial(_settle, outcomes, now, using, pass_over=True))
+    if wait:
+        for index, outcome in enumerate(outcomes):
+            if answers[index].verdict is Verdict.HELD:
+                answers[index] = atomically(using, partial(_settle, [outcome], now, using))[0]
+    return answers
+
+
+def _settle(
+    outcomes: Sequence[Outcome], now: datetime | None, using: str, *, pass_over: bool = False
+) -> list[Settled]:
+    wanted = {outcome.lease.job_id for outcome in outcomes}
+    locked = locking.jobs(wanted, skip_locked=pass_over, using=using)
+    held = locking.existing(wanted - locked.keys(), using=using) if pass_over else set()
     now = now or clock.now(using)
     answers: list[Settled | None] = []
     moves: list[Transition] = []
@@ -180,7 +216,8 @@ def _settle(outcomes: Sequence[Outcome], now: datetime | None, using: str) -> li
     for outcome in outcomes:
         job = locked.get(outcome.lease.job_id)
         if job is None:
-            answers.append(Settled(Verdict.MISSING, None))
+            verdict = Verdict.HELD if outcome.lease.job_id in held else Verdict.MISSING
+            answers.append(Settled(verdict, None))
         elif job.lease_id != outcome.lease.lease_id or job.id in settled:
             answers.append(None)
         else:

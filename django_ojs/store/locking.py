@@ -35,6 +35,14 @@ def jobs(ids: Iterable[UUID], *, using: str, skip_locked: bool = False) -> dict[
         return {job.id: job for job in sql.jobs(cur.fetchall())}
 
 
+def existing(ids: Iterable[UUID], *, using: str) -> set[UUID]:
+    """Those of the jobs that there are; locks none."""
+    wanted = list(ids)
+    if not wanted:
+        return set()
+    return set(Job.objects.using(using).filter(pk__in=wanted).values_list("pk", flat=True))
+
+
 def promotable(now: datetime, limit: int, *, using: str) -> list[JobRecord]:
     """Lock ``scheduled`` and ``retryable`` jobs whose time has come, the longest due first."""
     return _range("scheduled_at", f"{among(DUE, 'j.')} AND ", now, limit, using)

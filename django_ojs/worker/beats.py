@@ -13,6 +13,7 @@ from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services import heartbeat, scan
 from django_ojs.services.heartbeat import Directive, WorkerInfo
+from django_ojs.store.contention import is_held
 from django_ojs.store.leases import Held, Kept
 from django_ojs.worker.pool import Running
 from django_ojs.worker.threads import DatabaseThread
@@ -120,9 +121,10 @@ class Beats(DatabaseThread):
                 self._on_directive(directive)
             self._trying_since = None
         except (DatabaseError, InterfaceError, OSError) as error:
-            scan.note_outage()
             logger.warning("a heartbeat failed: %s", error)
-            connections[self._using].close()
+            if not is_held(error):
+                scan.note_outage()
+                connections[self._using].close()
             self._interval = min(self._interval, 1.0)
         except Exception:
             # Whatever it was, the next beat must come: without beats every job here is stalled.

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections
@@ -20,10 +21,14 @@ from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
 from django_ojs.services import heartbeat, scan
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
+from django_ojs.store.contention import is_held
 from django_ojs.worker.threads import DatabaseThread
 
 logger = logging.getLogger("django_ojs.worker")
 _BATCH = 500
+_AGAIN = 0.25
+_REFUSED = (Verdict.LOST, Verdict.MISSING)
+_Call = tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]
 OUTAGE = (OperationalError, InterfaceError, InternalError, OSError)
 
 
@@ -37,11 +42,12 @@ class Inbox(Protocol):
 @dataclass(slots=True, eq=False)
 class Pending:
     """An outcome that is not durable yet. After ``until`` (boottime seconds) it is dropped once the
-    attempt has been ended.
+    attempt has been ended. While somebody else holds its job's row it is tried again at ``again_at``.
     """
 
     outcome: Outcome
     until: float
+    again_at: float = 0.0
 
 
 class Desk(DatabaseThread):
@@ -51,8 +57,9 @@ class Desk(DatabaseThread):
         super().__init__(name, using)
         self._inbox = inbox
         self._changed = threading.Condition()
-        self._calls: deque[tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]] = deque()
+        self._calls: deque[_Call] = deque()
         self._outcomes: deque[Pending] = deque()
+        self._later: list[tuple[float, _Call]] = []
         self._closing = False
         self._failures = 0
         self.connected = threading.Event()
@@ -77,11 +84,15 @@ class Desk(DatabaseThread):
         return len(self._outcomes)
 
     def held_up(self) -> list[JobRecord]:
-        """The jobs whose outcome an outage keeps from being written: they are still this worker's."""
+        """The jobs whose outcome an outage, or somebody who holds the row, keeps from being written:
+        they are still this worker's.
+        """
         with self._changed:
-            if not self._failures:
-                return []
-            return [pending.outcome.claimed for pending in self._outcomes if pending.outcome.claimed]
+            return [
+                pending.outcome.claimed
+                for pending in self._outcomes
+                if pending.outcome.claimed and (self._failures or pending.again_at)
+            ]
 
     def close(self) -> None:
         """Write what there is and end."""
@@ -105,19 +116,32 @@ class Desk(DatabaseThread):
 
     def _turn(self) -> bool:
         with self._changed:
-            if not (self._calls or self._outcomes or self._closing):
-                pause = self._pause()
-                if pause is None or pause > 0:
-                    self._changed.wait(pause)
+            pause = self._idle_for()
+            if pause is None or pause > 0:
+                self._changed.wait(pause)
+            now = clock.boottime()
             calls = list(self._calls)
             self._calls.clear()
-            outcomes = [self._outcomes[i] for i in range(min(_BATCH, len(self._outcomes)))]
-            if self._closing and not calls and not outcomes:
+            calls += [call for at, call in self._later if at <= now]
+            self._later = [one for one in self._later if one[0] > now]
+            ready = (pending for pending in self._outcomes if pending.again_at <= now)
+            outcomes = list(islice(ready, _BATCH))
+            if self._closing and not (calls or self._outcomes or self._later):
                 return False
         for work, then in calls:
             self._answer(work, then)
         self._serve(outcomes)
         return True
+
+    def _idle_for(self) -> float | None:
+        """Seconds until there is something to do, ``None`` for until somebody says so."""
+        done = self._closing and not (self._outcomes or self._later)
+        if self._calls or done or any(not pending.again_at for pending in self._outcomes):
+            return 0.0
+        moments = [pending.again_at for pending in self._outcomes] + [at for at, _ in self._later]
+        waits = [at - clock.boottime() for at in moments]
+        pause = None if self._closing else self._pause()
+        return min(waits + ([] if pause is None else [pause]), default=None)
 
     def _pause(self) -> float | None:
         """Seconds after which there is something to do unasked; ``None`` for never."""
@@ -135,6 +159,11 @@ class Desk(DatabaseThread):
             value = work()
         except Exception as trouble:
             error = trouble
+        if error is not None and is_held(error):
+            # Not now: whoever waits for the answer waits on, and nobody else does.
+            with self._changed:
+                self._later.append((clock.boottime() + _AGAIN, (work, then)))
+            return
         # First the answer, then the pause: the runner acts on what it knows without a database.
         self._inbox.post(lambda: then(value, error))
         if isinstance(error, OUTAGE):
@@ -142,7 +171,7 @@ class Desk(DatabaseThread):
 
     def _settle(self, batch: Sequence[Pending]) -> None:
         try:
-            answers = settle([pending.outcome for pending in batch], using=self._using)
+            answers = settle([_known(one) for one in batch], wait=False, using=self._using)
         except OUTAGE as error:
             self._broken(error)
             self._drop_expired()
@@ -153,9 +182,13 @@ class Desk(DatabaseThread):
             self._settled(batch, answers)
 
     def _settled(self, batch: Sequence[Pending], answers: Sequence[Settled]) -> None:
-        for pending in batch:
-            self._outcomes.remove(pending)
-        if any(answer.verdict is not Verdict.SETTLED for answer in answers):
+        again = clock.boottime() + _AGAIN
+        for pending, answer in zip(batch, answers, strict=True):
+            if answer.verdict is Verdict.HELD:
+                pending.again_at = again
+            else:
+                self._outcomes.remove(pending)
+        if any(answer.verdict in _REFUSED for answer in answers):
             self._inbox.post(lambda: self._report(batch, answers))
         elif not self._outcomes:
             # A runner that is ending waits for nothing else.
@@ -175,7 +208,7 @@ class Desk(DatabaseThread):
                 Outcome(pending.outcome.lease, Report.FAIL, failure=refused),
             ):
                 try:
-                    answers = settle([outcome], using=self._using)
+                    answers = settle([outcome], wait=False, using=self._using)
                 except OUTAGE as trouble:
                     self._broken(trouble)
                     return
@@ -192,7 +225,7 @@ class Desk(DatabaseThread):
 
     def _report(self, batch: Sequence[Pending], answers: Sequence[Settled]) -> None:
         for pending, answer in zip(batch, answers, strict=True):
-            if answer.verdict not in ("settled", "replayed"):
+            if answer.verdict in _REFUSED:
                 logger.warning(
                     "report refused: the lease is %s",
                     answer.verdict,
@@ -230,13 +263,19 @@ class Desk(DatabaseThread):
 
     def _broken(self, error: Exception) -> None:
         """The database failed: drop the connection, remember the outage, wait a little longer."""
-        scan.note_outage()
-        self.connected.clear()
         self._failures += 1
         if self._failures == 1:
             logger.warning("database trouble: %s", error)
-        connections[self._using].close()
+        if not is_held(error):
+            scan.note_outage()
+            self.connected.clear()
+            connections[self._using].close()
         # Short of a quarter of any heartbeat timeout kept closely: several calls may fail in a turn,
         # and reports wait behind them while the server waits for those.
         pause = min(0.5, 0.05 * 2 ** min(self._failures, 6)) * (0.5 + clock.jitter())
         clock.pause(pause)
+
+
+def _known(pending: Pending) -> Outcome:
+    """The outcome; by the row, not by the record that was claimed, once that was held."""
+    return pending.outcome._replace(claimed=None) if pending.again_at else pending.outcome

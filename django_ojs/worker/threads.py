@@ -9,6 +9,8 @@ from typing import Any
 
 from django.db import connections
 
+from django_ojs.store.contention import impatient
+
 
 class DatabaseThread(threading.Thread):
     """Opens its connection on first use and closes it when :meth:`work` returns."""
@@ -26,7 +28,7 @@ class DatabaseThread(threading.Thread):
         """Do the work with the connection of this thread."""
         connection = connections[self._using]
         try:
-            with connection.execute_wrapper(self._count):
+            with connection.execute_wrapper(self._count), impatient():
                 self.work()
         finally:
             connection.close()

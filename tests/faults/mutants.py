@@ -91,7 +91,7 @@ def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
 
     def settling(real: Any) -> Any:
         def _settle(
-            outcomes: Sequence[Outcome], now: datetime | None, using: str
+            outcomes: Sequence[Outcome], now: datetime | None, using: str, **_: bool
         ) -> list[Settled | None]:
             found = locking.jobs((outcome.lease.job_id for outcome in outcomes), using=using)
             answers: list[Settled | None] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -10,9 +11,12 @@ from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
 from django_ojs.clock import FrozenClock
-from django_ojs.models import LeaseBeat
-from django_ojs.services import heartbeat, prune, reap
+from django_ojs.models import Event, LeaseBeat, Worker
+from django_ojs.services import heartbeat, promote, prune, reap, settle
+from django_ojs.services.settle import Outcome, Report
+from django_ojs.store.contention import RowHeld
 from tests.services.support import (
+    ack,
     bounded,
     elsewhere,
     held,
@@ -22,6 +26,7 @@ from tests.services.support import (
     now_stored,
     take,
 )
+from tests.support import poll
 
 pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
 
@@ -153,8 +158,6 @@ class TestBeats:
         assert [row.lease_id for row in LeaseBeat.objects.all()] == [jobs[1].lease_id]
 
     def test_a_held_worker_row_is_no_failed_beat(self, row_locks: None, frozen: FrozenClock) -> None:
-        from django_ojs.models import Worker
-
         info = heartbeat.WorkerInfo("w1", clock.new_lease())
         heartbeat.register(info)
         Worker.objects.update(directive="quiet")
@@ -164,3 +167,70 @@ class TestBeats:
 
         with bounded(), elsewhere(hold):
             assert heartbeat.report_worker(info, phase="running", running=0).order == "quiet"
+
+
+class TestReports:
+    """Settlements and progress pass over held rows, and come back for them."""
+
+    def test_a_held_row_keeps_no_neighbour_from_being_settled(
+        self, row_locks: None, frozen: FrozenClock
+    ) -> None:
+        make(4)
+        jobs = take(4)
+        outcomes = [Outcome(held(job), Report.ACK, "1", claimed=job) for job in jobs[:3]]
+        outcomes.append(Outcome(held(jobs[3]), Report.FAIL))
+        with bounded(), holding(jobs[1], jobs[3]):
+            said = [str(one.verdict) for one in settle.settle(outcomes, wait=False)]
+            assert said == ["settled", "held", "settled", "held"]
+            states = [now_stored(job).state for job in jobs]
+            assert states == ["completed", "active", "completed", "active"]
+        said = [str(one.verdict) for one in settle.settle(outcomes, wait=False)]
+        assert said == ["replayed", "settled", "replayed", "settled"]
+
+    def test_a_caller_that_waits_gets_the_free_ones_settled_first(self, row_locks: None) -> None:
+        make(3)
+        jobs = take(3)
+        answers: list[str] = []
+
+        def report() -> None:
+            try:
+                answers.extend(str(one.verdict) for one in ack(*jobs))
+            finally:
+                connections.close_all()
+
+        thread = threading.Thread(target=report)
+        with holding(jobs[0]):
+            thread.start()
+            poll(lambda: [now_stored(job).state for job in jobs[1:]] == ["completed"] * 2)
+            assert now_stored(jobs[0]).state == "active"
+        thread.join(20)
+        assert answers == ["settled"] * 3
+
+    def test_progress_passes_over_held_rows(self, row_locks: None, frozen: FrozenClock) -> None:
+        make(3)
+        jobs = take(3)
+        reports = [heartbeat.Progress(held(job), 0.5, job=job) for job in jobs]
+        with holding(jobs[1]):
+            kept = heartbeat.progress(reports, wait=False)
+            assert {lease.job_id for lease in kept if lease.written} == {jobs[0].id, jobs[2].id}
+            assert {lease.job_id for lease in kept if not lease.written} == {jobs[1].id}
+        assert Event.objects.filter(kind="job.progress").count() == 2
+        assert len(heartbeat.progress(reports[1:2])) == 1
+        assert {now_stored(job).progress for job in jobs} == {0.5}
+        assert Event.objects.filter(kind="job.progress").count() == 3
+
+    def test_a_checkpoint_of_a_held_row_says_so(self, row_locks: None) -> None:
+        make(1)
+        (job,) = take()
+        with holding(job), pytest.raises(RowHeld):
+            heartbeat.checkpoint(held(job), '{"n": 1}')
+        assert heartbeat.checkpoint(held(job), '{"n": 1}')
+        assert now_stored(job).checkpoint_seq == 1
+
+    def test_promotion_passes_over_held_rows(self, row_locks: None, frozen: FrozenClock) -> None:
+        jobs = make(3, delay=5)
+        frozen.advance(6)
+        with bounded(), holding(jobs[1]):
+            assert promote.promote() == 2
+        assert promote.promote() == 1
+        assert {now_stored(job).state for job in jobs} == {"available"}

@@ -11,14 +11,14 @@ from django.db import OperationalError, connections
 
 from django_ojs import clock
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.services import operate
+from django_ojs.services import heartbeat, operate
 from django_ojs.services.heartbeat import WorkerInfo
 from django_ojs.services.settle import Outcome, Report, settle
 from django_ojs.worker.beats import Beats
 from django_ojs.worker.beats import Report as Said
 from django_ojs.worker.desk import Desk, Pending
 from django_ojs.worker.intake import Moment
-from tests.services.support import held, make, now_stored, take
+from tests.services.support import bounded, held, holding, make, now_stored, take
 from tests.support import not_none, poll
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
@@ -50,11 +50,12 @@ def inbox() -> Inbox:
 @pytest.fixture
 def desk(inbox: Inbox) -> Iterator[Desk]:
     """A running desk."""
-    made = Desk(inbox, "default")
-    made.start()
-    yield made
-    made.close()
-    made.join(10)
+    with bounded():
+        made = Desk(inbox, "default")
+        made.start()
+        yield made
+        made.close()
+        made.join(10)
     assert not made.is_alive()
 
 
@@ -178,3 +179,58 @@ def test_the_connection_is_the_desks_own(desk: Desk) -> None:
     desk.call(lambda: connections["default"], lambda value, error: seen.append(value))
     poll(lambda: seen)
     assert seen[0] is not connections["default"]
+
+
+@pytest.mark.every_database
+class TestHeldRows:
+    """What somebody else holds is written later, and nobody waits for it (ADR 0015)."""
+
+    @pytest.fixture(autouse=True)
+    def row_locks(self, vendor: str) -> None:
+        if vendor == "sqlite":
+            pytest.skip("SQLite locks no rows")
+
+    def test_reports_beside_a_held_row_are_written(self, desk: Desk) -> None:
+        make(4)
+        jobs = take(4)
+        with holding(jobs[1]):
+            for job in jobs:
+                outcome = Outcome(held(job), Report.ACK, claimed=job)
+                desk.settle([Pending(outcome, _far())])
+            poll(lambda: desk.unwritten == 1)
+            assert [now_stored(job).state for job in jobs].count("completed") == 3
+            assert desk.held_up() == [jobs[1]]
+        poll(lambda: not desk.unwritten)
+        assert now_stored(jobs[1]).state == "completed"
+        assert desk.held_up() == []
+
+    def test_a_call_about_a_held_row_is_made_again(self, desk: Desk) -> None:
+        make(2)
+        waiting, free = take(2)
+        answers: list[tuple[Any, Exception | None]] = []
+        with holding(waiting):
+            desk.call(
+                lambda: heartbeat.checkpoint(held(waiting), '{"n": 1}'),
+                lambda *said: answers.append(said),
+            )
+            desk.settle([Pending(Outcome(held(free), Report.ACK, claimed=free), _far())])
+            poll(lambda: not desk.unwritten)
+            assert not answers
+        poll(lambda: answers)
+        assert answers == [(True, None)]
+        assert now_stored(waiting).checkpoint_seq == 1
+
+    def test_a_desk_that_closes_writes_what_was_held(self, inbox: Inbox) -> None:
+        make(1)
+        (job,) = take()
+        desk = Desk(inbox, "default")
+        with bounded(), holding(job):
+            desk.start()
+            desk.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), _far())])
+            poll(desk.held_up)
+            desk.close()
+            desk.join(1)
+            assert desk.is_alive()
+        desk.join(10)
+        assert not desk.is_alive()
+        assert now_stored(job).state == "completed"
