@@ -153,7 +153,7 @@ class TestBeats:
         jobs = take(2)
         with holding(*jobs):
             heartbeat.beat([held(job) for job in jobs])
-        LeaseBeat.objects.filter(pk=jobs[0].lease_id).update(lease_id=clock.new_lease())
+        LeaseBeat.objects.filter(job_id=jobs[0].id).update(lease_id=clock.new_lease())
         prune.prune()
         assert [row.lease_id for row in LeaseBeat.objects.all()] == [jobs[1].lease_id]
 
