@@ -1,4 +1,4 @@
-"""The search of the job list: ids by their index, the rest in a bounded window (UX 2.4)."""
+"""The search of the job list: ids by their index, the rest in a bounded window."""
 
 from __future__ import annotations
 

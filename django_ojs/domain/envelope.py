@@ -1,4 +1,4 @@
-"""A validated request to enqueue a job, from the wire or from Python (OJS core 5, WIRE 1.2)."""
+"""A validated request to enqueue a job, from the wire or from Python (OJS core 5)."""
 
 from __future__ import annotations
 

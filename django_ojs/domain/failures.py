@@ -62,7 +62,7 @@ _DIRECTIVES = frozenset(str(directive) for directive in Directive)
 
 
 def from_wire(body: Mapping[str, Any]) -> Failure:
-    """The failure that a NACK reports, in every form that clients send (WIRE 1.9).
+    """The failure that a NACK reports, in every form that clients send.
 
     ``error`` is an object, a string or absent; a directive stands beside it, in it, or is its code.
     Raises :class:`InvalidRequest` naming the field.

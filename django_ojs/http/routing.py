@@ -76,7 +76,7 @@ def conformance_level() -> int:
 
 
 def patterns() -> list[URLPattern]:
-    """The URL patterns: a trailing slash and a doubled prefix do not matter (WIRE 0.3)."""
+    """The URL patterns: a trailing slash and a doubled prefix do not matter."""
     views = [
         (template, _view(route)) for route in _routes() for template in (route.path, *route.aliases)
     ]

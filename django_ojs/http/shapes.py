@@ -1,4 +1,4 @@
-"""Records as they are returned: every name that any client reads (WIRE 2)."""
+"""Records as they are returned: every name that any client reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def moment(value: datetime | None) -> str | None:
 
 
 def job(record: JobRecord) -> Shape:
-    """The job envelope (OJS core 5, WIRE 2.1). A field without a value is left out."""
+    """The job envelope (OJS core 5). A field without a value is left out."""
     extra = record.json("extra")
     verbatim = extra.pop(VERBATIM, {})
     state = State(record.state)
@@ -121,7 +121,7 @@ def _seconds(ms: int) -> int:
 
 
 def wrapped(record: JobRecord, **more: Any) -> Shape:
-    """``{"job": {...}}`` with the same fields beside it, but for the large ones (WIRE 1.2)."""
+    """``{"job": {...}}`` with the same fields beside it, but for the large ones."""
     shape = {**job(record), **more}
     mirror = {key: value for key, value in shape.items() if key not in _NOT_MIRRORED}
     return {"job": shape, **mirror}
@@ -129,7 +129,7 @@ def wrapped(record: JobRecord, **more: Any) -> Shape:
 
 def claimed(record: JobRecord) -> Shape:
     """A job as its worker gets it: with its lease, without ``timeout``, which one SDK would read
-    as milliseconds (WIRE 2.3).
+    as milliseconds.
     """
     shape = job(record)
     del shape["timeout"]

@@ -13,7 +13,8 @@ from django_ojs.models.indexes import HotIndex
 
 
 class Job(models.Model):
-    """A job. Only ``store.transitions`` writes ``state``, ``store.enqueueing`` creates rows.
+    """A job. ``store.inserting`` creates rows, ``store.claiming`` and ``store.transitions`` alone
+    write ``state``.
 
     Limits are milliseconds. ``deadline_at`` is the earliest deadline that beats do not move.
     ``lease_id`` is the right to finish the open attempt; ``lease_seq`` counts claims ever made;

@@ -1,4 +1,4 @@
-"""The schema registry over HTTP (WIRE 1.18, the form by type and version)."""
+"""The schema registry over HTTP, the form by type and version."""
 
 from __future__ import annotations
 

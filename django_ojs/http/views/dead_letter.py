@@ -26,7 +26,7 @@ class DeadLetterViewSet(OJSViewSet):
         "destroy": ("administer",),
     }
     bare = False
-    """Whether a deletion is answered without a body (WIRE 1.15)."""
+    """Whether a deletion is answered without a body."""
 
     def list(self, request: Request) -> Response:
         """The dead letter, newest first."""

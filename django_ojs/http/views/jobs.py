@@ -172,7 +172,7 @@ class JobViewSet(OJSViewSet):
 
 
 class FlatJobViewSet(JobViewSet):
-    """The same, for those who want a job without a wrapper (WIRE 1.23)."""
+    """The same, for those who want a job without a wrapper."""
 
     flat = True
 

@@ -99,6 +99,6 @@ class QueueViewSet(OJSViewSet):
     def _shape(self, name: str) -> shapes.Shape:
         row = Queue.objects.using(self.using).filter(pk=name).first()
         shape = shapes.queue(name, row, queues.counts(name, using=self.using))
-        # A string for those who send OJS-Version, an object for the others (WIRE 1.14).
+        # A string for those who send OJS-Version, an object for the others.
         inside: Any = name if media.speaks_version(self.request) else dict(shape)
         return {**shape, "queue": inside}
