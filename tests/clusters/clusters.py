@@ -350,10 +350,9 @@ class MariaDB(Cluster):
 
     @property
     def waiting(self) -> bool:
-        """By InnoDB's list of transactions."""
-        return bool(
-            self.admin("SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
-        )
+        """By InnoDB's counter: its list of transactions is made anew only 0.1 s after the last look."""
+        ((_, waits),) = self.admin("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")
+        return int(waits) > 0
 
     def terminate(self, session: int) -> bool:
         """By its number."""
