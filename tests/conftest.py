@@ -67,22 +67,26 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
         clock.now("default")
         yield
         # A server that was stopped a moment ago may still be there as a session.
-        poll(_alone, every=0.1)
-        teardown_databases(made, verbosity=0)
+        try:
+            poll(lambda: not _others(), every=0.1)
+        except AssertionError:
+            pytest.fail(f"left open: {_others()}")
+        finally:
+            teardown_databases(made, verbosity=0)
 
 
-def _alone() -> bool:
-    """Whether nobody else uses the test database, which PostgreSQL asks for before it drops it."""
+def _others() -> list[tuple[Any, ...]]:
+    """Who else uses the test database, where PostgreSQL drops it only when nobody does."""
     connection = connections["default"]
     if connection.vendor != "postgresql":
-        return True
+        return []
     connection.close()
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity"
+            "SELECT pid, application_name, state, query FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-        return bool(cursor.fetchone()[0] == 0)
+        return cursor.fetchall()
 
 
 @pytest.fixture(scope="session", autouse=True)

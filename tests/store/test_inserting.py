@@ -27,6 +27,7 @@ def attempt(worker: str | None, number: int, **changes: Any) -> tuple[Any, ...]:
         "lease_seq": number,
         "attempt": 1,
         "worker_id": worker,
+        "principal": worker,
         "outcome": "failed",
         "started_at": now,
         "ended_at": now,
