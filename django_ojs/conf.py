@@ -113,10 +113,15 @@ class AdminSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The value of ``settings.OJS``, checked and with defaults filled in."""
+    """The value of ``settings.OJS``, checked and with defaults filled in.
+
+    ``heartbeat_timeout_ms`` is the one in ``DEFAULTS``, if there is one: it binds, as the built-in
+    one does not.
+    """
 
     database: str
     limits: Limits
+    heartbeat_timeout_ms: int | None
     retry: RetryPolicy
     queue: str
     priority: int
@@ -172,6 +177,7 @@ def parse(value: object) -> Settings:
         limits=defaults.limits.over(
             Limits(timeout_ms=1_800_000, grace_period_ms=30_000, heartbeat_timeout_ms=60_000)
         ),
+        heartbeat_timeout_ms=defaults.limits.heartbeat_timeout_ms,
         retry=RetryPolicy() if defaults.retry is None else parse_policy(defaults.retry),
         queue=defaults.queue or "default",
         priority=defaults.priority or 0,

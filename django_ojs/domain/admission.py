@@ -25,7 +25,8 @@ VERBATIM = "_ojs_verbatim"
 class Terms:
     """What a job gets from its type, its queue and the settings where its request is silent.
 
-    ``explicit`` are the limits that somebody named for this type; ``limits`` has every default.
+    ``explicit`` are the limits that bind: those named for this type, and a heartbeat timeout that the
+    operator set for the queue or for all jobs. ``limits`` has every default.
     """
 
     queue: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
 
 from django_ojs import conf, hooks
@@ -54,11 +55,16 @@ def _resolve(asked_queue: str | None, declared: Defaults | None, settings: Setti
     for layer in (by_queue, by_type):
         if layer.retry is not None:
             policy = parse_policy(layer.retry, base=policy)
+    heartbeat_ms = (
+        by_type.limits.heartbeat_timeout_ms
+        or by_queue.limits.heartbeat_timeout_ms
+        or settings.heartbeat_timeout_ms
+    )
     priorities = (by_type.priority, by_queue.priority, settings.priority)
     return Terms(
         queue=queue,
         priority=next(priority for priority in priorities if priority is not None),
-        explicit=by_type.limits,
+        explicit=replace(by_type.limits, heartbeat_timeout_ms=heartbeat_ms),
         limits=by_type.limits.over(by_queue.limits).over(settings.limits),
         max_attempts=policy.max_attempts,
         retry=json.dumps(policy.to_wire()),

@@ -5,18 +5,21 @@ Their identity is a name of their own choice; whoever used it first owns it whil
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.db import IntegrityError
+from django.db.models import F
 
 from django_ojs import clock, conf
 from django_ojs.domain.errors import Conflict, NotFound, PermissionDenied
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, Fact
-from django_ojs.models import Worker
+from django_ojs.domain.states import State
+from django_ojs.models import Job, Worker
 from django_ojs.services import audit
 from django_ojs.services.commit import publish, wake
 from django_ojs.store.contention import atomically
@@ -28,6 +31,32 @@ ABANDONED = timedelta(seconds=600)
 _SEEN_EVERY = timedelta(seconds=1)
 """How exactly it is known when a worker was heard: reports without a lease are judged by it."""
 _RUNNING = (Worker.Phase.RUNNING, Worker.Phase.STOPPED)
+
+
+def silent(*, now: datetime, using: str, most: int = 1000) -> dict[str, int]:
+    """How many jobs each silent worker holds that a heartbeat timeout will end: by worker, ``""`` for
+    those without a name.
+
+    Silent is who fetched over HTTP a job whose ``heartbeat_timeout`` binds, and let a quarter of it go
+    by without any sign of life: workers should beat four times as often (OJS timeouts 5.5).
+    """
+    beating = Worker.objects.using(using).filter(beats=True)
+    held = (
+        Job.objects.using(using)
+        .filter(
+            state=State.ACTIVE,
+            heartbeat_explicit=True,
+            heartbeat_at=F("started_at"),
+            lease_principal__isnull=False,
+        )
+        .exclude(worker_id__in=beating.values("pk"))
+        .values_list("worker_id", "heartbeat_at", "heartbeat_timeout_ms")
+    )
+    found = Counter[str]()
+    for worker_id, heard_at, timeout_ms in held[:most]:
+        if heard_at is not None and now - heard_at > timedelta(milliseconds=timeout_ms / 4):
+            found[worker_id or ""] += 1
+    return dict(found)
 
 
 def seen(

@@ -19,7 +19,7 @@ from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.states import State
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand
 from django_ojs.models import ApiToken
-from django_ojs.services import inspect, operate, prune, queues, tokens
+from django_ojs.services import inspect, operate, prune, queues, tokens, workers
 from django_ojs.services.explain import explain
 from django_ojs.store import invariants
 
@@ -196,12 +196,15 @@ class Command(OJSCommand):
     def do_check(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs check``: exit 3 when an invariant is broken."""
         slack = timedelta(milliseconds=parse_seconds_ms(options["slack"], "--slack"))
-        findings = invariants.check(now=clock.now(alias), slack=slack, using=alias)
+        now = clock.now(alias)
+        findings = invariants.check(now=now, slack=slack, using=alias)
+        silent = workers.silent(now=now, using=alias)
         if options["format"] == "json":
             self.emit(
                 {
                     "checked": sorted(invariants.RULES),
                     "broken": [finding._asdict() for finding in findings],
+                    "silent_workers": silent,
                 }
             )
         else:
@@ -209,6 +212,13 @@ class Command(OJSCommand):
                 self.stdout.write(
                     self.style.ERROR(f"{finding.name} broken: {finding.rule}")
                     + f" (for example {', '.join(finding.examples)})"
+                )
+            for name, count in silent.items():
+                self.stdout.write(
+                    self.style.WARNING(
+                        f"worker {name or 'without a name'} sends no heartbeats:"
+                        f" {count} of its jobs will end by their heartbeat_timeout"
+                    )
                 )
             if not findings and options["verbosity"]:
                 self.stdout.write(f"{len(invariants.RULES)} invariants hold")
