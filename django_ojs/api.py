@@ -30,6 +30,7 @@ from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.states import State
 from django_ojs.services import enqueue as _enqueue
 from django_ojs.services import operate as _operate
+from django_ojs.services.operate import Extension
 from django_ojs.services.queues import pause as pause_queues
 from django_ojs.services.queues import resume as resume_queues
 from django_ojs.store import selectors as _selectors
@@ -43,6 +44,7 @@ __all__ = [
     "DeadLetter",
     "Discard",
     "Duplicate",
+    "Extension",
     "Fail",
     "HandlerNotFound",
     "InvalidRequest",
@@ -156,10 +158,11 @@ def reschedule(job: JobRef, when: datetime | timedelta, *, by: str = "") -> JobR
 
 def extend_timeout(
     job: JobRef, by: int | str | timedelta, *, reason: str = "", actor: str = ""
-) -> JobRecord:
+) -> Extension:
     """Add time to the running attempt of a job: seconds, ``timedelta``, ``"5m"`` or ISO 8601.
 
-    Additive, bounded by the total timeout. Raises :class:`Conflict` when there is no room,
+    Additive, granted as far as the total timeout leaves room: the answer says how much
+    (``extended_by_ms``) and both new deadlines. Raises :class:`Conflict` when nothing can be granted,
     :class:`InvalidTransition` when the job does not run.
     """
     by_ms = parse_seconds_ms(by, "by")

@@ -46,6 +46,8 @@ class Report:
     skipped: list[str] = field(default_factory=list)
     made: str | None = None
     """The id of a job that was made: its page is shown afterwards."""
+    said: list[str] = field(default_factory=list)
+    """What was done to some rows, where "done" does not say it all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +291,8 @@ class OJSModelAdmin(ModelAdmin):
             )
         if not report.done and not report.skipped:
             self.message_user(request, _("Nothing had to be changed."), messages.INFO)
+        for text in report.said[:5]:
+            self.message_user(request, text, messages.INFO)
         for text in report.skipped[:5]:
             self.message_user(request, text, messages.WARNING)
         if len(report.skipped) > 5:

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from django_ojs.domain.failures import cause_of
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.domain.timeouts import (
@@ -83,8 +84,10 @@ def clocks(job: JobRecord, now: datetime) -> list[Clock]:
             execution.used = job.finished_at - job.started_at
     found = [execution, total, queue, beat]
     error = None if running or job.error is None else job.json("error")
-    for clock in found:
-        clock.fired = isinstance(error, dict) and _FIRED.get(str(error.get("type"))) == clock.name
+    if isinstance(error, dict):
+        kind = str((cause_of(error) or error).get("type"))
+        for clock in found:
+            clock.fired = _FIRED.get(kind) == clock.name
     for clock in found:
         if clock.fires_at is not None:
             clock.left = clock.fires_at - now

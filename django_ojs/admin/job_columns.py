@@ -11,6 +11,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy
 
 from django_ojs.admin import clocks
+from django_ojs.domain.failures import cause_of
 
 _TONE = {
     "completed": "good",
@@ -64,8 +65,13 @@ class JobColumns:
         error = row.error or {}
         if not error:
             return ""
-        line = str(error.get("message", "")).partition("\n")[0][:100]
-        return format_html('<b class="ojs-bad">{}</b> {}', str(error.get("type", ""))[:80], line)
+        cause = cause_of(error)
+        first = cause or error
+        line = str(first.get("message", "")).partition("\n")[0][:100]
+        kind = str(first.get("type", ""))[:80]
+        if cause is not None:
+            kind = f"{kind}, {error['type']}"
+        return format_html('<b class="ojs-bad">{}</b> {}', kind, line)
 
     @admin.display(description=gettext_lazy("time used"))
     def budget(self, row: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,14 +11,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs.admin.base import Operation, Report
+from django_ojs.admin.clocks import words
 from django_ojs.admin.forms import ExtendForm, PlaceForm, PurgeForm, RequeueForm, RetryForm, WhenForm
 from django_ojs.domain import operations
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.envelope import OWN_PREFIX
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor, JobRecord, Transition
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job
 from django_ojs.services import operate
+from django_ojs.services.operate import Changed
 
 CHUNK = 200
 _WAITING = frozenset({State.SCHEDULED, State.PENDING, State.AVAILABLE, State.RETRYABLE})
@@ -28,9 +32,11 @@ Decide = Callable[[JobRecord, Any], Transition | None]
 Make = Callable[[Mapping[str, Any], Actor], Decide]
 
 
-def _deciding(allowed: frozenset[State], make: Make, *, own: bool) -> Callable[..., Report]:
+def _deciding(
+    allowed: frozenset[State], make: Make, *, own: bool, tell: Callable[[Changed], str] | None = None
+) -> Callable[..., Report]:
     """An operation that is a decision about each job: those in another state are left alone, and
-    unless it is for them (``own``) our own jobs.
+    unless it is for them (``own``) our own jobs. ``tell`` says what became of a job.
     """
 
     def run(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Report:
@@ -56,7 +62,9 @@ def _deciding(allowed: frozenset[State], make: Make, *, own: bool) -> Callable[.
         for start in range(0, len(keys), CHUNK):
             chunk = keys[start : start + CHUNK]
             changes = operate.change_each(chunk, guarded, skip_gone=True)
-            report.done += sum(change.before != change.after for change in changes)
+            done = [change for change in changes if change.before != change.after]
+            report.done += len(done)
+            report.said += [tell(change) for change in done] if tell is not None else []
             there = {change.before.id for change in changes}
             for key in chunk:
                 if key not in there:
@@ -153,9 +161,7 @@ DECISIONS: Mapping[str, tuple[frozenset[State], Make]] = {
     ),
     "extend": (
         frozenset({State.ACTIVE}),
-        lambda cleaned, actor: (
-            lambda job, now: operations.extend(job, by_ms=cleaned["by_ms"], actor=actor, now=now)
-        ),
+        lambda cleaned, actor: operate.extending(cleaned["by_ms"], actor=actor),
     ),
     "edit": (_WAITING, _edit),
     "discard": (
@@ -172,7 +178,19 @@ def runner(name: str) -> Callable[..., Report]:
     """What does the operation ``name`` to many jobs; also for bulk work."""
     if name == "purge":
         return _purge
-    return _deciding(*DECISIONS[name], own=name in _FOR_OWN)
+    tell = _granted if name == "extend" else None
+    return _deciding(*DECISIONS[name], own=name in _FOR_OWN, tell=tell)
+
+
+def _granted(change: Changed) -> str:
+    made = operate.extension(change)
+    said = _("%(id)s: %(granted)s granted; told to stop at %(soft)s, ended at %(hard)s.")
+    return said % {
+        "id": made.job.id,
+        "granted": words(timedelta(milliseconds=made.extended_by_ms)),
+        "soft": format_instant(made.soft_deadline_at),
+        "hard": format_instant(made.deadline_at),
+    }
 
 
 def _is(states: frozenset[State], *, own: bool) -> Callable[[Any], bool]:

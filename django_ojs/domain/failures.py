@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from django_ojs.domain.durations import format_instant
+from django_ojs.domain.durations import format_instant, parse_ms, parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.jsonvalue import (
     MAX_BACKTRACE_BYTES,
@@ -38,7 +38,7 @@ class Failure:
 
     ``type`` is what ``non_retryable_errors`` is compared with (also ``code`` and
     ``details["error_class"]``). ``retry_after_ms`` replaces the computed backoff. ``fired`` is set
-    where a timeout is the cause.
+    where a timeout is the cause; with ``lookahead`` it has not run out, but no attempt fits into it.
     """
 
     type: str
@@ -50,6 +50,7 @@ class Failure:
     directive: Directive | None = None
     retry_after_ms: int | None = None
     fired: Fired | None = None
+    lookahead: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,6 +66,7 @@ def from_wire(body: Mapping[str, Any]) -> Failure:
     """The failure that a NACK reports, in every form that clients send.
 
     ``error`` is an object, a string or absent; a directive stands beside it, in it, or is its code.
+    A delay (``retry_after``, ``next_retry_delay`` or ``retry_after_ms``) stands beside it or in it.
     Raises :class:`InvalidRequest` naming the field.
     """
     error = body.get("error")
@@ -90,15 +92,42 @@ def from_wire(body: Mapping[str, Any]) -> Failure:
         code = ""
     error_class = details.get("error_class")
     named = error_class if isinstance(error_class, str) and error_class else code
+    kind = error.get("type") or named or "handler_error"
+    # What a timeout is called, and says, is the server's own: OJS timeouts 8.
+    usual = ("timeout", "") if kind == "timeout" else ("handler_error", "unspecified error")
     return Failure(
-        type=error.get("type") or named or "handler_error",
-        message=error.get("message") or "unspecified error",
-        code=code or "handler_error",
+        type=kind,
+        message=error.get("message") or usual[1],
+        code=code or usual[0],
         retryable=retryable is not False,
         details=details,
         backtrace=_backtrace(error),
         directive=directive,
+        retry_after_ms=_delay(body, error, directive),
     )
+
+
+def is_timeout_report(failure: Failure) -> bool:
+    """Whether a worker reports that it ended the attempt for its timeout (OJS timeouts 7.2)."""
+    return failure.fired is None and "timeout" in (failure.type, failure.code)
+
+
+def _delay(
+    body: Mapping[str, Any], error: Mapping[str, Any], directive: Directive | None
+) -> int | None:
+    """The delay before the retry, in place of the backoff; 0 is at once."""
+    for place, prefix in ((body, ""), (error, "error.")):
+        for name in ("retry_after_ms", "retry_after", "next_retry_delay"):
+            value = place.get(name)
+            if value is None:
+                continue
+            field = prefix + name
+            if directive not in (None, Directive.RETRY):
+                raise InvalidRequest(field, f"cannot stand beside {directive}, which never retries")
+            if name.endswith("_ms"):
+                return parse_ms(value, field) or 0
+            return parse_seconds_ms(value, field, allow_zero=True)
+    return None
 
 
 def _directive(body: Mapping[str, Any], error: Mapping[str, Any], code: str) -> Directive | None:
@@ -145,18 +174,56 @@ _MESSAGES = {
 
 def timed_out(fired: Fired) -> Failure:
     """The failure that a clock causes (the outcome table of OJS timeouts 8)."""
-    whole, rest = divmod(fired.limit_ms, 1000)
-    seconds = f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
     return Failure(
         type=_TYPES[fired.clock],
-        message=_MESSAGES[fired.clock].format(seconds),
+        message=_MESSAGES[fired.clock].format(_seconds(fired.limit_ms)),
         retryable=fired.clock not in (Clock.TOTAL, Clock.ENQUEUE_TTL),
         fired=fired,
     )
 
 
+def no_time_left(
+    total: Fired, *, starts_in_ms: int, takes_ms: int, left_ms: int, cause: Mapping[str, Any]
+) -> Failure:
+    """The failure of a job whose next attempt would pass the total timeout (OJS timeouts 9.1).
+
+    ``takes_ms`` is the timeout of that attempt, 0 where only its start is known; ``cause`` is the
+    error of the attempt that failed.
+    """
+    starts, takes = _seconds(starts_in_ms), _seconds(takes_ms)
+    message = f"the next attempt could not start: it would start in {starts} s"
+    if takes_ms:
+        message = (
+            f"the next attempt could not finish: it would start in {starts} s and may take {takes} s"
+        )
+    return Failure(
+        type=_TYPES[Clock.TOTAL],
+        message=f"{message}, the total timeout is in {_seconds(left_ms)} s",
+        retryable=False,
+        details={"cause": dict(cause)},
+        fired=total,
+        lookahead=True,
+    )
+
+
+def cause_of(error: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What failed, where the stored error says that no time was left for another attempt."""
+    details = error.get("details")
+    cause = details.get("cause") if isinstance(details, Mapping) else None
+    ahead = error.get("type") == _TYPES[Clock.TOTAL] and isinstance(cause, Mapping)
+    return cause if ahead else None
+
+
+def _seconds(ms: int) -> str:
+    whole, rest = divmod(ms, 1000)
+    return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
+
+
 def timeout_fields(fired: Fired) -> dict[str, Any]:
-    """``timeout_kind``, ``limit_seconds`` and ``elapsed_seconds`` (OJS timeouts 8)."""
+    """``timeout_kind``, ``limit_seconds`` and ``elapsed_seconds`` (OJS timeouts 8, 11.1).
+
+    Whole seconds: the limit is rounded up, what has elapsed down.
+    """
     kind = Clock.STALLED if fired.clock is Clock.VISIBILITY else fired.clock
     return {
         "timeout_kind": str(kind),
@@ -184,6 +251,7 @@ def error_object(failure: Failure, *, attempt: int, now: datetime) -> dict[str, 
         error["directive"] = str(failure.directive)
     if failure.fired is not None:
         error.update(timeout_fields(failure.fired))
+        error.update(limit_ms=failure.fired.limit_ms, elapsed_ms=failure.fired.elapsed_ms)
     return error
 
 

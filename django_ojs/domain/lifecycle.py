@@ -8,7 +8,8 @@ Each returns a :class:`~django_ojs.domain.job.Transition` to be committed, or ra
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -16,13 +17,15 @@ from uuid import UUID
 from django_ojs.domain import retry
 from django_ojs.domain.events import Kind, fact
 from django_ojs.domain.failures import (
-    Directive,
     Failure,
     error_object,
+    is_timeout_report,
+    no_time_left,
     timed_out,
     timeout_fields,
 )
 from django_ojs.domain.job import NO_LEASE, AttemptEnd, Fact, JobRecord, Transition
+from django_ojs.domain.retry_decision import RetryDecision, decide_retry
 from django_ojs.domain.states import State, Trigger
 from django_ojs.domain.timeouts import (
     Clock,
@@ -68,6 +71,9 @@ def claim(
         "lease_visibility_ms": visibility,
         "lease_expires_at": None,
     }
+    if job.progress is not None:
+        # It is that of the attempt before.
+        changes.update(progress=None, progress_message="", progress_data=None)
     deadline = starting_deadline(job, now)
     changes["deadline_at"] = deadline
     if visibility is not None:
@@ -106,77 +112,100 @@ def fail(
     jitter: float,
     trigger: Trigger = Trigger.FAIL,
 ) -> Transition:
-    """The attempt failed: retry or give up, in the order of decision R4.
+    """The attempt failed: retry or give up, as :func:`decide_retry` says.
 
-    ``jitter`` is a number in [0, 1) drawn by the caller.
+    A worker that reports the timeout itself says that a clock of the attempt has run out, not which:
+    the total timeout goes first (decision T8). ``jitter`` is a number in [0, 1) drawn by the caller.
     """
-    if failure.fired is None and "timeout" in (failure.type, failure.code):
+    if is_timeout_report(failure):
         due = fired(job, now)
         if job.state == State.ACTIVE and due is not None and due.clock is Clock.TOTAL:
             return _total_expired(job, timed_out(due), now)
         ran_out = _execution(job, now)
         message = failure.message or timed_out(ran_out).message
         failure = replace(failure, fired=ran_out, message=message)
-    policy = retry.from_stored(job.retry)
-    directive = failure.directive
-    give_up = (
-        directive in (Directive.DISCARD, Directive.FAIL, Directive.DEAD_LETTER)
-        or (
-            directive is not Directive.RETRY
-            and (not failure.retryable or retry.matches(policy.non_retryable_errors, failure.names))
-        )
-        or job.attempt >= max(1, job.max_attempts)
-    )
-    delay = failure.retry_after_ms
-    if delay is None:
-        delay = retry.delay_ms(policy, job.attempt, jitter)
-    if trigger is Trigger.LAPSE:
-        delay = 0
+    at_once = trigger is Trigger.LAPSE
+    decision = decide_retry(job, failure, now=now, jitter=jitter, at_once=at_once)
+    ending = _failed(job, replace(failure, retryable=decision.retry), now)
+    if decision.too_late:
+        ending = _too_late(job, ending, decision, now)
+    if not decision.retry:
+        return _discarded(job, trigger, ending, decision.dead_letter, now)
+    if at_once:
+        return _available_again(job, trigger, ending, now)
+    return _retryable(job, trigger, ending, decision.delay_ms, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """What a failure leaves on the job: the error, the history, events, the row of the attempt."""
+
+    error: Mapping[str, Any]
+    errors: str
+    facts: tuple[Fact, ...]
+    attempt: AttemptEnd | None
+
+
+def _failed(job: JobRecord, failure: Failure, now: datetime) -> _Ending:
     error = error_object(failure, attempt=job.attempt, now=now)
-    errors = _append(job.errors, error)
-    outcome = AttemptEnd(_outcome(failure), json.dumps(error))
-    facts = _timeout_facts(job, failure)
-    facts += (fact(Kind.FAILED, job, error=_public(error)),)
+    facts = (*_timeout_facts(job, failure), fact(Kind.FAILED, job, error=_public(error)))
+    end = AttemptEnd(_outcome(failure), json.dumps(error))
+    return _Ending(error, _append(job.errors, error), facts, end)
 
+
+def _too_late(job: JobRecord, failed: _Ending, decision: RetryDecision, now: datetime) -> _Ending:
+    """The look-ahead of OJS timeouts 9.1: the failure stays the cause, the total timeout is why the
+    job is given up.
+    """
     total = total_deadline(job)
-    needed = delay + (job.timeout_ms if job.timeout_explicit else 0)
-    if not give_up and total is not None and total < after(now, needed):
-        late = _total_failure(job, now)
-        error = error_object(late, attempt=job.attempt, now=now)
-        errors = _append(errors, error)
-        facts += _timeout_facts(job, late)
-        give_up, directive = True, None
-
-    if give_up:
-        dead = directive is Directive.DEAD_LETTER or (
-            directive not in (Directive.DISCARD, Directive.FAIL)
-            and policy.on_exhaustion == "dead_letter"
-        )
-        return _discarded(job, trigger, error, errors, dead, facts, outcome, now)
-
-    changes: dict[str, Any] = {
-        **NO_LEASE,
-        "error": json.dumps(error),
-        "errors": errors,
-        "deadline_at": total,
-    }
-    if trigger is Trigger.LAPSE:
-        changes.update(started_at=None, enqueued_at=now)
-        facts += (fact(Kind.ENQUEUED, job, priority=job.priority),)
-        return Transition(trigger, job, State.AVAILABLE, changes, outcome, facts)
-    when = after(now, delay)
-    changes.update(scheduled_at=when, retry_delay_ms=delay)
-    facts += (
-        fact(
-            Kind.RETRYING,
-            job,
-            max_attempts=job.max_attempts,
-            next_retry_at=when.isoformat(),
-            retry_delay_ms=delay,
-            error=_public(error),
-        ),
+    assert total is not None and job.total_timeout_ms is not None
+    failure = no_time_left(
+        Fired(Clock.TOTAL, job.total_timeout_ms, elapsed(job.limits_from, now)),
+        starts_in_ms=decision.delay_ms,
+        takes_ms=decision.next_ms,
+        left_ms=elapsed(now, total),
+        cause=_public(failed.error),
     )
-    return Transition(trigger, job, State.RETRYABLE, changes, outcome, facts)
+    error = error_object(failure, attempt=job.attempt, now=now)
+    facts = (*failed.facts, *_timeout_facts(job, failure))
+    return _Ending(error, _append(failed.errors, error), facts, failed.attempt)
+
+
+def _retryable(
+    job: JobRecord, trigger: Trigger, ending: _Ending, delay_ms: int, now: datetime
+) -> Transition:
+    when = after(now, delay_ms)
+    changes = {
+        **NO_LEASE,
+        "error": json.dumps(ending.error),
+        "errors": ending.errors,
+        "deadline_at": total_deadline(job),
+        "scheduled_at": when,
+        "retry_delay_ms": delay_ms,
+    }
+    retrying = fact(
+        Kind.RETRYING,
+        job,
+        max_attempts=job.max_attempts,
+        next_retry_at=when.isoformat(),
+        retry_delay_ms=delay_ms,
+        error=_public(ending.error),
+    )
+    facts = (*ending.facts, retrying)
+    return Transition(trigger, job, State.RETRYABLE, changes, ending.attempt, facts)
+
+
+def _available_again(job: JobRecord, trigger: Trigger, ending: _Ending, now: datetime) -> Transition:
+    changes = {
+        **NO_LEASE,
+        "error": json.dumps(ending.error),
+        "errors": ending.errors,
+        "deadline_at": total_deadline(job),
+        "started_at": None,
+        "enqueued_at": now,
+    }
+    facts = (*ending.facts, fact(Kind.ENQUEUED, job, priority=job.priority))
+    return Transition(trigger, job, State.AVAILABLE, changes, ending.attempt, facts)
 
 
 def promote(job: JobRecord, *, now: datetime) -> Transition:
@@ -271,84 +300,55 @@ def _execution(job: JobRecord, now: datetime) -> Fired:
     return Fired(Clock.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(started, now))
 
 
-def _total_failure(job: JobRecord, now: datetime) -> Failure:
-    assert job.total_timeout_ms is not None
-    return timed_out(Fired(Clock.TOTAL, job.total_timeout_ms, elapsed(job.limits_from, now)))
-
-
 def _total_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:
     error = error_object(failure, attempt=job.attempt, now=now)
     end = None
     if job.state == State.ACTIVE:
         end = AttemptEnd("total_timeout", json.dumps(error))
+    ending = _Ending(error, _append(job.errors, error), _timeout_facts(job, failure), end)
     dead = retry.from_stored(job.retry).on_exhaustion == "dead_letter"
-    return _discarded(
-        job,
-        Trigger.TOTAL_TIMEOUT,
-        error,
-        _append(job.errors, error),
-        dead,
-        _timeout_facts(job, failure),
-        end,
-        now,
-    )
+    return _discarded(job, Trigger.TOTAL_TIMEOUT, ending, dead, now)
 
 
 def _ttl_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:
-    error = error_object(failure, attempt=job.attempt, now=now)
-    facts = _timeout_facts(job, failure)
     assert failure.fired is not None
-    facts += (
-        fact(
-            Kind.EXPIRED,
-            job,
-            created_at=job.created_at.isoformat(),
-            expired_at=now.isoformat(),
-            ttl_ms=failure.fired.limit_ms,
-        ),
-    )
-    return _discarded(
+    error = error_object(failure, attempt=job.attempt, now=now)
+    expired = fact(
+        Kind.EXPIRED,
         job,
-        Trigger.EXPIRE,
-        error,
-        _append(job.errors, error),
-        False,
-        facts,
-        None,
-        now,
+        created_at=job.created_at.isoformat(),
+        expired_at=now.isoformat(),
+        ttl_ms=failure.fired.limit_ms,
     )
+    facts = (*_timeout_facts(job, failure), expired)
+    ending = _Ending(error, _append(job.errors, error), facts, None)
+    return _discarded(job, Trigger.EXPIRE, ending, False, now)
 
 
 def _discarded(
-    job: JobRecord,
-    trigger: Trigger,
-    error: dict[str, Any],
-    errors: str,
-    dead: bool,
-    facts: tuple[Fact, ...],
-    end: AttemptEnd | None,
-    now: datetime,
+    job: JobRecord, trigger: Trigger, ending: _Ending, dead: bool, now: datetime
 ) -> Transition:
-    facts += (
+    facts = (
+        *ending.facts,
         fact(
             Kind.DISCARDED,
             job,
             total_attempts=job.attempt,
-            last_error=_public(error),
+            last_error=_public(ending.error),
             dead_letter=dead,
         ),
     )
     if dead:
-        facts += (fact(Kind.DEAD_LETTER_ADDED, job, error=_public(error)),)
+        facts += (fact(Kind.DEAD_LETTER_ADDED, job, error=_public(ending.error)),)
     changes = {
         **NO_LEASE,
-        "error": json.dumps(error),
-        "errors": errors,
+        "error": json.dumps(ending.error),
+        "errors": ending.errors,
         "finished_at": now,
         "deadline_at": None,
         "dead_letter": dead,
     }
-    return Transition(trigger, job, State.DISCARDED, changes, end, facts)
+    return Transition(trigger, job, State.DISCARDED, changes, ending.attempt, facts)
 
 
 def _outcome(failure: Failure) -> str:
@@ -371,16 +371,19 @@ def _timeout_facts(job: JobRecord, failure: Failure) -> tuple[Fact, ...]:
     if failure.fired is None:
         return ()
     kind = _TIMEOUT_KINDS[failure.fired.clock]
-    return (fact(kind, job, **timeout_fields(failure.fired)),)
+    own = timeout_fields(failure.fired)
+    if failure.lookahead:
+        own["lookahead"] = True
+    return (fact(kind, job, **own),)
 
 
-def _append(errors: str, error: dict[str, Any]) -> str:
+def _append(errors: str, error: Mapping[str, Any]) -> str:
     """The history with one more entry, without backtraces: those stay with the attempts."""
     kept = json.loads(errors)[-(KEPT_ERRORS - 1) :]
     kept.append({key: value for key, value in error.items() if key != "backtrace"})
     return json.dumps(kept)
 
 
-def _public(error: dict[str, Any]) -> dict[str, Any]:
+def _public(error: Mapping[str, Any]) -> dict[str, Any]:
     keys = ("type", "code", "message", "retryable", "timeout_kind")
     return {key: error[key] for key in keys if key in error}

@@ -14,7 +14,7 @@ from django_ojs.domain.errors import Conflict, InvalidRequest
 from django_ojs.domain.events import Kind, fact
 from django_ojs.domain.job import NO_LEASE, Actor, AttemptEnd, Fact, JobRecord, Transition
 from django_ojs.domain.states import WAITING, State, Trigger
-from django_ojs.domain.timeouts import active_deadline, total_deadline, waiting_deadline
+from django_ojs.domain.timeouts import active_deadline, elapsed, soft_deadline, waiting_deadline
 
 
 def cancel(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
@@ -102,40 +102,46 @@ def reschedule(job: JobRecord, *, when: datetime, actor: Actor, now: datetime) -
 
 
 def extend(job: JobRecord, *, by_ms: int, actor: Actor, now: datetime) -> Transition:
-    """Add ``by_ms`` to the execution deadline of a running job (decision T2).
+    """Give the running attempt up to ``by_ms`` more before it is told to stop (decision T2).
 
-    Bounded by the total deadline: raises :class:`Conflict` when nothing could be added.
+    What the total timeout leaves is granted, measured on the soft deadline; both deadlines stay
+    within it. Raises :class:`Conflict` when nothing can be granted.
     """
-    longer = job._replace(extended_ms=job.extended_ms + by_ms)
+    granted_ms, deadline = by_ms, now
     if job.state == State.ACTIVE:
-        current = job.deadline_at or now
-        total = total_deadline(job)
-        if total is not None and total <= current:
+        granted_ms = _room(job, by_ms)
+        if granted_ms == 0:
             raise Conflict(
                 "the total timeout leaves no room to extend",
                 job_id=str(job.id),
                 current_state=job.state,
             )
+        longer = job._replace(extended_ms=job.extended_ms + granted_ms)
         # After an outage the deadline may be later than what the limits add up to.
-        deadline = max(active_deadline(longer), current)
-    else:
-        deadline = now
+        deadline = max(active_deadline(longer), job.deadline_at or now)
     return Transition(
         Trigger.EXTEND,
         job,
         State.ACTIVE,
-        {"extended_ms": longer.extended_ms, "deadline_at": deadline},
+        {"extended_ms": job.extended_ms + granted_ms, "deadline_at": deadline},
         None,
         (
             fact(
                 Kind.TIMEOUT_EXTENDED,
                 job,
-                extended_by_ms=by_ms,
+                extended_by_ms=granted_ms,
                 deadline_at=deadline.isoformat(),
                 **actor.told(),
             ),
         ),
     )
+
+
+def _room(job: JobRecord, by_ms: int) -> int:
+    """How much of ``by_ms`` the soft deadline can move."""
+    now, then = soft_deadline(job), soft_deadline(job._replace(extended_ms=job.extended_ms + by_ms))
+    assert now is not None and then is not None
+    return elapsed(now, then)
 
 
 def edit(job: JobRecord, changes: dict[str, Any], *, actor: Actor) -> Transition:

@@ -69,10 +69,14 @@ def waiting_deadline(job: JobRecord) -> datetime | None:
 
 
 def soft_deadline(job: JobRecord) -> datetime | None:
-    """When the handler is to be told to stop: the execution deadline without the grace period."""
+    """When the handler is told to stop: at its execution timeout, or at the total deadline before.
+
+    ``None`` for a job that has not started.
+    """
     if job.started_at is None:
         return None
-    return after(job.started_at, job.timeout_ms + job.extended_ms)
+    soft = after(job.started_at, job.timeout_ms + job.extended_ms)
+    return _earlier(soft, total_deadline(job))
 
 
 def active_deadline(job: JobRecord) -> datetime:

@@ -10,9 +10,11 @@ from django_ojs.domain.admission import VERBATIM
 from django_ojs.domain.durations import format_instant, parse_instant
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.limits import NAMES as LIMITS
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.models import Event, Queue, Worker
+from django_ojs.services.operate import Extension
 from django_ojs.services.workers import STALE
 
 Shape = dict[str, Any]
@@ -45,13 +47,9 @@ def job(record: JobRecord) -> Shape:
         "max_attempts": record.max_attempts,
         "tags": record.json("tags"),
         "retry": record.json("retry"),
-        "timeout": _seconds(record.timeout_ms),
-        "timeout_ms": record.timeout_ms,
-        "grace_period": _seconds(record.grace_period_ms),
-        "heartbeat_timeout": _seconds(record.heartbeat_timeout_ms),
         "created_at": format_instant(record.created_at),
     }
-    for name in ("total_timeout", "enqueue_ttl", "visibility_timeout"):
+    for name in LIMITS:
         ms = getattr(record, f"{name}_ms")
         if ms is not None:
             shape[name], shape[f"{name}_ms"] = _seconds(ms), ms
@@ -141,6 +139,16 @@ def claimed(record: JobRecord) -> Shape:
         "soft_deadline_at": moment(soft_deadline(record)),
     }
     return shape
+
+
+def extension(made: Extension) -> Shape:
+    """What was granted, and the deadlines that it leaves."""
+    return {
+        "extended_by_ms": made.extended_by_ms,
+        "extended_ms": made.job.extended_ms,
+        "soft_deadline_at": moment(made.soft_deadline_at),
+        "deadline_at": moment(made.deadline_at),
+    }
 
 
 def acknowledged(record: JobRecord) -> Shape:

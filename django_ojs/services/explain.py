@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 
 from django_ojs import clock, conf
 from django_ojs.domain.durations import format_instant
+from django_ojs.domain.failures import cause_of
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.domain.timeouts import heartbeat_deadline, soft_deadline, total_deadline
@@ -64,7 +65,10 @@ def _explain_finished(job: JobRecord) -> Explanation:
     reasons = []
     error = job.json("error")
     if error is not None:
-        reasons.append(_("The last error was %(type)s: %(message)s") % error)
+        cause = cause_of(error)
+        reasons.append(_("The last error was %(type)s: %(message)s") % (cause or error))
+        if cause is not None:
+            reasons.append(_("It was given up: %(message)s") % error)
     if job.dead_letter:
         reasons.append(_("It is in the dead letter: `ojs retry` gives it a new life."))
     elif job.state == State.DISCARDED:

@@ -15,6 +15,7 @@ from django_ojs.domain.envelope import Envelope, from_call
 from django_ojs.domain.errors import Conflict, LeaseLost, NotFound
 from django_ojs.domain.job import Actor, JobRecord, Transition
 from django_ojs.domain.states import TERMINAL
+from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.services import audit, prune
 from django_ojs.services.commit import commit, publish
 from django_ojs.services.enqueue import enqueue
@@ -33,6 +34,19 @@ class Changed(NamedTuple):
 
     before: JobRecord
     after: JobRecord
+
+
+class Extension(NamedTuple):
+    """More time for a running attempt, as it was granted.
+
+    ``extended_by_ms`` is what was added this time; at ``soft_deadline_at`` the handler is told to
+    stop, at ``deadline_at`` the attempt ends. Neither is later than the total timeout.
+    """
+
+    job: JobRecord
+    extended_by_ms: int
+    soft_deadline_at: datetime
+    deadline_at: datetime
 
 
 class Purged(NamedTuple):
@@ -183,19 +197,34 @@ def extend_timeout(
     actor: Actor = API,
     now: datetime | None = None,
     using: str | None = None,
-) -> list[JobRecord]:
-    """Add ``by_ms`` milliseconds to the execution deadline of running jobs (decision T2).
+) -> list[Extension]:
+    """Give running attempts up to ``by_ms`` milliseconds more (decision T2); says what was granted.
 
-    Additive, repeatable, bounded by the total deadline; recorded as ``job.timeout_extended``. With
-    ``lease``, only while it holds: raises :class:`LeaseLost` otherwise.
+    Additive, repeatable, granted as far as the total timeout leaves room; recorded as
+    ``job.timeout_extended``. Raises :class:`Conflict` when nothing can be granted and, with
+    ``lease``, :class:`LeaseLost` when it does not hold.
     """
+    decide = extending(by_ms, lease=lease, actor=actor)
+    return [extension(change) for change in change_each(ids, decide, now=now, using=using)]
+
+
+def extending(by_ms: int, *, lease: Held | None = None, actor: Actor = API) -> Decide:
+    """The decision of :func:`extend_timeout`."""
 
     def decide(job: JobRecord, now: datetime) -> Transition:
+        known = {"job_id": str(job.id), "current_state": job.state}
         if lease is not None and job.lease_id != lease.lease_id:
-            raise LeaseLost("the lease was lost", job_id=str(job.id), current_state=job.state)
+            raise LeaseLost("the lease was lost", **known)
         return operations.extend(job, by_ms=by_ms, actor=actor, now=now)
 
-    return decide_each(ids, decide, now=now, using=using)
+    return decide
+
+
+def extension(change: Changed) -> Extension:
+    """What an extension that was made has granted."""
+    soft, hard = soft_deadline(change.after), change.after.deadline_at
+    assert soft is not None and hard is not None
+    return Extension(change.after, change.after.extended_ms - change.before.extended_ms, soft, hard)
 
 
 def edit(

@@ -113,8 +113,9 @@ class JobContext:
     def extend_timeout(self, by: int | str | timedelta) -> datetime:
         """Add time to this attempt: seconds, ``timedelta``, ``"10s"`` or ISO 8601.
 
-        Returns the new moment of the soft signal when both the row and the runner have it. Raises
-        :class:`Conflict` when the total timeout leaves no room, :class:`LeaseGone`.
+        Returns the new moment of the soft signal when both the row and the runner have it: as much
+        was granted as the total timeout leaves. Raises :class:`Conflict` when that is nothing,
+        :class:`LeaseGone`.
         """
         by_ms = parse_seconds_ms(by, "by")
         soft = self._line.ask({"op": "call", "verb": "extend", "by_ms": by_ms})

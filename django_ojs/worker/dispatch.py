@@ -14,8 +14,9 @@ from django_ojs import clock, conf
 from django_ojs.domain.errors import Conflict, LeaseLost
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.domain.timeouts import after, soft_deadline
+from django_ojs.domain.timeouts import after
 from django_ojs.services import heartbeat, operate
+from django_ojs.services.operate import Extension
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.leases import Kept
 from django_ojs.worker import registry, reports
@@ -204,17 +205,17 @@ class Dispatcher:
             self._desk.call(save, answer)
         elif frame["verb"] == "extend":
 
-            def extend() -> JobRecord:
+            def extend() -> Extension:
                 return operate.extend_timeout(
                     [held.job_id], frame["by_ms"], lease=held, actor=_WORKER, using=self._using
                 )[0]
 
-            def extended(job: JobRecord | None, error: Exception | None) -> None:
+            def extended(made: Extension | None, error: Exception | None) -> None:
                 soft = None
-                if job is not None and job.deadline_at is not None:
-                    self.enforcer.follow(running, job.deadline_at, job.extended_ms)
-                    soft = soft_deadline(job)
-                answer(None if soft is None else soft.isoformat(), error)
+                if made is not None:
+                    self.enforcer.follow(running, made.deadline_at, made.job.extended_ms)
+                    soft = made.soft_deadline_at.isoformat()
+                answer(soft, error)
 
             self._desk.call(extend, extended)
 

@@ -11,13 +11,14 @@ from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
+from django_ojs.admin.clocks import clocks
 from django_ojs.api import cancel, enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Job
 from django_ojs.services.promote import promote
 from django_ojs.services.reap import reap
 from tests.admin.support import login, page
-from tests.services.support import ack, fail, make, take
+from tests.services.support import ack, fail, make, now_stored, take
 
 pytestmark = pytest.mark.usefixtures("no_users")
 ROW = re.compile(r'class="field-short_id"')
@@ -303,3 +304,17 @@ def test_a_custom_admin_site_works() -> None:
     model_admin: Any = other._registry[Job]
     assert [item.name for item in model_admin.operations][:2] == ["retry", "run_now"]
     assert model_admin.check() == []
+
+
+def test_the_cause_stands_before_the_look_ahead(frozen: FrozenClock) -> None:
+    make(timeout=60, total_timeout=70)
+    (job,) = take()
+    frozen.advance(10)
+    fail(job)
+    browser = login(superuser=True)
+    assert "test.Error, total_timeout</b> no" in page(browser, "job/", state="discarded")
+    shown = page(browser, f"job/{job.id}/change/")
+    assert "The last error was test.Error: no" in shown
+    assert "It was given up: the next attempt could not finish" in shown
+    fired = {one.name for one in clocks(now_stored(job), frozen.time) if one.fired}
+    assert not fired, "the total timeout has not run out"

@@ -86,6 +86,18 @@ def test_an_operation_asks_acts_and_leaves_an_audit_row(
     assert "because" in page(browser, f"job/{job.id}/change/")
 
 
+def test_an_extension_says_what_was_granted(frozen: FrozenClock) -> None:
+    browser = login("view_job", "extend_job")
+    make(timeout=60, total_timeout=80)
+    (job,) = take()
+    path = f"{LIST}{job.id}/do/extend/"
+    shown = browser.post(path, {"by": "5m", "_confirmed": "1"}, follow=True).content.decode()
+    assert "20 s granted" in shown
+    assert get(job.id).extended_ms == 20_000
+    shown = browser.post(path, {"by": "5m", "_confirmed": "1"}, follow=True).content.decode()
+    assert "leaves no room" in shown
+
+
 @pytest.mark.parametrize("name", ["retry", "run_now", "extend", "edit", "discard", "purge", "requeue"])
 def test_a_lost_race_is_said_and_changes_nothing(name: str) -> None:
     """The page was opened before somebody else was quicker."""

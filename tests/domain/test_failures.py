@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_ojs.domain import lifecycle
-from django_ojs.domain.failures import Directive, Failure, error_object, timed_out, timeout_fields
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.failures import (
+    Directive,
+    Failure,
+    error_object,
+    from_wire,
+    timed_out,
+    timeout_fields,
+)
 from django_ojs.domain.jsonvalue import encode
 from django_ojs.domain.timeouts import Clock, Fired
 from tests.domain.records import NOW, at, running
@@ -67,6 +75,7 @@ class TestTimeouts:
             305,
         )
         assert type(told["timeout_kind"]) is str
+        assert (told["limit_ms"], told["elapsed_ms"]) == (300_000, 305_900)
 
     @pytest.mark.parametrize(
         ("ms", "seconds"),
@@ -88,6 +97,51 @@ class TestTimeouts:
     def test_a_limit_is_rounded_up_to_a_whole_second(self, ms: int, seconds: int) -> None:
         fields = timeout_fields(Fired(Clock.STALLED, ms, 5999))
         assert fields == {"timeout_kind": "stalled", "limit_seconds": seconds, "elapsed_seconds": 5}
+
+
+class TestFromWire:
+    """What a NACK says (OJS retry 7.2, OJS timeouts 7.2)."""
+
+    def test_a_timeout_without_words_leaves_them_to_the_server(self) -> None:
+        for body in ({"type": "timeout"}, {"code": "timeout"}):
+            failure = from_wire({"error": body})
+            assert (failure.type, failure.code, failure.message) == ("timeout", "timeout", "")
+        assert from_wire({"error": {"type": "timeout", "message": "late"}}).message == "late"
+        plain = from_wire({})
+        assert (plain.code, plain.message) == ("handler_error", "unspecified error")
+
+    @pytest.mark.parametrize(
+        ("body", "ms"),
+        [
+            ({"retry_after": 45}, 45_000),
+            ({"retry_after": "PT1M"}, 60_000),
+            ({"retry_after": 0}, 0),
+            ({"retry_after_ms": 250}, 250),
+            ({"retry_after_ms": 0}, 0),
+            ({"next_retry_delay": "10s"}, 10_000),
+            ({"error": {"message": "busy", "retry_after": 5}}, 5000),
+            ({"error": {"next_retry_delay": 7}, "directive": "RETRY"}, 7000),
+            ({"retry_after": 1, "retry_after_ms": 2}, 2),
+            ({}, None),
+        ],
+    )
+    def test_a_retry_may_say_when(self, body: dict[str, Any], ms: int | None) -> None:
+        assert from_wire(body).retry_after_ms == ms
+
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({"retry_after": -1}, "retry_after"),
+            ({"retry_after": 1.5}, "retry_after"),
+            ({"retry_after_ms": "5s"}, "retry_after_ms"),
+            ({"error": {"next_retry_delay": "soon"}}, "error.next_retry_delay"),
+            ({"retry_after": 5, "directive": "DISCARD"}, "retry_after"),
+        ],
+    )
+    def test_a_delay_that_makes_no_sense_is_named(self, body: dict[str, Any], field: str) -> None:
+        with pytest.raises(InvalidRequest) as caught:
+            from_wire(body)
+        assert caught.value.field == field
 
 
 class TestSanitising:

@@ -241,6 +241,42 @@ class TestFail:
         assert move.attempt is not None and move.attempt.outcome == outcome
 
 
+class TestRetryable:
+    """The stored error says ``retryable`` only of what is retried."""
+
+    @pytest.mark.parametrize(
+        "failure",
+        [
+            Failure("X", directive=Directive.DISCARD),
+            Failure("X", directive=Directive.DEAD_LETTER),
+            Failure("listed"),
+            Failure("X", retryable=False),
+        ],
+    )
+    def test_not_of_what_is_given_up(self, failure: Failure) -> None:
+        move = failed(running(retry=policy(non_retryable_errors=["listed"])), failure)
+        assert error_of(move.written)["retryable"] is False
+        assert move.attempt is not None
+        assert json.loads(move.attempt.error or "")["retryable"] is False
+
+    def test_not_of_the_last_attempt(self) -> None:
+        assert error_of(failed(running(attempt=3)).written)["retryable"] is False
+
+    def test_of_what_is_tried_again(self) -> None:
+        assert error_of(failed(running()).written)["retryable"] is True
+        overruled = failed(running(), Failure("X", retryable=False, directive=Directive.RETRY))
+        assert error_of(overruled.written)["retryable"] is True
+
+
+def test_a_claim_forgets_the_progress_of_the_attempt_before() -> None:
+    job = record(progress=0.7, progress_message="most of it", progress_data="[1]", attempt=1)
+    again = lifecycle.claim(
+        job, lease_id=LEASE, worker_id="w1", beats=True, visibility_ms=None, now=NOW
+    )
+    written = again.written
+    assert (written.progress, written.progress_message, written.progress_data) == (None, "", None)
+
+
 class TestLookAhead:
     """Decision T6: a retry that cannot end in time is not begun."""
 
@@ -269,6 +305,43 @@ class TestLookAhead:
         assert json.loads(move.attempt.error or "")["type"] == "SmtpError"
         assert kinds(move)[:3] == ["job.failed", "job.total_timeout", "job.discarded"]
 
+    def test_it_says_why_and_what_is_true(self) -> None:
+        """Five seconds in, of twenty: the attempt failed, and the next may take a minute."""
+        job = running(
+            total_timeout_ms=25_000,
+            timeout_ms=60_000,
+            timeout_explicit=True,
+            retry=policy(initial_interval="PT4S"),
+        )
+        move = failed(job, Failure("SmtpError", "no route", details={"host": "a"}))
+        error = error_of(move.written)
+        assert (error["type"], error["code"]) == ("total_timeout", "total_timeout")
+        assert error["message"] == (
+            "the next attempt could not finish: it would start in 4 s and may take 60 s,"
+            " the total timeout is in 20 s"
+        )
+        assert error["retryable"] is False
+        assert error["details"]["cause"]["type"] == "SmtpError"
+        assert error["details"]["cause"]["message"] == "no route"
+        assert (error["limit_seconds"], error["elapsed_seconds"]) == (25, 5)
+        assert (error["limit_ms"], error["elapsed_ms"]) == (25_000, 5000)
+        data = fact_of(move, "job.total_timeout").data
+        seven = {"job_id", "job_type", "queue", "attempt", "timeout_kind"}
+        assert set(data) == seven | {"limit_seconds", "elapsed_seconds", "lookahead"}
+        assert data["lookahead"] is True
+
+    def test_without_an_explicit_timeout_only_the_start_is_known(self) -> None:
+        error = error_of(failed(running(total_timeout_ms=5500)).written)
+        assert error["message"] == (
+            "the next attempt could not start: it would start in 1 s, the total timeout is in 0.5 s"
+        )
+
+    def test_a_total_that_has_passed_is_no_look_ahead(self) -> None:
+        move = lifecycle.overdue(running(total_timeout_ms=5000), now=at(5), jitter=0.5)
+        assert move is not None
+        assert "lookahead" not in fact_of(move, "job.total_timeout").data
+        assert error_of(move.written)["message"] == "Job exceeded its total timeout of 5 seconds"
+
     def test_it_comes_last(self) -> None:
         job = running(total_timeout_ms=5500)
         exhausted = failed(job._replace(attempt=3)).written
@@ -295,6 +368,34 @@ class TestReportedTimeout:
         assert error["elapsed_seconds"] == 5
         assert kinds(move) == ["job.timeout", "job.failed", "job.retrying"]
         assert move.attempt is not None and move.attempt.outcome == failure.type
+
+    def test_the_text_is_the_standard_one_unless_the_worker_has_its_own(self) -> None:
+        job = running(timeout_ms=4000)
+        assert error_of(failed(job, Failure("timeout")).written)["message"] == (
+            "Job execution exceeded timeout of 4 seconds"
+        )
+        own = failed(job, Failure("timeout", "gave up")).written
+        assert error_of(own)["message"] == "gave up"
+
+    @pytest.mark.parametrize(
+        ("directive", "state", "dead"),
+        [
+            (Directive.DISCARD, "discarded", False),
+            (Directive.FAIL, "discarded", False),
+            (Directive.DEAD_LETTER, "discarded", True),
+            (Directive.RETRY, "retryable", False),
+        ],
+    )
+    def test_a_directive_decides_what_happens_next(
+        self, directive: Directive, state: str, dead: bool
+    ) -> None:
+        job = running(timeout_ms=4000, retry=policy(non_retryable_errors=["timeout"]))
+        move = failed(job, Failure("timeout", directive=directive, retry_after_ms=45_000))
+        written = move.written
+        assert (written.state, written.dead_letter) == (state, dead)
+        assert error_of(written)["type"] == "timeout"
+        assert written.retry_delay_ms == (45_000 if state == "retryable" else None)
+        assert move.attempt is not None and move.attempt.outcome == "timeout"
 
     def test_a_total_that_is_due_comes_first(self) -> None:
         move = failed(running(total_timeout_ms=5000), Failure("timeout"))

@@ -13,6 +13,7 @@ from django_ojs.domain import lifecycle, operations
 from django_ojs.domain.errors import Conflict, InvalidTransition
 from django_ojs.domain.job import NO_LEASE, Actor, JobRecord
 from django_ojs.domain.states import State
+from django_ojs.domain.timeouts import soft_deadline
 from tests.domain.records import LEASE, NOW, at, fact_of, in_state, kinds, record, running
 
 WHO = Actor("admin", "ada", "too slow")
@@ -141,6 +142,22 @@ class TestExtend:
         assert job.deadline_at == at(12)
         with pytest.raises(Conflict, match="total timeout"):
             self.extended(job, 1)
+
+    def test_what_the_total_leaves_is_granted(self) -> None:
+        """The grace period reaches beyond the total timeout already; before it there is room."""
+        job = running(timeout_ms=60_000, grace_period_ms=30_000, total_timeout_ms=80_000)
+        once = self.extended(job, 10_000)
+        assert (once.extended_ms, once.deadline_at, soft_deadline(once)) == (10_000, at(80), at(70))
+        twice = self.extended(once, 30_000)
+        assert (twice.extended_ms, twice.deadline_at, soft_deadline(twice)) == (20_000, at(80), at(80))
+        with pytest.raises(Conflict, match="total timeout"):
+            self.extended(twice, 1)
+
+    def test_only_what_was_granted_is_recorded(self) -> None:
+        job = running(timeout_ms=60_000, grace_period_ms=0, total_timeout_ms=80_000)
+        move = operations.extend(job, by_ms=60_000, actor=WHO, now=at(1))
+        data = fact_of(move, "job.timeout_extended").data
+        assert (data["extended_by_ms"], data["deadline_at"]) == (20_000, at(80).isoformat())
 
     def test_after_an_outage_the_longer_deadline_stays(self) -> None:
         job = running(timeout_ms=10_000, grace_period_ms=0)

@@ -66,6 +66,13 @@ def test_active_and_soft_deadline() -> None:
     assert timeouts.soft_deadline(record()) is None
 
 
+def test_the_soft_deadline_is_never_later_than_the_total() -> None:
+    """A day of timeout, ten seconds in all."""
+    job = running(timeout_ms=86_400_000, total_timeout_ms=10_000)
+    assert timeouts.soft_deadline(job) == at(10)
+    assert timeouts.soft_deadline(job._replace(extended_ms=1)) == at(10)
+
+
 @pytest.mark.parametrize(
     ("armed", "explicit", "lease", "due"),
     [

@@ -38,7 +38,7 @@ def test_the_heartbeat_timeout(api: Api, timeline: Timeline) -> None:
     for job, state in ((silent, "retryable"), (last, "discarded")):
         after = look(api, job)
         assert after["state"] == state
-        assert_timeout_error(after["error"], "stalled", "stalled", 1, attempt=1, elapsed=1)
+        assert_timeout_error(after, "stalled", "stalled", 1, attempt=1, elapsed=1)
         assert Attempt.objects.get(job_id=job["id"]).ended_at == after_start(job, 1)
     timeline.go_to(beaten, 1.6)
     assert beat(api, beaten["worker_id"], beaten)["jobs_extended"] == [beaten["id"]]
@@ -103,7 +103,7 @@ def test_a_visibility_lease_consumes_an_attempt(api: Api, timeline: Timeline) ->
     back = look(api, first)
     assert back["attempt"] == 1
     assert "started_at" not in back
-    assert_timeout_error(back["error"], "stalled", "visibility_timeout", 1, attempt=1, elapsed=1)
+    assert_timeout_error(back, "stalled", "visibility_timeout", 1, attempt=1, elapsed=1)
     after = look(api, ends)
     assert (after["state"], after["dead_letter"]) == ("discarded", False)
     second = fetch(api, "a", **lease)[0]

@@ -54,7 +54,7 @@ def test_limits_change_while_a_job_waits(api: Api, frozen: FrozenClock) -> None:
     timeline.advance(1)
     after = look(api, job)
     assert after["state"] == "retryable"
-    assert_timeout_error(after["error"], "execution", "timeout", 1, attempt=1, elapsed=1)
+    assert_timeout_error(after, "execution", "timeout", 1, attempt=1, elapsed=1)
     after = look(api, short)
     assert (after["state"], after["error"]["type"]) == ("discarded", "enqueue_ttl_expired")
 

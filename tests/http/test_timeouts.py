@@ -77,7 +77,7 @@ def test_total_timeout_ends_a_job_in_every_state(api: Api, timeline: Timeline) -
     for job, attempt in jobs:
         after = look(api, job)
         assert after["state"] == "discarded"
-        assert_timeout_error(after["error"], "total", "total_timeout", 1, attempt=attempt, elapsed=1)
+        assert_timeout_error(after, "total", "total_timeout", 1, attempt=attempt, elapsed=1)
         assert after["dead_letter"] is (job is dead)
         assert ("completed_at" in after) is (attempt > 0)
     listed = api.get("/dead-letter").body["jobs"]
@@ -122,8 +122,7 @@ def test_the_enqueue_ttl_ends_with_the_first_start(api: Api, timeline: Timeline)
     for job in doomed:
         after = look(api, job)
         assert after["state"] == "discarded"
-        error = after["error"]
-        assert_timeout_error(error, "enqueue_ttl", "enqueue_ttl_expired", 1, attempt=0, elapsed=1)
+        assert_timeout_error(after, "enqueue_ttl", "enqueue_ttl_expired", 1, attempt=0, elapsed=1)
         assert after["attempt"] == 0
         assert after["dead_letter"] is False
         assert "completed_at" not in after
@@ -149,7 +148,7 @@ def test_the_grace_period(api: Api, timeline: Timeline) -> None:
     timeline.go_to(bad, 1)
     after = look(api, hard)
     assert after["state"] == "retryable", "at once, without the others' grace"
-    assert_timeout_error(after["error"], "execution", "timeout", 1, attempt=1, elapsed=1)
+    assert_timeout_error(after, "execution", "timeout", 1, attempt=1, elapsed=1)
     assert Attempt.objects.get(job_id=hard["id"]).ended_at == after_start(hard, 1)
     told = beat(api, bad["worker_id"], bad)
     assert told["soft_timeout_jobs"] == told["jobs_extended"] == [bad["id"]]
@@ -161,7 +160,7 @@ def test_the_grace_period(api: Api, timeline: Timeline) -> None:
     for job, state in ((bad, "retryable"), (last, "discarded")):
         after = look(api, job)
         assert after["state"] == state
-        assert_timeout_error(after["error"], "execution", "timeout", 1, attempt=1, elapsed=4)
+        assert_timeout_error(after, "execution", "timeout", 1, attempt=1, elapsed=4)
         assert Attempt.objects.get(job_id=job["id"]).ended_at == after_start(job, 4)
         assert ack(api, job).status == 409
     assert beat(api, bad["worker_id"], bad)["jobs_lost"] == [bad["id"]]
@@ -179,7 +178,7 @@ def test_the_error_object(api: Api, timeline: Timeline) -> None:
         after = look(api, job)
         assert after["state"] == "discarded"
         attempt = 0 if kind == "enqueue_ttl" else 1
-        assert_timeout_error(after["error"], kind, of_type, 1, attempt=attempt, elapsed=1)
+        assert_timeout_error(after, kind, of_type, 1, attempt=attempt, elapsed=1)
         assert after["errors"][-1] == after["error"]
         flat = api.get(f"/jobs/{job['id']}").body
         assert flat["error"] == after["error"], "also beside the envelope (OJS timeouts 10.2)"
@@ -299,7 +298,7 @@ def test_what_refreshes_a_running_timeout_adds_to_it(api: Api, timeline: Timelin
     timeline.go_to(plain, 1)
     after = look(api, plain)
     assert after["state"] == "discarded"
-    assert_timeout_error(after["error"], "execution", "timeout", 1, attempt=1, elapsed=1)
+    assert_timeout_error(after, "execution", "timeout", 1, attempt=1, elapsed=1)
     assert timeline.state_around(longer, 2.5) == ("active", "discarded")
     assert Attempt.objects.get(job_id=longer["id"]).ended_at == after_start(longer, 2.5)
     assert look(api, longer)["error"]["limit_seconds"] == 3, "2.5 s, in whole seconds"

@@ -95,15 +95,18 @@ def events(api: Api, job: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def assert_timeout_error(
-    error: dict[str, Any], kind: str, of_type: str, limit: int, *, attempt: int, elapsed: int
+    job: dict[str, Any], kind: str, of_type: str, limit: int, *, attempt: int, elapsed: int
 ) -> None:
-    """The error object of OJS timeouts 8."""
+    """The error object of OJS timeouts 8, as it is on the job."""
+    error = job["error"]
     assert error["type"] == error["code"] == of_type
     assert error["timeout_kind"] == kind
     assert error["limit_seconds"] == limit
     assert type(error["elapsed_seconds"]) is int
+    assert 0 <= limit * 1000 - error["limit_ms"] < 1000
+    assert error["elapsed_ms"] // 1000 == elapsed
     assert error["elapsed_seconds"] == elapsed
     assert error["attempt"] == attempt
     assert error["message"]
-    assert error["retryable"] is (kind in ("execution", "stalled"))
+    assert error["retryable"] is (job["state"] in ("retryable", "available"))
     assert error["occurred_at"]

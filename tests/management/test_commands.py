@@ -166,6 +166,16 @@ class TestOjs:
         ):
             assert word in as_json("ojs", "explain", str(job.id))["summary"]
 
+    def test_explain_shows_the_cause_before_the_look_ahead(self, frozen: FrozenClock) -> None:
+        """No time was left for another attempt: what failed is what matters."""
+        make(timeout=60, total_timeout=70, retry={"jitter": False})
+        (job,) = take()
+        frozen.advance(10)
+        fail(job)
+        first, second, *_ = as_json("ojs", "explain", str(job.id))["reasons"]
+        assert first == "The last error was test.Error: no"
+        assert second.startswith("It was given up: the next attempt could not finish")
+
     def test_retry_cancel_extend(self) -> None:
         make(2, retry={"max_attempts": 1})
         first, second = take(2)
@@ -173,7 +183,7 @@ class TestOjs:
         assert "is available" in run("ojs", "retry", str(first.id), "--reason", "fixed")
         assert Event.objects.get(kind="job.retried").data["reason"] == "fixed"
         before = second.deadline_at
-        run("ojs", "extend", str(second.id), "5m")
+        assert "extended by 300000 ms" in run("ojs", "extend", str(second.id), "5m")
         assert before is not None
         assert (now_stored(second).deadline_at - before).total_seconds() == 300  # type: ignore[operator]
         assert "is cancelled" in run("ojs", "cancel", str(first.id), str(second.id))

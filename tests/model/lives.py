@@ -237,6 +237,7 @@ class Life:
         self.attempt += 1
         self.seq += 1
         self.started = self.beat = now
+        self.progress = None
         self.armed = self.silence_said or beats
         self.deadline = self.running_end()
         self.lease_visibility = self.visibility or asked

@@ -309,8 +309,12 @@ class World:
         if job.state != "active" or lease not in (None, job.lease):
             return False
         assert job.deadline is not None
+        assert job.started is not None
         total = job.total_end()
-        if total is not None and total <= job.deadline:
+        if total is not None:
+            room = total - job.started - ms(job.timeout + job.extended)
+            by = min(by, room // ms(1))
+        if by <= 0:
             return False
         job.extended += by
         job.deadline = max(job.deadline, job.running_end())

@@ -99,7 +99,7 @@ OPERATIONS: dict[str, Operation] = {
     "stale fail": lambda s: s.report(Report.FAIL, s.stale),
     "stale beat": lambda s: s.beat(s.stale),
     "cancel": lambda s: operate.cancel([s.job.id])[0].state,
-    "extend": lambda s: operate.extend_timeout([s.job.id], 60_000)[0].state,
+    "extend": lambda s: operate.extend_timeout([s.job.id], 60_000)[0].job.state,
     "retry": lambda s: operate.retry_dead([s.job.id])[0].state,
     "reschedule": lambda s: operate.reschedule([s.job.id], s.time.time)[0].state,
     "discard": lambda s: operate.discard([s.job.id])[0].state,

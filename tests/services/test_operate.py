@@ -102,6 +102,23 @@ def test_extension_needs_a_running_job_and_room() -> None:
         operate.extend_timeout([job.id], 1000, lease=held(running)._replace(lease_id=clock.new_lease()))
 
 
+@pytest.mark.every_database
+def test_an_extension_says_what_was_granted(frozen: FrozenClock) -> None:
+    make(timeout=60, total_timeout=80)
+    (job,) = take()
+    start = frozen.time
+    frozen.advance(1)
+    made = extend_timeout(job, "10s")
+    assert (made.extended_by_ms, made.job.extended_ms) == (10_000, 10_000)
+    assert made.soft_deadline_at == start + timedelta(seconds=70)
+    made = extend_timeout(job, "1h")
+    assert (made.extended_by_ms, made.job.extended_ms) == (10_000, 20_000)
+    assert made.soft_deadline_at == made.deadline_at == start + timedelta(seconds=80)
+    assert now_stored(job) == made.job
+    with pytest.raises(Conflict, match="total"):
+        extend_timeout(job, 1)
+
+
 def test_promotion_is_by_time(frozen: FrozenClock) -> None:
     enqueue("test.job", [0], delay=10)
     enqueue("test.job", [1], delay=5)

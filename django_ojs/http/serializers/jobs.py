@@ -192,6 +192,8 @@ class JobError(Shape):
     timeout_kind = CharField()
     limit_seconds = JSONField()
     elapsed_seconds = JSONField()
+    limit_ms = IntegerField()
+    elapsed_ms = IntegerField()
     attempt = _count()
     occurred_at = _when()
     timestamp = _when()
@@ -225,7 +227,8 @@ class JobFields(Shape):
 
     needed = frozenset(
         {"specversion", "id", "type", "state", "queue", "meta", "priority", "attempt", "max_attempts"}
-        | {"tags", "retry", "timeout_ms", "grace_period", "heartbeat_timeout", "created_at"}
+        | {"tags", "retry", "timeout_ms", "grace_period", "grace_period_ms"}
+        | {"heartbeat_timeout", "heartbeat_timeout_ms", "created_at"}
     )
     specversion = CharField()
     id = Raw(UUID_TEXT)
@@ -241,7 +244,9 @@ class JobFields(Shape):
     timeout = Raw({"type": "integer"}, "Seconds; absent in answers to a fetch.")
     timeout_ms = IntegerField()
     grace_period = IntegerField()
+    grace_period_ms = IntegerField()
     heartbeat_timeout = IntegerField()
+    heartbeat_timeout_ms = IntegerField()
     total_timeout = IntegerField()
     total_timeout_ms = IntegerField()
     enqueue_ttl = IntegerField()
@@ -294,8 +299,10 @@ class JobAnswer(JobFields):
     deduplicated = BooleanField()
     previous_state = Raw(STATE)
     activated_at = _when()
-    deadline_at = _or_null(text="Of the running attempt.")
+    extended_by_ms = IntegerField(help_text="How much of the extension asked for was granted.")
     extended_ms = IntegerField(help_text="By how much the attempt was extended in all.")
+    soft_deadline_at = _or_null(text="When the handler is to stop.")
+    deadline_at = _or_null(text="When the running attempt ends.")
 
 
 class BatchAnswer(Shape):

@@ -86,6 +86,8 @@ class Failure(Request):
     details = _object("`error_class` is compared with `non_retryable_errors` too.")
     backtrace = Raw({"type": ["array", "string"]}, "Also `stack_trace`, `traceback`.")
     directive = Raw(DIRECTIVE)
+    retry_after = _duration("When it is retried, in place of the backoff. Also `next_retry_delay`.")
+    retry_after_ms = _ms()
 
 
 class JobNackRequest(Evidence):
@@ -94,6 +96,10 @@ class JobNackRequest(Evidence):
     error = Failure()
     requeue = BooleanField(help_text="Give the job back instead of failing it.")
     directive = Raw(DIRECTIVE, "Also `response_code`.")
+    retry_after = _duration(
+        "When it is retried, in place of the backoff; 0 is at once. Also `next_retry_delay`.", least=0
+    )
+    retry_after_ms = _ms()
 
 
 class NackRequest(JobNackRequest):
@@ -206,6 +212,8 @@ class HeldJob(Shape):
     attempt = _count()
     deadline_at = _or_null()
     soft_deadline_at = _or_null()
+    extended_by_ms = IntegerField(help_text="How much of `extend_timeout` was granted.")
+    extended_ms = IntegerField(help_text="By how much the attempt was extended in all.")
 
 
 class BeatAnswer(Shape):

@@ -129,14 +129,8 @@ class JobViewSet(OJSViewSet):
         if evidence.lease_id is not None or not self.caller.may("administer"):
             lease = fencing.prove(record, evidence, now=clock.now(self.using), using=self.using)
         actor = self.actor(parse_reason(body))
-        after = operate.extend_timeout([record.id], by_ms, lease=lease, actor=actor, using=self.using)[
-            0
-        ]
-        return Response(
-            shapes.wrapped(
-                after, deadline_at=shapes.moment(after.deadline_at), extended_ms=after.extended_ms
-            )
-        )
+        made = operate.extend_timeout([record.id], by_ms, lease=lease, actor=actor, using=self.using)[0]
+        return Response(shapes.wrapped(made.job, **shapes.extension(made)))
 
     def _enqueue(self, envelopes: Sequence[Envelope], now: datetime) -> Sequence[JobRecord]:
         try:

@@ -29,6 +29,7 @@ from django_ojs.http.views.jobs import extension
 from django_ojs.models import Worker
 from django_ojs.services import claim as claiming
 from django_ojs.services import heartbeat, operate, promote, tokens, workers
+from django_ojs.services.operate import Extension
 from django_ojs.services.settle import Report, report
 from django_ojs.store import selectors
 from django_ojs.store.leases import Held, Kept
@@ -133,6 +134,8 @@ class WorkViewSet(OJSViewSet):
         if not isinstance(requeue, bool):
             raise InvalidRequest("requeue", "must be true or false")
         failure = failures.from_wire(body)
+        if requeue and failure.retry_after_ms is not None:
+            raise InvalidRequest("requeue", "gives the job back at once: leave out the delay")
         kind = Report.REQUEUE if requeue else Report.FAIL
         return self._report(name, body, kind, failure=failure)
 
@@ -216,9 +219,9 @@ class WorkViewSet(OJSViewSet):
             raise InvalidRequest("queues", f"must be an array of 1 to {MAX_QUEUES} queue names")
         return [self.may_use(check_queue_name(_name(name), "queues"), "queues") for name in given]
 
-    def _extend(self, kept: list[Kept], by_ms: int | None) -> Mapping[UUID, JobRecord]:
-        """What an additive extension made of the attempts; a job that it cannot help is left out."""
-        done: dict[UUID, JobRecord] = {}
+    def _extend(self, kept: list[Kept], by_ms: int | None) -> Mapping[UUID, Extension]:
+        """What was granted to the attempts; a job that an extension cannot help is left out."""
+        done: dict[UUID, Extension] = {}
         for lease in kept if by_ms is not None else ():
             assert by_ms is not None
             try:
@@ -237,13 +240,14 @@ def _beat_shape(
     named: list[tuple[UUID, UUID | None]],
     records: Mapping[UUID, JobRecord],
     kept: list[Kept],
-    extended: Mapping[UUID, JobRecord],
+    extended: Mapping[UUID, Extension],
     now: datetime,
     caller: Any,
 ) -> shapes.Shape:
-    held = {lease.job_id: extended.get(lease.job_id, records[lease.job_id]) for lease in kept}
+    held = {lease.job_id: records[lease.job_id] for lease in kept}
+    held |= {job_id: made.job for job_id, made in extended.items()}
     deadlines = {lease.job_id: lease.deadline_at for lease in kept}
-    deadlines |= {job_id: job.deadline_at or now for job_id, job in extended.items()}
+    deadlines |= {job_id: made.deadline_at for job_id, made in extended.items()}
     soft = {job_id: soft_deadline(job) for job_id, job in held.items()}
     gone = [job_id for job_id, _ in named if job_id not in held]
     # Of a foreign queue's job nothing is told but that it is not the worker's.
@@ -278,6 +282,7 @@ def _beat_shape(
                 "attempt": job.attempt,
                 "deadline_at": shapes.moment(deadlines[job_id]),
                 "soft_deadline_at": shapes.moment(soft[job_id]),
+                **(shapes.extension(extended[job_id]) if job_id in extended else {}),
             }
             for job_id, job in held.items()
         ],

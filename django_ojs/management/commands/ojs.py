@@ -13,7 +13,7 @@ from uuid import UUID
 from django.core.management.base import CommandError, CommandParser
 
 from django_ojs import clock
-from django_ojs.domain.durations import parse_instant, parse_seconds_ms
+from django_ojs.domain.durations import format_instant, parse_instant, parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.states import State
@@ -21,6 +21,7 @@ from django_ojs.management.base import EXIT_OVERDUE, OJSCommand
 from django_ojs.models import ApiToken
 from django_ojs.services import inspect, operate, prune, queues, tokens, workers
 from django_ojs.services.explain import explain
+from django_ojs.services.operate import Extension
 from django_ojs.store import invariants
 
 _EXPIRY = "an RFC 3339 time, or a time from now such as 90d, 12h or PT12H"
@@ -170,8 +171,16 @@ class Command(OJSCommand):
     def do_extend(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs extend ID BY``."""
         by_ms = parse_seconds_ms(options["by"], "by")
-        jobs = operate.extend_timeout(_ids(options), by_ms, actor=_actor(options), using=alias)
-        self._jobs(jobs, options)
+        made = operate.extend_timeout(_ids(options), by_ms, actor=_actor(options), using=alias)
+        if options["format"] == "json":
+            self.emit([_extended(one) for one in made])
+        elif options["verbosity"]:
+            for one in made:
+                self.stdout.write(
+                    f"{one.job.id} {one.job.type} was extended by {one.extended_by_ms} ms:"
+                    f" told to stop at {format_instant(one.soft_deadline_at)},"
+                    f" ended at {format_instant(one.deadline_at)}"
+                )
 
     def do_pause(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs pause QUEUE...``."""
@@ -311,6 +320,13 @@ class Command(OJSCommand):
         elif options["verbosity"]:
             for name in options["queues"]:
                 self.stdout.write(f"{name} {'' if name in names else 'was already '}{word}")
+
+
+def _extended(made: Extension) -> dict[str, Any]:
+    return inspect.describe(made.job) | {
+        "extended_by_ms": made.extended_by_ms,
+        "soft_deadline_at": format_instant(made.soft_deadline_at),
+    }
 
 
 def _id(text: str) -> UUID:
