@@ -126,6 +126,12 @@ def now(using: str) -> datetime:
     return _current.now(using)
 
 
+def read(using: str) -> datetime:
+    """The time of the database ``using``, asked of it now: for what must not rest on an old answer."""
+    database_clock.forget()
+    return now(using)
+
+
 @contextmanager
 def using_clock(clock: Clock) -> Iterator[Clock]:
     """Within the block :func:`now` asks ``clock``; for tests."""

@@ -126,6 +126,39 @@ def fired(job: JobRecord, now: datetime) -> Fired | None:
     return None
 
 
+class Stop(NamedTuple):
+    """The soft signal of an attempt: why it is given, when, and until when the handler may clean up."""
+
+    reason: str
+    at: datetime
+    until: datetime
+
+
+def stop_of(job: JobRecord, *, started_at: datetime, total_at: datetime | None) -> Stop:
+    """The first signal of an attempt, which is its only one (OJS timeouts 5.4).
+
+    The grace period counts from it, also from the total deadline: at that moment the outcome is
+    settled, but the handler may still save where a manual retry is to resume.
+    """
+    soft = after(started_at, job.timeout_ms + job.extended_ms)
+    at, reason = soft, "timeout"
+    if total_at is not None and total_at <= soft:
+        at, reason = total_at, "total_timeout"
+    return Stop(reason, at, after(at, job.grace_period_ms))
+
+
+def out_of_time(job: JobRecord, at: datetime) -> Clock | None:
+    """The clock that ends the running attempt at ``at`` whatever its worker reports: the total
+    timeout or the execution deadline. ``None`` while neither has run out.
+    """
+    if job.state != State.ACTIVE:
+        return None
+    total = total_deadline(job)
+    if total is not None and total <= at:
+        return Clock.TOTAL
+    return Clock.EXECUTION if job.deadline_at is not None and job.deadline_at <= at else None
+
+
 def _fired_running(job: JobRecord, now: datetime) -> Fired | None:
     assert job.started_at is not None
     if job.deadline_at is not None and job.deadline_at <= now:

@@ -21,6 +21,7 @@ from django_ojs.services import heartbeat
 from django_ojs.services.fencing import prove, refused
 from django_ojs.store import locking
 from django_ojs.store.contention import atomically
+from django_ojs.store.leases import Held
 
 
 def save(
@@ -34,7 +35,8 @@ def save(
     """Store where the next attempt resumes; ``state`` is JSON text (OJS durable execution 4).
 
     Of an active job it is a beat, and needs the evidence of a report; of a waiting one none, but who
-    shows a lease has lost it. Raises :class:`Conflict` then, and for a finished job.
+    shows a lease has lost it. Raises :class:`Conflict` then, and for a finished job; but the lease of
+    an attempt that the total timeout ended is good for a checkpoint until its grace period is over.
     """
     using = using or conf.current().database
     return atomically(using, partial(_save, job_id, state, said, evidence, using))
@@ -55,7 +57,11 @@ def _save(
         lease = prove(job, evidence, now=now, using=using)
         if not heartbeat.checkpoint(lease, state, info=info, now=now, using=using):
             raise refused(job, "lease_lost")
-    elif job.state in TERMINAL or evidence.lease_id is not None:
+    elif evidence.lease_id is not None:
+        lease = Held(job.id, evidence.lease_id)
+        if not heartbeat.checkpoint(lease, state, info=info, now=now, using=using):
+            raise refused(job, "not_active")
+    elif job.state in TERMINAL:
         raise refused(job, "not_active")
     else:
         value = json.loads(state)

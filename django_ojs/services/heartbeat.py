@@ -11,13 +11,16 @@ from typing import Any
 from uuid import UUID
 
 from django.db import DatabaseError, connections, transaction
+from django.db.models import F, Value
 
 from django_ojs import clock, conf
 from django_ojs.domain.events import Kind, fact
 from django_ojs.domain.job import Fact, JobRecord
 from django_ojs.domain.timeouts import after
-from django_ojs.models import Worker
+from django_ojs.models import Attempt, Job, Worker
+from django_ojs.services import attempts
 from django_ojs.services.commit import publish
+from django_ojs.services.judging import in_time
 from django_ojs.store import leases, locking
 from django_ojs.store.contention import RowHeld, atomically, impatient, is_held
 from django_ojs.store.leases import Held, Kept
@@ -134,14 +137,19 @@ def beat(
     """Renew leases; returns those that still hold, with the deadline each must keep.
 
     A lease that is not in the answer is lost: its job was cancelled, reaped or given to somebody
-    else, and must be stopped. Never moves an execution deadline (decision T2). ``visibility_ms``
-    gives a visibility lease to those whose job does not set its own (decision T10). One statement,
-    two where the database cannot say what it wrote; one more where visibility leases are held.
+    else, or its time is up (:func:`in_time`); it must be stopped. Never moves an execution deadline
+    (decision T2). ``visibility_ms`` gives a visibility lease to those whose job does not set its own
+    (decision T10). One statement, two where the database cannot say what it wrote; one more where
+    visibility leases are held.
 
     It waits for nobody: the beat of a lease whose row somebody else holds is put aside, where whoever
     judges a silence finds it (ADR 0015). So is every beat when the table of jobs is locked.
     """
-    return _sign_of_life(held, {}, {}, (), now, using, visibility_ms)
+    alias = using or conf.current().database
+    moment = now or clock.now(alias)
+    kept = _sign_of_life(held, {}, {}, (), moment, alias, visibility_ms)
+    # To the row of an attempt whose time is up a beat does no harm: its deadline stays.
+    return in_time(kept, moment, using=alias)
 
 
 def _sign_of_life(
@@ -225,13 +233,17 @@ def progress(
     now: datetime | None = None,
     using: str | None = None,
 ) -> list[Kept]:
-    """Store progress; counts as a beat (OJS timeouts 9.3). Returns the leases that still hold.
+    """Store progress; counts as a beat (OJS timeouts 9.3). Returns the leases that still hold; of an
+    attempt whose time is up nothing is stored.
 
     Rows that somebody else holds come last, one by one. Without ``wait`` they are left out, and not
     ``written`` in the answer: to be sent again.
     """
     using = using or conf.current().database
     moment = now or clock.now(using)
+    known = in_time(leases.find([one.lease for one in reports], using=using), moment, using=using)
+    holding = {Held(lease.job_id, lease.lease_id) for lease in known}
+    reports = [report for report in reports if report.lease in holding]
     kept = _progress(reports, moment, using)
     if not wait:
         return kept
@@ -290,14 +302,36 @@ def checkpoint(
     transaction that has locked the job, or again after :class:`RowHeld`.
 
     ``checkpoint_seq`` grows by 1 with every save; ``info`` is what the worker says about it.
-    Returns whether the lease still held; if not, nothing was written. Raises :class:`RowHeld` when it
-    holds and somebody else has locked the row: to be tried again.
+    Returns whether the lease still held; if not, nothing was written. In the grace period after the
+    total timeout, what is saved is kept for a manual retry (OJS timeouts 5.4, 9.3). Raises
+    :class:`RowHeld` when the lease holds and somebody else has locked the row: to be tried again.
     """
     shared = {"checkpoint": state, "checkpoint_info": None if info is None else json.dumps(info)}
-    kept = _sign_of_life([lease], shared, {}, ["checkpoint_seq"], now, using)
+    alias = using or conf.current().database
+    moment = now or clock.now(alias)
+    kept = in_time(leases.find([lease], using=alias), moment, using=alias)
+    if kept:
+        kept = _sign_of_life([lease], shared, {}, ["checkpoint_seq"], moment, alias)
     if any(not one.written for one in kept):
         raise RowHeld(f"the row of job {lease.job_id} is locked by another transaction")
-    return bool(kept)
+    last = partial(_last_checkpoint, lease, state, info, moment, alias)
+    return bool(kept) or atomically(alias, last)
+
+
+def _last_checkpoint(
+    lease: Held, state: str, info: Mapping[str, Any] | None, now: datetime, using: str
+) -> bool:
+    job = locking.jobs([lease.job_id], using=using).get(lease.job_id)
+    ended = Attempt.objects.using(using).filter(job_id=lease.job_id, lease_id=lease.lease_id).first()
+    if job is None or (ended is None and job.lease_id != lease.lease_id):
+        return False
+    if attempts.stop_in_grace(job, ended, now) is None:
+        return False
+    value = Value(json.loads(state), Job._meta.get_field("checkpoint"))
+    Job.objects.using(using).filter(pk=job.id).update(
+        checkpoint=value, checkpoint_info=info, checkpoint_seq=F("checkpoint_seq") + 1
+    )
+    return True
 
 
 def _worker_fact(kind: Kind, worker_id: str) -> Fact:

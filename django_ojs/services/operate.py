@@ -19,6 +19,7 @@ from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.services import audit, prune
 from django_ojs.services.commit import commit, publish
 from django_ojs.services.enqueue import enqueue
+from django_ojs.services.judging import Judge
 from django_ojs.store import locking
 from django_ojs.store.contention import atomically
 from django_ojs.store.leases import Held
@@ -201,20 +202,33 @@ def extend_timeout(
     """Give running attempts up to ``by_ms`` milliseconds more (decision T2); says what was granted.
 
     Additive, repeatable, granted as far as the total timeout leaves room; recorded as
-    ``job.timeout_extended``. Raises :class:`Conflict` when nothing can be granted and, with
-    ``lease``, :class:`LeaseLost` when it does not hold.
+    ``job.timeout_extended``. Raises :class:`Conflict` when nothing can be granted or the time of the
+    attempt is up and, with ``lease``, :class:`LeaseLost` when it does not hold.
     """
-    decide = extending(by_ms, lease=lease, actor=actor)
+    using = using or conf.current().database
+    decide = extending(by_ms, lease=lease, actor=actor, now=now, using=using)
     return [extension(change) for change in change_each(ids, decide, now=now, using=using)]
 
 
-def extending(by_ms: int, *, lease: Held | None = None, actor: Actor = API) -> Decide:
-    """The decision of :func:`extend_timeout`."""
+def extending(
+    by_ms: int,
+    *,
+    lease: Held | None = None,
+    actor: Actor = API,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> Decide:
+    """The decision of :func:`extend_timeout`, from this moment on."""
+    using = using or conf.current().database
+    tried_at = now or clock.now(using)
+    judge = Judge(now, using)
 
     def decide(job: JobRecord, now: datetime) -> Transition:
         known = {"job_id": str(job.id), "current_state": job.state}
         if lease is not None and job.lease_id != lease.lease_id:
             raise LeaseLost("the lease was lost", **known)
+        if judge.is_late(job, tried_at):
+            raise Conflict("the time of the attempt is up", **known)
         return operations.extend(job, by_ms=by_ms, actor=actor, now=now)
 
     return decide

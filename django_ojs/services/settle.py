@@ -18,13 +18,14 @@ from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import Conflict, LeaseLost, NotFound
 from django_ojs.domain.evidence import Evidence
-from django_ojs.domain.failures import Failure
+from django_ojs.domain.failures import Failure, is_timeout_report
 from django_ojs.domain.job import JobRecord, Transition
 from django_ojs.domain.jsonvalue import sanitise_text
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt
 from django_ojs.services.commit import commit
 from django_ojs.services.fencing import note_late, prove, refused
+from django_ojs.services.judging import Judge
 from django_ojs.store import locking
 from django_ojs.store.contention import atomically, impatient, is_held
 from django_ojs.store.leases import Held
@@ -42,7 +43,9 @@ class Report(StrEnum):
 class Outcome(NamedTuple):
     """One report under one lease; ``result`` is JSON text.
 
-    ``claimed`` is the record that the reporter got with the lease, if it still has it.
+    ``claimed`` is the record that the reporter got with the lease, if it still has it. ``tried_at`` is
+    when the report was first tried, where it has only waited for a held row since: by that it is
+    judged.
     """
 
     lease: Held
@@ -50,6 +53,7 @@ class Outcome(NamedTuple):
     result: str | None = None
     failure: Failure | None = None
     claimed: JobRecord | None = None
+    tried_at: datetime | None = None
 
 
 class Verdict(StrEnum):
@@ -83,14 +87,21 @@ def settle(
     ``HELD`` and to be sent again.
 
     A report whose lease is not the current one changes nothing: it is ``LOST``, and noted on its
-    attempt. Repeating an ACK that was honoured is ``REPLAYED`` (decision L2). A constant number of
-    statements for any number of reports: two for ACKs whose reporter still has the record.
+    attempt. So is one that came when the time of the attempt was up (:class:`Judge`), which ends the
+    attempt with its timeout; a worker's own report of that timeout counts. Repeating an ACK that was
+    honoured is ``REPLAYED`` (decision L2). A constant number of statements for any number of reports:
+    two for ACKs whose reporter still has the record.
     """
     using = using or conf.current().database
-    plain = [_is_plain(outcome) for outcome in outcomes]
+    tried_at = now or clock.now(using)
+    plain = [_is_plain(outcome, tried_at) for outcome in outcomes]
     if any(plain) and not _acknowledged(list(compress(outcomes, plain)), now, using):
         plain = [False] * len(outcomes)
-    rest = [outcome for outcome, done in zip(outcomes, plain, strict=True) if not done]
+    rest = [
+        outcome._replace(tried_at=outcome.tried_at or tried_at)
+        for outcome, done in zip(outcomes, plain, strict=True)
+        if not done
+    ]
     read = iter(_settle_free(rest, wait, now, using))
     return [_SETTLED if done else next(read) for done in plain]
 
@@ -100,10 +111,12 @@ _ACK_RESTS_ON = ("deadline_at", "progress")
 """What the ACK of a job depends on and others may change while it runs."""
 
 
-def _is_plain(outcome: Outcome) -> bool:
-    """Whether this is an ACK of a job under the lease that it was claimed with."""
+def _is_plain(outcome: Outcome, tried_at: datetime) -> bool:
+    """Whether this is an ACK, in time, of a job under the lease that it was claimed with."""
     job = outcome.claimed
-    return outcome.report is Report.ACK and job is not None and job.lease_id == outcome.lease.lease_id
+    if outcome.report is not Report.ACK or job is None or job.lease_id != outcome.lease.lease_id:
+        return False
+    return job.deadline_at is not None and job.deadline_at > (outcome.tried_at or tried_at)
 
 
 def _acknowledged(outcomes: Sequence[Outcome], now: datetime | None, using: str) -> bool:
@@ -147,12 +160,15 @@ def report(
 ) -> Settled:
     """One report with whatever evidence the reporter has (decision L1).
 
-    Raises :class:`NotFound`, :class:`Conflict` for a job that is not active and
+    Raises :class:`NotFound`, :class:`Conflict` for a job that is not active or whose time was up, and
     :class:`LeaseLost` for evidence that is not enough; nothing is changed then, but for a note on
-    the attempt that the report came from. Repeating an ACK with its lease id is ``REPLAYED``.
+    the attempt that the report came from, and the end of an attempt whose time was up. Repeating an
+    ACK with its lease id is ``REPLAYED``.
     """
     using = using or conf.current().database
-    answer = atomically(using, partial(_report, job_id, evidence, kind, result, failure, now, using))
+    tried_at = now or clock.now(using)
+    what = (kind, result, failure)
+    answer = atomically(using, partial(_report, job_id, evidence, *what, tried_at, now, using))
     if isinstance(answer, Conflict):
         raise answer
     return answer
@@ -164,6 +180,7 @@ def _report(
     kind: Report,
     result: str | None,
     failure: Failure | None,
+    tried_at: datetime,
     now: datetime | None,
     using: str,
 ) -> Settled | Conflict:
@@ -171,10 +188,10 @@ def _report(
     job = locking.jobs([job_id], using=using).get(job_id)
     if job is None:
         raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
-    now = now or clock.now(using)
+    given, now = now, now or clock.now(using)
     if evidence.lease_id is not None and evidence.lease_id != job.lease_id:
         late = Outcome(Held(job_id, evidence.lease_id), kind, result, failure)
-        settled = _settle([late], now, using)[0]
+        settled = _settle([late], given, using)[0]
         if settled.verdict is Verdict.REPLAYED:
             return settled
         return refused(job, "lease_lost" if job.state == State.ACTIVE else "not_active")
@@ -184,7 +201,12 @@ def _report(
         if job.state != State.ACTIVE:
             note_late(job, evidence, _noted(kind, failure), now=now, using=using)
         return refusal
-    return _settle([Outcome(lease, kind, result, failure)], now, using)[0]
+    outcome = Outcome(lease, kind, result, failure, tried_at=tried_at)
+    settled = _settle([outcome], given, using)[0]
+    if settled.verdict is Verdict.LOST:
+        assert settled.job is not None
+        return refused(settled.job, "not_active")
+    return settled
 
 
 def _settle_free(
@@ -209,6 +231,7 @@ def _settle(
     wanted = {outcome.lease.job_id for outcome in outcomes}
     locked = locking.jobs(wanted, skip_locked=pass_over, using=using)
     held = locking.existing(wanted - locked.keys(), using=using) if pass_over else set()
+    judge = Judge(now, using)
     now = now or clock.now(using)
     answers: list[Settled | None] = []
     moves: list[Transition] = []
@@ -222,10 +245,11 @@ def _settle(
             answers.append(None)
         else:
             settled.add(job.id)
-            move = _decide(job, outcome, now)
+            ended = _ended(job, outcome, judge, now)
+            move = ended or _decide(job, outcome, now)
             moves.append(move)
             locked[job.id] = move.written
-            answers.append(Settled(Verdict.SETTLED, move.written))
+            answers.append(None if ended else Settled(Verdict.SETTLED, move.written))
     commit(moves, now=now, using=using)
     refused = [outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is None]
     replayed = _refuse(refused, now, using) if refused else set()
@@ -237,6 +261,19 @@ def _settle(
         )
         for outcome, answer in zip(outcomes, answers, strict=True)
     ]
+
+
+def _ended(job: JobRecord, outcome: Outcome, judge: Judge, now: datetime) -> Transition | None:
+    """The end of an attempt whose time was up before the report came, unless that says just this.
+
+    What was never begun is given back at any time: no result is lost, and no attempt.
+    """
+    says_so = outcome.failure is not None and is_timeout_report(outcome.failure)
+    if says_so or outcome.report is Report.RELEASE:
+        return None
+    if not judge.is_late(job, outcome.tried_at or now):
+        return None
+    return lifecycle.overdue(job, now=judge.now, jitter=clock.jitter())
 
 
 def _decide(job: JobRecord, outcome: Outcome, now: datetime) -> Transition:

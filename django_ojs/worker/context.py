@@ -65,7 +65,9 @@ class JobContext:
 
     @property
     def cancel_reason(self) -> str | None:
-        """Why: ``timeout``, ``cancelled``, ``lost`` or ``shutdown``."""
+        """Why, as in :class:`SoftStop`: ``timeout``, ``total_timeout``, ``cancelled``, ``stalled``,
+        ``shutdown`` or ``lost``.
+        """
         return self._reason
 
     @property
@@ -104,7 +106,8 @@ class JobContext:
         """Save where the next attempt resumes (``last_checkpoint``); durable when it returns.
 
         Any JSON value up to 1 MiB. Independent of the handler's own transaction, and allowed while
-        cleaning up after :class:`SoftStop`. Raises :class:`InvalidRequest`, :class:`LeaseGone`.
+        cleaning up after :class:`SoftStop`: what is saved after the total timeout is kept for a manual
+        retry. Raises :class:`InvalidRequest`, :class:`LeaseGone`.
         """
         text = jsonvalue.encode(state, "checkpoint", max_bytes=MAX_CHECKPOINT_BYTES)
         self._line.ask({"op": "call", "verb": "checkpoint", "state": text})

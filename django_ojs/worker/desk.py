@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Any, Protocol
 
@@ -170,15 +171,22 @@ class Desk(DatabaseThread):
             self._broken(error)
 
     def _settle(self, batch: Sequence[Pending]) -> None:
+        tried_at: datetime | None = None
         try:
+            tried_at = clock.now(self._using)
             answers = settle([_known(one) for one in batch], wait=False, using=self._using)
         except OUTAGE as error:
+            _tried(batch, tried_at if is_held(error) else None)
             self._broken(error)
             self._drop_expired()
         except Exception as error:
             self._settle_one_by_one(batch, error)
         else:
             self._works()
+            held = [
+                one for one, said in zip(batch, answers, strict=True) if said.verdict is Verdict.HELD
+            ]
+            _tried(held, tried_at)
             self._settled(batch, answers)
 
     def _settled(self, batch: Sequence[Pending], answers: Sequence[Settled]) -> None:
@@ -274,6 +282,15 @@ class Desk(DatabaseThread):
         # and reports wait behind them while the server waits for those.
         pause = min(0.5, 0.05 * 2 ** min(self._failures, 6)) * (0.5 + clock.jitter())
         clock.pause(pause)
+
+
+def _tried(batch: Sequence[Pending], at: datetime | None) -> None:
+    """These reports wait for somebody else's lock since ``at``, if not for longer: by that they are
+    judged (decision T6b). ``None`` after an outage, which is no such wait.
+    """
+    for pending in batch:
+        first = None if at is None else pending.outcome.tried_at or at
+        pending.outcome = pending.outcome._replace(tried_at=first)
 
 
 def _known(pending: Pending) -> Outcome:

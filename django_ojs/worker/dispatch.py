@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from math import inf
+from uuid import UUID
 
 from django_ojs import clock, conf
 from django_ojs.domain.errors import Conflict, LeaseLost
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.domain.timeouts import after
+from django_ojs.domain.timeouts import after, soft_deadline, total_deadline
 from django_ojs.services import heartbeat, operate
 from django_ojs.services.operate import Extension
 from django_ojs.services.settle import Outcome, Report
@@ -67,8 +68,16 @@ class Dispatcher:
             assert job.started_at is not None
             assert job.lease_id is not None
             claimed_at, now = at.of(job.started_at), clock.boottime()
-            ends = at.of(job.deadline_at)
-            running = Running(job, job.lease_id.hex, now, ends, ends, seen_at=claimed_at)
+            deadline, total = at.of(job.deadline_at), total_deadline(job)
+            running = Running(
+                job,
+                job.lease_id.hex,
+                now,
+                deadline,
+                deadline if total is None else at.of(after(job.started_at, _whole(job))),
+                inf if total is None else at.of(total),
+                seen_at=claimed_at,
+            )
             self.leases[running.lease] = running
             self.waiting.append(running)
         self.assign()
@@ -131,8 +140,6 @@ class Dispatcher:
         running.began_at = running.seen_at = now
         limit = (running.job.timeout_ms + running.job.extended_ms) / 1000
         running.soft_at = min(now + limit, running.ends)
-        if running.lost:
-            self.enforcer.tell(child, running, "lost")
 
     def _returned(self, child: Child, lease: str) -> None:
         running = next(job for job in child.queued if job.lease == lease)
@@ -178,7 +185,7 @@ class Dispatcher:
         elif running.told:
             child.recycle = "a handler was told to stop"
         self._flush_progress([running.lease])
-        if reason in SILENT:
+        if reason in SILENT or (reason == "total_timeout" and running.lost):
             self._drop(running)
         else:
             report = Report.ACK if ok else Report.FAIL
@@ -286,8 +293,12 @@ class Dispatcher:
 
     # News from the server.
 
-    def on_beat(self, sent: Iterable[str], kept: Sequence[Kept]) -> None:
-        """What a beat answered: deadlines of the leases that hold; the others are lost."""
+    def on_beat(
+        self, sent: Iterable[str], kept: Sequence[Kept], reasons: Mapping[UUID, str] = {}
+    ) -> None:
+        """What a beat answered: deadlines of the leases that hold; the others are lost, for a reason
+        that may be known.
+        """
         found = {lease.lease_id.hex: lease for lease in kept}
         for lease in sent:
             running = self.leases.get(lease)
@@ -295,11 +306,16 @@ class Dispatcher:
                 continue
             if lease in found:
                 self.enforcer.follow(running, found[lease].deadline_at, found[lease].extended_ms)
-            elif not running.lost:
-                self._lose(running)
+            else:
+                running.why_lost = reasons.get(UUID(lease), running.why_lost)
+                if not running.lost:
+                    self._lose(running)
 
     def _lose(self, running: Running) -> None:
-        """The server took the job away: cancelled, reaped, or given to somebody else."""
+        """The server took the job away: cancelled, reaped, or given to somebody else.
+
+        Of what runs the enforcer asks why, and tells the handler.
+        """
         running.lost = True
         logger.warning("lease lost", extra={"job_id": str(running.job_id)})
         if running in self.waiting:
@@ -307,9 +323,7 @@ class Dispatcher:
             self._drop(running)
             return
         for child in self._pool:
-            if child.running is running and running.told is None:
-                self.enforcer.tell(child, running, "lost")
-            elif running in child.queued and not running.asked_back:
+            if running in child.queued and not running.asked_back:
                 running.asked_back = True
                 self._pool.send(child, {"op": "return", "lease": running.lease})
                 self._pool.ring(child)
@@ -376,6 +390,11 @@ def _run_frame(running: Running) -> str:
     """The frame for an executor, made around the JSON texts as they are stored."""
     job = running.job
     assert job.started_at is not None
+    soft = _soft(job.started_at, job.timeout_ms + job.extended_ms)
+    if job.total_timeout_ms is not None:
+        within = soft_deadline(job)
+        assert within is not None
+        soft = within.isoformat()
     handler = registry.handler_of(job.type)
     running.manual = handler is not None and handler.heartbeat == "manual"
     running.asked_back = False
@@ -383,9 +402,14 @@ def _run_frame(running: Running) -> str:
         f'{{"op":"run","lease":"{running.lease}","id":"{job.id}",{_kind(job.type, job.queue)},'
         f'"attempt":{job.attempt},"max_attempts":{job.max_attempts},"meta":{job.meta},'
         f'"args":{job.args},"checkpoint":{job.checkpoint or "null"},'
-        f'"deadline":"{_soft(job.started_at, job.timeout_ms + job.extended_ms)}",'
+        f'"deadline":"{soft}",'
         f'"pulse":{min(1.0, job.heartbeat_timeout_ms / 4000)}}}'
     )
+
+
+def _whole(job: JobRecord) -> int:
+    """How long an attempt may take with its grace period, in milliseconds."""
+    return job.timeout_ms + job.grace_period_ms + job.extended_ms
 
 
 @lru_cache(maxsize=256)

@@ -1,22 +1,29 @@
 """The clocks of running jobs: told to stop at their timeout, killed at the end of the grace period.
 
-Before it acts, the enforcer asks the row once more (one statement for all that are due), so that an
-extension made elsewhere is honoured. Without a database it acts on the last deadline known.
+The total timeout settles the outcome at once; its handler is told at that moment, and has its grace
+period for clean-up. Nobody is told twice. Before it acts, the enforcer asks the row once more (one
+statement for all that are due), so that an extension made elsewhere is honoured and the reason that
+the handler sees is the true one. Without a database it acts on what is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from math import inf
+from uuid import UUID
 
 from django_ojs import clock
-from django_ojs.services import heartbeat
+from django_ojs.domain.timeouts import total_deadline
+from django_ojs.services import attempts
 from django_ojs.store.leases import Kept
 from django_ojs.worker.desk import Desk
 from django_ojs.worker.pool import Child, Phase, Pool, Running
 
-SILENT = ("cancelled", "lost")
+SILENT = ("cancelled", "stalled", "lost")
 """Reasons to stop a job that nobody is to be told about: the server has ended the attempt."""
+_GRACED = (*SILENT, "total_timeout")
+"""Reasons from which the grace period counts."""
 _PATIENCE = 0.2
 
 
@@ -27,7 +34,7 @@ class Enforcer:
         self,
         pool: Pool,
         desk: Desk,
-        on_kept: Callable[[Iterable[str], Sequence[Kept]], None],
+        on_kept: Callable[[Iterable[str], Sequence[Kept], Mapping[UUID, str]], None],
         *,
         using: str,
     ) -> None:
@@ -46,10 +53,8 @@ class Enforcer:
             running = child.running
             if running is None or child.phase is not Phase.READY or running.checking:
                 continue
-            moments.append(self._kill_at(running))
-            if running.told is None and running.soft_at is not None:
-                moments.append(self._soft_at(running))
-        return moments
+            moments += [self._kill_at(running), self._soft_at(running)]
+        return [moment for moment in moments if moment < inf]
 
     def tick(self, now: float) -> None:
         """Look after what is due."""
@@ -76,7 +81,7 @@ class Enforcer:
         assert deadline_at is not None
         running.deadline += (deadline_at - known.deadline_at) / timedelta(seconds=1)
         longer = (extended_ms - known.extended_ms) / 1000
-        running.ends = min(running.ends + longer, running.deadline)
+        running.ends += longer
         if running.soft_at is not None:
             running.soft_at = min(running.soft_at + longer, running.ends)
         running.job = known._replace(deadline_at=deadline_at, extended_ms=extended_ms)
@@ -91,23 +96,37 @@ class Enforcer:
         self._pool.ring(child)
 
     def _soft_at(self, running: Running) -> float:
-        assert running.soft_at is not None
+        """When it is to be told to stop; never, once it has been told."""
+        if running.told is not None or running.soft_at is None:
+            return inf
+        if running.lost:
+            return 0.0
+        return min(running.soft_at, running.total_at, self._shutdown_signal_at(running))
+
+    def _shutdown_signal_at(self, running: Running) -> float:
         if self.shutdown_at is None:
-            return running.soft_at
-        lead = min(running.job.grace_period_ms / 1000, 10.0)
-        return min(running.soft_at, self.shutdown_at - lead)
+            return inf
+        return self.shutdown_at - min(running.job.grace_period_ms / 1000, 10.0)
+
+    def _reason(self, running: Running, now: float) -> str:
+        """Why it is told to stop ``now``; of two clocks the total timeout goes first (decision T8)."""
+        assert running.soft_at is not None
+        if running.lost:
+            return running.why_lost
+        if running.total_at <= min(now, running.soft_at):
+            return "total_timeout"
+        return "timeout" if running.soft_at <= now else "shutdown"
 
     def _kill_at(self, running: Running) -> float:
         moments = [running.ends]
         if self.shutdown_at is not None:
             moments.append(self.shutdown_at)
-        if running.told in SILENT and running.told_at is not None:
+        if running.told in _GRACED and running.told_at is not None:
             moments.append(running.told_at + running.job.grace_period_ms / 1000)
         return min(moments)
 
     def _is_due(self, running: Running, now: float) -> bool:
-        soft = running.told is None and running.soft_at is not None
-        return self._kill_at(running) <= now or (soft and self._soft_at(running) <= now)
+        return min(self._kill_at(running), self._soft_at(running)) <= now
 
     def _check(self, due: Sequence[Running], now: float) -> None:
         """Ask the row once more before acting: somebody may have extended it, or taken it away."""
@@ -117,12 +136,20 @@ class Enforcer:
         if self._until is None:
             self._until = now + _PATIENCE
 
-        def then(kept: list[Kept] | None, error: Exception | None) -> None:
-            if kept is not None:
-                self._on_kept([lease.lease_id.hex for lease in held], kept)
+        def then(seen: attempts.Look | None, error: Exception | None) -> None:
+            if seen is not None:
+                for running in due:
+                    self._follow_total(running, seen.now)
+                self._on_kept([lease.lease_id.hex for lease in held], seen.kept, seen.reasons)
             self._act(clock.boottime())
 
-        self._desk.call(lambda: heartbeat.holds(held, using=self._using), then)
+        self._desk.call(lambda: attempts.look(held, using=self._using), then)
+
+    def _follow_total(self, running: Running, database_now: datetime) -> None:
+        """The total timeout is of the database's clock, which may have been set."""
+        total = total_deadline(running.job)
+        if total is not None:
+            running.total_at = clock.boottime() + (total - database_now) / timedelta(seconds=1)
 
     def _act(self, now: float) -> None:
         """Signal and kill what is still due with the deadlines as they are known now."""
@@ -136,16 +163,13 @@ class Enforcer:
                 continue
             if self._kill_at(running) <= now:
                 self._kill(child, running, now)
-            elif running.told is None and running.soft_at is not None:
-                if running.soft_at <= now:
-                    self.tell(child, running, "timeout")
-                elif self._soft_at(running) <= now:
-                    self.tell(child, running, "shutdown")
+            elif self._soft_at(running) <= now:
+                self.tell(child, running, self._reason(running, now))
 
     def _kill(self, child: Child, running: Running, now: float) -> None:
         if running.kill_reason is None:
-            if running.lost or running.told in SILENT:
-                running.kill_reason = running.told or "lost"
+            if running.lost or running.told in _GRACED:
+                running.kill_reason = running.told or running.why_lost
             elif running.ends <= now or running.told == "timeout":
                 stopping = self.shutdown_at is not None and self.shutdown_at < running.ends
                 running.kill_reason = "shutdown" if stopping else "timeout"

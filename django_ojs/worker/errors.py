@@ -11,8 +11,11 @@ class SoftStop(BaseException):
     """Raised once in a running handler that must stop: clean up and leave (OJS timeouts 5.4).
 
     A ``BaseException``, so that ``except Exception`` does not swallow it. ``reason`` is ``timeout``
-    (the grace period has begun), ``cancelled``, ``lost`` (another worker has the job) or
-    ``shutdown``. Database connections were closed before it was raised: new queries reconnect.
+    (the grace period has begun), ``total_timeout`` (the outcome is settled; what is left of the grace
+    period is for clean-up and a checkpoint), ``cancelled``, ``stalled`` (the server heard no sign of
+    life and gave the job up), ``shutdown`` or ``lost`` (the job is no longer this worker's, and
+    nothing more is known). Database connections were closed before it was raised: new queries
+    reconnect.
     """
 
     def __init__(self, reason: str) -> None:

@@ -83,7 +83,7 @@ def failure_of(error: BaseException, stopped: str | None) -> Frame:
     """The failure to report for what a handler raised; never raises itself.
 
     ``stopped`` is the reason for which the handler was told to stop, if it was: then the failure is
-    that reason, whatever the handler made of it.
+    that reason, and what the handler decided (:class:`Retry` and the like) is what happens next.
     """
     try:
         return _failure_of(error, stopped)
@@ -98,7 +98,8 @@ def failure_of(error: BaseException, stopped: str | None) -> Frame:
 
 def _failure_of(error: BaseException, stopped: str | None) -> Frame:
     if stopped is not None:
-        return {"stopped": stopped, "message": _text(error), "backtrace": _backtrace(error)}
+        told: Frame = {"stopped": stopped, "message": _text(error), "backtrace": _backtrace(error)}
+        return told | (_decided(error) if isinstance(error, HandlerDecision) else {})
     if isinstance(error, HandlerDecision):
         return _decision(error)
     kind, retryable = _type_name(error), True
@@ -118,17 +119,21 @@ def _failure_of(error: BaseException, stopped: str | None) -> Frame:
 
 
 def _decision(error: HandlerDecision) -> Frame:
-    directive = next(d for kind, d in _DIRECTIVES.items() if isinstance(error, kind))
     cause = error.__cause__
     named = error if cause is None else cause
     return {
         "type": _type_name(named),
         "message": _text(error) or _text(named),
-        "directive": str(directive),
-        "retry_after_ms": error.after_ms if isinstance(error, Retry) else None,
         "details": {"error_class": type(named).__name__},
         "backtrace": [] if cause is None else _backtrace(cause),
+        **_decided(error),
     }
+
+
+def _decided(error: HandlerDecision) -> Frame:
+    directive = next(d for kind, d in _DIRECTIVES.items() if isinstance(error, kind))
+    after_ms = error.after_ms if isinstance(error, Retry) else None
+    return {"directive": str(directive), "retry_after_ms": after_ms}
 
 
 def _type_name(error: BaseException) -> str:

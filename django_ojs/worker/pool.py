@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from uuid import UUID
 
 from django_ojs import clock
@@ -40,7 +41,9 @@ class Running:
     deadline: float
     """When the row's deadline passes: extensions move it, and so does the air after an outage."""
     ends: float
-    """When the attempt's own time is up: only extensions move it."""
+    """When the execution timeout and its grace period are over: only extensions move it."""
+    total_at: float = inf
+    """When the total timeout ends; what is left after it is a grace period."""
     began_at: float | None = None
     soft_at: float | None = None
     told: str | None = None
@@ -52,6 +55,7 @@ class Running:
     """The last sign of life that a beat was sent for."""
     manual: bool = False
     lost: bool = False
+    why_lost: str = "lost"
     kill_reason: str | None = None
     checking: bool = False
     """Whether its row is being asked before something is done about it."""

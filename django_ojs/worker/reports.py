@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 
 from django_ojs.domain.failures import Directive, Failure
 from django_ojs.worker.frames import Frame
 
 
 def stopped(reason: str, report: Frame) -> Failure:
-    """The failure of an attempt that was told to stop or killed."""
+    """The failure of an attempt that was told to stop or killed.
+
+    What its handler decided in the grace period is what happens next (OJS retry 7.2); the type stays
+    that of the timeout or shutdown.
+    """
     details = {"raised": report["message"]} if report.get("message") else {}
-    backtrace = report.get("backtrace", ())
-    if reason == "timeout":
-        return Failure("timeout", details=details, backtrace=backtrace)
+    after_ms = report.get("retry_after_ms")
+    failure = Failure(
+        "timeout",
+        details=details,
+        backtrace=report.get("backtrace", ()),
+        directive=_directive(report),
+        retry_after_ms=after_ms,
+    )
+    if reason in ("timeout", "total_timeout"):
+        # Which of the two clocks it was is for the server to say.
+        return failure
     message = "the worker was shut down before the job could finish"
-    return Failure("shutdown", message, details=details, backtrace=backtrace, retry_after_ms=0)
+    return replace(failure, type="shutdown", message=message, retry_after_ms=after_ms or 0)
 
 
 def reported(report: Frame) -> Failure:
     """The failure that an executor reported."""
-    directive = report.get("directive")
     return Failure(
         type=report["type"],
         message=report["message"],
@@ -29,9 +41,14 @@ def reported(report: Frame) -> Failure:
         retryable=report.get("retryable", True),
         details=report.get("details", {}),
         backtrace=report.get("backtrace", ()),
-        directive=None if directive is None else Directive(directive),
+        directive=_directive(report),
         retry_after_ms=report.get("retry_after_ms"),
     )
+
+
+def _directive(report: Frame) -> Directive | None:
+    directive = report.get("directive")
+    return None if directive is None else Directive(directive)
 
 
 def crash(status: int | None) -> Failure:

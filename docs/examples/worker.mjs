@@ -38,7 +38,8 @@ async function run(job) {
     (error) => ["nack", { error: { type: type(error), message: String(error?.message ?? error) } }],
   );
   const report = { job_id: job.id, lease_id: job.lease.id, ...outcome };
-  while (!["cancelled", "lost"].includes(signal.reason)) { // until it is answered: work must not be lost
+  const over = () => ["cancelled", "stalled", "lost", "total_timeout"].includes(signal.reason);
+  while (!over()) { // until it is answered: work must not be lost
     const status = await call(path, report).then(() => 200, (error) => (console.error(error), error.status));
     if (status < 500 && status !== 429) break; // another error, such as 409, is final
     await sleep(1000);
@@ -49,10 +50,8 @@ async function run(job) {
 async function beat() {
   const named = new Map(running); // the answer is about these, not about what starts meanwhile
   const answer = await call("heartbeat", { active_job_ids: [...named.keys()] });
-  const stop = (ids, reason) => ids.forEach((id) => named.get(id)?.abort(reason));
-  stop(answer.soft_timeout_jobs, "timeout"); // past its timeout, inside the grace period: end, and report
-  stop(answer.jobs_cancelled, "cancelled");
-  stop(answer.jobs_lost, "lost");
+  // After a "timeout" the grace period runs: end, and report. After the others nothing counts any more.
+  for (const [id, reason] of Object.entries(answer.stop_reasons)) named.get(id)?.abort(reason);
   if (answer.state === "terminate") stopping = true;
 }
 

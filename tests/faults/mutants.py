@@ -109,7 +109,7 @@ def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
 
     def reporting(real: Any) -> Any:
         def _report(job_id: UUID, evidence: Any, kind: Report, *rest: Any) -> Any:
-            result, failure, now, using = rest
+            result, failure, _, now, using = rest
             lease = Held(job_id, evidence.lease_id or uuid4())
             settled = settle._settle([Outcome(lease, kind, result, failure)], now, using)[0]
             if settled.verdict in (Verdict.SETTLED, Verdict.REPLAYED):
@@ -119,7 +119,7 @@ def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
         return _report
 
     return _replaced(
-        (settle, "_is_plain", lambda real: lambda outcome: False),
+        (settle, "_is_plain", lambda real: lambda outcome, tried_at: False),
         (settle, "_settle", settling),
         (settle, "_report", reporting),
     )

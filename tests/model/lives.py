@@ -237,7 +237,7 @@ class Life:
         self.attempt += 1
         self.seq += 1
         self.started = self.beat = now
-        self.progress = None
+        self.progress, self.extended = None, 0
         self.armed = self.silence_said or beats
         self.deadline = self.running_end()
         self.lease_visibility = self.visibility or asked
@@ -348,7 +348,9 @@ class Life:
 
     def total_timeout(self, now: datetime) -> None:
         """The total timeout ran out, in any state."""
+        extended = self.extended
         self.end_attempt("total_timeout", now)
+        self.extended = extended
         self._erred("total_timeout")
         self.told("job.total_timeout")
         self._discard(self.policy.dead_letter, now)

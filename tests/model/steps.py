@@ -251,23 +251,34 @@ class Steps(RuleBasedStateMachine):
         self, name: str, held: Sequence[Held], send: Callable[[], Any], asked: int | None
     ) -> list[Life]:
         jobs = [self.world.jobs.get(lease.job_id) for lease in held]
-        alive = [
+        known = [
             job
             for job, lease in zip(jobs, held, strict=True)
             if job is not None and job.lease == lease.lease_id
         ]
-        self.step = Step(name, stale=not alive)
-        self.world.faults["F64"] += len(held) - len(alive)
+        alive = [job for job in known if not self.world.over(job)]
+        late = []
+        if name.endswith("checkpoint"):
+            late = [
+                job
+                for job, lease in zip(jobs, held, strict=True)
+                if job is not None and job not in alive and self.world.cleaning_up(job, lease.lease_id)
+            ]
+        self.step = Step(name, stale=not alive and not late and not known)
+        self.world.faults["F64"] += len(held) - len(known)
         answer = send()
         if isinstance(answer, bool):
             kept = {held[0].job_id} if answer else set()
         else:
             kept = {one.job_id for one in answer}
-        lost = kept - {job.id for job in alive}
+        lost = kept - {job.id for job in [*alive, *late]}
         self.history.hold("I6", not lost, lambda: f"{name}: extended under stale leases: {lost}")
+        alive += late
         assert kept == {job.id for job in alive}, f"model: {name}: {kept}"
-        for job in alive:
-            job.heard(self.world.now, asked)
+        for job in known:
+            # A beat is written to the row also when the time of the attempt is up.
+            if job not in late and (job in alive or name == "live" or name.startswith("beat")):
+                job.heard(self.world.now, asked)
         return alive
 
     def _running(self, pick: int) -> Life | None:

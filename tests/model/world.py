@@ -178,16 +178,58 @@ class World:
         job = self.jobs.get(said.job)
         if job is None or job.lease is None or job.lease != said.lease:
             return False
-        return said.known == (job.deadline, job.progress)
+        late = job.deadline is not None and job.deadline <= self.now
+        return not late and said.known == (job.deadline, job.progress)
 
     def _under_lease(self, said: Said) -> str:
         job = self.jobs.get(said.job)
         if job is None:
             return "missing"
-        if job.lease is None or job.lease != said.lease:
+        if job.lease is None or job.lease != said.lease or self._ended_by(job, said):
             return "lost"
         self._honour(job, said)
         return "settled"
+
+    def _ended_by(self, job: Life, said: Said) -> bool:
+        """Whether the report came when the attempt's time was up, which it then ends: judged by the
+        total and the execution deadline, while scans are regular; unless it says so itself.
+        """
+        if said.report == "release" or (said.report == "fail" and said.error == "timeout"):
+            return False
+        return self.over(job) and self.overdue(job) is not None
+
+    def over(self, job: Life) -> bool:
+        """Whether no report of a running attempt counts any more."""
+        total = job.total_end()
+        if total is not None and total <= self.now:
+            return True
+        return self.regular() and job.deadline is not None and job.deadline <= self.now
+
+    def cleaning_up(self, job: Life, lease: UUID | None) -> bool:
+        """Whether this attempt is in its grace period after the total timeout (decision T6a)."""
+        if job.lease is not None:
+            if job.lease != lease:
+                return False
+            began, ended = job.started, job.total_end()
+        else:
+            last = job.attempts[-1] if job.attempts else None
+            if last is None or (last.lease, last.outcome, last.seq) != (
+                lease,
+                "total_timeout",
+                job.seq,
+            ):
+                return False
+            began, ended = last.started, last.deadline
+        if began is None or ended is None or ended > self.now:
+            return False
+        soft = began + ms(job.timeout + job.extended)
+        return self.now < min(soft, ended) + ms(job.grace)
+
+    def regular(self) -> bool:
+        """Whether the last scan is no longer ago than scans are apart (decision T9)."""
+        if self.scanned is None:
+            return True
+        return self.now - self.scanned <= max(3 * (self.cadence or timedelta(0)), LEAST_GAP)
 
     def _honour(self, job: Life, said: Said) -> None:
         if said.report == "ack":
@@ -230,6 +272,9 @@ class World:
                 return "lease_lost"
             if any(self._lives(old, job) for old in self._senders(job, said, job.seq)):
                 return "lease_required"
+        if self._ended_by(job, said):
+            self._note(said._replace(lease=job.attempts[-1].lease))
+            return "not_active"
         self._honour(job, said)
         return "settled"
 
@@ -305,8 +350,8 @@ class World:
         return True
 
     def extend(self, job: Life, by: int, lease: UUID | None) -> bool:
-        """Of what runs, within the total timeout (decision T2)."""
-        if job.state != "active" or lease not in (None, job.lease):
+        """Of what runs, as far as the total timeout leaves room before the signal (decision T2)."""
+        if job.state != "active" or lease not in (None, job.lease) or self.over(job):
             return False
         assert job.deadline is not None
         assert job.started is not None

@@ -178,13 +178,16 @@ def test_cancel_and_ack(players: Players, frozen: clock.FrozenClock) -> None:
 
 @pytest.mark.fault("F56")
 def test_extend_and_reap(players: Players, frozen: clock.FrozenClock) -> None:
-    """A job is extended after the reaper has seen it overdue and before it takes the row."""
+    """A job is extended after the reaper has seen it overdue and before it takes the row, by somebody
+    who began in time and has waited since.
+    """
     overdue(frozen)
     looks = before_the_lock(players[0], reap_all)
     assert looks
     for stop in looks:
         scene = overdue(frozen)
-        extend = partial(operate.extend_timeout, [scene.job.id], 60_000)
+        began = frozen.time - timedelta(seconds=1)
+        extend = partial(operate.extend_timeout, [scene.job.id], 60_000, now=began)
         reaped, _ = interleave(players[0], reap_all, stop, players[1], extend)
         job = now_stored(scene.job)
         assert (reaped, job.state, job.lease_id) == ("0", "active", scene.job.lease_id), stop

@@ -119,6 +119,17 @@ def test_an_extension_says_what_was_granted(frozen: FrozenClock) -> None:
         extend_timeout(job, 1)
 
 
+@pytest.mark.every_database
+def test_no_extension_when_the_time_is_up(frozen: FrozenClock) -> None:
+    """Nobody has ended the attempt yet, which changes nothing."""
+    make(timeout=2, grace_period=1)
+    (job,) = take()
+    frozen.advance(3)
+    with pytest.raises(Conflict, match="time of the attempt is up"):
+        extend_timeout(job, 60)
+    assert now_stored(job).extended_ms == 0
+
+
 def test_promotion_is_by_time(frozen: FrozenClock) -> None:
     enqueue("test.job", [0], delay=10)
     enqueue("test.job", [1], delay=5)

@@ -123,6 +123,21 @@ def test_outcomes_survive_an_outage_that_outlasts_their_deadline(
     assert now_stored(job).state == "completed"
 
 
+def test_a_report_that_waited_for_a_row_is_judged_by_when_it_was_first_tried(desk: Desk) -> None:
+    """Its deadline passes while somebody else holds the row; nobody else has ended it then."""
+    if connections["default"].vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    make(timeout=2, grace_period=0)
+    (job,) = take()
+    report = Pending(Outcome(held(job), Report.ACK), _far())
+    with holding(job):
+        desk.settle([report])
+        poll(lambda: report.outcome.tried_at, 15)
+        poll(lambda: clock.now("default") > not_none(job.deadline_at), 15)
+    poll(lambda: not desk.unwritten, 15)
+    assert now_stored(job).state == "completed"
+
+
 @pytest.mark.fault("F75")
 def test_a_job_whose_report_is_held_up_is_beaten_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 from django_ojs.api import JobContext, SoftStop, job
 from django_ojs.models import Queue
-from tests.workload import misbehaving  # noqa: F401
+from tests.workload import misbehaving, stopping  # noqa: F401
 from tests.workload.tools import AT_ONCE, DEAF, LATER, SOFT, note, wait_for
 
 

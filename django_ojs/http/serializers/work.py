@@ -228,7 +228,10 @@ class BeatAnswer(Shape):
     cancelled_jobs = _strings()
     jobs_lost = _strings("Stop these: their reports would be refused.")
     lost_jobs = _strings()
-    soft_timeout_jobs = _strings("Their `timeout` is over; the grace runs.")
+    soft_timeout_jobs = _strings("Their `timeout` or `total_timeout` is over; the grace runs.")
+    stop_reasons = _object(
+        "Of all that are to stop: `timeout`, `total_timeout`, `cancelled`, `stalled` or `lost`."
+    )
     deadline_at = _object("By job id.")
     jobs = ListField(child=HeldJob())
     server_time = _when()

@@ -20,15 +20,15 @@ from django_ojs.domain.evidence import check_worker_id
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.jsonvalue import MAX_META_BYTES, MAX_RESULT_BYTES, encode
 from django_ojs.domain.states import State
-from django_ojs.domain.timeouts import soft_deadline
+from django_ojs.domain.timeouts import Stop, stop_of, total_deadline
 from django_ojs.http import shapes, testing_hooks, waiting
 from django_ojs.http.base import OJSViewSet, missing, text, whole
 from django_ojs.http.evidence import evidence_of, parse_lease
 from django_ojs.http.limits import LONG_POLLS
 from django_ojs.http.views.jobs import extension
 from django_ojs.models import Worker
+from django_ojs.services import attempts, heartbeat, operate, promote, tokens, workers
 from django_ojs.services import claim as claiming
-from django_ojs.services import heartbeat, operate, promote, tokens, workers
 from django_ojs.services.operate import Extension
 from django_ojs.services.settle import Report, report
 from django_ojs.store import selectors
@@ -165,8 +165,22 @@ class WorkViewSet(OJSViewSet):
         kept = heartbeat.beat(mine, visibility_ms=visibility_ms, using=self.using)
         extended = self._extend(kept, by_ms)
         now = clock.now(self.using)
+        held = {lease.job_id for lease in kept}
+        told = attempts.told_to_stop(
+            worker_id,
+            [
+                (job, lease_id)
+                for job_id, lease_id in named
+                if (job := records.get(job_id)) is not None
+                and job_id not in held
+                and self.caller.sees(job.queue)
+                and job.lease_principal in (None, self.caller.key)
+            ],
+            now=now,
+            using=self.using,
+        )
         state = testing_hooks.directive(records[lease.job_id] for lease in kept) or worker.directive
-        return Response(_beat_shape(worker, state, named, records, kept, extended, now, self.caller))
+        return Response(_beat_shape(worker, state, named, records, kept, extended, told, now))
 
     def register(self, request: Request) -> Response:
         """A worker starts. Optional: the first fetch or beat registers too."""
@@ -241,39 +255,41 @@ def _beat_shape(
     records: Mapping[UUID, JobRecord],
     kept: list[Kept],
     extended: Mapping[UUID, Extension],
+    told: Mapping[UUID, tuple[str, Stop | None]],
     now: datetime,
-    caller: Any,
 ) -> shapes.Shape:
     held = {lease.job_id: records[lease.job_id] for lease in kept}
     held |= {job_id: made.job for job_id, made in extended.items()}
     deadlines = {lease.job_id: lease.deadline_at for lease in kept}
     deadlines |= {job_id: made.deadline_at for job_id, made in extended.items()}
-    soft = {job_id: soft_deadline(job) for job_id, job in held.items()}
-    gone = [job_id for job_id, _ in named if job_id not in held]
+    stops = {job_id: _stop(job) for job_id, job in held.items()}
+    due = {job_id: stop for job_id, stop in stops.items() if stop.at <= now}
+    # The outcome of these is settled; until the end of their grace they are not lost yet.
+    due |= {job_id: stop for job_id, (_, stop) in told.items() if stop is not None}
+    gone = [job_id for job_id, _ in named if job_id not in held and job_id not in due]
     # Of a foreign queue's job nothing is told but that it is not the worker's.
+    why = {job_id: told[job_id][0] if job_id in told else "lost" for job_id in gone}
     cancelled = [
-        str(job_id)
-        for job_id in gone
-        if (job := records.get(job_id)) is not None
-        and job.state == State.CANCELLED
-        and caller.sees(job.queue)
+        str(job_id) for job_id in gone if job_id in told and records[job_id].state == State.CANCELLED
     ]
     lost = [str(job_id) for job_id in gone if str(job_id) not in cancelled]
+    why |= {job_id: "cancelled" for job_id in gone if str(job_id) in cancelled}
+    why |= {job_id: stop.reason for job_id, stop in due.items()}
+    deadlines |= {job_id: stop.until for job_id, stop in due.items() if job_id not in held}
     state = order or worker.phase
-    told = {"drain": "quiet", "stopped": "running"}.get(state, state)
+    said = {"drain": "quiet", "stopped": "running"}.get(state, state)
     return {
         "acknowledged": True,
         "worker_id": worker.pk,
-        "state": told,
+        "state": said,
         "directive": order or "continue",
         "jobs_extended": [str(job_id) for job_id in held],
         "jobs_cancelled": cancelled,
         "cancelled_jobs": cancelled,
         "jobs_lost": lost,
         "lost_jobs": lost,
-        "soft_timeout_jobs": [
-            str(job_id) for job_id, when in soft.items() if when is not None and when <= now
-        ],
+        "soft_timeout_jobs": [str(job_id) for job_id in due],
+        "stop_reasons": {str(job_id): reason for job_id, reason in why.items()},
         "deadline_at": {str(job_id): shapes.moment(when) for job_id, when in deadlines.items()},
         "jobs": [
             {
@@ -281,13 +297,18 @@ def _beat_shape(
                 "job_id": str(job_id),
                 "attempt": job.attempt,
                 "deadline_at": shapes.moment(deadlines[job_id]),
-                "soft_deadline_at": shapes.moment(soft[job_id]),
+                "soft_deadline_at": shapes.moment(stops[job_id].at),
                 **(shapes.extension(extended[job_id]) if job_id in extended else {}),
             }
             for job_id, job in held.items()
         ],
         "server_time": shapes.moment(now),
     }
+
+
+def _stop(job: JobRecord) -> Stop:
+    assert job.started_at is not None
+    return stop_of(job, started_at=job.started_at, total_at=total_deadline(job))
 
 
 def visibility(body: Mapping[str, Any]) -> int | None:

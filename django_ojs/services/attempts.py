@@ -1,0 +1,134 @@
+"""What became of attempts: which hold, why others were ended, how long their handlers may clean up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple
+from uuid import UUID
+
+from django_ojs import clock, conf
+from django_ojs.domain import lifecycle
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.states import State
+from django_ojs.domain.timeouts import Clock, Stop, out_of_time, stop_of, total_deadline
+from django_ojs.models import Attempt
+from django_ojs.services.commit import commit
+from django_ojs.store import leases, locking
+from django_ojs.store.contention import atomically
+from django_ojs.store.leases import Held, Kept
+
+_REASONS = {
+    "timeout": "timeout",
+    "total_timeout": "total_timeout",
+    "stalled": "stalled",
+    "visibility_timeout": "stalled",
+    "cancelled": "cancelled",
+}
+"""Why a handler is told to stop, by how the server ended its attempt; otherwise it was lost."""
+
+
+class Look(NamedTuple):
+    """The leases that hold; why the others do not, by lease id; the server's time."""
+
+    kept: list[Kept]
+    reasons: dict[UUID, str]
+    now: datetime
+
+
+def look(held: Sequence[Held], *, using: str | None = None) -> Look:
+    """What the rows say of these attempts. Those whose total timeout has run out are ended first.
+
+    Renews nothing; rows that somebody else holds are left for the reaper. One statement while every
+    lease holds and none is over.
+    """
+    using = using or conf.current().database
+    kept = leases.find(held, using=using)
+    now = clock.now(using)
+    over = [lease.job_id for lease in kept if lease.deadline_at <= now]
+    ended = atomically(using, partial(_end, over, now, using)) if over else 0
+    if ended:
+        kept = leases.find(held, using=using)
+    found = {lease.lease_id for lease in kept}
+    gone = [lease for lease in held if lease.lease_id not in found]
+    return Look(kept, reasons(gone, using=using), now)
+
+
+def _end(ids: Sequence[UUID], now: datetime, using: str) -> int:
+    """End those of the jobs whose total timeout has run out."""
+    moves = []
+    for job in locking.jobs(ids, skip_locked=True, using=using).values():
+        if out_of_time(job, now) is Clock.TOTAL:
+            move = lifecycle.overdue(job, now=now, jitter=clock.jitter())
+            moves += [move] if move is not None else []
+    commit(moves, now=now, using=using)
+    return len(moves)
+
+
+def reasons(gone: Sequence[Held], *, using: str) -> dict[UUID, str]:
+    """Why leases were lost: what a handler is told, by lease id."""
+    if not gone:
+        return {}
+    wanted = {lease.lease_id for lease in gone}
+    rows = Attempt.objects.using(using).filter(
+        job_id__in={lease.job_id for lease in gone}, lease_id__in=wanted
+    )
+    outcomes = dict(rows.values_list("lease_id", "outcome"))
+    return {lease_id: _REASONS.get(outcomes.get(lease_id, ""), "lost") for lease_id in wanted}
+
+
+def stop_in_grace(job: JobRecord, attempt: Attempt | None, now: datetime) -> Stop | None:
+    """The grace period after the total timeout, if the attempt is in it: its outcome is settled, or
+    about to be, and its handler may still clean up.
+
+    ``attempt`` is the row of the attempt, ``None`` while it is the open one.
+    """
+    started_at, total_at = job.started_at, total_deadline(job)
+    if attempt is not None:
+        claimed_since = attempt.lease_seq != job.lease_seq or job.state == State.ACTIVE
+        if attempt.outcome != "total_timeout" or claimed_since:
+            return None
+        started_at, total_at = attempt.started_at, attempt.deadline_at
+    elif out_of_time(job, now) is not Clock.TOTAL:
+        return None
+    assert started_at is not None
+    stop = stop_of(job, started_at=started_at, total_at=total_at)
+    return stop if now < stop.until else None
+
+
+def told_to_stop(
+    worker_id: str,
+    named: Iterable[tuple[JobRecord, UUID | None]],
+    *,
+    now: datetime,
+    using: str,
+) -> dict[UUID, tuple[str, Stop | None]]:
+    """Why a worker must stop jobs whose lease it has lost, and the grace period where there is one.
+
+    ``named`` are their records and the leases that the worker showed, if any; what is not known is
+    ``lost``.
+    """
+    asked = list(named)
+    ended = last_of(worker_id, [job.id for job, _ in asked], using=using) if asked else {}
+    told: dict[UUID, tuple[str, Stop | None]] = {}
+    for job, lease_id in asked:
+        row = ended.get(job.id)
+        if job.state == State.ACTIVE and job.worker_id == worker_id:
+            row, current = None, job.lease_id
+        else:
+            current = None if row is None else row.lease_id
+        if current is None or lease_id not in (None, current):
+            told[job.id] = ("lost", None)
+            continue
+        stop = stop_in_grace(job, row, now)
+        reason = "lost" if row is None else _REASONS.get(row.outcome, "lost")
+        told[job.id] = (reason if stop is None else stop.reason, stop)
+    return told
+
+
+def last_of(worker_id: str, ids: Iterable[UUID], *, using: str) -> Mapping[UUID, Attempt]:
+    """The last ended attempt of each job, where it was this worker's."""
+    rows = Attempt.objects.using(using).filter(job_id__in=list(ids)).order_by("lease_seq")
+    last = {row.job_id: row for row in rows.defer("error", "late_report")}
+    return {job_id: row for job_id, row in last.items() if row.worker_id == worker_id}
