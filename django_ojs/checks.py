@@ -12,7 +12,7 @@ from django.core.management import get_commands
 from django.db import DatabaseError, connections, router
 from django.utils.module_loading import import_string
 
-from django_ojs import conf
+from django_ojs import clock, conf
 from django_ojs.domain.errors import InvalidRequest
 
 Message = checks.CheckMessage
@@ -80,6 +80,7 @@ def check_database_settings(app_configs: object, **kwargs: Any) -> list[Message]
                 f"OJS['LISTEN_DATABASE'] is {alias!r}, which is not in DATABASES", id="ojs.E004"
             )
         )
+    found += _clock_of(config.database)
     database = settings.DATABASES[config.database]
     engine = str(database.get("ENGINE", ""))
     options = database.get("OPTIONS", {})
@@ -92,6 +93,20 @@ def check_database_settings(app_configs: object, **kwargs: Any) -> list[Message]
     found += _authentication(config)
     found += _heartbeats(config)
     return found
+
+
+def _clock_of(alias: str) -> list[Message]:
+    try:
+        clock.time_query(alias)
+    except ImproperlyConfigured as error:
+        return [
+            checks.Error(
+                str(error),
+                hint="Keep the jobs in PostgreSQL, MariaDB, MySQL or SQLite: OJS['DATABASE'].",
+                id="ojs.E012",
+            )
+        ]
+    return []
 
 
 def _sqlite(options: dict[str, Any]) -> list[Message]:
@@ -240,7 +255,6 @@ def check_database(
 
 def check_reaper(app_configs: object, **kwargs: Any) -> list[Message]:
     """``ojs.W008`` (``check --deploy``): nobody enforces the timeouts."""
-    from django_ojs import clock
     from django_ojs.services.scan import troubles as reaper_troubles
 
     config = _config()

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from django_ojs.domain.ids import Uuid7Generator
@@ -26,6 +27,7 @@ _QUERIES = {
     "postgresql": "SELECT clock_timestamp()",
     "mysql": "SELECT UTC_TIMESTAMP(6)",
 }
+_WRAPPED = "django.db.backends.postgresql.base"
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _ids = Uuid7Generator()
 _dice = random.SystemRandom()
@@ -41,6 +43,25 @@ class Clock(Protocol):
 def boottime() -> float:
     """Seconds on a clock that never jumps; on Linux it goes on while the machine is suspended."""
     return time.clock_gettime(_STEADY)
+
+
+def time_query(using: str) -> str | None:
+    """The statement that asks a database for its time; ``None`` for SQLite, which has the host's.
+
+    Any backend built on Django's for PostgreSQL is asked like that. For another vendor
+    ``ImproperlyConfigured`` is raised: by the clocks of its hosts no two of them would agree.
+    """
+    connection = connections[using]
+    if connection.vendor == "sqlite":
+        return None
+    query = _QUERIES.get(connection.vendor)
+    if query is None and any(kind.__module__ == _WRAPPED for kind in type(connection).__mro__):
+        query = _QUERIES["postgresql"]
+    if query is None:
+        raise ImproperlyConfigured(
+            f"django_ojs cannot ask a database of the vendor {connection.vendor!r} for its time"
+        )
+    return query
 
 
 class SystemClock:
@@ -65,15 +86,15 @@ class DatabaseClock:
         measured = self._origins.get(using)
         at = boottime()
         if measured is None or not 0 <= at - measured[1] < _REMEASURE_SECONDS:
-            vendor = connections[using].vendor
-            if vendor not in _QUERIES:
+            query = time_query(using)
+            if query is None:
                 return datetime.now(UTC)
-            measured = self._measure(using, vendor, measured)
+            measured = self._measure(using, query, measured)
             at = boottime()
         return measured[0] + timedelta(seconds=at - measured[1])
 
     def _measure(
-        self, using: str, vendor: str, last: tuple[datetime, float] | None
+        self, using: str, query: str, last: tuple[datetime, float] | None
     ) -> tuple[datetime, float]:
         best = float("inf")
         try:
@@ -81,7 +102,7 @@ class DatabaseClock:
                 # The quickest of three answers: connecting, or a busy moment, is no part of it.
                 for _ in range(3):
                     before = boottime()
-                    cursor.execute(_QUERIES[vendor])
+                    cursor.execute(query)
                     row = cursor.fetchone()
                     took = boottime() - before
                     if took < best:
