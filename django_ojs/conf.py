@@ -50,6 +50,7 @@ _KEYS = frozenset(
         "LISTEN_DATABASE",
         "EXECUTOR_MAX_JOBS",
         "PREFETCH_MS",
+        "BACKGROUND_THREADS",
         "HTTP",
         "ADMIN",
     }
@@ -135,6 +136,7 @@ class Settings:
     listen_database: str | None
     executor_max_jobs: int
     prefetch_ms: int
+    background_threads: tuple[str, ...]
     http: HttpSettings
     admin: AdminSettings
 
@@ -193,6 +195,7 @@ def parse(value: object) -> Settings:
         listen_database=value.get("LISTEN_DATABASE"),
         executor_max_jobs=_count(value, "EXECUTOR_MAX_JOBS", 5000),
         prefetch_ms=_count(value, "PREFETCH_MS", 100, least=0),
+        background_threads=_prefixes(value.get("BACKGROUND_THREADS", ())),
         http=_http(value.get("HTTP", {})),
         admin=_admin(value.get("ADMIN", {})),
     )
@@ -256,6 +259,12 @@ def _count(value: Mapping[str, Any], key: str, default: int, *, least: int = 1) 
     if type(item) is not int or item < least:
         raise InvalidRequest(f"OJS[{key!r}]", f"must be an integer of at least {least}")
     return item
+
+
+def _prefixes(value: object) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(p, str) and p for p in value):
+        raise InvalidRequest("OJS['BACKGROUND_THREADS']", "must be a list of beginnings of names")
+    return tuple(value)
 
 
 def _events(value: object) -> frozenset[str]:

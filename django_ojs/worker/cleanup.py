@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_ojs import clock
 from django_ojs.worker import processes
-from django_ojs.worker.frames import Frame
+from django_ojs.worker.background import Threads
+from django_ojs.worker.process_state import read_state
+from django_ojs.worker.session_state import end_session, is_changed, watch_sessions
 
 _CHECK_AFTER_IDLE = 1.0
-_idle_since: float | None = None
 
 
 def forget_inherited() -> None:
@@ -23,36 +23,48 @@ def forget_inherited() -> None:
         connection.connection = None
 
 
-def before_job() -> None:
-    """A connection that was idle for a while is tried before a handler depends on it."""
-    if _idle_since is None or clock.boottime() - _idle_since < _CHECK_AFTER_IDLE:
-        return
+class Surroundings:
+    """What an executor was like before its first job, to be so again before the next."""
+
+    def __init__(self) -> None:
+        watch_sessions()
+        self._state = read_state()
+        self._threads = Threads()
+        self._idle_since: float | None = None
+
+    def before_job(self) -> None:
+        """A connection that was idle for a while is tried before a handler depends on it."""
+        if self._idle_since is None or clock.boottime() - self._idle_since < _CHECK_AFTER_IDLE:
+            return
+        _try_connections()
+        self._threads.in_pool(_try_connections)
+
+    def after_job(self) -> list[str]:
+        """Roll back what the handler left open; say what else it has left or changed.
+
+        Its alarm would go off in the next job, and what it has masked would not reach that.
+        """
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        tidy_connections()
+        left = read_state().differs_from(self._state)
+        if self._threads.left(tidy_connections):
+            left.append("threads")
+        if processes.has_children():
+            left.append("child processes")
+        self._idle_since = clock.boottime()
+        return left
+
+
+def _try_connections() -> None:
     for connection in _open_connections():
         if not connection.is_usable():
             connection.close()
 
 
-def after_job() -> Frame:
-    """Roll back what the handler left open; say what else it left: threads, child processes.
-
-    Its alarm would go off in the next job, and what it has masked would not reach that.
-    """
-    global _idle_since
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    tidy_connections()
-    _idle_since = clock.boottime()
-    left: Frame = {}
-    if threading.active_count() > 2:
-        left["threads"] = threading.active_count() - 2
-    if processes.has_children():
-        left["children"] = True
-    return left
-
-
 def tidy_connections() -> None:
-    """Make the connections of this thread fit for what comes next: no transaction is open on them,
-    and one that broke is closed.
+    """Make the connections of this thread fit for what comes next: no transaction is open on them;
+    one that broke, or whose session was changed, is closed.
     """
     for connection in _open_connections():
         connection.queries_log.clear()
@@ -62,6 +74,8 @@ def tidy_connections() -> None:
                     connection.close()
                 finally:
                     _reset(connection)
+            elif is_changed(connection):
+                end_session(connection)
             elif connection.errors_occurred and not connection.is_usable():
                 connection.close()
             connection.errors_occurred = False

@@ -180,8 +180,8 @@ class Dispatcher:
         child.jobs_done += 1
         self.last_done = now
         self.estimate.add(running.job.type, took, now)
-        if frame.get("threads") or frame.get("children"):
-            child.recycle = "the handler left threads or child processes behind"
+        if left := frame.get("left"):
+            child.recycle = "a handler left behind: " + ", ".join(map(str, left))
         elif running.told:
             child.recycle = "a handler was told to stop"
         self._flush_progress([running.lease])

@@ -55,12 +55,14 @@ class Executor:
         self._early: str | None = None
         self._context: JobContext | None = None
         self._cancel_task: Callable[[str], None] | None = None
+        self._spoilt = False
 
     def run(self) -> None:
         """Until the runner hangs up."""
         signal.signal(BELL, self._rung)
         cleanup.forget_inherited()
         self._pulse.start()
+        self._surroundings = cleanup.Surroundings()
         self._line.send({"op": "ready"})
         while True:
             self._sort()
@@ -86,11 +88,16 @@ class Executor:
             # A fork that came back out of the handler has no right to speak for this job.
             os._exit(0)
         self._pulse.idle()
-        leftovers = cleanup.after_job()
+        left = self._surroundings.after_job()
         took = round(clock.boottime() - began, 6)
-        done = {"op": "done", "lease": frame["lease"], "took": took, **leftovers, **outcome}
+        done = {"op": "done", "lease": frame["lease"], "took": took, "left": left, **outcome}
         self._line.buffer(done)
         self._current, self._early = None, None
+        if left:
+            # The runner replaces this process. No job may see what this one has left.
+            self._spoilt = True
+            for waiting in reversed(self._jobs.copy()):
+                self._give_back(waiting["lease"])
 
     def _outcome(self, frame: Frame) -> Frame:
         context = self._context = JobContext(
@@ -108,7 +115,7 @@ class Executor:
         self._pulse.busy(frame["pulse"])
         try:
             handler = registry.find(frame["type"])
-            cleanup.before_job()
+            self._surroundings.before_job()
             self._armed = True
             if self._early is not None:
                 self._interrupt(self._early)
@@ -144,6 +151,8 @@ class Executor:
             match frame["op"]:
                 case "run":
                     self._jobs.append(frame)
+                    if self._spoilt:
+                        self._give_back(frame["lease"])
                 case "reply":
                     self._replies[frame["number"]] = frame
                 case "cancel" if frame["lease"] == self._current:

@@ -33,6 +33,7 @@ def keep(control: socket.socket, line: socket.socket, pulse: int, serve: Serve) 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
     processes.become_subreaper()
+    processes.continue_with_parents_end()
     bell, ring = os.pipe()
     os.set_blocking(ring, False)
     signal.set_wakeup_fd(ring, warn_on_full_buffer=False)

@@ -15,9 +15,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from typing import NoReturn, Protocol
 
 from django_ojs.worker import processes
+from django_ojs.worker.background import is_background
 from django_ojs.worker.keeper import Serve, keep
 
 
@@ -154,6 +156,8 @@ class ExecNursery:
 
 def open_nursery(serve: Serve) -> Nursery:
     """The fastest nursery that is safe here."""
-    if processes.LINUX and processes.thread_count() == 1:
+    # Exporters start their threads anew after a fork, which is why they may be there already.
+    harmless = sum(map(is_background, threading.enumerate()))
+    if processes.LINUX and processes.thread_count() == 1 + harmless:
         return ForkingNursery(serve)
     return ExecNursery()

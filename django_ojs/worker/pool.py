@@ -233,23 +233,34 @@ class Pool:
         if child.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
-        # A keeper that is gone has left its last word on the line, or nothing: read there.
-        with contextlib.suppress(OSError):
-            child.control.sendall(pack({"op": "kill"}))
+        self._order(child, "kill")
 
     def _see_off(self, child: Child) -> None:
         """Its line has closed, mostly because it ends: let its keeper see with which status."""
         if child.phase is Phase.DYING:
             return
         child.phase = Phase.DYING
-        with contextlib.suppress(OSError):
-            child.control.sendall(pack({"op": "closed"}))
+        self._order(child, "closed")
 
-    def retire(self, child: Child) -> None:
-        """End an idle executor in good order: it leaves when its line closes."""
-        if child.phase is Phase.DYING:
-            return
-        self.kill(child)
+    def _order(self, child: Child, op: str) -> None:
+        """Tell its keeper, which a handler may have stopped."""
+        # A keeper that is gone has left its last word on the line, or nothing: read there.
+        with contextlib.suppress(OSError):
+            child.control.sendall(pack({"op": op}))
+        self._signal_keeper(child, signal.SIGCONT)
+
+    def wake_keepers(self) -> None:
+        """Let keepers go on that a handler has stopped; end those that are stopped again."""
+        for child in self.children:
+            if child.keeper and processes.is_stopped(child.keeper):
+                logger.warning("a handler has stopped the keeper of its executor: %d", child.keeper)
+                dying = child.phase is Phase.DYING
+                self._signal_keeper(child, signal.SIGKILL if dying else signal.SIGCONT)
+
+    def _signal_keeper(self, child: Child, number: signal.Signals) -> None:
+        if child.keeper and not child.buried:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.keeper, number)
 
     def close(self) -> None:
         """After the last child: end the nursery."""

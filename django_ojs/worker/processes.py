@@ -35,6 +35,20 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def continue_with_parents_end() -> None:
+    """SIGCONT for this process when its parent ends: somebody may have stopped it by then."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in ("T", "t")
+    except (OSError, IndexError):
+        return False
+
+
 def prefer_for_oom_kill() -> None:
     """Let the kernel pick this process, not the runner, when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:

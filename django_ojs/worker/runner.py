@@ -40,7 +40,8 @@ from django_ojs.worker.silence import Silence
 logger = logging.getLogger("django_ojs.worker")
 
 _IDLE_WAIT = 1.0
-_RSS_EVERY = 1.0
+_LOOK_EVERY = 0.5
+"""How often the memory and the keepers of executors are looked at."""
 
 
 class Runner:
@@ -62,7 +63,7 @@ class Runner:
         self._claimed = 0
         self._killed_early = False
         self._told_quiet = False
-        self._rss_due = 0.0
+        self._look_due = 0.0
         self._started = clock.boottime()
         self._first_claim: float | None = None
         self._exit_code = EXIT_OK
@@ -290,12 +291,14 @@ class Runner:
                     child.recycle = "it has run its number of jobs"
                 if child.recycle and not child.queued:
                     logger.info("recycling an executor: %s", child.recycle)
-                    self._pool.retire(child)
-        if self.config.max_rss is not None and now >= self._rss_due:
-            self._rss_due = now + _RSS_EVERY
+                    self._pool.kill(child)
+        if now >= self._look_due:
+            self._look_due = now + _LOOK_EVERY
+            self._pool.wake_keepers()
+            most = self.config.max_rss
             for child in self._pool:
-                if rss_mib(child) > self.config.max_rss:
-                    child.recycle = f"it uses more than {self.config.max_rss:g} MiB"
+                if most is not None and rss_mib(child) > most:
+                    child.recycle = f"it uses more than {most:g} MiB"
         if self.phase != "terminate":
             self._pool.fill(self.config.concurrency, now)
 

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from django_ojs.api import JobContext, SoftStop, job
@@ -278,6 +279,54 @@ def fork(diary: str) -> str:
 @job("work.close-descriptors", retry=LATER)
 def close_descriptors() -> None:
     os.closerange(3, 4096)
+
+
+@job("work.async-orm", retry=LATER)
+async def count_async() -> int:
+    await Queue.objects.acount()
+    return os.getpid()
+
+
+@job("work.async-thread", retry=LATER)
+async def think_async() -> int:
+    await asyncio.to_thread(time.sleep, 0.001)
+    return os.getpid()
+
+
+_CHANGE = {
+    "postgresql": ("SHOW statement_timeout", "SET statement_timeout = 12345"),
+    "mysql": ("SELECT @ojs_left", "SET @ojs_left = 12345"),
+    "sqlite": ("PRAGMA cache_size", "PRAGMA cache_size = 123"),
+}
+
+
+@job("work.async-session", retry=LATER)
+async def change_session_async() -> list[Any]:
+    """What a setting of the session was before it is changed."""
+
+    def change() -> str:
+        look, statement = _CHANGE[connection.vendor]
+        with connection.cursor() as cursor:
+            cursor.execute(look)
+            found = str(cursor.fetchone())
+            cursor.execute(statement)
+        return found
+
+    return [os.getpid(), await sync_to_async(change)()]
+
+
+@job("work.exporter", retry=LATER)
+def export(name: str) -> int:
+    """Starts the thread of an exporter, where there is none yet."""
+    if name not in {thread.name for thread in threading.enumerate()}:
+        threading.Thread(target=time.sleep, args=(300,), name=name, daemon=True).start()
+    return os.getpid()
+
+
+@job("work.short-thread", retry=LATER)
+def leave_short_thread() -> int:
+    threading.Thread(target=time.sleep, args=(0.02,)).start()
+    return os.getpid()
 
 
 @job("work.garbage", retry=LATER)

@@ -13,6 +13,8 @@ import threading
 import time
 from typing import Any
 
+from django.db import connection
+
 from django_ojs import api
 from django_ojs.api import JobContext, SoftStop, job
 from django_ojs.worker import registry
@@ -93,12 +95,66 @@ def told_in_time() -> list[Any]:
 
 @job("bad.change-process", retry=LATER)
 def change_process() -> list[Any]:
-    """What the process is like; then it is changed."""
-    found = [os.getpid(), os.environ.get("CHANGED"), os.getcwd() == "/"]
+    """What the process is like; then it is changed, as only Python can tell."""
+    found = [os.getpid(), os.environ.get("CHANGED"), "/nowhere" in sys.path]
     os.environ["CHANGED"] = "yes"
-    os.chdir("/")
     sys.path.insert(0, "/nowhere")
     return found
+
+
+@job("bad.look-around", retry=LATER)
+def look() -> list[Any]:
+    """What the process is like."""
+    mask = os.umask(0)
+    os.umask(mask)
+    limits = list(resource.getrlimit(resource.RLIMIT_FSIZE))
+    deaf = signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    return [os.getpid(), {"limits": limits, "folder": os.getcwd(), "umask": mask, "deaf": deaf}]
+
+
+@job("bad.leave-changed", retry=LATER)
+def leave_changed(what: str) -> int:
+    """Changes the process for good."""
+    match what:
+        case "resource limits":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+        case "working folder":
+            os.chdir("/")
+        case "umask":
+            os.umask(0o007)
+        case "signal handlers":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return os.getpid()
+
+
+@job("bad.sql", retry=LATER)
+def run_sql(statement: str) -> list[Any]:
+    """The answer of the database, and the session that gave it."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        row = cursor.fetchone() if cursor.description else None
+    return [os.getpid(), id(connection.connection), str(row and row[0])]
+
+
+@job("bad.last-words", retry=LATER)
+def last_words(ctx: JobContext, count: int) -> None:
+    """Says more than is read at once, and ends."""
+    for word in range(count):
+        ctx.progress(word / count, data={"word": word})
+    os._exit(3)
+
+
+@job("bad.stop-keeper", timeout=1, grace_period=0, retry=LATER)
+def stop_keeper(diary: str, how: str) -> None:
+    """Stops the process that watches over this one."""
+    if how == "a child holds the line" and not os.fork():
+        os.setsid()
+        time.sleep(300)
+    note(diary, "stopped", os.getppid(), os.getpid())
+    os.kill(os.getppid(), signal.SIGSTOP)
+    if how != "it runs over":
+        os._exit(3)
+    _forever()
 
 
 @job("bad.thread", retry=LATER)

@@ -19,6 +19,7 @@ from django.db import OperationalError
 from django_ojs import signals
 from django_ojs.services import heartbeat
 from django_ojs.worker import beats, pool, receivers, runner
+from tests.faults import mutants
 from tests.workload.tools import note
 
 _NAMED = os.environ.get("OJS_SABOTAGE", "")
@@ -68,6 +69,10 @@ def _note_event(event: signals.Event, **_: Any) -> None:
     note(os.environ["OJS_SABOTAGE_DIARY"], event.kind, event.data.get("job_id"), os.getpid())
 
 
+def _thread_at_import(name: str) -> None:
+    threading.Thread(target=time.sleep, args=(300,), name=name, daemon=True).start()
+
+
 def _no_process() -> None:
     """As at the limit of processes, which does not hold for root."""
     os.fork = _failing(os.fork, BlockingIOError(errno.EAGAIN, "sabotaged"))
@@ -101,6 +106,9 @@ _SABOTAGES: dict[str, Callable[[], Any]] = {
     "beats often": lambda: setattr(beats, "LONGEST", 0.3),
     "receiver hangs": _receiver_hangs,
     "few events wait": _few_events_wait,
+    "mutant": mutants.apply_from_environment,
+    "thread at import": lambda: _thread_at_import("anything"),
+    "exporter at import": lambda: _thread_at_import("our-metrics-1"),
     "no process": _no_process,
     "loop fails": _loop_fails,
     "import fails": _import_fails,
