@@ -9,10 +9,11 @@ that a real bug of its kind would be in.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -22,10 +23,12 @@ from django_ojs.domain import lifecycle, timeouts
 from django_ojs.domain.job import NO_LEASE, JobRecord, Transition
 from django_ojs.domain.states import State
 from django_ojs.models import Job
-from django_ojs.services import operate, reap, settle
+from django_ojs.services import operate, promote, reap, settle
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict
 from django_ojs.store import claiming, leases, locking, transitions
 from django_ojs.store.leases import Held
+from django_ojs.worker import dispatch, intake, nursery, pool
+from tests.support import alive
 
 ENVIRONMENT = "OJS_TEST_MUTANT"
 Mutant = Callable[[], AbstractContextManager[None]]
@@ -141,14 +144,16 @@ def _force(job_id: UUID, state: State, using: str) -> None:
 
 @_mutant("unfenced-beat")
 def _unfenced_beat() -> Iterator[None]:
-    """A beat, progress or a checkpoint counts for its job, whatever the lease."""
+    """A beat, progress or a checkpoint counts for its job, whatever the lease, and is told so."""
 
     def writing(real: Any) -> Any:
         def write(held: Sequence[Held], *rest: Any, using: str, **named: Any) -> Any:
             running = Job.objects.using(using).filter(state=State.ACTIVE, pk__in={h[0] for h in held})
             current = dict(running.values_list("pk", "lease_id"))
             theirs = [Held(h.job_id, current.get(h.job_id) or h.lease_id) for h in held]
-            return real(theirs, *rest, using=using, **named)
+            asked = dict(held)
+            kept = real(theirs, *rest, using=using, **named)
+            return [one._replace(lease_id=asked[one.job_id]) for one in kept]
 
         return write
 
@@ -262,4 +267,101 @@ def _claim_ignores_pause() -> Iterator[None]:
 def _claim_out_of_order() -> Iterator[None]:
     """A claim takes the newest of the jobs, whatever their priority."""
     with _replaced((claiming, "_ORDER", lambda real: "enqueued_at DESC, {p}id")):
+        yield
+
+
+@_mutant("late-deadlines")
+def _late_deadlines() -> Iterator[None]:
+    """Running attempts get five seconds more than their limits say."""
+
+    def starting(real: Any) -> Any:
+        def starting_deadline(*rest: Any, **named: Any) -> Any:
+            return real(*rest, **named) + timedelta(seconds=5)
+
+        return starting_deadline
+
+    with _replaced((lifecycle, "starting_deadline", starting)):
+        yield
+
+
+@_mutant("announced-claim-ignores-pause")
+def _announced_claim_ignores_pause() -> Iterator[None]:
+    """A worker that goes to a queue because it was notified does not look whether it is paused."""
+
+    def claiming_at_once(real: Any) -> Any:
+        def claim(where: Any, **named: Any) -> Any:
+            if named["probe"]:
+                return real(where, **named)
+            with MUTANTS["claim-ignores-pause"]():
+                return real(where, **named)
+
+        return claim
+
+    with _replaced((intake, "claim", claiming_at_once)):
+        yield
+
+
+@_mutant("single-attempts-ahead")
+def _single_attempts_ahead() -> Iterator[None]:
+    """Jobs that have one attempt only are claimed ahead like any other, and queued in executors."""
+
+    def claiming_ahead(real: Any) -> Any:
+        return lambda where, **named: real(where, **{**named, "immediate": None})
+
+    def having_room(real: Any) -> Any:
+        return lambda self, child, job: real(self, child, job._replace(max_attempts=2))
+
+    with _replaced((intake, "claim", claiming_ahead), (dispatch.Dispatcher, "_has_room", having_room)):
+        yield
+
+
+@_mutant("promotes-expired")
+def _promotes_expired() -> Iterator[None]:
+    """What falls due becomes available, whether it has expired meanwhile or not."""
+
+    def deciding(real: Any) -> Any:
+        return SimpleNamespace(promote=real.promote, overdue=lambda job, **named: None)
+
+    with _replaced((promote, "lifecycle", deciding)):
+        yield
+
+
+@_mutant("unread-last-frames")
+def _unread_last_frames() -> Iterator[None]:
+    """What an executor has written is not read any more once it has ended."""
+
+    def reading(real: Any) -> Any:
+        def read(self: pool.Pool, child: pool.Child, mask: int) -> None:
+            if child.pid and not alive(child.pid):
+                self._forget(child.line)
+                self._see_off(child)
+            else:
+                real(self, child, mask)
+
+        return read
+
+    with _replaced(
+        (pool.Pool, "_read_line", reading), (pool.Pool, "_drain", lambda real: lambda self, child: None)
+    ):
+        yield
+
+
+@_mutant("kill-spares-descendants")
+def _kill_spares_descendants() -> Iterator[None]:
+    """A kill reaches the executor alone. What is below it in other sessions is killed only where its
+    keeper is still there to notice that the executor has ended.
+    """
+
+    def killing(real: Any) -> Any:
+        def kill(self: pool.Pool, child: pool.Child) -> None:
+            child.phase = pool.Phase.DYING
+            with suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+
+        return kill
+
+    with _replaced(
+        (pool.Pool, "kill", killing),
+        (nursery.ForkingNursery, "sweep", lambda real: lambda self, dead: None),
+    ):
         yield

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import Error
 
+from tests.process.tools import parent_of
 from tests.soak import ledger, plan
 from tests.soak.plan import Fault
 from tests.soak.processes import Fleet
@@ -35,12 +36,14 @@ class Injector:
         self.news: list[str] = []
         self._verbs: dict[str, Callable[[Fault], dict[str, Any] | None]] = {
             "kill executor": self._kill_executor,
+            "kill keeper": self._kill_keeper,
             "kill worker": self._kill_role,
             "kill http worker": self._kill_role,
             "kill reaper": self._kill_role,
             "suspend worker": self._suspend,
             "suspend http worker": self._suspend,
             "replace worker": self._replace,
+            "pause queue": self._pause,
             "end sessions": self._end_sessions,
             "kill web": self._kill_web,
             "restart database": self._restart,
@@ -86,15 +89,25 @@ class Injector:
             ledger.write("fault", kind=fault.kind, target=fault.target, at=at, **what)
 
     def _kill_executor(self, fault: Fault) -> dict[str, Any] | None:
-        worker = self._fleet.process(fault.target).pid
+        return self._kill_busy(fault, tuple(plan.MIX), lambda executor: executor)
 
-        found = self._busy_below(worker, tuple(plan.MIX))
+    def _kill_keeper(self, fault: Fault) -> dict[str, Any] | None:
+        """Of a job that has children in sessions of their own, where there is one."""
+        return self._kill_busy(fault, ("long",), parent_of)
+
+    def _kill_busy(
+        self, fault: Fault, kinds: tuple[str, ...], whom: Callable[[int], int]
+    ) -> dict[str, Any] | None:
+        found = self._busy_below(self._fleet.process(fault.target).pid, kinds)
         if not found:
             return None
         pid = found[int(fault.pick * len(found))]
         job, attempt = self._busy[pid]
         at = ledger.now_ns()
-        os.kill(pid, signal.SIGKILL)
+        try:
+            os.kill(whom(pid), signal.SIGKILL)
+        except OSError:
+            return None
         return {"job": job, "attempt": attempt, "pid": pid, "killed": at}
 
     def _kill_role(self, fault: Fault) -> dict[str, Any]:
@@ -115,7 +128,9 @@ class Injector:
             return []
 
     def _suspend(self, fault: Fault) -> dict[str, Any] | None:
-        self._busy_below(self._fleet.process(fault.target).pid, plan.MEETING)
+        pid = self._fleet.process(fault.target).pid
+        meeting = plan.MEETING if fault.kind == "suspend worker" else (("remote",),)
+        any(self._busy_below(pid, kinds) for kinds in meeting)
         if not self._fleet.suspend(fault.target, fault.lasts):
             return None
         return {"worker": self._fleet.label(fault.target), "lasts": fault.lasts}
@@ -127,6 +142,26 @@ class Injector:
     def _end_sessions(self, fault: Fault) -> dict[str, Any] | None:
         ended = self._database.end_sessions(fault.pick)
         return {"sessions": ended} if ended else None
+
+    def _pause(self, fault: Fault) -> dict[str, Any]:
+        """Jobs go on coming in, and are announced; none may begin."""
+        from django_ojs.services import queues
+
+        queue = plan.QUEUES[int(fault.pick * len(plan.QUEUES))]
+        queues.pause([queue])
+        since = ledger.now_ns()
+
+        def resume() -> None:
+            until = ledger.now_ns()
+            try:
+                queues.resume([queue])
+            except Error:  # the database may be away for another fault
+                self._at(self._now() + 0.5, resume)
+                return
+            ledger.write("paused", queue=queue, since=since, until=until)
+
+        self._at(self._now() + fault.lasts, resume)
+        return {"queue": queue}
 
     def _kill_web(self, fault: Fault) -> dict[str, Any] | None:
         workers = descendants(self._fleet.process("web").pid)

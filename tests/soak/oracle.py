@@ -6,13 +6,14 @@ Pure: entries of the ledger and rows go in, findings and figures come out.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tests.soak.ledger import Entry
+from tests.soak.plan import LAST_WORD
 
 TERMINAL = frozenset({"completed", "cancelled", "discarded"})
 EXPLAINS = frozenset(
@@ -38,6 +39,16 @@ ONCE_IN = 18.0
 """How long after an outage the next one counts for nothing, and how long the first may take to show."""
 
 
+CLOCKS = 0.1
+"""How far the clocks of the database and of the ledger are apart."""
+GIVEN_BACK = 0.02
+"""The share of jobs that may be given back unbegun."""
+LEARNS_IN = 4.0
+"""How long after its silence a worker may take to stop what it has lost: a beat, the grace, air."""
+LATE = 3.0
+"""How late a deadline may be on a busy machine."""
+
+
 class JobRow(NamedTuple):
     """A job at the end."""
 
@@ -46,6 +57,9 @@ class JobRow(NamedTuple):
     state: str
     result: Any
     error: Mapping[str, Any] | None
+    queue: str = ""
+    promoted_late: bool = False
+    """Whether it was made available when its time to start was over."""
 
 
 class AttemptRow(NamedTuple):
@@ -93,10 +107,12 @@ def judge(
     backoff: float = 0.0,
     origin: float = 0.0,
     one_writer: bool = False,
+    lasts_at_most: Callable[[str], float] | None = None,
 ) -> Verdict:
-    """Compare. ``origin`` is the wall clock at zero of the ledger's; ``backoff`` that of retries.
+    """Compare. ``lasts_at_most`` says how long attempts of a type may run.
 
-    With ``one_writer`` a process that is suspended may hold a lock that everybody needs: SQLite.
+    ``origin`` is the wall clock at zero of the ledger's; ``backoff`` that of retries. With
+    ``one_writer`` a process that is suspended may hold a lock that everybody needs: SQLite.
     """
     by_event: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -129,6 +145,19 @@ def judge(
     wrong["completed without effect"] = _without_effect(by_event["effect"], jobs, history)
     wrong["unexplained duplicates"] = _duplicates(by_event, history, verdict.duplicates)
     wrong["stalled though alive"] = _false_stalls(by_event, history, origin, one_writer)
+    wrong["claimed while paused"] = _paused(by_event["paused"], rows, history, origin)
+    wrong["promoted though expired"] = [job.id for job in jobs if job.promoted_late]
+    wrong["last words unread"] = [
+        f"{job.id}: {heard}"
+        for job in jobs
+        if isinstance(job.result, dict)
+        and (heard := job.result.get("heard", LAST_WORD)) != LAST_WORD
+        and [row.outcome for row in history[job.id]] == ["worker_crash", "completed"]
+    ]
+    wrong["single attempts claimed ahead"] = _ahead(rows, history)
+    wrong["worked on without a lease"] = _without_lease(by_event, history, origin)
+    if lasts_at_most is not None:
+        wrong["late deadlines"] = _late(by_event, rows, history, origin, lasts_at_most)
     verdict.recovery = _recovery(by_event["fault"], history, backoff, origin)
     verdict.crashes = _crashes([*by_event["fault"], *by_event["crash"]], history, origin)
     return verdict
@@ -259,6 +288,90 @@ def _false_stalls(
         )
         and not _second_outage(row, outages)
     ]
+
+
+def _paused(
+    pauses: Sequence[Entry],
+    jobs: Mapping[str, JobRow],
+    history: Mapping[str, list[AttemptRow]],
+    origin: float,
+) -> list[str]:
+    """Attempts that were claimed from a queue that was paused."""
+    found = []
+    for entry in pauses:
+        since, until = (entry.data[name] / 1e9 + origin for name in ("since", "until"))
+        found += [
+            f"{row.job}: attempt {row.attempt} of {row.worker}"
+            for rows in history.values()
+            for row in rows
+            if jobs[row.job].queue == entry.data["queue"]
+            and since + CLOCKS < row.started_at.timestamp() < until - CLOCKS
+        ]
+    return found
+
+
+def _ahead(jobs: Mapping[str, JobRow], history: Mapping[str, list[AttemptRow]]) -> list[str]:
+    """Jobs of one attempt that were given back, where that is more than an executor's end explains."""
+    singles = [row for rows in history.values() for row in rows if jobs[row.job].type == "soak.single"]
+    back = [row for row in singles if row.outcome == "released"]
+    if len(back) <= max(3, GIVEN_BACK * len(singles)):
+        return []
+    return [f"{row.job}: given back by {row.worker}" for row in back]
+
+
+def _without_lease(
+    by_event: Mapping[str, Sequence[Entry]], history: Mapping[str, list[AttemptRow]], origin: float
+) -> list[str]:
+    """Attempts that the server ended for silence, and whose handlers went on long after their worker
+    could have learnt it from a beat.
+    """
+    back: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for entry in by_event["fault"]:
+        if entry.data["kind"] == "suspend worker":
+            at = entry.data["at"] / 1e9 + origin
+            back[entry.data["worker"]].append(
+                (at, entry.ns / 1e9 + origin + entry.data.get("lasts", 0.0))
+            )
+    outages = [entry.ns / 1e9 + origin for entry in by_event["fault"] if entry.data["kind"] in OUTAGES]
+    ended = {
+        (row.job, row.attempt): row
+        for rows in history.values()
+        for row in rows
+        if row.outcome == "stalled"
+    }
+    found = []
+    for entry in by_event["step"]:
+        row = ended.get((entry.data["job"], entry.data["attempt"]))
+        if row is None:
+            continue
+        at = entry.ns / 1e9 + origin
+        silent = [over for began, over in back[row.worker or ""] if began < at]
+        since = max([row.ended_at.timestamp(), *silent])
+        if at - since > LEARNS_IN and not any(since - ONCE_IN < out < at for out in outages):
+            found.append(f"{row.job}: attempt {row.attempt} of {row.worker}, for {at - since:.1f} s")
+    return found
+
+
+def _late(
+    by_event: Mapping[str, Sequence[Entry]],
+    jobs: Mapping[str, JobRow],
+    history: Mapping[str, list[AttemptRow]],
+    origin: float,
+    lasts_at_most: Callable[[str], float],
+) -> list[str]:
+    """Timeouts that came long after the limits of their jobs, and met no fault that moves them."""
+    moved = [
+        entry.data["at"] / 1e9 + origin
+        for entry in by_event["fault"]
+        if entry.data["kind"] in OUTAGES or entry.data["kind"].startswith("suspend")
+    ]
+    found = []
+    for row in (row for rows in history.values() for row in rows if row.outcome == "timeout"):
+        began, over = row.started_at.timestamp(), row.ended_at.timestamp()
+        late = over - began - lasts_at_most(jobs[row.job].type)
+        if late > LATE and not any(began - ONCE_IN < at < over for at in moved):
+            found.append(f"{row.job}: attempt {row.attempt} timed out {late:.1f} s late")
+    return found
 
 
 def _second_outage(row: AttemptRow, outages: Sequence[tuple[float, float]]) -> bool:

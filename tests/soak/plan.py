@@ -30,12 +30,31 @@ LIMITS: dict[str, Any] = {
 }
 PATIENT = {**LIMITS, "timeout": 10}
 """For jobs whose attempts are to end by a silent worker, before their own time is up."""
-LIMITS_OF = {"slow": {**PATIENT, "priority": 10}, "remote": {**PATIENT, "priority": 10}}
-MEETING = ("quick", "slow", "remote")
+EXPIRES_IN = 1
+"""Seconds until a job of that kind falls due, and at the same moment expires: it never runs."""
+LONG_STEPS = 16
+"""Seconds that the first attempt of a long job takes: its worker is suspended and comes back to it."""
+LONG_AGAIN = 10
+"""And each later one: it is to be running while the worker of the earlier one works on."""
+LIMITS_OF = {
+    "slow": {**PATIENT, "priority": 10},
+    "remote": {**PATIENT, "priority": 10},
+    "long": {**PATIENT, "timeout": 30, "priority": 10},
+    "single": {**LIMITS, "retry": {"max_attempts": 1}},
+    "expires": {**LIMITS, "delay": EXPIRES_IN, "enqueue_ttl": EXPIRES_IN},
+}
+LAST_WORD = 3000
+PAUSED = 2.0
+MEETING = (("long",), ("quick", "slow", "remote"))
+"""Whom a suspension is to meet, if it can."""
 AGAIN = 2.5
 """How long later attempts of these take: a late report of an earlier one is to meet them running."""
 MIX = {
-    "quick": 645,
+    "quick": 575,
+    "long": 5,
+    "single": 40,
+    "words": 10,
+    "expires": 15,
     "slow": 150,
     "remote": 60,
     "raise": 50,
@@ -55,6 +74,7 @@ CANCELLED, TWICE = 0.01, 0.01
 GAP = (2.0, 4.0)
 DECK = {
     "kill executor": 5,
+    "kill keeper": 3,
     "kill worker": 4,
     "suspend worker": 6,
     "suspend http worker": 3,
@@ -63,10 +83,12 @@ DECK = {
     "end sessions": 4,
     "kill reaper": 1,
     "kill web": 1,
+    "pause queue": 4,
 }
 """Faults are dealt from shuffled decks, so that a short run meets nearly every kind too."""
 ROWS = {
     "kill executor": ("F19",),
+    "kill keeper": ("F3",),
     "kill worker": ("F1", "F2"),
     "suspend worker": ("F4",),
     "suspend http worker": ("F63",),
@@ -82,6 +104,12 @@ RESTART_EVERY = 60.0
 FIRST_RESTART = 30.0
 LONG_RUN = 240.0
 """From this length on the database is also down once for longer than the heartbeat timeout."""
+
+
+def lasts_at_most(job_type: str) -> float:
+    """Seconds after which an attempt of this type is ended, whatever it does."""
+    limits = LIMITS_OF.get(job_type.removeprefix("soak."), LIMITS)
+    return float(limits["timeout"] + limits["grace_period"])
 
 
 @dataclass(frozen=True)
@@ -143,10 +171,12 @@ def faults(seed: int, seconds: float, *, database: str, workers: int) -> list[Fa
         kind, pick = deck.pop(), dice.random()
         # Long enough for the job to run elsewhere, short enough to come back while it does.
         lasts = HEARTBEAT * dice.uniform(1.25, 1.55) if kind.startswith("suspend") else 0.0
+        if kind == "pause queue":
+            lasts = PAUSED
         target = _target(dice, kind, at, busy, workers)
         if at + lasts < seconds:
             found.append(Fault(at, kind, target, pick, lasts))
-            if lasts:
+            if lasts and target:
                 busy[target] = at + lasts
         at += dice.uniform(*GAP)
     return sorted(found + of_server)
@@ -171,7 +201,7 @@ def _target(dice: random.Random, kind: str, at: float, busy: dict[str, float], w
         among = list(HTTP_WORKERS)
     elif kind.endswith("reaper"):
         among = list(REAPERS)
-    elif kind.endswith(("worker", "executor")):
+    elif kind.endswith(("worker", "executor", "keeper")):
         among = [f"worker-{number}" for number in range(workers)]
     else:
         return ""

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import django
 from django.core.management import call_command
@@ -142,8 +143,16 @@ class Soak:
         from django_ojs.store import invariants
 
         jobs = [
-            oracle.JobRow(str(job.id), job.type, job.state, job.result, job.error)
-            for job in Job.objects.only("id", "type", "state", "result", "error").iterator()
+            oracle.JobRow(
+                str(job.id),
+                job.type,
+                job.state,
+                job.result,
+                job.error,
+                job.queue,
+                _promoted_late(job),
+            )
+            for job in Job.objects.defer("args", "meta").iterator()
         ]
         attempts = [
             oracle.AttemptRow(
@@ -169,6 +178,7 @@ class Soak:
             backoff=plan.BACKOFF,
             origin=time.time() - ledger.now_ns() / 1e9,
             one_writer=self._chosen.db == "sqlite",
+            lasts_at_most=plan.lasts_at_most,
         )
         findings = invariants.check(now=clock.now("default"), slack=SLACK, using="default")
         verdict.wrong["invariants"] = [f"{f.name} {f.rule}: {', '.join(f.examples)}" for f in findings]
@@ -201,3 +211,10 @@ class Soak:
     def _say(self, text: str) -> None:
         self._said = time.monotonic()
         print(f"  {self._said - self._began:5.0f} s  {text}", flush=True)
+
+
+def _promoted_late(job: Any) -> bool:
+    """Whether a job that never started became available after its time to start."""
+    if job.attempt or job.enqueue_ttl_ms is None or job.enqueued_at is None:
+        return False
+    return bool(job.enqueued_at >= job.limits_from + timedelta(milliseconds=job.enqueue_ttl_ms))

@@ -64,7 +64,14 @@ class World:
 
     def judge(self) -> Verdict:
         """The verdict."""
-        return judge(self.entries, self.jobs, self.attempts, backoff=0.2, origin=ORIGIN)
+        return judge(
+            self.entries,
+            self.jobs,
+            self.attempts,
+            backoff=0.2,
+            origin=ORIGIN,
+            lasts_at_most=lambda job_type: 4.0,
+        )
 
     def wrong(self) -> dict[str, int]:
         """How often each rule is broken, of those that are."""
@@ -231,3 +238,27 @@ def test_percentiles() -> None:
     assert percentile([], 0.5) is None
     assert percentile([1, 2, 3, 4], 0.5) == 3
     assert percentile([1, 2, 3, 4], 0.99) == 4
+
+
+@pytest.mark.parametrize(("at", "found"), [(4.0, 0), (9.9, 0), (12.0, 1)])
+def test_a_handler_that_goes_on_without_its_lease(at: float, found: int) -> None:
+    """Its worker was suspended until 7, the server had ended the attempt at 5."""
+    world = World()
+    world.entries[-1] = entry("fault", 1.0, kind="suspend worker", worker="w.1", at=int(1e9), lasts=6.0)
+    world.entries.append(entry("step", at, job="j", attempt=1))
+    assert world.wrong().get("worked on without a lease", 0) == found
+
+
+@pytest.mark.parametrize(
+    ("end", "fault", "found"), [(4.5, None, 0), (9, None, 1), (9, "stop database", 0)]
+)
+def test_a_deadline_that_is_late(end: float, fault: str | None, found: int) -> None:
+    world = World()
+    world.entries.pop()
+    world.attempts = [
+        world.attempt(1, "timeout", start=0, end=end),
+        world.attempt(2, "completed", worker="w.2", start=end, end=end + 1),
+    ]
+    if fault is not None:
+        world.entries.append(entry("fault", 3.0, kind=fault, at=int(2e9)))
+    assert world.wrong().get("late deadlines", 0) == found

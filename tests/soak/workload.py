@@ -17,7 +17,7 @@ from typing import Any
 
 from django.db import connection
 
-from django_ojs.api import JobContext, job
+from django_ojs.api import JobContext, get, job
 from tests.soak import ledger, plan
 
 SLEEP = {
@@ -68,6 +68,49 @@ def slow(ctx: JobContext, bad: int, millis: int) -> Any:
         ctx.progress(step / 10)
         time.sleep(millis / 10_000)
     return _end(ctx)
+
+
+@job("soak.long", **plan.LIMITS_OF["long"])
+def long(ctx: JobContext, bad: int, millis: int) -> Any:
+    """Says every second that it is still at work, beside a child in a session of its own."""
+    _begin(ctx)
+    quiet: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+    }
+    subprocess.Popen(["sleep", "986"], start_new_session=True, **quiet)
+    for _ in range(plan.LONG_STEPS if ctx.attempt == 1 else plan.LONG_AGAIN):
+        ledger.write("step", job=ctx.id, attempt=ctx.attempt)
+        time.sleep(1)
+    return _end(ctx)
+
+
+@job("soak.single", **plan.LIMITS_OF["single"])
+def single(ctx: JobContext, bad: int, millis: int) -> Any:
+    """Has one attempt only."""
+    _begin(ctx)
+    time.sleep(millis / 1000)
+    return _end(ctx)
+
+
+@job("soak.expires", **plan.LIMITS)
+def expires(ctx: JobContext, bad: int, millis: int) -> Any:
+    """Is never to run."""
+    _begin(ctx)
+    return _end(ctx)
+
+
+@job("soak.words", **plan.LIMITS)
+def words(ctx: JobContext, bad: int, millis: int) -> Any:
+    """Says more than is read at once, and crashes; the next attempt tells what was heard of it."""
+    if ctx.attempt > 1:
+        _begin(ctx)
+        return {**_end(ctx), "heard": get(ctx.id).json("progress_data")}
+    with _crashing(ctx, 1):
+        for word in range(plan.LAST_WORD):
+            ctx.progress(word / plan.LAST_WORD, data=word + 1)
+        os._exit(3)
 
 
 @job("soak.raise", **plan.LIMITS)
