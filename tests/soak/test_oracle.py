@@ -262,3 +262,38 @@ def test_a_deadline_that_is_late(end: float, fault: str | None, found: int) -> N
     if fault is not None:
         world.entries.append(entry("fault", 3.0, kind=fault, at=int(2e9)))
     assert world.wrong().get("late deadlines", 0) == found
+
+
+@pytest.mark.parametrize(("queue", "claimed", "found"), [("a", 3, 1), ("a", 5.5, 0), ("b", 3, 0)])
+def test_a_claim_from_a_paused_queue(queue: str, claimed: float, found: int) -> None:
+    world = World()
+    world.jobs[0] = world.jobs[0]._replace(queue="a")
+    world.attempts[1] = world.attempt(2, "completed", worker="w.2", start=claimed, end=6)
+    world.entries.append(entry("paused", queue=queue, since=int(2e9), until=int(5e9)))
+    assert world.wrong().get("claimed while paused", 0) == found
+
+
+def test_a_job_that_was_made_available_when_it_had_expired() -> None:
+    world = World()
+    world.jobs[0] = world.jobs[0]._replace(promoted_late=True)
+    assert world.wrong() == {"promoted though expired": 1}
+
+
+@pytest.mark.parametrize(
+    ("heard", "outcome", "found"),
+    [(3000, "worker_crash", 0), (7, "worker_crash", 1), (7, "stalled", 0)],
+)
+def test_the_last_words_of_an_executor(heard: int, outcome: str, found: int) -> None:
+    """Only where it crashed by itself: a worker that was suspended or killed may have heard less."""
+    world = World()
+    world.jobs[0] = world.jobs[0]._replace(result={"attempt": 2, "heard": heard})
+    world.attempts[0] = world.attempt(1, outcome, start=0, end=5)
+    assert world.wrong().get("last words unread", 0) == found
+
+
+@pytest.mark.parametrize(("count", "found"), [(3, 0), (4, 4)])
+def test_jobs_of_one_attempt_that_were_claimed_ahead(count: int, found: int) -> None:
+    world = World()
+    world.jobs[0] = world.jobs[0]._replace(type="soak.single")
+    world.attempts += [world.attempt(seq, "released", attempt=2) for seq in range(3, 3 + count)]
+    assert world.wrong().get("single attempts claimed ahead", 0) == found
