@@ -50,9 +50,9 @@ MEETING = (("long",), ("quick", "slow", "remote"))
 AGAIN = 2.5
 """How long later attempts of these take: a late report of an earlier one is to meet them running."""
 MIX = {
-    "quick": 575,
+    "quick": 515,
     "long": 5,
-    "single": 40,
+    "single": 100,
     "words": 10,
     "expires": 15,
     "slow": 150,
