@@ -11,5 +11,5 @@ DEBUG = False
 INSTALLED_APPS.remove("example_project.showcase")
 INSTALLED_APPS.append("tests.soak")
 OJS = {"EVENTS": "all", "AUTODISCOVER": ["workload"]}
-if os.environ.get("OJS_TEST_MUTANT"):
+if os.environ.get("OJS_TEST_MUTANT", "").endswith("fence"):
     OJS["UNFENCED_ACK"] = "allow"
