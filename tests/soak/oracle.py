@@ -151,7 +151,7 @@ def judge(
         f"{job.id}: {heard}"
         for job in jobs
         if isinstance(job.result, dict)
-        and (heard := job.result.get("heard", LAST_WORD)) != LAST_WORD
+        and (heard := job.result.get("heard")) not in (None, LAST_WORD)
         and [row.outcome for row in history[job.id]] == ["worker_crash", "completed"]
     ]
     wrong["single attempts claimed ahead"] = _ahead(rows, history)
