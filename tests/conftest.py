@@ -12,6 +12,7 @@ from django.db import connections
 from django.test.utils import setup_databases, teardown_databases
 
 from django_ojs import clock
+from django_ojs.http import waiting
 from django_ojs.models import (
     ApiToken,
     Attempt,
@@ -66,6 +67,9 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
         patch.setattr(clock, "_REMEASURE_SECONDS", 86_400)
         clock.now("default")
         yield
+        for bell in waiting._bells.values():
+            if bell._listener is not None:
+                bell._listener.stop()
         # A server that was stopped a moment ago may still be there as a session.
         try:
             poll(lambda: not _others(), every=0.1)
@@ -86,7 +90,7 @@ def _others() -> list[tuple[Any, ...]]:
             "SELECT pid, application_name, state, query FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-        return cursor.fetchall()
+        return list(cursor.fetchall())
 
 
 @pytest.fixture(scope="session", autouse=True)
