@@ -9,7 +9,7 @@ PORT   ?= 8000
 MATRIX := $(shell pyenv versions --bare 2>/dev/null | grep -E '^3\.1[1-9]\.[0-9]+$$' | paste -sd:)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check lint types contracts fast serve conformance bench soak docs clean
+.PHONY: help setup demo test test-all check lint types contracts fast serve conformance bench faults soak docs clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -62,6 +62,9 @@ bench: $(STAMP) ## ours beside other systems, in under ten minutes: make bench [
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mysqlclient>=2.2.7' >/dev/null 2>&1 \
 		|| echo "mysqlclient cannot be built here: MariaDB is measured through PyMySQL, which is slower"
 	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)") $(ARGS)
+
+faults: $(STAMP) ## one harm at a time, judged by itself: make faults [DB=pg|mariadb|sqlite] [ARGS="--rounds 1 --only held"]
+	$(BIN)/python -m tests.lab $(if $(DB),--db $(DB)) $(ARGS)
 
 soak: $(STAMP) ## chaos for SOAK_SECONDS=90 on SOAK_DB=pg, mariadb or sqlite; SOAK_SEED, SOAK_MUTANT=no-fence
 	$(BIN)/python -m tests.soak --seconds $(or $(SOAK_SECONDS),90) --db $(or $(SOAK_DB),pg) \

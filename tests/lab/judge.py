@@ -1,0 +1,219 @@
+"""The judge: the file of effects and SQL of its own. It imports nothing of the product.
+
+Deadlines are in seconds since the boot. What the rule of silence leaves of one is decided here from
+the times in which the lab itself kept the database from answering: see :func:`left`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tests.lab import effects, raw
+from tests.lab.effects import Effect
+
+HEARTBEAT = 4
+"""The heartbeat timeout of every job of the lab."""
+REPORT = 15.0
+"""How long a running job may take to report after the database was away."""
+LATE = 1.0
+"""How late a deadline on a row that nobody holds may be enforced."""
+EARLY = 0.1
+LOOK = 0.03
+
+TERMINAL = ("completed", "cancelled", "discarded")
+OWN_END = ("completed", "released")
+
+
+class Block(NamedTuple):
+    """Time in which the lab kept everybody from the database."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A job on a row that nobody holds, with a deadline that must be kept.
+
+    ``kind`` is ``ttl`` (enqueue TTL), ``silent`` (a lease whose holder never beats) or ``overrun`` (an
+    execution timeout whose holder never reports).
+    """
+
+    job: str
+    kind: str
+    begun: float
+    due: float
+
+
+def left(probe: Probe, blocks: Iterable[Block]) -> float:
+    """The deadline that the rule leaves.
+
+    What falls due while nobody can write, or so shortly before that it was not late yet, is due when
+    everybody can; a silent holder gets a whole
+    heartbeat timeout after it, and one that runs has time for its report.
+    """
+    due = probe.due
+    for block in blocks:
+        if block.end <= probe.begun or block.start - LATE >= due:
+            continue
+        if probe.kind == "silent":
+            due = max(due, block.end + HEARTBEAT)
+        elif block.start - LATE <= due <= block.end:
+            due = block.end + (REPORT if probe.kind == "overrun" else 0.0)
+    return due
+
+
+class Watch(threading.Thread):
+    """Looks at the rows all the time and notes when each job was first seen in each state."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True, name="watch")
+        self._url = url
+        self._over = threading.Event()
+        self._beats: dict[str, tuple[str, Any]] = {}
+        self.seen: dict[str, dict[str, float]] = {}
+        self.left_active: dict[str, float] = {}
+        self.backwards: list[str] = []
+        self.looks = 0
+
+    def run(self) -> None:
+        """Until :meth:`stop`; a lost session is opened again."""
+        while not self._over.is_set():
+            try:
+                with raw.session(self._url) as session:
+                    while not self._over.wait(LOOK):
+                        self._look(session)
+            except Exception:
+                self._over.wait(0.1)
+
+    def stop(self) -> None:
+        """End it."""
+        self._over.set()
+        self.join(60)
+
+    def _look(self, session: raw.Session) -> None:
+        rows = session.run(
+            "SELECT id, state, lease_id, heartbeat_at FROM django_ojs_job WHERE queue <> 'mass'"
+        )
+        moment = effects.now()
+        for job_id, state, lease, beat in rows:
+            job = raw.uuid(job_id)
+            states = self.seen.setdefault(job, {})
+            if state != "active" and "active" in states:
+                self.left_active.setdefault(job, moment)
+            states.setdefault(state, moment)
+            before = self._beats.get(job)
+            if before and before[0] == str(lease) and beat is not None and beat < before[1]:
+                self.backwards.append(job)
+            if lease is not None and beat is not None:
+                self._beats[job] = (str(lease), beat)
+            else:
+                self._beats.pop(job, None)
+        self.looks += 1
+
+    def ended(self, probe: Probe) -> float | None:
+        """When a probe was first seen to have been ended."""
+        if probe.kind != "ttl":
+            return self.left_active.get(probe.job)
+        found = [self.seen.get(probe.job, {}).get(state) for state in TERMINAL]
+        return min((moment for moment in found if moment is not None), default=None)
+
+
+@dataclass
+class Figures:
+    """What came of a round, or of several; all but ``report`` and ``lateness`` must be zero."""
+
+    rounds: int = 0
+    stalls: int = 0
+    repeated: int = 0
+    lost: int = 0
+    lateness: float | None = None
+    report: float | None = None
+    """The longest time from a handler's end to its record; it is printed, not judged."""
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """Whether everything that must be zero is, and no deadline was late."""
+        late = self.lateness is not None and self.lateness >= LATE
+        return not (self.stalls or self.repeated or self.lost or self.wrong or late)
+
+    def add(self, other: Figures) -> None:
+        """Sum up; of times the worst."""
+        self.rounds += other.rounds
+        self.stalls += other.stalls
+        self.repeated += other.repeated
+        self.lost += other.lost
+        self.lateness = _worst(self.lateness, other.lateness)
+        self.report = _worst(self.report, other.report)
+        self.wrong += other.wrong
+
+
+class Attempt(NamedTuple):
+    """An attempt that has ended."""
+
+    job: str
+    outcome: str
+
+
+def judge(
+    *,
+    states: dict[str, str],
+    attempts: Sequence[Attempt],
+    done: Sequence[Effect],
+    living: Sequence[str],
+    cancelled: Sequence[str] = (),
+    probes: Sequence[Probe] = (),
+    blocks: Sequence[Block] = (),
+    watch: Watch,
+) -> Figures:
+    """The figures of a round: ``living`` are the jobs whose handlers were alive all the time."""
+    found = Figures(rounds=1)
+    ours = set(living)
+    for attempt in attempts:
+        own = OWN_END if attempt.job not in cancelled else (*OWN_END, "cancelled")
+        if attempt.job in ours and attempt.outcome not in own:
+            found.stalls += 1
+            found.wrong.append(f"{attempt.job} lives, and an attempt of it ended: {attempt.outcome}")
+    times = Counter(effect.job for effect in done if effect.what == "done")
+    found.repeated = sum(count - 1 for count in times.values() if count > 1)
+    for job in living:
+        good = ("completed",) if job not in cancelled else ("completed", "cancelled")
+        if states.get(job) not in good or (job not in cancelled and not times[job]):
+            found.lost += 1
+            found.wrong.append(f"{job} is {states.get(job)}, its effects: {times[job]}")
+    for probe in probes:
+        due, moment = left(probe, blocks), watch.ended(probe)
+        if moment is None:
+            found.lost += 1
+            found.wrong.append(f"{probe.kind} {probe.job} was never ended: {states.get(probe.job)}")
+            continue
+        if moment < probe.due - EARLY:
+            found.wrong.append(f"{probe.kind} {probe.job} was ended {probe.due - moment:.2f} s early")
+        found.lateness = _worst(found.lateness, max(0.0, moment - due))
+    for effect in done:
+        moment = watch.seen.get(effect.job, {}).get("completed")
+        if effect.what == "done" and effect.job in ours and moment is not None:
+            found.report = _worst(found.report, max(0.0, moment - effect.moment))
+    found.wrong += [f"the beat of {job} went backwards" for job in watch.backwards if job in ours]
+    return found
+
+
+def rows(url: str) -> tuple[dict[str, str], list[Attempt]]:
+    """The states of all jobs, and the attempts that have ended."""
+    with raw.session(url) as session:
+        states = {
+            raw.uuid(job): state
+            for job, state in session.run("SELECT id, state FROM django_ojs_job WHERE queue <> 'mass'")
+        }
+        ended = session.run("SELECT job_id, outcome FROM django_ojs_attempt ORDER BY id")
+    return states, [Attempt(raw.uuid(job), outcome) for job, outcome in ended]
+
+
+def _worst(one: float | None, other: float | None) -> float | None:
+    known = [value for value in (one, other) if value is not None]
+    return max(known, default=None)

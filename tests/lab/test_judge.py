@@ -1,0 +1,154 @@
+"""The judge of the lab on given rows and effects; nothing here was executed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.lab import judge as judging
+from tests.lab import report
+from tests.lab.effects import Effect
+from tests.lab.judge import HEARTBEAT, REPORT, Attempt, Block, Figures, Probe, Watch, left
+from tests.lab.report import Result
+from tests.support import ROOT
+
+pytestmark = pytest.mark.tool
+
+ONE, OTHER = "one", "other"
+
+
+def done(job: str, attempt: int = 1, moment: float = 10.0) -> Effect:
+    return Effect(job, attempt, "done", 1, moment)
+
+
+def watched(**seen: dict[str, float]) -> Watch:
+    watch = Watch("sqlite:////nowhere")
+    watch.seen = seen
+    watch.left_active = {job: max(states.values()) for job, states in seen.items()}
+    return watch
+
+
+def judged(
+    *effects: Effect,
+    states: dict[str, str] | None = None,
+    attempts: list[Attempt] | None = None,
+    probes: list[Probe] | None = None,
+    blocks: list[Block] | None = None,
+    cancelled: list[str] | None = None,
+    watch: Watch | None = None,
+) -> Figures:
+    """The verdict on one living job."""
+    return judging.judge(
+        states={ONE: "completed"} if states is None else states,
+        attempts=attempts or [Attempt(ONE, "completed")],
+        done=effects,
+        living=[ONE],
+        cancelled=cancelled or [],
+        probes=probes or [],
+        blocks=blocks or [],
+        watch=watch or watched(),
+    )
+
+
+def test_it_imports_nothing_of_the_product() -> None:
+    seen = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, tests.lab.judge; print([m for m in sys.modules if m.startswith('django')])",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert seen.stdout == "[]\n"
+
+
+def test_nothing_wrong_is_good() -> None:
+    found = judged(done(ONE))
+    assert (found.stalls, found.repeated, found.lost, found.good) == (0, 0, 0, True)
+
+
+@pytest.mark.parametrize("outcome", ["stalled", "timeout", "visibility_timeout", "worker_crash"])
+def test_a_living_job_that_lost_an_attempt_is_found(outcome: str) -> None:
+    found = judged(done(ONE), attempts=[Attempt(ONE, outcome), Attempt(ONE, "completed")])
+    assert (found.stalls, found.repeated, found.good) == (1, 0, False)
+
+
+def test_a_claim_that_was_given_back_is_no_loss() -> None:
+    assert judged(done(ONE), attempts=[Attempt(ONE, "released"), Attempt(ONE, "completed")]).good
+
+
+def test_an_effect_that_came_again_is_counted() -> None:
+    found = judged(done(ONE), done(ONE, 2), done(ONE, 3))
+    assert (found.repeated, found.good) == (2, False)
+
+
+@pytest.mark.parametrize("state", ["active", "discarded", "retryable"])
+def test_a_job_that_did_not_complete_is_lost(state: str) -> None:
+    assert judged(done(ONE), states={ONE: state}).lost == 1
+
+
+def test_a_job_without_its_effect_is_lost_unless_it_was_cancelled() -> None:
+    assert judged().lost == 1
+    found = judged(states={ONE: "cancelled"}, attempts=[Attempt(ONE, "cancelled")], cancelled=[ONE])
+    assert found.good
+
+
+@pytest.mark.parametrize(
+    ("kind", "due", "blocks", "leaves"),
+    [
+        ("ttl", 5.0, [], 5.0),
+        ("ttl", 5.0, [Block(6.5, 9.0)], 5.0),
+        ("ttl", 5.0, [Block(5.5, 9.0)], 9.0),
+        ("ttl", 5.0, [Block(3.0, 9.0)], 9.0),
+        ("ttl", 5.0, [Block(3.0, 4.0)], 5.0),
+        ("overrun", 5.0, [Block(3.0, 9.0)], 9.0 + REPORT),
+        ("silent", 4.0, [Block(2.0, 3.0)], 3.0 + HEARTBEAT),
+        ("silent", 4.0, [Block(-2.0, -1.0)], 4.0),
+    ],
+)
+def test_the_deadline_that_the_rule_leaves(
+    kind: str, due: float, blocks: list[Block], leaves: float
+) -> None:
+    assert left(Probe(OTHER, kind, 0.0, due), blocks) == leaves
+
+
+def test_lateness_is_against_what_is_left() -> None:
+    probe = Probe(OTHER, "ttl", 0.0, 5.0)
+    seen = watched(other={"available": 0.1, "discarded": 9.25})
+    found = judged(done(ONE), probes=[probe], watch=seen)
+    assert (found.lateness, found.good) == (4.25, False)
+    found = judged(done(ONE), probes=[probe], watch=seen, blocks=[Block(3.0, 9.0)])
+    assert (found.lateness, found.good) == (0.25, True)
+
+
+def test_a_deadline_before_its_time_or_never_is_wrong() -> None:
+    probe = Probe(OTHER, "silent", 0.0, 4.0)
+    early = judged(done(ONE), probes=[probe], watch=watched(other={"active": 0.1, "retryable": 3.0}))
+    assert (early.lost, early.good) == (0, False)
+    never = judged(done(ONE), probes=[probe])
+    assert (never.lost, never.lateness) == (1, None)
+
+
+def test_a_beat_that_goes_backwards_is_wrong() -> None:
+    watch = watched()
+    watch.backwards = [ONE]
+    assert not judged(done(ONE), watch=watch).good
+
+
+def test_the_table_says_what_failed_and_what_was_skipped() -> None:
+    results = [
+        Result("good one", "pg", Figures(rounds=5, lateness=0.2)),
+        Result("bad one", "pg", Figures(rounds=5, stalls=1, wrong=["somebody stalled"])),
+        Result("absent", "mariadb", Figures(), skipped="mariadbd: not installed"),
+    ]
+    text = report.table(results)
+    assert "3 cases" not in text
+    assert "2 cases, 1 failed, 1 skipped" in text
+    assert "bad one (pg): somebody stalled" in text
+    assert "skipped: mariadbd: not installed" in text
+    assert report.restored(report.record(results)) == results
