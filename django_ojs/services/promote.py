@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
+from uuid import UUID
 
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.services.commit import commit
 from django_ojs.store import locking, upcoming
+from django_ojs.store.batches import SetAside, in_batches
+from django_ojs.store.columns import DUE
 from django_ojs.store.contention import atomically
 
-BATCH = 1000
+BATCH = 200
+_failed = SetAside("promotion")
 
 
-def promote(*, limit: int | None = None, now: datetime | None = None, using: str | None = None) -> int:
+def promote(
+    *,
+    limit: int | None = None,
+    seconds: float | None = None,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> int:
     """Move due ``scheduled`` and ``retryable`` jobs to ``available``; returns how many.
 
-    A job whose deadline has passed meanwhile is discarded instead. Costs two index probes when
-    nothing is due.
+    A job whose deadline has passed meanwhile is discarded instead. In transactions of at most 200
+    jobs, and of a bounded size, until nothing is due, ``limit`` is reached or ``seconds`` have
+    passed; a job that cannot be promoted is set aside for a while and logged. Costs two index probes
+    when nothing is due.
     """
     using = using or conf.current().database
+    until = None if seconds is None else clock.boottime() + seconds
     done = 0
     while True:
         moment = now or clock.now(using)
@@ -28,17 +42,38 @@ def promote(*, limit: int | None = None, now: datetime | None = None, using: str
         room = BATCH if limit is None else min(BATCH, limit - done)
         if first is None or first > moment or room <= 0:
             return done
-        moved = atomically(using, partial(_promote, moment, room, using))
+        moved = _promote_some(moment, room, using)
         done += moved
-        if not moved:
+        if not moved or (until is not None and clock.boottime() >= until):
             return done
 
 
-def _promote(now: datetime, limit: int, using: str) -> int:
-    jobs = locking.promotable(now, limit, using=using)
+def _promote_some(now: datetime, limit: int, using: str) -> int:
+    moved: list[int] = []
+
+    def work(part: Sequence[UUID]) -> None:
+        moved.append(atomically(using, partial(_promote, part, now, using)))
+
+    due = locking.promotable(now, limit + len(_failed), using=using)
+    ids = _failed.without(due, using)[:limit]
+    sizes = locking.history_sizes(ids, using=using)
+    in_batches(
+        ids,
+        work,
+        refused=lambda job_id, error: _failed.add(job_id, error, using),
+        size=lambda job_id: sizes.get(job_id, 0),
+        most=BATCH,
+        using=using,
+    )
+    return sum(moved)
+
+
+def _promote(ids: Sequence[UUID], now: datetime, using: str) -> int:
     moves = [
         lifecycle.overdue(job, now=now, jitter=clock.jitter()) or lifecycle.promote(job, now=now)
-        for job in jobs
+        for job in locking.jobs(ids, skip_locked=True, brief=True, using=using).values()
+        # Read without a lock before.
+        if job.state in DUE and job.scheduled_at is not None and job.scheduled_at <= now
     ]
     commit(moves, now=now, using=using)
     return len(moves)

@@ -7,7 +7,7 @@ made under the row's lock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -20,10 +20,12 @@ from django_ojs.domain.silence import as_heard
 from django_ojs.domain.timeouts import OUTAGE_GRACE, Clock, fired
 from django_ojs.services.commit import commit
 from django_ojs.store import leases, locking, upcoming
+from django_ojs.store.batches import SetAside, in_batches
 from django_ojs.store.contention import atomically
 
 BATCH = 200
 _MOST = 10_000
+_failed = SetAside("ending")
 
 
 @dataclass(slots=True)
@@ -52,8 +54,9 @@ def reap(
 ) -> Reaped:
     """End everything that is overdue, up to ``limit`` jobs; with ``dry_run`` only say what is.
 
-    Works in transactions of at most 200 jobs. ``next_due`` is the earliest moment at which
-    something that exists now can fall due.
+    Works in transactions of at most 200 jobs, and of a bounded size; a job that cannot be ended is
+    set aside for a while and logged. ``next_due`` is the earliest moment at which something that
+    exists now can fall due.
     """
     using = using or conf.current().database
     reaped = Reaped()
@@ -72,9 +75,8 @@ def _reap_deadlines(
         room = _room(reaped, limit)
         if not room:
             break
-        read = partial(locking.past_deadline, moment, room, using=using)
-        done = reaped.add(atomically(using, partial(_decide, read, moment, dry_run, using)))
-        if dry_run or not done:
+        ids = locking.past_deadline(moment, room + len(_failed), using=using)
+        if not _end(ids, room, reaped, moment, dry_run, using) or dry_run:
             break
         first = upcoming.next_deadline(using=using)
         moment = now or clock.now(using)
@@ -89,28 +91,47 @@ def _reap_active(
     most = _MOST if dry_run else BATCH
     while room := _room(reaped, limit, most):
         moment = now or clock.now(using)
-        silences = upcoming.next_silences(room + 1, using=using)
-        overdue = [silence.id for silence in silences[:room] if silence.due <= moment]
+        silences = upcoming.next_silences(room + len(_failed) + 1, using=using)
+        overdue = [silence.id for silence in silences if silence.due <= moment]
         later = [silence.due for silence in silences if silence.due > moment][:1]
         known = [reaped.next_due] if reaped.next_due else []
         reaped.next_due = min([*later, *known], default=None)
-        done = 0
-        for start in range(0, len(overdue), BATCH):
-            read = partial(_locked_list, overdue[start : start + BATCH], using)
-            done += reaped.add(atomically(using, partial(_decide, read, moment, dry_run, using)))
+        done = _end(overdue, room, reaped, moment, dry_run, using)
         if dry_run or not done or later or len(silences) <= room:
             break
 
 
-def _locked_list(ids: Sequence[UUID], using: str) -> list[JobRecord]:
-    return list(locking.jobs(ids, skip_locked=True, using=using).values())
+def _end(
+    ids: Sequence[UUID], room: int, reaped: Reaped, now: datetime, dry_run: bool, using: str
+) -> int:
+    """End those of the jobs that are overdue, up to ``room``; returns how many.
+
+    A job that cannot be ended is nobody else's trouble: it is set aside for a while.
+    """
+    before = len(reaped.jobs)
+
+    def work(part: Sequence[UUID]) -> None:
+        reaped.add(atomically(using, partial(_decide, part, now, dry_run, using)))
+
+    ids = _failed.without(ids, using)[:room]
+    sizes = locking.history_sizes(ids, using=using)
+    in_batches(
+        ids,
+        work,
+        refused=lambda job_id, error: _failed.add(job_id, error, using),
+        size=lambda job_id: sizes.get(job_id, 0),
+        most=BATCH,
+        using=using,
+    )
+    return len(reaped.jobs) - before
 
 
-def _decide(read: Callable[[], list[JobRecord]], now: datetime, dry_run: bool, using: str) -> Reaped:
+def _decide(ids: Sequence[UUID], now: datetime, dry_run: bool, using: str) -> Reaped:
     """One transaction's worth, which counts when it is committed."""
     moves = []
     done = Reaped()
-    for job in _as_heard(read(), now, using):
+    found = locking.jobs(ids, skip_locked=True, brief=True, using=using)
+    for job in _as_heard(list(found.values()), now, using):
         due = fired(job, now)
         move = lifecycle.overdue(job, now=now, jitter=clock.jitter())
         if due is None or move is None:

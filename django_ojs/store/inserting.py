@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from django.db import transaction
+
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt, Event, Job, Queue
 from django_ojs.signals import Event as EventRecord
+from django_ojs.store.batches import fits
 from django_ojs.store.columns import ATTEMPT, EVENT, JOB, JOB_COLUMNS, Kind
 from django_ojs.store.dialect import Dialect, cursor, dialect
 
@@ -93,7 +96,9 @@ def insert(
     key: str = "id",
     wake: Sequence[str] = (),
 ) -> None:
-    """Insert rows by one statement: what they share is written once, what differs as a record set.
+    """Insert rows, all or none: what they share is written once, what differs as a record set.
+
+    By one statement, or as many as their bytes need.
 
     The first column always counts as different. A column that is null in every row is left out, so
     none that may be null can have another default in the database.
@@ -111,6 +116,22 @@ def insert(
             if not index or column.count(first[index]) != len(column)
         ]
         chosen = [kinds[columns[index]] for index in varying]
+        if not fits(chosen, [cells[index] for index in varying], using):
+            half = len(rows) // 2
+            halves = ((rows[:half], wake), (rows[half:], ()))
+            with transaction.atomic(using=using):
+                for part, woken in halves:
+                    insert(
+                        table,
+                        columns,
+                        kinds,
+                        part,
+                        using=using,
+                        may_exist=may_exist,
+                        key=key,
+                        wake=woken,
+                    )
+            return
         differing = list(zip(*(cells[index] for index in varying), strict=True))
         item, last = sql.record_set(chosen, differing)
         for place, (index, kind) in enumerate(zip(varying, chosen, strict=True)):

@@ -1,8 +1,8 @@
-"""Reads that hold the rows they return until the transaction ends."""
+"""Reads that hold the rows they return until the transaction ends, and those that say which."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -10,15 +10,33 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.store.columns import DUE, ENDED, Kind, among
-from django_ojs.store.dialect import cursor, dialect, in_list
+from django_ojs.store.dialect import Dialect, cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
 
 
-def jobs(ids: Iterable[UUID], *, using: str, skip_locked: bool = False) -> dict[UUID, JobRecord]:
+_UNREAD = {
+    "args": "'[]'",
+    "meta": "'{}'",
+    "tags": "'[]'",
+    "result": "NULL",
+    "error": "NULL",
+    "extra": "'{}'",
+    "progress_data": "NULL",
+    "checkpoint": "NULL",
+    "checkpoint_info": "NULL",
+}
+"""What no timeout, promotion or recovery rests on, and what stands there in a record without it."""
+_HISTORY = {"postgresql": "octet_length(j.errors::text)"}
+
+
+def jobs(
+    ids: Iterable[UUID], *, using: str, skip_locked: bool = False, brief: bool = False
+) -> dict[UUID, JobRecord]:
     """Lock the jobs with these ids, in the order of their ids so that two batches cannot deadlock.
 
-    With ``skip_locked``, rows that somebody else holds are left out.
+    With ``skip_locked``, rows that somebody else holds are left out. With ``brief``, what may be
+    large and no timeout rests on is not read: arguments, results and the like are empty.
     """
     wanted = sorted(set(ids))
     if not wanted:
@@ -28,7 +46,7 @@ def jobs(ids: Iterable[UUID], *, using: str, skip_locked: bool = False) -> dict[
     with cursor(using) as cur:
         sql.tune(cur)
         cur.execute(
-            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)}"
+            f"SELECT {_columns(sql, brief)} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)}"
             f" ORDER BY j.id{lock}",
             [sql.bind(Kind.UUID, job_id) for job_id in wanted],
         )
@@ -43,14 +61,34 @@ def existing(ids: Iterable[UUID], *, using: str) -> set[UUID]:
     return set(Job.objects.using(using).filter(pk__in=wanted).values_list("pk", flat=True))
 
 
-def promotable(now: datetime, limit: int, *, using: str) -> list[JobRecord]:
-    """Lock ``scheduled`` and ``retryable`` jobs whose time has come, the longest due first."""
+def _columns(sql: Dialect, brief: bool) -> str:
+    if not brief:
+        return sql.job_columns
+    return ", ".join(_UNREAD.get(name, f"j.{quoted}") for name, quoted in sql.quoted.items())
+
+
+def promotable(now: datetime, limit: int, *, using: str) -> list[UUID]:
+    """``scheduled`` and ``retryable`` jobs whose time has come, the longest due first; not locked."""
     return _range("scheduled_at", f"{among(DUE, 'j.')} AND ", now, limit, using)
 
 
-def past_deadline(now: datetime, limit: int, *, using: str) -> list[JobRecord]:
-    """Lock jobs whose ``deadline_at`` has passed, the longest due first; skips locked ones."""
+def past_deadline(now: datetime, limit: int, *, using: str) -> list[UUID]:
+    """Jobs whose ``deadline_at`` has passed, the longest due first; not locked."""
     return _range("deadline_at", "", now, limit, using)
+
+
+def history_sizes(ids: Sequence[UUID], *, using: str) -> dict[UUID, int]:
+    """How large the histories of errors are, which a failure writes anew: bytes, or characters."""
+    if not ids:
+        return {}
+    sql = dialect(using)
+    size = _HISTORY.get(sql.connection.vendor, "length(j.errors)")
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT j.id, {size} FROM {_TABLE} j WHERE j.id IN {in_list(ids)}",
+            [sql.bind(Kind.UUID, job_id) for job_id in ids],
+        )
+        return {sql.decode(Kind.UUID, job_id): found for job_id, found in cur.fetchall()}
 
 
 def finished_before(
@@ -73,24 +111,22 @@ def finished_before(
 
 
 def active(*, using: str) -> list[JobRecord]:
-    """Lock every running job that nobody else holds; as many as the fleet has slots."""
+    """Lock every running job that nobody else holds, as many as the fleet has slots; brief."""
     sql = dialect(using)
     with cursor(using) as cur:
         sql.tune(cur)
         cur.execute(
-            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'"
+            f"SELECT {_columns(sql, True)} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'"
             f" ORDER BY j.id{sql.skip_locked}"
         )
         return sql.jobs(cur.fetchall())
 
 
-def _range(column: str, among: str, now: datetime, limit: int, using: str) -> list[JobRecord]:
+def _range(column: str, among: str, now: datetime, limit: int, using: str) -> list[UUID]:
     sql = dialect(using)
     with cursor(using) as cur:
-        sql.tune(cur)
         cur.execute(
-            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE {among}j.{column} <= %s"
-            f" ORDER BY j.{column} LIMIT %s{sql.skip_locked}",
+            f"SELECT j.id FROM {_TABLE} j WHERE {among}j.{column} <= %s ORDER BY j.{column} LIMIT %s",
             [sql.bind(Kind.TIME, now), limit],
         )
-        return sql.jobs(cur.fetchall())
+        return [sql.decode(Kind.UUID, job_id) for (job_id,) in cur.fetchall()]

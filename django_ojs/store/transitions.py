@@ -9,6 +9,7 @@ from typing import Any
 from django_ojs.domain.errors import LeaseLost
 from django_ojs.domain.job import Transition
 from django_ojs.models import Job
+from django_ojs.store.batches import fits
 from django_ojs.store.columns import JOB
 from django_ojs.store.dialect import Dialect, cursor, dialect
 
@@ -46,6 +47,11 @@ def _write(group: Sequence[Transition], shape: _Shape, known: Sequence[str], usi
             varying.append(column)
             fields.append(values)
     kinds = [JOB[column] for column in (*known, *varying)]
+    if len(group) > 1 and not fits(kinds, fields, using):
+        half = len(group) // 2
+        _write(group[:half], shape, known, using)
+        _write(group[half:], shape, known, using)
+        return
     source, bound, texts = sql.given(kinds, list(zip(*fields, strict=True)))
     sets, parameters = _constants(sql, shared)
     for column, text in zip(varying, texts[len(known) :], strict=True):

@@ -12,16 +12,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
-from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections
+from django.db import DatabaseError, connections
 
 from django_ojs import clock
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
 from django_ojs.services import heartbeat, scan
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
+from django_ojs.store.batches import OUTAGE, in_batches
 from django_ojs.store.contention import is_held
 from django_ojs.worker.threads import DatabaseThread
 
@@ -30,7 +32,6 @@ _BATCH = 500
 _AGAIN = 0.25
 _REFUSED = (Verdict.LOST, Verdict.MISSING)
 _Call = tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]
-OUTAGE = (OperationalError, InterfaceError, InternalError, OSError)
 
 
 class Inbox(Protocol):
@@ -174,20 +175,26 @@ class Desk(DatabaseThread):
         tried_at: datetime | None = None
         try:
             tried_at = clock.now(self._using)
-            answers = settle([_known(one) for one in batch], wait=False, using=self._using)
+            in_batches(
+                batch,
+                partial(self._write, tried_at),
+                refused=self._refuse,
+                size=_size,
+                most=_BATCH,
+                using=self._using,
+            )
         except OUTAGE as error:
             _tried(batch, tried_at if is_held(error) else None)
             self._broken(error)
             self._drop_expired()
-        except Exception as error:
-            self._settle_one_by_one(batch, error)
         else:
             self._works()
-            held = [
-                one for one, said in zip(batch, answers, strict=True) if said.verdict is Verdict.HELD
-            ]
-            _tried(held, tried_at)
-            self._settled(batch, answers)
+
+    def _write(self, tried_at: datetime, batch: Sequence[Pending]) -> None:
+        answers = settle([_known(one) for one in batch], wait=False, using=self._using)
+        held = [one for one, said in zip(batch, answers, strict=True) if said.verdict is Verdict.HELD]
+        _tried(held, tried_at)
+        self._settled(batch, answers)
 
     def _settled(self, batch: Sequence[Pending], answers: Sequence[Settled]) -> None:
         again = clock.boottime() + _AGAIN
@@ -202,34 +209,26 @@ class Desk(DatabaseThread):
             # A runner that is ending waits for nothing else.
             self._inbox.post(lambda: None)
 
-    def _settle_one_by_one(self, batch: Sequence[Pending], error: Exception) -> None:
-        """Something in the batch cannot be written: it must not hold up the rest.
+    def _refuse(self, pending: Pending, error: Exception) -> None:
+        """A report that cannot be stored becomes a failure that says so.
 
-        The report that is refused on its own too becomes a failure that says so; if even that
-        cannot be written, the lease runs out.
+        If even that cannot be written, the lease runs out. While it is not known whether the report
+        or the database is to blame, an outage is raised and everything is kept.
         """
-        logger.error("a batch of reports was refused: %s", error)
-        for pending in batch:
-            refused = Failure("report_refused", f"the report could not be stored: {error}")
-            for outcome in (
-                pending.outcome,
-                Outcome(pending.outcome.lease, Report.FAIL, failure=refused),
-            ):
-                try:
-                    answers = settle([outcome], wait=False, using=self._using)
-                except OUTAGE as trouble:
-                    self._broken(trouble)
-                    return
-                except Exception:
-                    logger.exception(
-                        "a report was refused",
-                        extra={"job_id": str(outcome.lease.job_id), "report": str(outcome.report)},
-                    )
-                else:
-                    self._settled([pending], answers)
-                    break
-            else:
-                self._outcomes.remove(pending)
+        lease, kind = pending.outcome.lease, pending.outcome.report
+        about = {"job_id": str(lease.job_id), "report": str(kind)}
+        logger.error("the report of job %s was refused: %s", lease.job_id, error, extra=about)
+        failure = Failure("report_refused", f"the report could not be stored: {error}")
+        told = pending.outcome._replace(report=Report.FAIL, result=None, failure=failure, claimed=None)
+        try:
+            answers = settle([told], wait=False, using=self._using)
+        except OUTAGE:
+            raise
+        except Exception:
+            logger.exception("job %s cannot be reported", lease.job_id, extra=about)
+            self._outcomes.remove(pending)
+        else:
+            self._settled([pending], answers)
 
     def _report(self, batch: Sequence[Pending], answers: Sequence[Settled]) -> None:
         for pending, answer in zip(batch, answers, strict=True):
@@ -296,3 +295,10 @@ def _tried(batch: Sequence[Pending], at: datetime | None) -> None:
 def _known(pending: Pending) -> Outcome:
     """The outcome; by the row, not by the record that was claimed, once that was held."""
     return pending.outcome._replace(claimed=None) if pending.again_at else pending.outcome
+
+
+def _size(pending: Pending) -> int:
+    """What its job will have written."""
+    outcome = pending.outcome
+    history = len(outcome.claimed.errors) if outcome.claimed is not None else 0
+    return len(outcome.result or "") + history

@@ -13,9 +13,10 @@ from django.db import connections
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.claim import claim, has_work
+from django_ojs.store.batches import OUTAGE
 from django_ojs.store.claiming import Source
 from django_ojs.store.wakeup import Watcher
-from django_ojs.worker.desk import OUTAGE, Desk, Inbox, Pending
+from django_ojs.worker.desk import Desk, Inbox, Pending
 
 logger = logging.getLogger("django_ojs.worker")
 _FEW = 2

@@ -226,10 +226,9 @@ def _unguarded_reap() -> Iterator[None]:
     """The reaper reads, and later writes by the key alone, as if nobody else had written."""
 
     def reading(real: Any) -> Any:
-        def _decide(read: Any, *rest: Any) -> int:
+        def _decide(ids: Any, *rest: Any) -> Any:
             with _replaced((transitions, "_write", _unguarded)):
-                done: int = real(read, *rest)
-                return done
+                return real(ids, *rest)
 
         return _decide
 
@@ -237,13 +236,21 @@ def _unguarded_reap() -> Iterator[None]:
         def atomically(using: str, work: Any) -> Any:
             if not isinstance(work, partial) or work.func is not reap._decide:
                 return real(using, work)
-            stale = work.args[0]()
-            return real(using, partial(work.func, lambda: stale, *work.args[1:]))
+            stale = locking.jobs(work.args[0], skip_locked=True, brief=True, using=using)
+            with _replaced((locking, "jobs", partial(_as_read_before, stale))):
+                return real(using, work)
 
         return atomically
 
     with _replaced((reap, "_decide", reading), (reap, "atomically", transacting)):
         yield
+
+
+def _as_read_before(stale: Any, real: Any) -> Any:
+    def jobs(ids: Any, **named: Any) -> Any:
+        return dict(stale) if named.get("brief") else real(ids, **named)
+
+    return jobs
 
 
 def _unguarded(real: Any) -> Any:

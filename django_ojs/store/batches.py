@@ -1,0 +1,169 @@
+"""Sets of rows are written in parts that fit, and what one row does to a part is that row's alone.
+
+A statement has at most a quarter of MariaDB's ``max_allowed_packet``, and 8 MiB anywhere. A part
+whose transaction fails is halved, down to one row; a row that fails alone is set aside.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.db import Error, InterfaceError, InternalError, OperationalError, connections
+
+from django_ojs import clock
+from django_ojs.store.columns import Kind
+from django_ojs.store.contention import is_contention, is_held
+
+logger = logging.getLogger("django_ojs.batches")
+T = TypeVar("T")
+
+OUTAGE = (OperationalError, InterfaceError, InternalError, OSError)
+"""What is raised when the database is away. The same is raised for a statement that it does not
+take: whether it is away is known when it does not answer on a new connection."""
+MAX_BYTES = 8 << 20
+_SMALL = 256 << 10
+"""Less than a quarter of the packet of any server in use: not worth a question."""
+_packets: dict[str, int] = {}
+
+
+def max_bytes(using: str) -> int:
+    """How much text the record set of one statement may have.
+
+    A quarter of the packet, since escaping makes four characters of one at the worst, and since a
+    character has at most four bytes.
+    """
+    if connections[using].vendor != "mysql":
+        return MAX_BYTES
+    if using not in _packets:
+        with connections[using].cursor() as cur:
+            cur.execute("SELECT @@max_allowed_packet")
+            _packets[using] = int(cur.fetchone()[0])
+    return min(MAX_BYTES, _packets[using] // 4)
+
+
+def fits(kinds: Sequence[Kind], columns: Sequence[Iterable[Any]], using: str) -> bool:
+    """Whether the columns of a record set are small enough for one statement."""
+    size = sum(
+        sum(map(len, filter(None, column)))
+        for kind, column in zip(kinds, columns, strict=True)
+        if kind in (Kind.JSON, Kind.TEXT)
+    )
+    return size <= _SMALL or size <= max_bytes(using)
+
+
+def in_batches(
+    items: Iterable[T],
+    work: Callable[[Sequence[T]], object],
+    *,
+    refused: Callable[[T, Exception], None],
+    size: Callable[[T], int] = lambda item: 0,
+    most: int,
+    using: str,
+) -> None:
+    """Do ``work``, one transaction, to all items: in parts of at most ``most``, bounded by ``size``.
+
+    What is tried again in halves is a part that failed, unless the database is away or the part lost
+    a race: those errors are raised, and the parts that were done stay done. An item that fails alone
+    is given to ``refused`` with its error; by an error that an outage may have caused, twice.
+    """
+    for part in _parts(items, size, most, using):
+        _halving(part, work, refused, using)
+
+
+def _parts(items: Iterable[T], size: Callable[[T], int], most: int, using: str) -> Iterator[list[T]]:
+    part: list[T] = []
+    held = 0
+    for item in items:
+        held += size(item)
+        if part and (len(part) >= most or (held > _SMALL and held > max_bytes(using))):
+            yield part
+            part, held = [], size(item)
+        part.append(item)
+    if part:
+        yield part
+
+
+def _halving(
+    part: Sequence[T],
+    work: Callable[[Sequence[T]], object],
+    refused: Callable[[T, Exception], None],
+    using: str,
+) -> None:
+    waiting = [part]
+    retried = False
+    while waiting:
+        part = waiting.pop()
+        try:
+            work(part)
+        except Exception as error:
+            suspect = isinstance(error, OUTAGE)
+            if is_contention(error) or is_held(error) or (suspect and not answers(using)):
+                raise
+            if len(part) > 1:
+                half = len(part) // 2
+                waiting += [part[half:], part[:half]]
+            elif suspect and not retried:
+                # Its connection may have been cut just then.
+                waiting.append(part)
+                retried = True
+                continue
+            else:
+                refused(part[0], error)
+        retried = False
+
+
+def answers(using: str) -> bool:
+    """Whether the database answers on a new connection; ``False`` within a transaction."""
+    connection = connections[using]
+    if connection.in_atomic_block:
+        return False
+    with suppress(Error, OSError):
+        connection.close()
+    try:
+        with connection.cursor() as cur:
+            cur.execute("SELECT 1")
+            cur.fetchone()
+    except (Error, OSError):
+        return False
+    return True
+
+
+class SetAside:
+    """Rows that failed alone: left out for a second, and twice as long each time, up to a minute."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._until: dict[Hashable, tuple[float, float]] = {}
+
+    def add(self, job_id: UUID, error: Exception, using: str) -> None:
+        """Leave it out for now, and say so."""
+        now, key = clock.boottime(), (using, job_id)
+        for old in [old for old, (until, wait) in self._until.items() if until + wait < now]:
+            del self._until[old]
+        wait = min(60.0, 2 * self._until.get(key, (0.0, 0.5))[1])
+        self._until[key] = (now + wait, wait)
+        logger.error(
+            "%s of job %s failed, tried again in %g s: %s",
+            self._what,
+            job_id,
+            wait,
+            error,
+            exc_info=error,
+            extra={"job_id": str(job_id), "reason": str(error)},
+        )
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def without(self, ids: Iterable[UUID], using: str) -> list[UUID]:
+        """Those of the jobs that are not left out now."""
+        now = clock.boottime()
+        return [job_id for job_id in ids if self._until.get((using, job_id), (0.0, 0.0))[0] <= now]
+
+    def forget(self) -> None:
+        """As if nothing had failed: in tests."""
+        self._until.clear()
