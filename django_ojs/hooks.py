@@ -13,6 +13,9 @@ from datetime import datetime
 
 from django_ojs.conf import Defaults
 
+SLICE = 0.1
+"""Seconds after which a chore that has more to do lets the others have their turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChoreResult:
@@ -31,9 +34,10 @@ class ChoreResult:
 class Chore:
     """Named periodic work: ``run(using)`` is called at least every ``every`` seconds.
 
-    It must be safe to run by any number of processes at once. With ``enforces`` it is part of
-    ``reap_timeouts``. With ``scheduled`` only jobs whose scheduled time has come are work for it:
-    a worker runs it when there are some.
+    It must be safe to run by any number of processes at once, and return after about ``SLICE``
+    seconds, with ``more`` if it is not done: chores share a thread, which no deadline waits for.
+    With ``enforces`` it is part of ``reap_timeouts``. With ``scheduled`` only jobs whose scheduled
+    time has come are work for it: it is run when there are some.
     """
 
     name: str

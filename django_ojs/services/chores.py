@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from django_ojs import hooks
-from django_ojs.hooks import Chore, ChoreResult
+from django_ojs.hooks import SLICE, Chore, ChoreResult
 from django_ojs.services import promote, prune, queues, rollup
 
 
 def _promote(using: str) -> ChoreResult:
-    return ChoreResult({"promoted": promote.promote(using=using)})
-
-
-SLICE = 0.1
-"""Seconds after which a chore that has more to do lets the others have their turn."""
+    promoted = promote.promote(seconds=SLICE, using=using)
+    return ChoreResult({"promoted": promoted}, more=promoted > 0)
 
 
 def _prune(using: str) -> ChoreResult:

@@ -23,7 +23,7 @@ from django_ojs.domain.events import Kind
 from django_ojs.domain.ids import time_of, uuid7
 from django_ojs.domain.states import State
 from django_ojs.domain.tallies import BUCKETS, COUNTS, Tally, floor
-from django_ojs.hooks import Chore, ChoreResult
+from django_ojs.hooks import SLICE, Chore, ChoreResult
 from django_ojs.models import ChoreRun, Event, FailureStat, Job, MinuteStat
 from django_ojs.store.contention import atomically, is_contention
 
@@ -40,8 +40,6 @@ LATE = timedelta(seconds=90)
 MOST_MINUTES = 120
 MOST_QUEUES = 500
 MOST_FAILURES = 200
-_AT_ONCE = 1.0
-"""Seconds that one run may take: the thread that does it also reaps."""
 _PAUSE = 15.0
 """Seconds between runs in one process: ``reap_timeouts --loop`` calls five times a second."""
 
@@ -59,13 +57,18 @@ def chore(using: str) -> ChoreResult:
     """The roll-up as periodic work: not more often than it has anything to do."""
     if clock.boottime() < _next.get(using, 0.0):
         return ChoreResult()
-    _next[using] = clock.boottime() + _PAUSE
+    began = clock.boottime()
+    _next[using] = began + _PAUSE
     try:
-        return ChoreResult(rollup(using=using))
+        counts = rollup(using=using)
     except DatabaseError as error:
         if not is_contention(error):
             raise
         return ChoreResult()
+    more = bool(counts) and clock.boottime() - began >= SLICE
+    if more:
+        del _next[using]
+    return ChoreResult(counts, more=more)
 
 
 CHORE = Chore(NAME, 60.0, chore, enforces=True)
@@ -75,7 +78,7 @@ def rollup(
     *,
     now: datetime | None = None,
     most: int = MOST_MINUTES,
-    seconds: float = _AT_ONCE,
+    seconds: float = SLICE,
     using: str | None = None,
 ) -> Mapping[str, int]:
     """Count the minutes that are due, oldest first, and merge those older than a day into hours.

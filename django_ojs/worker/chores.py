@@ -1,125 +1,110 @@
-"""The thread that does the periodic work while a worker runs: reaping, promoting, pruning."""
+"""The thread that does the periodic work that no deadline waits for: promotion, pruning, roll-ups."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable
-from datetime import datetime
-from functools import partial
+from contextlib import suppress
 
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import Error, connections
 
 from django_ojs import clock, hooks
 from django_ojs.hooks import Chore
-from django_ojs.services import scan
-from django_ojs.store.upcoming import Lookout, Outlook
 from django_ojs.worker.threads import DatabaseThread
 
 logger = logging.getLogger("django_ojs.worker")
 
-_LOOK_EVERY = 0.1
-_QUIET_LOOK_EVERY = 0.2
-_QUIET_AFTER = 3.0
-_LAG = 0.2
-_BEATS_EVERY = 1.0
 _AGAIN = 1.0
+_UNUSED_AFTER = 2.0
+"""Seconds without work after which the connection is closed."""
 
 
 class Chores(DatabaseThread):
-    """Runs every registered chore when it is due, and a reaper.
+    """Runs every registered chore when it is due; those for scheduled jobs when told to.
 
-    Ten times a second, five when that has been the same for a while, one statement says what falls
-    due next; what is known to fall due before the next look is done at its time. The embedded reaper
-    lags a little, so that a worker that kills a job on time reports it itself; ``reap_timeouts``
-    does not wait.
+    In turns of one slice each, promotion first, so that none of them waits for another's backlog.
+    Where the database has one writer at a time, and after everything but promotion, it rests as long
+    as it has worked. With ``enforcing`` only chores of ``reap_timeouts`` are run.
     """
 
-    def __init__(self, on_promoted: Callable[[], None], *, ran_by: str, using: str) -> None:
+    def __init__(self, on_promoted: Callable[[], None], *, using: str, enforcing: bool = False) -> None:
         super().__init__("ojs-chores", using)
         self._on_promoted = on_promoted
-        self._lookout = Lookout(using)
-        self._outlook = Outlook()
-        self._reaper = scan.Loop(
-            interval=_LOOK_EVERY,
-            lag=_LAG,
-            ran_by=ran_by,
-            using=using,
-            next_deadline=lambda: self._outlook.deadline,
-        )
-        self._closing = threading.Event()
-        self._look_at = self._reap_at = self._rest_at = 0.0
-        self._changed_at = clock.boottime()
+        self._enforcing = enforcing
+        self._woken, self._closing = threading.Event(), threading.Event()
+        self._scheduled_due = False
         self._due: dict[str, float] = {}
+        self.disconnected = threading.Event()
+        """Set while the connection is closed for want of work."""
+
+    def promote(self) -> None:
+        """Jobs are due: have those chores run now. From any thread."""
+        self._scheduled_due = True
+        self._woken.set()
 
     def close(self) -> None:
-        """End after the chore in hand."""
+        """End after the slice in hand."""
         self._closing.set()
+        self._woken.set()
 
     def work(self) -> None:
         """Until closed."""
         while not self._closing.is_set():
-            self._closing.wait(self._turn())
+            wait = self._turn()
+            if wait > _UNUSED_AFTER and not self._woken.wait(_UNUSED_AFTER):
+                with suppress(Error, OSError):
+                    connections[self._using].close()
+                self.disconnected.set()
+                self._woken.wait(wait - _UNUSED_AFTER)
+                self.disconnected.clear()
+            else:
+                self._woken.wait(wait)
+            self._woken.clear()
 
     def _turn(self) -> float:
-        """Do what is due; seconds until the next. Most turns are one look that finds nothing."""
+        """One slice of whatever is due; seconds until the next turn."""
+        began = clock.boottime()
+        scheduled_due, self._scheduled_due = self._scheduled_due, False
+        only_promoted = True
+        for chore in hooks.chores():
+            if self._closing.is_set() or (self._enforcing and not chore.enforces):
+                continue
+            told = 0.0 if scheduled_due or not chore.scheduled else float("inf")
+            if began < self._due.get(chore.name, told):
+                continue
+            more = self._run(chore)
+            only_promoted = only_promoted and (chore.scheduled or not more)
         now = clock.boottime()
-        if now >= self._look_at:
-            quiet = now - self._changed_at > _QUIET_AFTER
-            self._look_at = now + (_QUIET_LOOK_EVERY if quiet else _LOOK_EVERY)
-            self._guarded(scan.NAME, now, 0.0, self._look)
-        if now >= self._rest_at:
-            rest = [chore for chore in hooks.chores() if not chore.scheduled]
-            for chore in rest:
-                self._guarded(chore.name, now, chore.every, partial(self._run, chore))
-            self._rest_at = min((self._due[chore.name] for chore in rest), default=now + _AGAIN)
-        return max(0.0, min(self._look_at, self._rest_at) - clock.boottime())
+        next_at = min(self._due.values(), default=now + _AGAIN)
+        if next_at <= now and not (only_promoted and self._has_row_locks()):
+            # A wake-up is no reason to rest less: it would come again and again.
+            self._closing.wait(now - began)
+            return 0.0
+        return max(0.0, next_at - now)
 
-    def _look(self) -> None:
-        """See what falls due next; promote and reap what is due already."""
-        self.statements += 1
-        before, self._outlook = self._outlook, self._lookout.look()
-        outlook, now = self._outlook, clock.boottime()
-        if outlook != before:
-            self._changed_at = now
-        if now >= self._reap_at or self._until(outlook.deadline) <= -_LAG:
-            due = self._reaper.tick().next_due
-            self._reap_at = now + min(_BEATS_EVERY, max(0.0, self._until(due) + _LAG))
-        if (wait := self._until(outlook.scheduled)) <= 0:
-            for chore in hooks.chores():
-                if chore.scheduled:
-                    self._guarded(chore.name, now, 0.0, partial(self._run, chore))
-        for moment in (now + wait, now + self._until(outlook.deadline) + _LAG, self._reap_at):
-            if now < moment < self._look_at:
-                self._look_at = moment
+    def _has_row_locks(self) -> bool:
+        return connections[self._using].features.has_select_for_update
 
-    def _until(self, moment: datetime | None) -> float:
-        if moment is None:
-            return float("inf")
-        return (moment - clock.now(self._using)).total_seconds()
-
-    def _run(self, chore: Chore) -> None:
-        done = chore.run(self._using)
+    def _run(self, chore: Chore) -> bool:
+        """One slice; whether there is more. One that fails holds up no other, and is tried again."""
+        try:
+            done = chore.run(self._using)
+        except Exception as error:
+            if isinstance(error, (Error, OSError)):
+                logger.warning("the chore %s failed: %s", chore.name, error)
+                with suppress(Error, OSError):
+                    connections[self._using].close()
+            else:
+                logger.exception("the chore %s failed", chore.name)
+            self._due[chore.name] = clock.boottime() + _AGAIN
+            return False
         if done.counts.get("promoted"):
             self._on_promoted()
         if done.more:
             self._due[chore.name] = 0.0
-
-    def _guarded(self, name: str, now: float, every: float, work: Callable[[], object]) -> None:
-        """One chore that fails is tried again soon, and holds up no other."""
-        if now < self._due.get(name, 0.0):
-            return
-        self._due[name] = now + every
-        try:
-            work()
-        except (DatabaseError, InterfaceError, OSError) as error:
-            if name == scan.NAME:
-                # Decision T9. One of the others may fail again and again while all is well.
-                scan.note_outage()
-            logger.warning("the chore %s failed: %s", name, error)
-            connections[self._using].close()
-        except Exception:
-            logger.exception("the chore %s failed", name)
+        elif chore.scheduled:
+            self._due.pop(chore.name, None)
         else:
-            return
-        self._due[name] = clock.boottime() + _AGAIN
+            self._due[chore.name] = clock.boottime() + chore.every
+        return done.more

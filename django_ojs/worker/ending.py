@@ -7,6 +7,7 @@ decided by a call over the desk, behind every claim that was made before it.
 from __future__ import annotations
 
 from django_ojs import clock
+from django_ojs.hooks import SLICE
 from django_ojs.services import promote, queues
 from django_ojs.services.claim import has_work
 from django_ojs.worker.coverage import Coverage
@@ -87,7 +88,8 @@ class Ending:
 
         def work() -> bool:
             if self._promotes:
-                promote.promote(using=self._using)
+                # What is left is available work all the same: the drain goes on.
+                promote.promote(seconds=SLICE, using=self._using)
             # A handler may have made a queue since the last look, or a client that died before it
             # could say so.
             queues.discover(using=self._using)

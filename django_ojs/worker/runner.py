@@ -34,6 +34,7 @@ from django_ojs.worker.ending import Ending
 from django_ojs.worker.intake import Claims, Intake, Moment
 from django_ojs.worker.orders import Orders
 from django_ojs.worker.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
+from django_ojs.worker.reaper import Reaper
 from django_ojs.worker.receivers import Receivers
 from django_ojs.worker.silence import Silence
 
@@ -99,9 +100,11 @@ class Runner:
         )
         self._beats = Beats(self.info, self._report, self._on_beat, self._on_directive, self._using)
         self._silence = Silence(self._beats, self._desk, self._dispatcher, using=self._using)
-        self._chores: Chores | None = None
+        self._maintenance: list[Chores | Reaper] = []
         if config.chores:
-            self._chores = Chores(self._desk.wake, ran_by=config.worker_id, using=self._using)
+            chores = Chores(self._desk.wake, using=self._using)
+            reaper = Reaper(chores.promote, ran_by=config.worker_id, using=self._using)
+            self._maintenance = [chores, reaper]
 
     @property
     def mode(self) -> str:
@@ -131,7 +134,7 @@ class Runner:
 
     def _run(self) -> Summary:
         register(self.info, using=self._using)
-        for thread in (self._beats, self._desk, self._chores, self._listener):
+        for thread in (self._beats, self._desk, *self._maintenance, self._listener):
             if thread is not None:
                 thread.start()
         try:
@@ -140,11 +143,10 @@ class Runner:
         finally:
             ended = clock.boottime()
             self._close()
-        chores = self._chores.statements if self._chores is not None else 0
         return Summary(
             jobs=self._dispatcher.finished,
             seconds=ended - (self._first_claim or self._started),
-            statements=self._desk.statements + self._beats.statements + chores,
+            statements=sum(one.statements for one in (self._desk, self._beats, *self._maintenance)),
             exit_code=self._exit_code,
         )
 
@@ -374,7 +376,7 @@ class Runner:
     def _close(self) -> None:
         self._orders.close()
         self.phase = "terminate"
-        for thread in (self._listener, self._chores):
+        for thread in (self._listener, *self._maintenance):
             if thread is not None:
                 (thread.stop if isinstance(thread, Listener) else thread.close)()
         for child in list(self._pool):
@@ -387,7 +389,7 @@ class Runner:
         self._dispatcher.hand_over()
         self._desk.close()
         self._desk.join(5.0)
-        for thread in (self._chores, self._listener):
+        for thread in (*self._maintenance, self._listener):
             if thread is not None:
                 thread.join(2.0)
         self._beats.close()

@@ -5,35 +5,51 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 from django.db import OperationalError
 
-from django_ojs import hooks
-from django_ojs.api import enqueue
+from django_ojs import clock, hooks
+from django_ojs.api import enqueue, enqueue_many
 from django_ojs.hooks import Chore, ChoreResult
 from django_ojs.models import Job
 from django_ojs.services import scan
 from django_ojs.services.claim import claim, sources
 from django_ojs.worker.chores import Chores
 from django_ojs.worker.pulse import Pulse
+from django_ojs.worker.reaper import Reaper
 from tests.services.support import make, now_stored, take
 from tests.support import poll
 
 pytestmark = pytest.mark.every_database
 
 
+@contextmanager
+def maintained(on_promoted: Callable[[], None] = lambda: None) -> Iterator[tuple[Chores, Reaper]]:
+    """Both threads, as a worker has them."""
+    chores = Chores(on_promoted, using="default")
+    reaper = Reaper(chores.promote, ran_by="test", using="default")
+    for thread in (chores, reaper):
+        thread.start()
+    try:
+        yield chores, reaper
+    finally:
+        for thread in (chores, reaper):
+            thread.close()
+        for thread in (chores, reaper):
+            thread.join(15)
+            assert not thread.is_alive()
+
+
 @pytest.fixture
 def promoted(ojs_db: None) -> Iterator[threading.Event]:
     """Set when running chores have promoted something."""
     event = threading.Event()
-    chores = Chores(event.set, ran_by="test", using="default")
-    chores.start()
-    yield event
-    chores.close()
-    chores.join(10)
-    assert not chores.is_alive()
+    with maintained(event.set):
+        yield event
 
 
 def test_chores_promote_what_was_known_and_what_was_not(promoted: threading.Event) -> None:
@@ -53,12 +69,93 @@ def test_a_chore_that_fails_is_no_outage(ojs_db: None, monkeypatch: pytest.Monke
         raise OperationalError("canceling statement due to statement timeout")
 
     monkeypatch.setattr(hooks, "chores", lambda: (Chore("broken", 0.1, fail),))
-    chores = Chores(lambda: None, ran_by="test", using="default")
-    chores.start()
-    assert failed.wait(10)
-    chores.close()
-    chores.join(10)
+    with maintained():
+        assert failed.wait(10)
     assert not scan._failed.is_set()
+
+
+def test_a_deadline_waits_for_no_chore(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are due in numbers, and promoting them takes its time: what falls due meanwhile ends."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def promote_many(using: str) -> ChoreResult:
+        began.set()
+        assert go_on.wait(60)
+        return ChoreResult({"promoted": 1})
+
+    monkeypatch.setattr(
+        hooks, "chores", lambda: (Chore("many", 0.1, promote_many, scheduled=True, enforces=True),)
+    )
+    enqueue("test.job", delay="1ms")
+    with maintained():
+        assert began.wait(15)
+        overdue = enqueue("test.job", enqueue_ttl="10ms")
+        stalled = enqueue("test.silent", heartbeat_timeout="100ms", retry={"max_attempts": 1})
+        claim(sources(["default"], ["test.silent"]), limit=1, worker_id="w", beats=True)
+        poll(lambda: {now_stored(overdue).state, now_stored(stalled).state} == {"discarded"}, 15)
+        assert not go_on.is_set()
+        go_on.set()
+
+
+def test_a_deadline_is_kept_beside_a_backlog(ojs_db: None) -> None:
+    """As it is recorded: less than a second late, or before the backlog was done."""
+    (job,) = make(1, enqueue_ttl="1500ms")
+    count = 4_000
+    enqueue_many("test.late", [[n] for n in range(count)], delay="1s")
+    with maintained():
+        poll(lambda: not Job.objects.filter(state="scheduled").exists(), 60)
+    poll(lambda: now_stored(job).state == "discarded", 15)
+    late = Job.objects.filter(type="test.late", state="available")
+    assert late.count() == count
+    last = max(late.values_list("enqueued_at", flat=True))
+    ended, deadline = now_stored(job).finished_at, job.deadline_at
+    assert ended is not None
+    assert deadline is not None
+    assert ended < max(last, deadline + timedelta(seconds=1))
+
+
+def test_chores_take_turns_until_they_are_done(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog of one is worked off without a pause of its period, and holds up no other."""
+    ran: list[str] = []
+    done = threading.Event()
+
+    def slow(using: str) -> ChoreResult:
+        ran.append("slow")
+        if len(ran) > 12:
+            done.set()
+        return ChoreResult({"rows": 1}, more=not done.is_set())
+
+    def other(using: str) -> ChoreResult:
+        ran.append("other")
+        return ChoreResult(more=not done.is_set())
+
+    both = (Chore("slow", 3600.0, slow), Chore("other", 3600.0, other))
+    monkeypatch.setattr(hooks, "chores", lambda: both)
+    with maintained():
+        assert done.wait(15)
+    assert ran[:12] == ["slow", "other"] * 6
+
+
+def test_pruning_keeps_up_with_any_backlog(ojs_db: None) -> None:
+    """6,000 rows past their retention: more than 5,000, which was once the most of a minute."""
+    count = 6_000
+    enqueue_many("test.old", [[n] for n in range(count)])
+    long_ago = clock.now("default") - timedelta(days=30)
+    Job.objects.update(state="completed", finished_at=long_ago)
+    with maintained():
+        poll(lambda: not Job.objects.exists(), 45)
+
+
+def test_an_idle_worker_closes_the_connection_of_its_chores(ojs_db: None) -> None:
+    """And makes no statement but the looks of the reaper, which open it again when something is due."""
+    event = threading.Event()
+    with maintained(event.set) as (chores, reaper):
+        assert chores.disconnected.wait(30)
+        before, looks = chores.statements, reaper.statements
+        poll(lambda: reaper.statements >= looks + 15, 30)
+        assert chores.statements == before
+        enqueue("test.job", delay="300ms")
+        assert event.wait(15)
 
 
 def test_chores_reap_deadlines_and_silence(promoted: threading.Event) -> None:

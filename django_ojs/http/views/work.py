@@ -21,6 +21,7 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.jsonvalue import MAX_META_BYTES, MAX_RESULT_BYTES, encode
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import Stop, stop_of, total_deadline
+from django_ojs.hooks import SLICE
 from django_ojs.http import shapes, testing_hooks, waiting
 from django_ojs.http.base import OJSViewSet, missing, text, whole
 from django_ojs.http.evidence import evidence_of, parse_lease
@@ -89,7 +90,7 @@ class WorkViewSet(OJSViewSet):
                 if not workers.may_fetch(worker):
                     return []
                 beats = worker.beats
-            promote.promote(limit=promote.BATCH, using=self.using)
+            promote.promote(seconds=SLICE, using=self.using)
             return claiming.claim(
                 claiming.sources(queues),
                 limit=count,

@@ -7,13 +7,12 @@ import signal
 import socket
 import sys
 import threading
-from datetime import datetime
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import connections
 
-from django_ojs import clock, hooks
+from django_ojs import hooks
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, first_line
@@ -21,10 +20,15 @@ from django_ojs.services import reap, scan
 from django_ojs.services.reap import Reaped
 from django_ojs.store.bounded import bound_lock_waits, end_idle_transactions
 from django_ojs.store.links import notice_silence
+from django_ojs.worker.chores import Chores
+from django_ojs.worker.reaper import Reaper
 from django_ojs.worker.receivers import Receivers
 
 _RECEIVERS_S = 25.0
 """How long the last receivers of signals may take at the end; as long as a worker's shutdown."""
+_ALIVE_EVERY = 1.0
+_PATIENCE = 5.0
+"""How long the transaction in hand may take at the end."""
 
 
 class Command(OJSCommand):
@@ -78,21 +82,37 @@ class Command(OJSCommand):
             signal.signal(number, lambda *_: stop.set())
         if options["verbosity"]:
             self.say(f"reaping every {interval:g} s; stop with SIGTERM")
-        loop = scan.Loop(interval=interval, ran_by=_me(), using=alias)
-        while not stop.is_set():
-            wait = interval
-            try:
-                reaped = loop.tick(limit=limit)
-                _enforcing_chores(alias)
-                if reaped.jobs:
-                    self._say(reaped, options, "reaped")
-                wait = _until(reaped.next_due, alias, interval)
-            except (DatabaseError, InterfaceError) as error:
-                scan.note_outage()
-                self.say(f"the database failed: {first_line(error)}", trouble=True)
-                connections[alias].close()
-                wait = max(interval, 1.0)
-            stop.wait(wait)
+        chores = Chores(lambda: None, using=alias, enforcing=True)
+
+        def told(reaped: Reaped) -> None:
+            if reaped.jobs:
+                self._say(reaped, options, "reaped")
+
+        def failed(error: Exception) -> None:
+            self.say(f"the database failed: {first_line(error)}", trouble=True)
+
+        reaper = Reaper(
+            chores.promote,
+            ran_by=_me(),
+            using=alias,
+            look_every=interval,
+            quiet_look_every=interval,
+            lag=0.0,
+            limit=limit,
+            on_reaped=told,
+            on_failed=failed,
+        )
+        threads = (reaper, chores)
+        connections[alias].close()
+        for thread in threads:
+            thread.start()
+        while not stop.wait(_ALIVE_EVERY):
+            if not reaper.is_alive():
+                raise CommandError("the reaper's thread has ended")
+        for thread in threads:
+            thread.close()
+        for thread in threads:
+            thread.join(_PATIENCE)
 
     def _say(self, reaped: Reaped, options: Any, word: str) -> None:
         if options["format"] == "json":
@@ -111,12 +131,6 @@ class Command(OJSCommand):
             self.say(f"{total} {word}{late}")
 
 
-def _until(due: datetime | None, alias: str, interval: float) -> float:
-    if due is None:
-        return interval
-    return max(0.001, min(interval, (due - clock.now(alias)).total_seconds()))
-
-
 def _interval(text: str) -> float:
     try:
         seconds = float(text)
@@ -133,8 +147,8 @@ def _interval(text: str) -> float:
 def _enforcing_chores(alias: str) -> None:
     """What else keeps time besides the reaper: promotion, and whatever extensions bring."""
     for chore in hooks.chores():
-        if chore.enforces:
-            chore.run(alias)
+        while chore.enforces and chore.run(alias).more:
+            pass
 
 
 def _me() -> str:
