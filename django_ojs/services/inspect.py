@@ -17,7 +17,7 @@ from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt, ChoreRun, Job, Queue, Worker
-from django_ojs.services import scan
+from django_ojs.services import maintenance, scan
 from django_ojs.services.stream import any_of
 from django_ojs.store import selectors, upcoming
 
@@ -107,11 +107,13 @@ def status(*, now: datetime | None = None, using: str | None = None) -> dict[str
         .order_by("id")[:100]
     ]
     chores = {run.name: format_instant(run.last_run_at) for run in ChoreRun.objects.using(using).all()}
+    backlog = maintenance.backlog(now=now, using=using)
     return {
         "jobs": counts,
         "queues": queues,
         "workers": workers,
         "last_runs": chores,
+        "backlog": {name: one._asdict() for name, one in backlog.items()},
         "troubles": scan.troubles(now, using) if any(counts.values()) else [],
         "count_cap": selectors.COUNT_CAP,
     }

@@ -19,10 +19,10 @@ from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.states import State
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand
 from django_ojs.models import ApiToken
-from django_ojs.services import inspect, operate, prune, queues, tokens, workers
+from django_ojs.services import inspect, maintenance, operate, prune, queues, tokens, workers
 from django_ojs.services.explain import explain
 from django_ojs.services.operate import Extension
-from django_ojs.store import invariants
+from django_ojs.store import invariants, selectors
 
 _EXPIRY = "an RFC 3339 time, or a time from now such as 90d, 12h or PT12H"
 _DAYS = re.compile(r"([0-9]{1,5})d", re.ASCII)
@@ -116,8 +116,16 @@ class Command(OJSCommand):
             self.stdout.write("no workers")
         for name, when in report["last_runs"].items():
             self.stdout.write(f"{name} last ran at {when}")
+        self._backlog(report["backlog"], report["count_cap"])
         for trouble in report["troubles"]:
             self.stdout.write(self.style.WARNING(trouble))
+
+    def _backlog(self, backlog: dict[str, dict[str, Any]], cap: int) -> None:
+        for name, behind in backlog.items():
+            rows = behind["rows"]
+            if rows:
+                shown = f"{cap}+" if rows >= cap else rows
+                self.stdout.write(f"{name}: {shown} waiting, {behind['seconds']:g} s behind")
 
     def _line(self, name: str, counts: dict[str, int], cap: int) -> None:
         shown = [
@@ -208,12 +216,16 @@ class Command(OJSCommand):
         now = clock.now(alias)
         findings = invariants.check(now=now, slack=slack, using=alias)
         silent = workers.silent(now=now, using=alias)
+        backlog = {
+            name: one._asdict() for name, one in maintenance.backlog(now=now, using=alias).items()
+        }
         if options["format"] == "json":
             self.emit(
                 {
                     "checked": sorted(invariants.RULES),
                     "broken": [finding._asdict() for finding in findings],
                     "silent_workers": silent,
+                    "backlog": backlog,
                 }
             )
         else:
@@ -231,6 +243,7 @@ class Command(OJSCommand):
                 )
             if not findings and options["verbosity"]:
                 self.stdout.write(f"{len(invariants.RULES)} invariants hold")
+            self._backlog(backlog, selectors.COUNT_CAP)
         if findings:
             sys.exit(EXIT_OVERDUE)
 
