@@ -76,12 +76,20 @@ def _reap_deadlines(
         if not room:
             break
         ids = locking.past_deadline(moment, room + len(_failed), using=using)
+        if len(ids) >= room and not dry_run:
+            # There is a backlog: what runs does not wait behind what waits.
+            _reap_active(reaped, limit, now, dry_run, using)
+            room = _room(reaped, limit)
+            running = locking.running_past_deadline(moment, using=using)
+            ids = list(dict.fromkeys([*running, *ids]))
         if not _end(ids, room, reaped, moment, dry_run, using) or dry_run:
             break
         first = upcoming.next_deadline(using=using)
         moment = now or clock.now(using)
     if first is not None and first > moment:
         reaped.next_due = first
+    else:
+        reaped.next_due = None
 
 
 def _reap_active(

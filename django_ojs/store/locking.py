@@ -77,6 +77,22 @@ def past_deadline(now: datetime, limit: int, *, using: str) -> list[UUID]:
     return _range("deadline_at", "", now, limit, using)
 
 
+def running_past_deadline(now: datetime, *, using: str) -> list[UUID]:
+    """Running jobs whose ``deadline_at`` has passed, the longest due first; not locked.
+
+    Reads what runs and nothing else, however much else is overdue.
+    """
+    sql = dialect(using)
+    with cursor(using) as cur:
+        cur.execute(f"SELECT j.deadline_at, j.id FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'")
+        found = [
+            (sql.decode(Kind.TIME, deadline_at), sql.decode(Kind.UUID, job_id))
+            for deadline_at, job_id in cur.fetchall()
+            if deadline_at is not None
+        ]
+    return [job_id for deadline_at, job_id in sorted(found) if deadline_at <= now]
+
+
 def history_sizes(ids: Sequence[UUID], *, using: str) -> dict[UUID, int]:
     """How large the histories of errors are, which a failure writes anew: bytes, or characters."""
     if not ids:

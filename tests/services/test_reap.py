@@ -9,7 +9,7 @@ import pytest
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
-from django_ojs.api import enqueue
+from django_ojs.api import enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.timeouts import heartbeat_deadline
 from django_ojs.models import Attempt, ChoreRun, Event, Job
@@ -366,3 +366,15 @@ def test_a_loop_finds_new_silence_and_records_itself_now_and_then(frozen: Frozen
     loop.tick()
     assert ChoreRun.objects.get(name="reap").last_run_at == frozen.time
     assert 3 * first.cadence_ms <= 15_000, "no longer gap than that counts as none"
+
+
+@pytest.mark.every_database
+def test_what_runs_does_not_wait_behind_a_backlog_of_what_waits(frozen: FrozenClock) -> None:
+    """More jobs are past their enqueue TTL than one transaction ends, all for longer than those."""
+    enqueue_many("test.late", [[n] for n in range(reap.BATCH)], enqueue_ttl=1)
+    make(timeout=2, grace_period=0, retry=NO_JITTER)
+    make(1, "test.silent", heartbeat_timeout=2, retry=NO_JITTER)
+    take(2, types=["test.job", "test.silent"])
+    frozen.advance(3)
+    assert reap.reap(limit=2).counts == {"execution": 1, "stalled": 1}
+    assert reap.reap().counts == {"enqueue_ttl": reap.BATCH}
