@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django_ojs.domain.states import State
 from django_ojs.models import Job, LeaseBeat
+from django_ojs.store.batches import fits
 from django_ojs.store.columns import JOB, Kind
 from django_ojs.store.dialect import cursor, dialect, in_list
 
@@ -63,6 +64,20 @@ def write(
     """
     if not leases:
         return []
+    kinds = [JOB[column] for column in varying]
+    if len(leases) > 1 and not fits(kinds, list(varying.values()), using):
+        half = len(leases) // 2
+        return [
+            kept
+            for part in (slice(half), slice(half, None))
+            for kept in write(
+                leases[part],
+                shared,
+                {name: values[part] for name, values in varying.items()},
+                counted,
+                using=using,
+            )
+        ]
     free: list[Kept] = []
     if not dialect(using).returning:
         free = find(leases, pass_over=True, using=using)

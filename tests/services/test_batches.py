@@ -15,6 +15,7 @@ from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRecord
 from django_ojs.models import Event, Job
 from django_ojs.services import promote, reap
+from django_ojs.services.heartbeat import Progress, progress
 from django_ojs.services.settle import Outcome, Report, Verdict, settle
 from django_ojs.store import batches
 from django_ojs.worker.desk import Desk, Pending
@@ -92,6 +93,15 @@ def test_large_jobs_are_enqueued_together_or_not_at_all() -> None:
         enqueue_many("test.job", [[f"{n}{MEGABYTE}"] for n in range(24)])
         raise ZeroDivisionError
     assert Job.objects.count() == 24
+
+
+def test_much_progress_is_stored_together() -> None:
+    make(12)
+    reports = [Progress(held(job), 0.5, data=f'"{n}{MEGABYTE}"') for n, job in enumerate(take(12))]
+    with largest() as sizes:
+        assert len(progress(reports)) == 12
+    _fits(sizes)
+    assert Job.objects.filter(progress=0.5).count() == 12
 
 
 class TestPoison:
