@@ -59,7 +59,7 @@ def _behind(first: datetime | None, rows: QuerySet[Any], until: datetime) -> Beh
 def _prunable(now: datetime, using: str) -> Iterator[tuple[datetime | None, QuerySet[Any], datetime]]:
     """Of each kind of which many are made: the oldest, what retention does not keep, and until when."""
     keep = conf.current().retention_ms
-    states = {
+    states: Mapping[str, Mapping[str, Any]] = {
         "completed": {"state": State.COMPLETED},
         "cancelled": {"state": State.CANCELLED},
         "discarded": {"state": State.DISCARDED, "dead_letter": False},

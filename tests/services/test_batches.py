@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
+from django_ojs import clock
 from django_ojs.api import enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRecord
@@ -115,7 +116,7 @@ class TestPoison:
     def test_it_is_set_aside_by_the_reaper(
         self, frozen: FrozenClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(batches.clock, "boottime", lambda: 1000.0)
+        monkeypatch.setattr(clock, "boottime", lambda: 1000.0)
         poison, others = self._poisoned(total_timeout=5)
         frozen.advance(6)
         with caplog.at_level(logging.ERROR, "django_ojs.batches"):
@@ -134,7 +135,7 @@ class TestPoison:
     ) -> None:
         aside = batches.SetAside("ending")
         now = 1000.0
-        monkeypatch.setattr(batches.clock, "boottime", lambda: now)
+        monkeypatch.setattr(clock, "boottime", lambda: now)
         (job,) = make()
         waits = []
         for _ in range(8):

@@ -104,10 +104,10 @@ def test_a_deadline_is_kept_beside_a_backlog(ojs_db: None) -> None:
     enqueue_many("test.late", [[n] for n in range(count)], delay="1s")
     with maintained():
         poll(lambda: not Job.objects.filter(state="scheduled").exists(), 60)
-    poll(lambda: now_stored(job).state == "discarded", 15)
+        poll(lambda: now_stored(job).state == "discarded", 15)
     late = Job.objects.filter(type="test.late", state="available")
     assert late.count() == count
-    last = max(late.values_list("enqueued_at", flat=True))
+    last = max(at for at in late.values_list("enqueued_at", flat=True) if at is not None)
     ended, deadline = now_stored(job).finished_at, job.deadline_at
     assert ended is not None
     assert deadline is not None
