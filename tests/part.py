@@ -19,9 +19,12 @@ NO_TESTS = 5
 PERCENT = re.compile(r"\[ *(\d+%)\]")
 
 
-@dataclass
+@dataclass(eq=False)
 class Part:
-    """Some of the tests. ``files`` is the stem of its report log and its output."""
+    """Some of the tests. ``files`` is the stem of its report log and its output.
+
+    ``failed`` are the tests that have failed so far.
+    """
 
     name: str
     url: str
@@ -31,7 +34,7 @@ class Part:
     running: bool = False
     seconds: float = 0.0
     _counts: Counter[str] = field(default_factory=Counter)
-    _failures: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
     _skips: Counter[str] = field(default_factory=Counter)
     _read: int = 0
 
@@ -95,9 +98,9 @@ class Part:
     def failures(self) -> list[str]:
         """The tests that failed, with the part's name."""
         self._take_in()
-        if self.ended and not self.good and not self._failures:
+        if self.ended and not self.good and not self.failed:
             return [f"{self.name}: exit {self.code}"]
-        return [f"{self.name}: {test}" for test in self._failures]
+        return [f"{self.name}: {test}" for test in self.failed]
 
     def skips(self) -> Counter[str]:
         """How many tests skipped themselves, by reason."""
@@ -122,7 +125,7 @@ class Part:
             return
         if outcome == "failed":
             self._counts["failed"] += 1
-            self._failures.append(entry["nodeid"])
+            self.failed.append(entry["nodeid"])
         elif outcome == "skipped":
             self._counts["skipped"] += 1
             place = entry["longrepr"]

@@ -211,23 +211,41 @@ class Progress:
             )
 
 
-def execute(parts: list[Part], tallies: Path, progress: Progress) -> bool:
-    """Run them, a few at a time; show the output of those that fail. Whether all were good."""
-    good = True
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+def execute(parts: list[Part], tallies: Path, at_once: int = AT_ONCE) -> None:
+    """Run them, a few at a time; show the output of those that fail."""
+    progress = Progress(parts)
+    with ThreadPoolExecutor(at_once) as pool:
         waiting: dict[Future[int], Part] = {pool.submit(part, tallies): part for part in parts}
         while waiting:
             ended, _ = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
             progress.show()
             for future in ended:
                 part = waiting.pop(future)
-                good &= part.good
                 verdict = f"in {part.seconds:.0f} s" if part.good else f"exit {future.result()}"
                 counts = part.counts()
                 print(f"===== {part.name}: {spelled(counts)}, {verdict} =====", flush=True)
                 if not part.good:
                     print(part.text(), flush=True)
-    return good
+
+
+def repeated(parts: list[Part], tallies: Path) -> dict[Part, Part]:
+    """What failed, run again with nothing beside it: by part, the part that decides.
+
+    Processes in real time share the processors with two other parts, and a machine may be too busy
+    for them. What passes alone is named at the end; what fails again has failed.
+    """
+    alone = {
+        part: Part(
+            f"{part.name}, alone",
+            with_name(part.url, f"ojs_{os.getpid()}_alone_{number}"),
+            tuple(part.failed),
+            part.files.with_name(f"alone-{number}"),
+        )
+        for number, part in enumerate(parts)
+        if part.failed
+    }
+    execute([*alone.values()], tallies, at_once=1)
+    return alone
 
 
 def spelled(counts: Counter[str]) -> str:
@@ -251,21 +269,32 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.setdefault("FUZZ_TIMES", "3")
     if not any("randomly" in argument for argument in more):
         more.append(f"--randomly-seed={random.randrange(1 << 31)}")
+    began = time.monotonic()
     print(f"pytest {shlex.join(more)}", flush=True)
     with tempfile.TemporaryDirectory(prefix="ojs-test-") as scratch:
         parts, skipped = plan(options, more, Path(scratch))
         tallies = Path(scratch) / "tallies"
         tallies.mkdir()
-        progress = Progress(parts)
-        good = execute(parts, tallies, progress)
-        totals = sum((part.counts() for part in parts), Counter[str]())
-        failures = [failed for part in parts for failed in part.failures()]
+        execute(parts, tallies)
+        alone = repeated(parts, tallies) if options.all else {}
+        decisive = [alone.get(part, part) for part in parts]
+        totals = sum((part.counts() for part in [*parts, *alone.values()]), Counter[str]())
+        totals["failed"] = sum(part.counts()["failed"] for part in decisive)
+        failures = [test for part in decisive for test in part.failures()]
+        recovered = [
+            f"{part.name}: {test}"
+            for part, again in alone.items()
+            for test in part.failed
+            if test not in again.failed
+        ]
         skips = [f"{part.name}: {n} x {why}" for part in parts for why, n in part.skips().items()]
         injected = add_up(tallies)
     print(line(*injected))
-    print(f"{progress.elapsed():.0f} s; to repeat: pytest {shlex.join(more)}")
-    for failed in failures:
-        print(f"failed: {failed}")
+    print(f"{time.monotonic() - began:.0f} s; to repeat: pytest {shlex.join(more)}")
+    for test in recovered:
+        print(f"passed only alone: {test}")
+    for test in failures:
+        print(f"failed: {test}")
     absent = {key: why for key, why in skipped.items() if key in required}
     absent |= {} if options.db else missing_tools(required)
     if absent:
@@ -273,6 +302,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(spelled(totals))
     reasons = [f"{key} ({why})" for key, why in skipped.items()] + skips
     print(f"skipped: {'; '.join(reasons) or 'nothing'}")
+    good = all(part.good for part in decisive)
     return 0 if good and totals["passed"] and not absent else 1
 
 

@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -139,6 +140,28 @@ def test_an_unknown_requirement_is_refused() -> None:
     code, lines = run(OJS_REQUIRE="pg,postgres")
     assert code == 2
     assert lines == ["OJS_REQUIRE: unknown postgres; known are pg, mariadb, chromium, node, pgbouncer"]
+
+
+@pytest.mark.parametrize(("again", "code"), [("passes", 0), ("fails", 1)])
+def test_what_fails_beside_others_is_run_again_alone(again: str, code: int) -> None:
+    with TemporaryDirectory(dir=ROOT, prefix=".shaky-") as folder:
+        shaky = Path(folder) / "test_shaky.py"
+        mark = Path(folder) / "ran"
+        shaky.write_text(
+            "from pathlib import Path\n"
+            "def test_sound(): pass\n"
+            "def test_shaky():\n"
+            f"    mark = Path({str(mark)!r})\n"
+            "    first = not mark.exists()\n"
+            "    mark.touch()\n"
+            f"    assert not first and {again == 'passes'}\n"
+        )
+        found, lines = run("--all", "--db", "sqlite", str(shaky))
+    assert found == code
+    named = next(text for text in lines if text.startswith(("passed only alone: ", "failed: ")))
+    assert named.startswith("failed: SQLite, alone: " if code else "passed only alone: SQLite: ")
+    assert named.endswith("test_shaky.py::test_shaky")
+    assert lines[-2] == f"{2 - code} passed, {code} failed, 0 skipped"
 
 
 def test_no_test_at_all_is_a_failure() -> None:
