@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 from django_ojs.domain.durations import parse_seconds_ms
+from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.events import ROUTINE, Kind
 from django_ojs.domain.jsonvalue import MAX_ENVELOPE_BYTES
@@ -145,7 +146,7 @@ def parse_defaults(value: object, where: str, *, keys: frozenset[str] = frozense
     """Limits, ``retry``, ``queue`` and ``priority`` of a job type, a queue or ``DEFAULTS``.
 
     Accepts the forms of the Python API (seconds, ``timedelta``, ``"10s"``, ISO 8601). Raises
-    :class:`InvalidRequest` naming the key.
+    :class:`InvalidRequest` naming the key, also where two limits contradict each other.
     """
     if not isinstance(value, Mapping):
         raise InvalidRequest(where, "must be a dict")
@@ -154,13 +155,25 @@ def parse_defaults(value: object, where: str, *, keys: frozenset[str] = frozense
         raise InvalidRequest(where, f"unknown key {sorted(map(str, unknown))[0]!r}")
     given = {key: item for key, item in value.items() if item is not None}
     limits = parse_limits({key: given[key] for key in _LIMIT_KEYS if key in given})
+    total, timeout = limits.total_timeout_ms, limits.timeout_ms
+    if total is not None and timeout is not None and total < timeout:
+        raise InvalidRequest(f"{where}.total_timeout", "must not be below timeout")
+    queue = given.get("queue")
+    if queue is not None:
+        queue = _queue_name(queue, f"{where}.queue")
     retry = given.get("retry")
     if retry is not None:
         parse_policy(retry, field=f"{where}.retry")
     priority = given.get("priority")
     if priority is not None and (type(priority) is not int or not -100 <= priority <= 100):
         raise InvalidRequest(f"{where}.priority", "must be an integer from -100 to 100")
-    return Defaults(limits, retry, given.get("queue"), priority)
+    return Defaults(limits, retry, queue, priority)
+
+
+def _queue_name(value: object, field: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(field, "must be a string")
+    return check_queue_name(value, field)
 
 
 def parse(value: object) -> Settings:
@@ -184,15 +197,18 @@ def parse(value: object) -> Settings:
         queue=defaults.queue or "default",
         priority=defaults.priority or 0,
         queues={
-            str(name): parse_defaults(item, f"OJS['QUEUES'][{name!r}]") for name, item in queues.items()
+            _queue_name(name, f"OJS['QUEUES'][{name!r}]"): parse_defaults(
+                item, f"OJS['QUEUES'][{name!r}]"
+            )
+            for name, item in queues.items()
         },
-        autodiscover=tuple(value.get("AUTODISCOVER", ("jobs", "tasks"))),
+        autodiscover=_autodiscover(value.get("AUTODISCOVER", ("jobs", "tasks"))),
         stored_events=_events(value.get("EVENTS", "problems")),
         strict_timeouts=_flag(value, "STRICT_TIMEOUTS", False),
         unfenced_ack=_choice(value, "UNFENCED_ACK", ("auto", "deny", "allow")),
         retention_ms=_retention(value.get("RETENTION", {})),
         notify=_flag(value, "NOTIFY", True),
-        listen_database=value.get("LISTEN_DATABASE"),
+        listen_database=_alias(value, "LISTEN_DATABASE"),
         executor_max_jobs=_count(value, "EXECUTOR_MAX_JOBS", 5000),
         prefetch_ms=_count(value, "PREFETCH_MS", 100, least=0),
         background_threads=_prefixes(value.get("BACKGROUND_THREADS", ())),
@@ -240,6 +256,18 @@ def _text(value: Mapping[str, Any], key: str, default: str) -> str:
     return item
 
 
+def _alias(value: Mapping[str, Any], key: str) -> str | None:
+    return None if value.get(key) is None else _text(value, key, "")
+
+
+def _autodiscover(value: object) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(
+        isinstance(name, str) and all(part.isidentifier() for part in name.split(".")) for name in value
+    ):
+        raise InvalidRequest("OJS['AUTODISCOVER']", "must be a list of module names")
+    return tuple(value)
+
+
 def _flag(value: Mapping[str, Any], key: str, default: bool) -> bool:
     item = value.get(key, default)
     if not isinstance(item, bool):
@@ -274,8 +302,9 @@ def _events(value: object) -> frozenset[str]:
     problems = every - ROUTINE
     if value == "problems":
         return problems
-    if isinstance(value, (list, tuple, set, frozenset)) and every.issuperset(value):
-        return problems | frozenset(value)
+    kinds = value if isinstance(value, (list, tuple, set, frozenset)) else (None,)
+    if all(isinstance(kind, str) and kind in every for kind in kinds):
+        return problems | frozenset(map(str, kinds))
     raise InvalidRequest("OJS['EVENTS']", "must be 'all', 'problems' or a list of event kinds")
 
 

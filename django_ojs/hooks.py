@@ -68,6 +68,11 @@ def declare_job_type(name: str, defaults: Defaults) -> None:
     _job_types[name] = defaults
 
 
+def job_types() -> Mapping[str, Defaults]:
+    """The job types that this process knows, with their defaults."""
+    return dict(_job_types)
+
+
 def job_type(name: str) -> Defaults | None:
     """The declared defaults of a job type, if this process knows it."""
     return _job_types.get(name)

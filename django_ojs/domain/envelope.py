@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django_ojs.domain.durations import TEN_YEARS_MS, parse_instant
+from django_ojs.domain.durations import parse_instant
 from django_ojs.domain.errors import InvalidRequest, TooLarge, Unsupported
 from django_ojs.domain.ids import parse_uuid7
 from django_ojs.domain.jsonvalue import (
@@ -19,7 +19,7 @@ from django_ojs.domain.jsonvalue import (
     encode,
 )
 from django_ojs.domain.limits import NAMES, NO_LIMITS, Limits, parse_limits
-from django_ojs.domain.retry import RetryPolicy, parse_policy
+from django_ojs.domain.retry import parse_policy
 
 OWN_PREFIX = "ojs."
 """How the types of django_ojs itself begin: nobody else may enqueue them over HTTP."""
@@ -70,6 +70,7 @@ SYSTEM_MANAGED = frozenset(
         "total_attempts",
         "extended_ms",
         "deduplicated",
+        "warnings",
         "digest",
         "extra",
         "args_json",
@@ -354,15 +355,12 @@ def _tags(found: Found | None) -> tuple[str, ...]:
     return tuple(value)
 
 
-_ANYTHING = RetryPolicy(initial_interval_ms=1, max_interval_ms=TEN_YEARS_MS)
-
-
 def _retry(found: Found | None) -> Mapping[str, Any] | None:
     if found is None:
         return None
     # What is left out comes from the job type, so only what is given can be judged here.
     name = found[0].removeprefix("options.").replace("_policy", "")
-    parse_policy(found[1], field=name, base=_ANYTHING)
+    parse_policy(found[1], field=name)
     policy: Mapping[str, Any] = found[1]
     return policy
 

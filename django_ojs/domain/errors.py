@@ -42,6 +42,10 @@ class InvalidRetryPolicy(InvalidRequest):
     code = "validation_error"
 
 
+class UnknownRetryKey(InvalidRetryPolicy, TypeError):
+    """A key of a retry policy is no field of it: a ``TypeError`` too, as for an argument."""
+
+
 class TooLarge(InvalidRequest):
     """A value is over its size limit; ``limit`` is in bytes."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, cast
 
 from django_ojs.domain.durations import format_iso, parse_duration_ms, parse_ms
-from django_ojs.domain.errors import InvalidRequest, InvalidRetryPolicy
-from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode
+from django_ojs.domain.errors import InvalidRequest, InvalidRetryPolicy, UnknownRetryKey
+from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode, sanitise_text
 
 Strategy = Literal["exponential", "linear", "polynomial", "constant"]
 Exhaustion = Literal["discard", "dead_letter"]
@@ -41,6 +42,7 @@ _NAMES: Mapping[str, str] = {
     "backoff": "backoff_strategy",
     "backoffStrategy": "backoff_strategy",
 }
+"""Other names that clients give to a field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +74,56 @@ class RetryPolicy:
             "backoff_strategy": self.backoff_strategy,
         }
 
+    def capped(self) -> RetryPolicy:
+        """The policy as it is followed: an initial interval above ``max_interval`` is lowered to it."""
+        if self.initial_interval_ms <= self.max_interval_ms:
+            return self
+        return replace(self, initial_interval_ms=self.max_interval_ms)
+
+    def contradiction(self) -> str | None:
+        """What :meth:`capped` changes, in words about the initial interval; ``None`` for nothing."""
+        if self.initial_interval_ms <= self.max_interval_ms:
+            return None
+        initial, most = format_iso(self.initial_interval_ms), format_iso(self.max_interval_ms)
+        return f"{initial} is above max_interval, so the first delay is capped at {most}"
+
 
 DEFAULT = RetryPolicy()
 
 
+_KEYS = frozenset({*DEFAULT.to_wire(), "initial_interval_ms", "max_interval_ms", *_NAMES})
+"""Every name of a field."""
+
+
 @lru_cache(maxsize=2048)
 def from_stored(text: str) -> RetryPolicy:
-    """A policy from the JSON text in which it is stored."""
-    return parse_policy(json.loads(text))
+    """A policy from the JSON text in which it is stored; keys that are not known are ignored."""
+    return _parse(json.loads(text), "retry", DEFAULT)
 
 
 def parse_policy(value: object, field: str = "retry", base: RetryPolicy = DEFAULT) -> RetryPolicy:
     """A full or partial policy in any of its spellings, merged over ``base`` (decision R6).
 
     Intervals are ISO 8601 or Go-style durations, ``timedelta`` or seconds; ``*_ms`` names are
-    milliseconds, where 0 means unset. Unknown keys are ignored. Raises
-    :class:`InvalidRetryPolicy` naming the field, for example ``retry.max_attempts``.
+    milliseconds, where 0 means unset. The two intervals may contradict each other: another layer may
+    change either (:meth:`RetryPolicy.capped`). Raises :class:`InvalidRetryPolicy` naming the field,
+    for example ``retry.max_attempts``, and its subclass :class:`UnknownRetryKey`.
     """
+    if isinstance(value, Mapping):
+        for key in value:
+            if key not in _KEYS:
+                raise _unknown(str(key), field)
+    return _parse(value, field, base)
+
+
+def _unknown(key: str, field: str) -> UnknownRetryKey:
+    shown = sanitise_text(key, 100)
+    near = difflib.get_close_matches(shown, sorted(_KEYS), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the fields are {', '.join(DEFAULT.to_wire())}"
+    return UnknownRetryKey(f"{field}.{shown}", f"is no field of a retry policy: {hint}")
+
+
+def _parse(value: object, field: str, base: RetryPolicy) -> RetryPolicy:
     if not isinstance(value, Mapping):
         raise InvalidRetryPolicy(field, "must be an object")
     given: dict[str, tuple[str, Any]] = {}
@@ -106,17 +141,11 @@ def parse_policy(value: object, field: str = "retry", base: RetryPolicy = DEFAUL
 def _merged(given: Mapping[str, tuple[str, Any]], base: RetryPolicy) -> RetryPolicy:
     initial = _interval(given, "initial_interval")
     longest = _interval(given, "max_interval")
-    initial_ms = base.initial_interval_ms if initial is None else initial
-    if longest is None:
-        longest = max(base.max_interval_ms, initial_ms)
-    elif longest < initial_ms:
-        name = given.get("max_interval", given.get("max_interval_ms", ("retry.max_interval",)))[0]
-        raise InvalidRetryPolicy(name, "must not be below initial_interval")
     return RetryPolicy(
         max_attempts=_attempts(given, base.max_attempts),
-        initial_interval_ms=initial_ms,
+        initial_interval_ms=base.initial_interval_ms if initial is None else initial,
         backoff_coefficient=_coefficient(given, base.backoff_coefficient),
-        max_interval_ms=longest,
+        max_interval_ms=base.max_interval_ms if longest is None else longest,
         jitter=_jitter(given, base.jitter),
         non_retryable_errors=_patterns(given, base.non_retryable_errors),
         on_exhaustion=cast(

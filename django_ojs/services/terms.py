@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import lru_cache
+from typing import NamedTuple
 
 from django_ojs import conf, hooks
 from django_ojs.conf import Defaults, Settings
@@ -13,48 +13,79 @@ from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.retry import RetryPolicy, parse_policy
 
 _NOTHING = Defaults()
-_cache: dict[tuple[str, str | None], tuple[Settings, Defaults | None, Terms]] = {}
+
+
+class _Resolved(NamedTuple):
+    settings: Settings
+    declared: Defaults | None
+    policy: RetryPolicy
+    """As the layers say, before the two intervals are brought into agreement."""
+    terms: Terms
+
+
+_cache: dict[tuple[str, str | None], _Resolved] = {}
 _CACHED = 10_000
 
 
 def terms_for(envelope: Envelope) -> Terms:
     """The terms of one request: request, then job type, then queue, then settings."""
+    known = _known(envelope.type, envelope.queue)
+    if envelope.retry is None:
+        return known.terms
+    policy = _asked(envelope, known).capped()
+    return replace(known.terms, max_attempts=policy.max_attempts, retry=_text(policy))
+
+
+def warnings_about(envelope: Envelope) -> list[dict[str, str]]:
+    """What the request asks for and does not get as asked: field and message of each."""
+    if envelope.retry is None:
+        return []
+    found = _asked(envelope, _known(envelope.type, envelope.queue)).contradiction()
+    return [] if found is None else [{"field": "retry.initial_interval", "message": found}]
+
+
+def policy_of(job_type: str | None, queue: str | None = None) -> RetryPolicy:
+    """What the layers below a request say for a job type, or for a queue alone."""
     settings = conf.current()
-    declared = hooks.job_type(envelope.type)
-    key = (envelope.type, envelope.queue)
-    known = _cache.get(key)
-    if known is None or known[0] is not settings or known[1] is not declared:
+    return _policy(None if job_type is None else hooks.job_type(job_type), queue, settings)
+
+
+def _asked(envelope: Envelope, known: _Resolved) -> RetryPolicy:
+    return parse_policy(envelope.retry, base=known.policy)
+
+
+def _known(job_type: str, queue: str | None) -> _Resolved:
+    settings = conf.current()
+    declared = hooks.job_type(job_type)
+    known = _cache.get((job_type, queue))
+    if known is None or known.settings is not settings or known.declared is not declared:
         if len(_cache) >= _CACHED:
             _cache.clear()
-        known = _cache[key] = (settings, declared, _resolve(envelope.queue, declared, settings))
-    terms = known[2]
-    if envelope.retry is None:
-        return terms
-    policy = parse_policy(envelope.retry, base=_stored_policy(terms.retry))
-    return Terms(
-        terms.queue,
-        terms.priority,
-        terms.explicit,
-        terms.limits,
-        policy.max_attempts,
-        json.dumps(policy.to_wire()),
-        terms.always_armed,
-    )
+        policy = _policy(declared, queue, settings)
+        terms = _resolve(queue, declared, settings, policy.capped())
+        known = _cache[job_type, queue] = _Resolved(settings, declared, policy, terms)
+    return known
 
 
-@lru_cache(maxsize=1024)
-def _stored_policy(text: str) -> RetryPolicy:
-    return parse_policy(json.loads(text))
+def _queue(asked: str | None, declared: Defaults | None, settings: Settings) -> str:
+    return asked or (declared or _NOTHING).queue or settings.queue
 
 
-def _resolve(asked_queue: str | None, declared: Defaults | None, settings: Settings) -> Terms:
-    by_type = declared or _NOTHING
-    queue = asked_queue or by_type.queue or settings.queue
-    by_queue = settings.queues.get(queue, _NOTHING)
+def _policy(declared: Defaults | None, asked_queue: str | None, settings: Settings) -> RetryPolicy:
+    by_queue = settings.queues.get(_queue(asked_queue, declared, settings), _NOTHING)
     policy = settings.retry
-    for layer in (by_queue, by_type):
+    for layer in (by_queue, declared or _NOTHING):
         if layer.retry is not None:
             policy = parse_policy(layer.retry, base=policy)
+    return policy
+
+
+def _resolve(
+    asked_queue: str | None, declared: Defaults | None, settings: Settings, policy: RetryPolicy
+) -> Terms:
+    by_type = declared or _NOTHING
+    queue = _queue(asked_queue, declared, settings)
+    by_queue = settings.queues.get(queue, _NOTHING)
     heartbeat_ms = (
         by_type.limits.heartbeat_timeout_ms
         or by_queue.limits.heartbeat_timeout_ms
@@ -67,6 +98,10 @@ def _resolve(asked_queue: str | None, declared: Defaults | None, settings: Setti
         explicit=replace(by_type.limits, heartbeat_timeout_ms=heartbeat_ms),
         limits=by_type.limits.over(by_queue.limits).over(settings.limits),
         max_attempts=policy.max_attempts,
-        retry=json.dumps(policy.to_wire()),
+        retry=_text(policy),
         always_armed=settings.strict_timeouts,
     )
+
+
+def _text(policy: RetryPolicy) -> str:
+    return json.dumps(policy.to_wire())

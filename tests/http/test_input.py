@@ -232,9 +232,10 @@ def test_text_that_cannot_be_stored_is_refused(
 
 @pytest.mark.parametrize("text", [NUL, LONE], ids=ascii)
 def test_a_retry_policy_with_an_odd_unknown_key(api: Api, text: str) -> None:
-    """Unknown keys of a policy are not stored."""
-    job = enqueue(api, retry={text: text, "max_attempts": 2})
-    assert look(api, job)["retry"]["max_attempts"] == 2
+    """It is named as far as it can be."""
+    answer = push(api, retry={text: text, "max_attempts": 2})
+    assert (answer.status, answer.code) == (422, "validation_error")
+    assert answer.body["error"]["details"]["field"].startswith("retry.")
 
 
 @pytest.mark.parametrize("text", [NUL, LONE], ids=ascii)
@@ -726,7 +727,8 @@ POLICIES: tuple[tuple[Any, str], ...] = (
     ({"initial_interval": 0}, "retry.initial_interval"),
     ({"initial_interval": "P1Y"}, "retry.initial_interval"),
     ({"initial_interval_ms": "5"}, "retry.initial_interval_ms"),
-    ({"max_interval": "PT0.5S", "initial_interval": "PT1S"}, "retry.max_interval"),
+    ({"max_attempt": 9}, "retry.max_attempt"),
+    ({"enabled": None}, "retry.enabled"),
     ({"backoff_coefficient": 0.5}, "retry.backoff_coefficient"),
     ({"backoff_coefficient": 1e300}, "retry.backoff_coefficient"),
     ({"backoff_coefficient": 10**400}, "retry.backoff_coefficient"),
@@ -751,6 +753,27 @@ def test_retry_policies(api: Api) -> None:
         answer = api.post("/jobs/batch", {"jobs": [job]})
         assert refused(answer, 422, "validation_error", field)["details"]["index"] == 0
     assert not Job.objects.exists()
+
+
+def test_of_two_intervals_that_contradict_each_other_the_initial_one_is_capped(api: Api) -> None:
+    policy = {"initial_interval": "PT6M"}
+    answer = push(api, retry=policy, id="019539a4-b68c-7def-8000-1a2b3c4d5e6f")
+    assert answer.status == 201
+    kept = answer.body["job"]["retry"]
+    assert (kept["initial_interval"], kept["max_interval"]) == ("PT5M", "PT5M")
+    (warning,) = answer.body["warnings"]
+    assert warning["field"] == "retry.initial_interval"
+    assert "PT6M" in warning["message"]
+    again = push(api, retry=policy, id="019539a4-b68c-7def-8000-1a2b3c4d5e6f")
+    assert (again.status, again.body["warnings"]) == (200, [warning])
+    jobs = [{"type": "test.job", "args": [], "retry": one} for one in ({}, {"max_interval": "500ms"})]
+    batch = api.post("/jobs/batch", {"jobs": jobs})
+    assert batch.status == 201
+    assert [job["retry"]["initial_interval"] for job in batch.body["jobs"]] == ["PT1S", "PT0.5S"]
+    assert [(one["index"], one["field"]) for one in batch.body["warnings"]] == [
+        (1, "retry.initial_interval")
+    ]
+    assert "warnings" not in push(api, retry={"initial_interval": "PT5M"}).body
 
 
 @pytest.mark.fault("F119")

@@ -49,7 +49,8 @@ class RetryPolicy(Shape):
 
 
 class RetryPolicyInput(Request):
-    """A full or partial policy, merged over the defaults. A bad one is 422 `validation_error`.
+    """A full or partial policy, merged over the defaults. A bad one, and one with a field that is
+    not known, is 422 `validation_error`.
 
     The camelCase spellings of the SDKs are accepted too.
     """
@@ -60,7 +61,7 @@ class RetryPolicyInput(Request):
     initial_interval = _duration()
     initial_interval_ms = _ms("Also `initial_delay_ms`, `base_delay_ms`.")
     backoff_coefficient = Raw({"type": "number", "minimum": 1}, "Also `multiplier`.")
-    max_interval = _duration("At least `initial_interval`.")
+    max_interval = _duration("An `initial_interval` above it is capped at it.")
     max_interval_ms = _ms("Also `max_delay_ms`.")
     jitter = BooleanField()
     non_retryable_errors = _strings("Error types; exact, or a prefix that ends in `.*`.")
@@ -291,12 +292,22 @@ class ClaimedJob(Job):
     lease = Lease()
 
 
+class Warned(Shape):
+    """What was asked for and is not done as asked; `index` is the place in a batch."""
+
+    needed = frozenset({"field", "message"})
+    index = IntegerField()
+    field = CharField()
+    message = CharField()
+
+
 class JobAnswer(JobFields):
     """A job, and its fields once more beside it."""
 
     needed = JobFields.needed | {"job"}
     job = Job()
     deduplicated = BooleanField()
+    warnings = ListField(child=Warned())
     previous_state = Raw(STATE)
     activated_at = _when()
     extended_by_ms = IntegerField(help_text="How much of the extension asked for was granted.")
@@ -308,6 +319,8 @@ class JobAnswer(JobFields):
 class BatchAnswer(Shape):
     """The jobs in the order of the request."""
 
+    needed = frozenset({"jobs", "count"})
+    warnings = ListField(child=Warned())
     jobs = ListField(child=Job())
     count = IntegerField()
 

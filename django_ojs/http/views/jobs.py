@@ -22,7 +22,7 @@ from django_ojs.http.limits import charge_enqueue
 from django_ojs.http.principal import parse_reason
 from django_ojs.services import fencing, operate
 from django_ojs.services.enqueue import enqueue
-from django_ojs.services.terms import terms_for
+from django_ojs.services.terms import terms_for, warnings_about
 
 _LIMITS = ("timeout", "grace_period", "heartbeat_timeout", "total_timeout", "enqueue_ttl")
 
@@ -51,9 +51,13 @@ class JobViewSet(OJSViewSet):
         charge_enqueue(self.caller, 1)
         record = self._enqueue([envelope], now)[0]
         headers = {"Location": f"/ojs/v1/jobs/{record.id}"}
+        more: dict[str, Any] = {}
+        if warnings := warnings_about(envelope):
+            more["warnings"] = warnings
         if record.created_at != now:
-            return Response(shapes.wrapped(record) | {"deduplicated": True}, headers=headers)
-        return Response(shapes.wrapped(record), status=201, headers=headers)
+            more["deduplicated"] = True
+            return Response(shapes.wrapped(record) | more, headers=headers)
+        return Response(shapes.wrapped(record) | more, status=201, headers=headers)
 
     def batch(self, request: Request) -> Response:
         """Enqueue many jobs, all or none."""
@@ -66,7 +70,13 @@ class JobViewSet(OJSViewSet):
         charge_enqueue(self.caller, len(envelopes))
         records = self._enqueue(envelopes, now)
         found = [shapes.job(record) for record in records]
-        return Response({"jobs": found, "count": len(found)}, status=201)
+        warned = [
+            {"index": index, **warning}
+            for index, envelope in enumerate(envelopes)
+            for warning in warnings_about(envelope)
+        ]
+        more = {"warnings": warned} if warned else {}
+        return Response({"jobs": found, "count": len(found), **more}, status=201)
 
     def list(self, request: Request) -> Response:
         """The jobs, newest first, filtered, by cursor, page or offset."""
