@@ -10,10 +10,12 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import get_commands
 from django.db import DatabaseError, connections, router
+from django.db.utils import load_backend
 from django.utils.module_loading import import_string
 
-from django_ojs import clock, conf
+from django_ojs import clock, conf, hooks
 from django_ojs.domain.errors import InvalidRequest
+from django_ojs.services.terms import policy_of
 
 Message = checks.CheckMessage
 _OURS = ("runworker", "reap_timeouts", "ojs")
@@ -23,6 +25,8 @@ def register_all() -> None:
     """Register the checks with Django."""
     checks.register(check_settings, "ojs")
     checks.register(check_commands, "ojs")
+    checks.register(check_limits, "ojs")
+    checks.register(check_retry_policies, "ojs")
     checks.register(check_database_settings, "ojs")
     checks.register(check_database, checks.Tags.database)
     checks.register(check_reaper, "ojs", deploy=True)
@@ -36,6 +40,72 @@ def check_settings(app_configs: object, **kwargs: Any) -> list[Message]:
         hint = "The keys and their forms are in the settings reference."
         return [checks.Error(str(error), hint=hint, id="ojs.E001")]
     return []
+
+
+def check_limits(app_configs: object, **kwargs: Any) -> list[Message]:
+    """``ojs.E010``, ``ojs.W009``: a timeout is above a total timeout that is said elsewhere.
+
+    Within one dictionary, and within one ``@job``, that is refused where it is said.
+    """
+    config = _config()
+    if config is None:
+        return []
+    found: list[Message] = []
+    for name, queue in sorted(config.queues.items()):
+        total = config.limits.total_timeout_ms
+        if queue.limits.total_timeout_ms is None and _is_below(total, queue.limits.timeout_ms):
+            found.append(
+                checks.Warning(
+                    f"OJS['QUEUES'][{name!r}]: the timeout is above the total_timeout of "
+                    "OJS['DEFAULTS'], so no job ever gets that long",
+                    hint="Give the queue a total_timeout, or lower its timeout.",
+                    id="ojs.W009",
+                )
+            )
+    for name, declared in sorted(hooks.job_types().items()):
+        queue = config.queues.get(declared.queue or config.queue, conf.Defaults())
+        total = queue.limits.total_timeout_ms or config.limits.total_timeout_ms
+        if declared.limits.total_timeout_ms is None and _is_below(total, declared.limits.timeout_ms):
+            found.append(
+                checks.Error(
+                    f"the job type {name!r}: its timeout is above the total_timeout that OJS gives "
+                    "it, so every enqueue is refused",
+                    hint="Give the type a total_timeout of its own, or lower its timeout.",
+                    id="ojs.E010",
+                )
+            )
+    return found
+
+
+def _is_below(total: int | None, timeout: int | None) -> bool:
+    return total is not None and timeout is not None and total < timeout
+
+
+def check_retry_policies(app_configs: object, **kwargs: Any) -> list[Message]:
+    """``ojs.W010``: an initial interval above the longest one."""
+    config = _config()
+    if config is None:
+        return []
+    policies = [("OJS['DEFAULTS']", config.retry)]
+    policies += [
+        (f"OJS['QUEUES'][{name!r}]", policy_of(None, name))
+        for name, queue in sorted(config.queues.items())
+        if queue.retry is not None
+    ]
+    policies += [
+        (f"the job type {name!r}", policy_of(name))
+        for name, declared in sorted(hooks.job_types().items())
+        if declared.retry is not None
+    ]
+    return [
+        checks.Warning(
+            f"{where}: retry.initial_interval: {contradiction}",
+            hint="Give max_interval too.",
+            id="ojs.W010",
+        )
+        for where, policy in policies
+        if (contradiction := policy.contradiction()) is not None
+    ]
 
 
 def check_commands(app_configs: object, **kwargs: Any) -> list[Message]:
@@ -84,6 +154,7 @@ def check_database_settings(app_configs: object, **kwargs: Any) -> list[Message]
     database = settings.DATABASES[config.database]
     engine = str(database.get("ENGINE", ""))
     options = database.get("OPTIONS", {})
+    found += _connection(config.database, database, engine)
     if engine.endswith("sqlite3"):
         found += _sqlite(options)
     if engine.endswith("mysql"):
@@ -107,6 +178,37 @@ def _clock_of(alias: str) -> list[Message]:
             )
         ]
     return []
+
+
+def _connection(alias: str, database: dict[str, Any], engine: str) -> list[Message]:
+    """Options of Django under which nothing here could work."""
+    found: list[Message] = []
+    if database.get("TIME_ZONE") is not None and not _keeps_zones(engine):
+        found.append(
+            checks.Error(
+                f"DATABASES[{alias!r}]['TIME_ZONE'] is set: the jobs' times are kept in UTC, and "
+                "this database would read them in that zone",
+                hint="Take it out, or name in OJS['DATABASE'] an alias without it.",
+                id="ojs.E011",
+            )
+        )
+    if database.get("AUTOCOMMIT", True) is not True:
+        found.append(
+            checks.Error(
+                f"DATABASES[{alias!r}]['AUTOCOMMIT'] is off: nothing would ever be committed",
+                hint="Take it out, or name in OJS['DATABASE'] an alias without it.",
+                id="ojs.E013",
+            )
+        )
+    return found
+
+
+def _keeps_zones(engine: str) -> bool:
+    try:
+        backend = load_backend(engine).DatabaseWrapper
+    except (ImproperlyConfigured, AttributeError):
+        return True  # Django says what is wrong with it
+    return bool(backend.features_class.supports_timezones)
 
 
 def _sqlite(options: dict[str, Any]) -> list[Message]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.test import override_settings
 
-from django_ojs import checks, clock, conf
+from django_ojs import checks, clock, conf, hooks
+from django_ojs.api import job
+from django_ojs.domain.errors import InvalidRequest
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding setting DATABASES")
 
@@ -59,6 +62,8 @@ def test_default_settings_give_no_finding(engine: str) -> None:
         ({"DATABASES": {"default": {**SQLITE, "OPTIONS": {}}}}, "ojs.W004"),
         ({"DATABASES": {"default": {**SQLITE, "OPTIONS": {}}}}, "ojs.W005"),
         ({"OJS": {"DEFAULTS": {"heartbeat_timeout": 1}}}, "ojs.W007"),
+        ({"DATABASES": {"default": {**SQLITE, "TIME_ZONE": "Asia/Tokyo"}}}, "ojs.E011"),
+        ({"DATABASES": {"default": {**SQLITE, "AUTOCOMMIT": False}}}, "ojs.E013"),
     ],
 )
 def test_each_mistake_is_named(changes: dict[str, Any], identity: str) -> None:
@@ -66,6 +71,98 @@ def test_each_mistake_is_named(changes: dict[str, Any], identity: str) -> None:
     with override_settings(**{**base, **changes}):
         messages = checks.check_settings(None) + checks.check_database_settings(None)
         assert identity in {message.id for message in messages}
+
+
+@pytest.mark.parametrize(
+    ("ojs", "words"),
+    [
+        ({"DEFAULTS": {"queue": "Bad Queue!"}}, "OJS['DEFAULTS'].queue: must be of a-z"),
+        ({"DEFAULTS": {"queue": []}}, "OJS['DEFAULTS'].queue: must be a string"),
+        ({"QUEUES": {"Also Bad!": {}}}, "OJS['QUEUES']['Also Bad!']: must be of a-z"),
+        ({"QUEUES": {5: {}}}, "OJS['QUEUES'][5]: must be a string"),
+        ({"LISTEN_DATABASE": 5}, "OJS['LISTEN_DATABASE']: must be a non-empty string"),
+        ({"LISTEN_DATABASE": ""}, "OJS['LISTEN_DATABASE']: must be a non-empty string"),
+        ({"AUTODISCOVER": "jobs"}, "OJS['AUTODISCOVER']: must be a list of module names"),
+        ({"AUTODISCOVER": ["my jobs"]}, "OJS['AUTODISCOVER']: must be a list of module names"),
+        ({"AUTODISCOVER": 5}, "OJS['AUTODISCOVER']: must be a list of module names"),
+        ({"EVENTS": [["job.enqueued"]]}, "OJS['EVENTS']: must be"),
+        (
+            {"DEFAULTS": {"timeout": 60, "total_timeout": 10}},
+            "OJS['DEFAULTS'].total_timeout: must not be below timeout",
+        ),
+        (
+            {"QUEUES": {"q": {"timeout": 60, "total_timeout": 10}}},
+            "OJS['QUEUES']['q'].total_timeout: must not be below timeout",
+        ),
+        (
+            {"DEFAULTS": {"retry": {"max_attempt": 9}}},
+            "OJS['DEFAULTS'].retry.max_attempt: is no field of a retry policy: did you mean "
+            "'max_attempts'?",
+        ),
+    ],
+)
+def test_what_is_wrong_with_the_settings_is_said(ojs: dict[str, Any], words: str) -> None:
+    with override_settings(OJS=ojs):
+        (message,) = checks.check_settings(None)
+    assert message.id == "ojs.E001"
+    assert message.msg.startswith(words)
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Declare a job type, for the test only."""
+    types: dict[str, conf.Defaults] = {}
+    monkeypatch.setattr(hooks, "_job_types", types)
+
+    def declare(name: str, **options: Any) -> None:
+        types[name] = conf.parse_defaults(options, name, keys=frozenset({"queue"}))
+
+    return declare
+
+
+def test_a_total_timeout_below_a_timeout_said_elsewhere(declared: Callable[..., None]) -> None:
+    declared("test.long", timeout=100)
+    declared("test.mails", timeout=100, queue="mails")
+    declared("test.own", timeout=100, total_timeout=200)
+    declared("test.short", timeout=10)
+    with override_settings(OJS={"DEFAULTS": {"total_timeout": 50}, "QUEUES": {"mails": {}}}):
+        found = checks.check_limits(None)
+    assert [(message.id, message.msg.split("'")[1]) for message in found] == [
+        ("ojs.E010", "test.long"),
+        ("ojs.E010", "test.mails"),
+    ]
+    with override_settings(OJS={"QUEUES": {"mails": {"total_timeout": 50}}}):
+        (message,) = checks.check_limits(None)
+    assert "'test.mails'" in message.msg
+
+
+def test_a_queues_timeout_that_no_job_of_it_can_use(declared: Callable[..., None]) -> None:
+    queues = {"slow": {"timeout": 70}, "fair": {"timeout": 70, "total_timeout": 80}}
+    with override_settings(OJS={"DEFAULTS": {"total_timeout": 60}, "QUEUES": queues}):
+        (message,) = checks.check_limits(None)
+    assert message.id == "ojs.W009"
+    assert "'slow'" in message.msg
+
+
+def test_a_decorator_that_contradicts_itself_is_refused_at_import() -> None:
+    with pytest.raises(InvalidRequest, match=r"^test\.odd\.total_timeout: must not be below timeout$"):
+        job("test.odd", timeout=100, total_timeout=10)
+    with pytest.raises(TypeError, match="did you mean 'max_attempts'"):
+        job("test.odd", retry={"max_attempt": 9})
+
+
+def test_an_initial_interval_that_is_capped_is_warned_of(declared: Callable[..., None]) -> None:
+    declared("test.capped", retry={"initial_interval": "10m"})
+    declared("test.fine", retry={"initial_interval": "10m", "max_interval": "1h"})
+    declared("test.silent")
+    ojs = {"QUEUES": {"q": {"retry": {"max_interval": "500ms"}}, "r": {"retry": {"jitter": False}}}}
+    with override_settings(OJS=ojs):
+        found = checks.check_retry_policies(None)
+    assert [message.id for message in found] == ["ojs.W010"] * 2
+    assert "OJS['QUEUES']['q']" in found[0].msg
+    assert "'test.capped': retry.initial_interval: PT10M is above max_interval" in found[1].msg
+    with override_settings(OJS={"DEFAULTS": {"retry": {"initial_interval": "6m"}}}):
+        assert "OJS['DEFAULTS']" in checks.check_retry_policies(None)[0].msg
 
 
 @pytest.mark.parametrize("value", [-1, True, 0.5, "100", None])

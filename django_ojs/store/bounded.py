@@ -34,7 +34,9 @@ def end_idle_transactions(using: str) -> Iterator[None]:
         if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
             return
         if connection.vendor == "postgresql":
-            statement, value = "SET idle_in_transaction_session_timeout = %s", IDLE_LIMIT_S * 1000
+            # A function: SET takes no parameters where they are bound on the server.
+            name = "idle_in_transaction_session_timeout"
+            statement, value = f"SELECT set_config('{name}', %s::text, false)", IDLE_LIMIT_S * 1000
         elif getattr(connection, "mysql_is_mariadb", False):
             statement, value = "SET SESSION idle_transaction_timeout = %s", IDLE_LIMIT_S
         else:
