@@ -22,7 +22,7 @@ class Worker:
 
     def __init__(self, name: str, port: int, *, bare: bool) -> None:
         self._name, self._port, self._bare = name, port, bare
-        self._token = os.environ["OJS_SOAK_TOKEN"]
+        self._token = os.environ[plan.token_variable(name)]
         self._held: set[str] = set()
         self._stopped = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: self._stopped.set())

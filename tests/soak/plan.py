@@ -16,6 +16,13 @@ BACKOFF = 0.2
 QUEUES = ("alpha", "beta", "gamma")
 HTTP_QUEUE = "remote"
 HTTP_WORKERS = ("http-lease", "http-bare")
+
+
+def token_variable(label: str) -> str:
+    """The environment variable with the token of a worker over HTTP: ``http-bare``, ``http-bare.2``."""
+    return f"OJS_SOAK_TOKEN_{label.partition('.')[0].removeprefix('http-').upper()}"
+
+
 REAPERS = ("reaper-0", "reaper-1")
 LIMITS: dict[str, Any] = {
     "timeout": TIMEOUT,

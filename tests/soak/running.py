@@ -50,8 +50,10 @@ class Soak:
         from tests.soak.processes import Fleet, roles
 
         self._port = free_port()
-        _, token = tokens.create("soak", scopes=("work",), queues=("*",))
-        os.environ["OJS_SOAK_TOKEN"] = token
+        # Each has its own: a bare report of one must not end an attempt of the other.
+        for name in plan.HTTP_WORKERS:
+            _, token = tokens.create(name, scopes=("work",), queues=("*",))
+            os.environ[plan.token_variable(name)] = token
         places = roles(
             workers=chosen.workers,
             slots=chosen.slots,
