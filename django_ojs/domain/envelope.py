@@ -23,6 +23,8 @@ from django_ojs.domain.retry import parse_policy
 
 OWN_PREFIX = "ojs."
 """How the types of django_ojs itself begin: nobody else may enqueue them over HTTP."""
+OWN_QUEUE = "ojs-admin"
+"""Where the jobs of our own types are, and no others."""
 _TYPE = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)*", re.ASCII)
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9\-.]*", re.ASCII)
 _PRIORITIES = {"HIGH": 10, "NORMAL": 0, "LOW": -10}

@@ -76,6 +76,18 @@ class JobRecord(NamedTuple):
         text = getattr(self, column)
         return None if text is None else json.loads(text)
 
+    @property
+    def text_bytes(self) -> int:
+        """About how much text it holds: what its arguments, checkpoint and history come to."""
+        return (
+            len(self.args)
+            + len(self.meta)
+            + len(self.errors)
+            + len(self.extra)
+            + len(self.checkpoint or "")
+            + len(self.progress_data or "")
+        )
+
 
 class AttemptEnd(NamedTuple):
     """How an attempt ended; becomes its row in the table of attempts."""

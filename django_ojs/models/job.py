@@ -92,6 +92,12 @@ class Job(models.Model):
         indexes = [
             HotIndex(
                 within=["state"],
+                fields=["-priority", "enqueued_at", "id"],
+                name="ojs_job_claim_any",
+                only=Q(state=State.AVAILABLE),
+            ),
+            HotIndex(
+                within=["state"],
                 fields=["queue", "-priority", "enqueued_at", "id"],
                 name="ojs_job_claim",
                 only=Q(state=State.AVAILABLE),

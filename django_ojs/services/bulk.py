@@ -16,14 +16,14 @@ from typing import Any
 from django.core import signing
 
 from django_ojs import clock, conf
-from django_ojs.domain.envelope import OWN_PREFIX, from_call
+from django_ojs.domain.envelope import OWN_PREFIX, OWN_QUEUE, from_call
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.services import audit
 from django_ojs.services.enqueue import enqueue
 from django_ojs.store.contention import atomically
 
 TYPE = f"{OWN_PREFIX}admin.bulk"
-QUEUE = "ojs-admin"
+QUEUE = OWN_QUEUE
 
 MOST = 1_000_000
 _POSSIBLE = frozenset({"retry", "run_now", "cancel", "edit", "discard", "purge"})

@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
+from typing import NamedTuple
 
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord, Transition
 from django_ojs.services.commit import commit
-from django_ojs.store import claiming, selectors
-from django_ojs.store.claiming import Source
+from django_ojs.store import candidates, claiming
+from django_ojs.store.candidates import Look
 from django_ojs.store.contention import atomically
+from django_ojs.store.dialect import dialect
+from django_ojs.store.sources import Sources
 
 _LOOK_AGAIN = 0.005
+_MOST_CROWDED = 16.0
+"""How wide a look is at most to begin with, in times the limit."""
+_CALMER = 0.98
+_WIDER = 6
+"""How often a look in vain is followed by one that is four times as wide."""
 
 
 def sources(
-    queues: Sequence[str], types: Sequence[str] | None = None, *, ranked: bool = True
-) -> list[Source]:
-    """Where to claim from: every queue, or every type of every queue.
+    queues: Sequence[str] | None,
+    types: Iterable[str] | None = None,
+    *,
+    ranked: bool = True,
+    excluded: Iterable[str] = (),
+) -> Sources:
+    """Where to claim from: these types, or all, in these queues.
 
     ``ranked`` serves the queues in the order named (decision L10), otherwise they are one pool.
+    ``queues`` of ``None`` are all but those ``excluded``, as one pool; a pool needs types.
     """
-    return [
-        Source(queue, kind, rank if ranked else 0)
-        for rank, queue in enumerate(dict.fromkeys(queues))
-        for kind in (types if types is not None else (None,))
-    ]
+    return Sources(
+        None if queues is None else tuple(queues),
+        None if types is None else frozenset(types),
+        ranked=ranked,
+        excluded=frozenset(excluded),
+    )
 
 
 def claim(
-    where: Sequence[Source],
+    where: Sources,
     *,
     limit: int,
     worker_id: str | None,
     beats: bool,
     immediate: int | None = None,
+    ahead_bytes: int | None = None,
     visibility_ms: int | None = None,
     principal: str | None = None,
     patience: int = 0,
@@ -48,20 +63,16 @@ def claim(
     """Claim up to ``limit`` available jobs; an empty list when there is nothing to do.
 
     ``immediate`` is how many of them the worker can start at once: of jobs that have one attempt
-    only, no more than that are taken. Jobs whose deadline has passed are discarded on the way, not
+    only, no more than that are taken, and of the others beyond it no more than ``ahead_bytes`` of text.
+    Jobs whose deadline has passed are discarded on the way, not
     returned. ``beats``, ``visibility_ms`` and ``principal`` are as in :func:`lifecycle.claim`. The
     records are what was written; nothing is read again.
 
     Rows that another transaction holds are passed over, on MariaDB also some that it merely looks
     at: ``patience`` is how often to look again when there was work and none was got. Without
-    ``probe`` no cheap look at the sources comes first: for a few of them that were just announced.
+    ``probe``, one type of one queue is gone to without a look first: it was just announced.
     """
     using = using or conf.current().database
-    busy = list(where) if limit > 0 else []
-    if busy and probe:
-        busy = claiming.sources_with_work(where, using=using)
-    if not busy:
-        return []
     terms = partial(
         lifecycle.claim,
         worker_id=worker_id,
@@ -69,51 +80,101 @@ def claim(
         visibility_ms=visibility_ms,
         principal=principal,
     )
-    work = partial(_claim, busy, limit, terms, immediate, now, using)
-    claimed, expired = atomically(using, work)
-    tries = patience
-    while not claimed and (expired or (tries > 0 and has_work(busy, using=using))):
-        if not expired:
-            tries -= 1
-            clock.pause(_LOOK_AGAIN)
-        # Behind what has expired there may be work.
-        claimed, expired = atomically(using, work)
-    return claimed
+    # Where a claim shuts out other writers, what it takes is looked up in its transaction: out of
+    # it, a look would be stale behind the writer that it waited for.
+    ahead = where.only is None and bool(dialect(using).skip_locked)
+    probe = probe or where.only is None
+    tries, widened, room = patience, 0, (immediate, ahead_bytes)
+    while where and limit > 0:
+        seen = None
+        if probe:
+            seen = candidates.look(where, limit if ahead else 1, using=using)
+            if not seen.found:
+                break
+        work = partial(_claim, where, seen if ahead else None, limit, terms, room, now, using)
+        got = atomically(using, work)
+        if got.claimed or (got.found and not got.expired):
+            return got.claimed
+        probe = True
+        if got.expired:
+            # Behind what has expired there may be work.
+            continue
+        if ahead and seen is not None and seen.cut_off and widened < _WIDER:
+            # Others hold all that was looked at.
+            widened += 1
+            where.crowding *= 4
+            continue
+        if tries <= 0:
+            break
+        tries -= 1
+        clock.pause(_LOOK_AGAIN)
+    return []
+
+
+class _Got(NamedTuple):
+    claimed: list[JobRecord]
+    found: int
+    """How many jobs were locked."""
+    expired: int
 
 
 def _claim(
-    where: Sequence[Source],
+    where: Sources,
+    seen: Look | None,
     limit: int,
     terms: Callable[..., Transition],
-    immediate: int | None,
+    room: tuple[int | None, int | None],
     now: datetime | None,
     using: str,
-) -> tuple[list[JobRecord], bool]:
-    """What was claimed, and whether anything was found that had expired."""
-    paused = claiming.paused(sorted({source.queue for source in where}), using=using)
-    open_sources = [source for source in where if source.queue not in paused]
-    found = claiming.candidates(open_sources, limit, using=using)
+) -> _Got:
+    found = _lock(where, seen, limit, using)
     now = now or clock.now(using)
     moves: list[Transition] = []
     claimed: list[JobRecord] = []
+    immediate, ahead = room
     for job in found:
         if job.deadline_at is not None and job.deadline_at <= now:
             expired = lifecycle.overdue(job, now=now, jitter=clock.jitter())
             if expired is not None:
                 moves.append(expired)
                 continue
-        if immediate is not None and job.max_attempts <= 1 and len(claimed) >= immediate:
-            continue
+        if immediate is not None and len(claimed) >= immediate:
+            if job.max_attempts <= 1:
+                continue
+            if ahead is not None:
+                ahead -= job.text_bytes
+                if ahead < 0:
+                    # In order: a smaller one behind it waits too.
+                    break
         move = terms(job, lease_id=clock.new_lease(), now=now)
         moves.append(move)
         claimed.append(move.written)
     commit(moves, now=now, using=using)
-    return claimed, len(moves) > len(claimed)
+    return _Got(claimed, len(found), len(moves) - len(claimed))
 
 
-def has_work(where: Sequence[Source], *, using: str | None = None) -> bool:
-    """Whether any of the sources has an available job and its queue is not paused; locks nothing."""
+def _lock(where: Sources, seen: Look | None, limit: int, using: str) -> list[JobRecord]:
+    """Lock up to ``limit`` jobs of queues that are not paused: those seen, or the first there are."""
+    lane = where.only
+    if lane is not None and lane.queue is not None:
+        if claiming.paused([lane.queue], using=using):
+            return []
+        return claiming.first(lane, limit, using=using)
+    if seen is None:
+        seen = candidates.look(where, limit, using=using)
+    names = {candidate.queue for candidate in seen.found}
+    names -= claiming.paused(sorted(names), using=using)
+    still = [candidate for candidate in seen.found if candidate.queue in names]
+    locked = claiming.these(still, limit, using=using)
+    if len(locked) < min(limit, len(still)):
+        where.crowding *= 2
+    elif where.crowding > 1:
+        where.crowding = max(1.0, min(_MOST_CROWDED, where.crowding * _CALMER))
+    # Somebody may have moved a job since it was looked at.
+    return [job for job in locked if job.queue in names and where.serves(job.queue, job.type)]
+
+
+def has_work(where: Sources, *, using: str | None = None) -> bool:
+    """Whether there is an available job and its queue is not paused; locks nothing."""
     using = using or conf.current().database
-    busy = claiming.sources_with_work(where, using=using)
-    stopped = selectors.paused_queues(using=using) if busy else set()
-    return any(source.queue not in stopped for source in busy)
+    return bool(where) and bool(candidates.look(where, 1, using=using).found)

@@ -23,7 +23,7 @@ from django_ojs.store.leases import Kept
 from django_ojs.worker import registry, reports
 from django_ojs.worker.desk import Desk, Pending
 from django_ojs.worker.enforcer import SILENT, Enforcer
-from django_ojs.worker.estimate import Estimate
+from django_ojs.worker.estimate import QUEUED_BYTES, Estimate
 from django_ojs.worker.frames import Frame
 from django_ojs.worker.intake import Moment
 from django_ojs.worker.pool import Child, Phase, Pool, Running
@@ -80,6 +80,7 @@ class Dispatcher:
             )
             self.leases[running.lease] = running
             self.waiting.append(running)
+        self.estimate.claimed(jobs)
         self.assign()
 
     def assign(self) -> None:
@@ -108,11 +109,14 @@ class Dispatcher:
         queued = len(child.queued)
         if queued >= self.estimate.depth(job.type):
             return False
+        if queued and sum(one.job.text_bytes for one in child.queued) + job.text_bytes > QUEUED_BYTES:
+            return False
         # What is queued already was let in by the same rule; its type may have slowed down since.
         last = child.queued[-1].job.type if queued else job.type
         return last == job.type or queued < self.estimate.depth(last)
 
     def _give(self, child: Child, running: Running) -> None:
+        running.given_at = clock.boottime()
         child.queued.append(running)
         self._pool.send(child, _run_frame(running))
 
@@ -178,8 +182,8 @@ class Dispatcher:
         now = clock.boottime()
         child.running = None
         child.jobs_done += 1
-        self.last_done = now
-        self.estimate.add(running.job.type, took, now)
+        self.estimate.add(running.job.type, took, now - max(running.given_at, child.done_at))
+        self.last_done = child.done_at = now
         if left := frame.get("left"):
             child.recycle = "a handler left behind: " + ", ".join(map(str, left))
         elif running.told:

@@ -10,7 +10,7 @@ from django_ojs import clock
 from django_ojs.hooks import SLICE
 from django_ojs.services import promote, queues
 from django_ojs.services.claim import has_work
-from django_ojs.worker.coverage import Coverage
+from django_ojs.store.sources import Sources
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.intake import Intake
 
@@ -24,7 +24,7 @@ class Ending:
         self,
         desk: Intake,
         dispatcher: Dispatcher,
-        where: Coverage,
+        where: Sources,
         *,
         promotes: bool,
         using: str,
@@ -93,8 +93,7 @@ class Ending:
             # A handler may have made a queue since the last look, or a client that died before it
             # could say so.
             queues.discover(using=self._using)
-            self._where.look_again()
-            return has_work(self._where(), using=self._using)
+            return has_work(self._where, using=self._using)
 
         def then(left: bool | None, error: Exception | None) -> None:
             self._checking = self._asked = False

@@ -14,12 +14,12 @@ from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.claim import claim, has_work
 from django_ojs.store.batches import OUTAGE
-from django_ojs.store.claiming import Source
+from django_ojs.store.sources import Sources
 from django_ojs.store.wakeup import Watcher
 from django_ojs.worker.desk import Desk, Inbox, Pending
+from django_ojs.worker.estimate import AHEAD_BYTES
 
 logger = logging.getLogger("django_ojs.worker")
-_FEW = 2
 
 
 class Moment(NamedTuple):
@@ -37,7 +37,7 @@ class Moment(NamedTuple):
 class Claims:
     """How the desk is to claim."""
 
-    where: Callable[[], list[Source]]
+    where: Sources
     watcher: Watcher
     worker_id: str
     on_claimed: Callable[[list[JobRecord], Moment], None]
@@ -108,39 +108,41 @@ class Intake(Desk):
         if want and immediate:
             super()._serve(outcomes)
 
-    def _where(self) -> tuple[list[Source], bool]:
-        """The sources to look at, and whether to probe them first.
+    def _where(self) -> tuple[Sources | None, bool]:
+        """Where to claim from, if anywhere, and whether to look first.
 
-        Where there was nothing at the last look at all of them, what came since was announced: a few
-        sources that were named are gone to at once, each costs as much as a probe of them all.
+        Where there was nothing at the last look at everything, what came since was announced: if that
+        is one type of one queue, it is gone to at once.
         """
-        sources = self._claims.where()
+        where = self._claims.where
         with self._changed:
             told, self._announced = self._announced, set()
-        if self._empty and told and not any(place[0] == "" for place in told):
-            named = [s for s in sources if (s.queue, s.type) in told or (s.queue, "") in told]
-            if len(named) <= _FEW:
-                return named, False
-        return sources, True
+        if not self._empty or not told or any("" in place for place in told):
+            return where, True
+        named = [place for place in told if where.serves(*place)]
+        if len(named) > 1:
+            return where, True
+        return (where.narrowed(*named[0]) if named else None), False
 
     def _claim(self, want: int, immediate: int) -> None:
         try:
             where, probe = self._where()
-            if not where and not probe:
-                # Announced was what this worker does not serve.
+            if where is None:
+                # The notification was for a queue or a type that this worker does not serve.
                 return
             jobs = claim(
                 where,
                 probe=probe,
                 limit=want,
                 immediate=immediate,
+                ahead_bytes=AHEAD_BYTES,
                 worker_id=self._claims.worker_id,
                 beats=True,
                 using=self._using,
             )
             # Only a worker that is to end must know whether others hold what there is.
             left = self._claims.ends and not jobs
-            left = left and has_work(self._claims.where(), using=self._using)
+            left = left and has_work(self._claims.where, using=self._using)
             at = Moment(clock.now(self._using), clock.boottime())
         except Exception as error:
             if not isinstance(error, OUTAGE):
@@ -152,7 +154,7 @@ class Intake(Desk):
         self._works()
         self._passed_over = not jobs and not immediate
         if jobs or probe:
-            # A look at a few sources puts off no look at all of them.
+            # A look at what was announced puts off no look at everything.
             self._empty = not jobs and not self._passed_over
             self._watcher.claimed(len(jobs), want)
         if not jobs:

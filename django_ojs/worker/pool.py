@@ -19,6 +19,7 @@ from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.store.leases import Held
 from django_ojs.worker import processes
+from django_ojs.worker.estimate import LONG
 from django_ojs.worker.executor import BELL, serve
 from django_ojs.worker.frames import Frame, FrameReader, ProtocolError, pack, pack_texts, text_of
 from django_ojs.worker.nursery import ExecNursery, Nursery, NurseryGone, open_nursery
@@ -44,6 +45,8 @@ class Running:
     """When the execution timeout and its grace period are over: only extensions move it."""
     total_at: float = inf
     """When the total timeout ends; what is left after it is a grace period."""
+    given_at: float = 0.0
+    """When it was given to its executor."""
     began_at: float | None = None
     soft_at: float | None = None
     told: str | None = None
@@ -96,6 +99,8 @@ class Child:
     running: Running | None = None
     queued: deque[Running] = field(default_factory=deque)
     jobs_done: int = 0
+    done_at: float = 0.0
+    """When its last job ended."""
     recycle: str | None = None
     said: list[str] = field(default_factory=list)
     """Frames, as JSON text, that have not been packed yet."""
@@ -117,6 +122,10 @@ class Child:
     def idle(self) -> bool:
         """Whether it could begin a job at once."""
         return self.phase is Phase.READY and not self.running and not self.queued
+
+    def is_long(self, now: float) -> bool:
+        """Whether what it runs has kept it for long already."""
+        return self.running is not None and now - (self.running.began_at or now) > LONG
 
 
 Handler = Callable[[Child, Frame], None]

@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 from django_ojs import __version__, clock, conf
 from django_ojs.domain.job import JobRecord
+from django_ojs.services.claim import sources
 from django_ojs.services.heartbeat import Directive, WorkerInfo, register
 from django_ojs.signals import delivered_by
-from django_ojs.store.bounded import bound_lock_waits, end_idle_transactions
+from django_ojs.store.bounded import bound_lock_waits, end_idle_transactions, read_in_index_order
 from django_ojs.store.links import notice_silence
 from django_ojs.store.wakeup import Listener, place_of, watcher_for
 from django_ojs.worker import registry
@@ -28,7 +29,6 @@ from django_ojs.worker.config import (
     Config,
     Summary,
 )
-from django_ojs.worker.coverage import Coverage
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.ending import Ending
 from django_ojs.worker.intake import Claims, Intake, Moment
@@ -78,12 +78,17 @@ class Runner:
             types=tuple(registry.types()),
             version=f"django-ojs {__version__}",
         )
-        self._coverage = Coverage(config.queues, config.exclude, using=self._using)
+        # Without names all queues, those that come later too.
+        where = sources(
+            [name for name in config.queues if name not in config.exclude] if config.queues else None,
+            registry.types(),
+            excluded=config.exclude,
+        )
         self._listener: Listener | None = None
         if Listener.possible(self._using):
             self._listener = Listener(self._on_payload, self._using)
         claims = Claims(
-            self._coverage,
+            where,
             watcher_for(self._using, self._listener),
             config.worker_id,
             self._on_claimed,
@@ -96,7 +101,7 @@ class Runner:
             self._pool, self._desk, using=self._using, worker_id=config.worker_id
         )
         self._ending = Ending(
-            self._desk, self._dispatcher, self._coverage, promotes=config.chores, using=self._using
+            self._desk, self._dispatcher, where, promotes=config.chores, using=self._using
         )
         self._beats = Beats(self.info, self._report, self._on_beat, self._on_directive, self._using)
         self._silence = Silence(self._beats, self._desk, self._dispatcher, using=self._using)
@@ -127,6 +132,7 @@ class Runner:
         with (
             bound_lock_waits(self._using),
             end_idle_transactions(self._using),
+            read_in_index_order(self._using),
             notice_silence(self._using),
             delivered_by(self._receivers.put),
         ):
@@ -208,7 +214,8 @@ class Runner:
         if self.phase == "running" and not ending and not mute:
             ahead = 0
             if now - self._dispatcher.last_done < 0.05:
-                ahead = self._dispatcher.estimate.prefetch(self.config.concurrency)
+                going = sum(1 for child in self._pool if not child.is_long(now))
+                ahead = self._dispatcher.estimate.prefetch(self.config.concurrency, going)
             held_back = len(self._dispatcher.waiting)
             queued = sum(len(child.queued) for child in self._pool)
             room = max(0, free + ahead - held_back - queued)
@@ -277,9 +284,7 @@ class Runner:
             if payload[2:] == self.info.id:
                 self._beats.now()
         else:
-            queue, job_type = place_of(payload)
-            self._coverage.heard_of(queue)
-            self._desk.wake(queue, job_type)
+            self._desk.wake(*place_of(payload))
 
     # Executors.
 

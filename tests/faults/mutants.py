@@ -25,7 +25,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.services import operate, promote, reap, settle
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict
-from django_ojs.store import claiming, leases, locking, transitions
+from django_ojs.store import candidates, claiming, leases, locking, pairs, sources, transitions
 from django_ojs.store.leases import Held
 from django_ojs.worker import dispatch, intake, nursery, pool
 from tests.support import alive
@@ -266,14 +266,22 @@ def _unguarded(real: Any) -> Any:
 @_mutant("claim-ignores-pause")
 def _claim_ignores_pause() -> Iterator[None]:
     """A claim does not look whether its queue is paused."""
-    with _replaced((claiming, "paused", lambda real: lambda names, **named: set())):
+    nothing = "(SELECT '' AS name, 1 = 1 AS paused) z"
+    none = f"(SELECT name FROM {nothing})"
+    with _replaced(
+        (claiming, "paused", lambda real: lambda names, **named: set()),
+        (candidates, "QUEUES", lambda real: nothing),
+        (candidates, "PAUSED", lambda real: none),
+        (pairs, "PAUSED", lambda real: none),
+    ):
         yield
 
 
 @_mutant("claim-out-of-order")
 def _claim_out_of_order() -> Iterator[None]:
     """A claim takes the newest of the jobs, whatever their priority."""
-    with _replaced((claiming, "_ORDER", lambda real: "enqueued_at DESC, {p}id")):
+    places = (sources, candidates, pairs)
+    with _replaced(*((place, "ORDER", lambda real: "j.enqueued_at DESC, j.id") for place in places)):
         yield
 
 

@@ -126,9 +126,7 @@ def nothing_is_claimed_from_an_announced_queue_that_is_paused() -> None:
     inbox = Inbox()
     watcher: Watcher = Patient()
     where = sources(["default"], ["test.job"])
-    intake = Intake(
-        inbox, Claims(lambda: where, watcher, "w1", inbox.on_claimed, inbox.on_empty), "default"
-    )
+    intake = Intake(inbox, Claims(where, watcher, "w1", inbox.on_claimed, inbox.on_empty), "default")
     intake.start()
     try:
         intake.want(1, 1)

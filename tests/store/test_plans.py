@@ -1,4 +1,4 @@
-"""With 200,000 rows the hot reads use their indexes: claim, promote, reap, beats, prune."""
+"""With 200,000 rows the hot reads use their indexes: promote, reap, beats, prune."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Job
-from django_ojs.store import claiming, inserting, leases, locking, selectors, upcoming
-from django_ojs.store.claiming import Source
+from django_ojs.store import inserting, leases, locking, selectors, upcoming
+
+from .records import record
 
 pytestmark = pytest.mark.every_database
 
@@ -34,24 +35,21 @@ def _row(number: int) -> JobRecord:
     state = (State.AVAILABLE, State.SCHEDULED, State.RETRYABLE, State.ACTIVE)[number % 4]
     running = state == State.ACTIVE
     at = NOW + timedelta(seconds=number)
-    return JobRecord(
-        id=clock.new_id(), state=state, queue="default",
-        type="test.mine",
-        priority=0, attempt=int(running), max_attempts=3, lease_seq=int(running),
-        lease_id=clock.new_lease() if running else None, worker_id="w" if running else None,
-        created_at=at, limits_from=at, enqueued_at=at,
-        scheduled_at=at if state in (State.SCHEDULED, State.RETRYABLE) else None, expires_at=None,
-        started_at=at if running else None, heartbeat_at=at if running else None,
-        lease_expires_at=None, deadline_at=at + timedelta(hours=1) if running else None,
-        finished_at=None, timeout_ms=1000, grace_period_ms=0,
-        heartbeat_timeout_ms=1000, total_timeout_ms=None, enqueue_ttl_ms=None,
-        visibility_timeout_ms=None, lease_visibility_ms=None, extended_ms=0, timeout_explicit=False,
-        heartbeat_explicit=False, heartbeat_armed=running, dead_letter=False, retry_delay_ms=None,
-        retry="{}", args="[]", meta="{}", tags="[]", result=None, error=None, errors="[]", extra="{}",
-        progress=None, progress_message="", progress_data=None, checkpoint=None, checkpoint_seq=0,
-        checkpoint_info=None, lease_principal=None,
-        digest=None,
-    )  # fmt: skip
+    return record(
+        "default",
+        "test.mine",
+        at,
+        state=state,
+        attempt=int(running),
+        lease_seq=int(running),
+        lease_id=clock.new_lease() if running else None,
+        worker_id="w" if running else None,
+        scheduled_at=at if state in (State.SCHEDULED, State.RETRYABLE) else None,
+        started_at=at if running else None,
+        heartbeat_at=at if running else None,
+        heartbeat_armed=running,
+        deadline_at=at + timedelta(hours=1) if running else None,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -119,17 +117,6 @@ def _check(call: Any) -> list[str]:
 
 
 @pytest.mark.fault("F98")
-def test_claims_stay_index_ordered_behind_foreign_types(full: None) -> None:
-    where = [Source("default", "test.mine", 0), Source("other", "test.mine", 1)]
-    assert _check(lambda: claiming.sources_with_work(where, using="default")) == []
-    found: list[JobRecord] = []
-    assert _check(lambda: found.extend(claiming.candidates(where, 10, using="default"))) == []
-    assert {job.type for job in found} == {"test.mine"}
-    assert len(found) == 10
-    assert found == sorted(found, key=lambda job: (-job.priority, job.enqueued_at, job.id))
-
-
-@pytest.mark.fault("F98")
 def test_without_statistics_the_index_is_used_as_well(full: None) -> None:
     """As after a bulk load that nobody has analysed yet."""
     with connection.cursor() as cursor:
@@ -139,11 +126,8 @@ def test_without_statistics_the_index_is_used_as_well(full: None) -> None:
             cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
             if not cursor.fetchone()[0]:
                 pytest.skip("only a superuser may delete statistics")
-    where = [Source("default", "test.mine", 0), Source("other", "test.mine", 1)]
     late = NOW + timedelta(days=30)
     reads = (
-        lambda: claiming.sources_with_work(where, using="default"),
-        lambda: claiming.candidates(where, 10, using="default"),
         lambda: upcoming.next_deadline(using="default"),
         lambda: locking.past_deadline(late, 100, using="default"),
         lambda: locking.promotable(late, 100, using="default"),
@@ -164,50 +148,6 @@ def test_without_statistics_the_index_is_used_as_well(full: None) -> None:
         assert [_check(read) for read in reads] == [[]] * len(reads)
         transaction.set_rollback(True)
     connection.close()
-
-
-def _work(statement: str) -> int:
-    """How much of the table and its indexes a statement reads: pages, or rows where told so."""
-    with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement)
-            plan = cursor.fetchone()[0]
-            top = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
-            return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
-        if connection.vendor == "mysql":
-            cursor.execute("FLUSH STATUS")
-            cursor.execute(statement)
-            cursor.fetchall()
-            cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
-            return sum(int(value) for _, value in cursor.fetchall())
-        cursor.execute("EXPLAIN QUERY PLAN " + statement)
-        searches = [row[3] for row in cursor.fetchall() if "ojs_job_claim" in row[3]]
-        assert searches
-        return 0 if all("(queue=?" in found for found in searches) else ROWS
-
-
-def test_claims_read_as_much_as_they_take(full: None) -> None:
-    """An index that is read from end to end is no better than a scan, and no plan calls it one."""
-    typed = [Source("default", kind, 0) for kind in ("test.mine", "test.none", "test.other")]
-    plain = [Source("default", None, 0), Source("other", None, 1)]
-    for where in (typed, plain):
-        with CaptureQueriesContext(connection) as queries, transaction.atomic():
-            claiming.sources_with_work(where, using="default")
-            assert len(claiming.candidates(where, 10, using="default")) == 10
-            transaction.set_rollback(True)
-        reads = [query["sql"] for query in queries if "django_ojs_job" in query["sql"]]
-        assert len(reads) == 2
-        for statement in reads:
-            with transaction.atomic():
-                assert _work(statement) < 400, statement
-                transaction.set_rollback(True)
-
-
-def test_claims_without_types_are_index_ordered(full: None) -> None:
-    where = [Source("default", None, 0)]
-    found: list[JobRecord] = []
-    assert _check(lambda: found.extend(claiming.candidates(where, 10, using="default"))) == []
-    assert len(found) == 10
 
 
 def test_probes_of_what_is_due_next(full: None) -> None:

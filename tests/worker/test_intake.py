@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.claim import claim, sources
-from django_ojs.store import claiming
-from django_ojs.store.claiming import Source
+from django_ojs.store import candidates
+from django_ojs.store.candidates import Look
+from django_ojs.store.sources import Sources
 from django_ojs.store.wakeup import NotifiedWatcher, Watcher
 from django_ojs.worker.intake import Claims, Intake, Moment
 from tests.services.support import make
@@ -57,23 +59,24 @@ def inbox() -> Inbox:
 
 
 @pytest.fixture
-def probes(monkeypatch: pytest.MonkeyPatch) -> list[list[Source]]:
-    """What was probed, in order."""
-    seen: list[list[Source]] = []
-    real = claiming.sources_with_work
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Sources]:
+    """What was looked at before a claim, in order."""
+    seen: list[Sources] = []
+    real = candidates.look
 
-    def probe(where: list[Source], *, using: str) -> list[Source]:
-        seen.append(list(where))
-        return real(where, using=using)
+    def look(where: Sources, limit: int, *, using: str) -> Look:
+        if not connections[using].in_atomic_block:
+            seen.append(where)
+        return real(where, limit, using=using)
 
-    monkeypatch.setattr(claiming, "sources_with_work", probe)
+    monkeypatch.setattr(candidates, "look", look)
     return seen
 
 
 @pytest.fixture
 def intake(inbox: Inbox) -> Iterator[Intake]:
     """A running desk."""
-    claims = Claims(lambda: WHERE, Patient(), "w1", inbox.on_claimed, inbox.on_empty)
+    claims = Claims(WHERE, Patient(), "w1", inbox.on_claimed, inbox.on_empty)
     made = Intake(inbox, claims, "default")
     made.start()
     yield made
@@ -82,22 +85,22 @@ def intake(inbox: Inbox) -> Iterator[Intake]:
     assert not made.is_alive()
 
 
-def test_what_is_announced_after_an_empty_look_is_gone_to_without_a_probe(
-    intake: Intake, inbox: Inbox, probes: list[list[Source]]
+def test_what_is_announced_after_an_empty_look_is_gone_to_without_a_look(
+    intake: Intake, inbox: Inbox, looks: list[Sources]
 ) -> None:
     intake.want(1, 1)
     poll(lambda: inbox.empty == 1)
-    assert probes == [WHERE]
+    assert looks == [WHERE]
     (job,) = make(1, queue="other")
     intake.wake("other", "test.foreign")
     intake.wake("other", "test.job")
     poll(lambda: inbox.claimed)
     assert [claimed.id for claimed in inbox.claimed] == [job.id]
-    assert len(probes) == 1
+    assert len(looks) == 1
 
 
-def test_after_a_claim_and_without_a_name_everything_is_probed(
-    intake: Intake, inbox: Inbox, probes: list[list[Source]]
+def test_after_a_claim_and_without_a_name_everything_is_looked_at(
+    intake: Intake, inbox: Inbox, looks: list[Sources]
 ) -> None:
     make(2, queue="other")
     intake.want(1, 1)
@@ -113,7 +116,7 @@ def test_after_a_claim_and_without_a_name_everything_is_probed(
     make(1)
     intake.wake()
     poll(lambda: len(inbox.claimed) == 3)
-    assert probes == [WHERE] * 4
+    assert looks == [WHERE] * 4
 
 
 def test_nothing_is_claimed_until_what_was_claimed_has_been_delivered(
@@ -147,10 +150,10 @@ def test_who_listens_polls_less() -> None:
 
 
 def test_a_look_at_a_few_sources_puts_off_no_look_at_all_of_them(
-    inbox: Inbox, probes: list[list[Source]]
+    inbox: Inbox, looks: list[Sources]
 ) -> None:
     """What nobody announced is found by the net, however much is announced elsewhere."""
-    claims = Claims(lambda: WHERE, Watcher(), "w1", inbox.on_claimed, inbox.on_empty)
+    claims = Claims(WHERE, Watcher(), "w1", inbox.on_claimed, inbox.on_empty)
     intake = Intake(inbox, claims, "default")
     intake.start()
     try:
@@ -166,7 +169,7 @@ def test_a_look_at_a_few_sources_puts_off_no_look_at_all_of_them(
     finally:
         intake.close()
         intake.join(10)
-    assert all(looked == WHERE for looked in probes)
+    assert all(looked is WHERE for looked in looks)
 
 
 def test_what_may_not_be_claimed_ahead_is_claimed_when_it_can_begin(
@@ -181,7 +184,7 @@ def test_what_may_not_be_claimed_ahead_is_claimed_when_it_can_begin(
 
 
 def test_after_a_failure_everything_is_looked_at_again(
-    intake: Intake, inbox: Inbox, probes: list[list[Source]], monkeypatch: pytest.MonkeyPatch
+    intake: Intake, inbox: Inbox, looks: list[Sources], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from django.db import OperationalError
 
@@ -201,12 +204,12 @@ def test_after_a_failure_everything_is_looked_at_again(
     monkeypatch.setattr(module, "claim", failing)
     intake.wake("default", "test.job")
     poll(lambda: inbox.claimed)
-    assert probes == [WHERE, WHERE]
+    assert looks == [WHERE, WHERE]
 
 
 def test_a_worker_without_any_queue_says_that_there_is_nothing(inbox: Inbox) -> None:
     """Otherwise a drain of an empty database would wait for ever."""
-    claims = Claims(lambda: [], Patient(), "w1", inbox.on_claimed, inbox.on_empty)
+    claims = Claims(sources([]), Patient(), "w1", inbox.on_claimed, inbox.on_empty)
     intake = Intake(inbox, claims, "default")
     intake.start()
     intake.want(1, 1)

@@ -1,0 +1,190 @@
+"""Which jobs a claimer would take next: read without locks, exact in its order.
+
+A look reads one index in the order of service and leaves out what others serve, so that a claimer of
+one type and one of ten thousand pairs (queue, type) read the same. Only where the front is full of
+what others serve, pairs are read one by one: of those that have work, the ones whose first job comes
+first. Neither reads a backlog that is not the claimer's (ADR 17).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django_ojs import clock
+from django_ojs.store import pairs
+from django_ojs.store.dialect import Dialect, dialect
+from django_ojs.store.sources import ORDER, ORDERED, PAUSED, QUEUES, SEEN, Lane, Sources
+
+_SPARE = 8
+"""Rows looked at beyond those wanted, which others may take meanwhile."""
+_WIDE = 400
+_FOREIGN_FOR = 2.0
+"""Seconds after which a front that was full of what others serve is looked at again."""
+_NOTHING_FOR = 30.0
+"""The same while nothing is found behind it."""
+_MOST_LANES = 16
+"""Ranges in one statement; beyond, those that have anything are found first."""
+_MOST_HEADS = 128
+_DEPTH = 8
+_MOST_ROWS = 4000
+
+
+class Candidate(NamedTuple):
+    """A job that may be claimed, and where it was when it was looked at."""
+
+    id: UUID
+    queue: str
+    type: str
+
+
+class Look(NamedTuple):
+    """The next jobs in the order of service. ``cut_off`` if there may be more behind them."""
+
+    found: list[Candidate]
+    cut_off: bool
+
+
+def look(where: Sources, limit: int, *, using: str) -> Look:
+    """The next jobs of ``where``: ``limit``, a few more that others may take first, at times fewer.
+
+    At least one if there is any. What comes before another one in the order of service is never left
+    out. Remembers in ``where`` that the front is not worth reading.
+    """
+    sql = dialect(using)
+    want = max(limit, min(int(limit * where.crowding), _MOST_ROWS))
+    want += _SPARE
+    now = clock.boottime()
+    if now >= where.foreign_until:
+        # A few jobs of others in front are no reason to read pair by pair.
+        for width in sorted({want, max(want, _WIDE)}):
+            front = _front(where, limit, width, sql)
+            if front is not None:
+                return Look(front.found[:want], front.cut_off or len(front.found) > want)
+        where.foreign_until = now + _FOREIGN_FOR
+    by_pairs = _by_pairs(where, limit, want, sql)
+    if by_pairs.found:
+        where.foreign_until = min(where.foreign_until, now + _FOREIGN_FOR)
+    else:
+        # That costs one statement, whatever lies in front.
+        where.foreign_until = now + _NOTHING_FOR
+    return by_pairs
+
+
+def _front(where: Sources, limit: int, want: int, sql: Dialect) -> Look | None:
+    """The first rows of all ranges; ``None`` when too few of them are for this claimer."""
+    lanes = where.lanes
+    if len(lanes) > _MOST_LANES:
+        lanes = _lanes_with_work(lanes, sql)
+    found: list[Candidate] = []
+    for start in range(0, len(lanes), _MOST_LANES):
+        part = lanes[start : start + _MOST_LANES]
+        rows = _first_of(part, want, sql)
+        found += [
+            Candidate(_uuid(row[0]), row[1], row[2])
+            for row in rows
+            if not row[4] and where.serves(row[1], row[2])
+        ]
+        if len(rows) == want:
+            return None if len(found) < max(1, limit // 2) else Look(found, True)
+        if len(found) >= want:
+            return Look(found, True)
+    return Look(found, False)
+
+
+def _first_of(lanes: Sequence[Lane], want: int, sql: Dialect) -> Sequence[tuple[Any, ...]]:
+    """The first rows of these ranges, by rank, and whether their queue is paused.
+
+    A queue that is paused is an empty range; among all queues its rows are only marked.
+    """
+    paused = f"j.queue IN {PAUSED}"
+    branches, bound = [], list[Any]()
+    for rank, lane in enumerate(lanes):
+        open_only, names = "", []
+        if lane.queue is not None:
+            # Evaluated once, before a row is read.
+            open_only = f" AND (SELECT COUNT(*) FROM {QUEUES} WHERE name = %s AND paused) = 0"
+            names = [lane.queue]
+        columns = f"{SEEN}, {paused if lane.queue is None else '0'} AS p"
+        if len(lanes) > 1:
+            columns = columns.replace(SEEN, ORDERED) + f", {rank} AS r"
+        text, pins = lane.select(columns, sql.limit, sql, open_only)
+        branches.append(text)
+        bound += [*pins, *names, want]
+    statement = branches[0]
+    if len(branches) > 1:
+        every = " UNION ALL ".join(f"SELECT * FROM ({one}) b{n}" for n, one in enumerate(branches))
+        statement = f"SELECT {SEEN}, j.p FROM ({every}) j ORDER BY j.r, {ORDER} LIMIT %s"
+        bound.append(want)
+    return _rows(statement, bound, sql)
+
+
+def _lanes_with_work(lanes: Sequence[Lane], sql: Dialect) -> list[Lane]:
+    """Those of the ranges that have a job: one statement, one probe each."""
+    kept = []
+    for start in range(0, len(lanes), _MOST_HEADS):
+        part = lanes[start : start + _MOST_HEADS]
+        probes, bound = [], list[Any]()
+        for lane in part:
+            text, pins = lane.select("1", sql.limit, sql)
+            probes.append(f"({text})")
+            bound += [*pins, 1]
+        ((*found,),) = _rows(f"SELECT {', '.join(probes)}", bound, sql)
+        kept += [lane for lane, one in zip(part, found, strict=True) if one]
+    return kept
+
+
+# Pair by pair.
+
+
+def _by_pairs(where: Sources, limit: int, want: int, sql: Dialect) -> Look:
+    """The next jobs, from the pairs whose first job comes first."""
+    most = min(want, _MOST_HEADS)
+    heads = _candidates(_rows(*pairs.heads(where, most, sql), sql))
+    best = Look([], bool(heads))
+    for depth in (_DEPTH, want):
+        # The fewer pairs are read, the sooner the walk must stop.
+        chosen = heads[: max(1, _MOST_ROWS // depth)]
+        if not chosen or len(best.found) >= limit or not best.cut_off:
+            break
+        rows = _candidates(_rows(*pairs.rows(where, chosen, depth, sql), sql))
+        exact = _walk(rows, chosen, depth, every=len(chosen) < most and len(chosen) == len(heads))
+        best = max(exact, best, key=lambda one: len(one.found))
+    return Look(best.found[:want], best.cut_off)
+
+
+def _walk(rows: Sequence[Candidate], heads: Sequence[Candidate], depth: int, *, every: bool) -> Look:
+    """The rows up to where a job that was not read may come before the next one.
+
+    That is behind the last row that was read of a pair, which may have more; and, unless these are
+    ``every`` pair that has work, behind the last of their first jobs that is still there.
+    """
+    if not every:
+        there = {row.id for row in rows}
+        still = [head.id for head in heads if head.id in there]
+        if not still:
+            return Look([], True)
+    read: Counter[tuple[str, str]] = Counter()
+    for place, row in enumerate(rows, 1):
+        pair = (row.queue, row.type)
+        read[pair] += 1
+        if read[pair] >= depth or (not every and row.id == still[-1]):
+            return Look(list(rows[:place]), True)
+    return Look(list(rows), False)
+
+
+def _candidates(rows: Sequence[tuple[Any, ...]]) -> list[Candidate]:
+    return [Candidate(_uuid(row[0]), row[1], row[2]) for row in rows]
+
+
+def _uuid(value: UUID | str) -> UUID:
+    return value if isinstance(value, UUID) else UUID(value)
+
+
+def _rows(statement: str, parameters: Sequence[Any], sql: Dialect) -> Sequence[tuple[Any, ...]]:
+    with sql.connection.cursor() as cur:
+        cur.execute(statement, parameters)
+        found: Sequence[tuple[Any, ...]] = cur.fetchall()
+        return found

@@ -1,0 +1,121 @@
+"""Where a claimer may take jobs from, and the ranges of the claim indexes that hold them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from django_ojs.domain.envelope import OWN_PREFIX, OWN_QUEUE
+from django_ojs.domain.states import State
+from django_ojs.models import Job, Queue
+from django_ojs.store.dialect import Dialect
+
+TABLE = Job._meta.db_table
+QUEUES = Queue._meta.db_table
+PAUSED = f"(SELECT name FROM {QUEUES} WHERE paused)"
+AVAILABLE = f"j.state = '{State.AVAILABLE.value}'"
+ORDER = "j.priority DESC, j.enqueued_at, j.id"
+"""In which order jobs are served, within a rank."""
+SEEN = "j.id, j.queue, j.type, j.max_attempts"
+"""What a look reads. ``max_attempts`` is in no index: for what a smaller index holds, PostgreSQL
+without statistics would read all of that one and sort. Times are left out: their decoding costs.
+"""
+ORDERED = f"{SEEN}, j.priority, j.enqueued_at"
+"""The same where rows are yet to be brought into the order of service."""
+
+
+class Lane(NamedTuple):
+    """The available jobs of one type in one queue, of a queue (no type), or all (no queue).
+
+    Each is one range of one index, in the order of service.
+    """
+
+    queue: str | None = None
+    type: str | None = None
+
+    def select(
+        self, columns: str, tail: str, sql: Dialect, condition: str = ""
+    ) -> tuple[str, list[str]]:
+        """``SELECT columns`` in the order of service; ``tail`` begins with the limit."""
+        pins = [pin for pin in (("j.queue", self.queue), ("j.type", self.type)) if pin[1]]
+        index = ("ojs_job_claim_any", "ojs_job_claim", "ojs_job_claim_type")[len(pins)]
+        where, order, bound = [AVAILABLE], ORDER, list[str]()
+        for place, (column, name) in enumerate(pins, 1):
+            text, times = (f"{column} = %s", 1) if place < len(pins) else sql.ranged(column)
+            where.append(text)
+            bound += [str(name)] * times
+            order = f"{column}, {ORDER}" if times > 1 else ORDER
+        return (
+            f"SELECT {columns} FROM {TABLE} j{sql.by_index(index)}"
+            f" WHERE {' AND '.join(where)}{condition} ORDER BY {order} {tail}",
+            bound,
+        )
+
+
+class Sources:
+    """What a claimer serves, and in which order.
+
+    ``queues`` are served in the order named where ``ranked`` (decision L10), otherwise as one pool;
+    ``None`` is every queue there is or will be but those ``excluded``. ``types`` of ``None`` are all
+    types, of ranked queues only. Our own types have a queue of their own, and it has no others.
+
+    ``foreign_until`` and ``crowding`` are what looks have learnt; they never change which jobs come
+    first.
+    """
+
+    def __init__(
+        self,
+        queues: tuple[str, ...] | None,
+        types: frozenset[str] | None = None,
+        *,
+        ranked: bool = True,
+        excluded: frozenset[str] = frozenset(),
+    ) -> None:
+        if types is None and (queues is None or not ranked):
+            raise ValueError("a pool of queues needs types")
+        self.queues = None if queues is None else tuple(dict.fromkeys(queues))
+        self.types = types
+        self.ranked = ranked and queues is not None
+        self.excluded = excluded
+        self._ranks = {name: self.ranked * place for place, name in enumerate(self.queues or ())}
+        self.only = self._only()
+        """The one range that holds all of it, if one does."""
+        self.lanes = self._lanes()
+        """The ranges that hold what is served, by rank; among others if it is not the only one."""
+        self.foreign_until = 0.0
+        """Until when (boottime) the front is taken to be full of what others serve."""
+        self.crowding = 1.0
+        """How many times as much to look at as is wanted, since others take from the same front."""
+
+    def _lanes(self) -> list[Lane]:
+        if self.only is not None:
+            return [self.only]
+        if self.queues is None or (not self.ranked and len(self.queues) > 1):
+            return [Lane()]
+        return [Lane(queue) for queue in self.queues]
+
+    def _only(self) -> Lane | None:
+        if self.queues is None or len(self.queues) != 1:
+            return None
+        if self.types is None:
+            return Lane(self.queues[0])
+        types = [name for name in self.types if self.serves(self.queues[0], name)]
+        return Lane(self.queues[0], types[0]) if len(types) == 1 else None
+
+    def __bool__(self) -> bool:
+        return self.queues != () and self.types != frozenset()
+
+    def serves(self, queue: str, job_type: str) -> bool:
+        """Whether jobs of this type in this queue are claimed."""
+        if queue in self.excluded or (self.queues is not None and queue not in self._ranks):
+            return False
+        if self.types is None:
+            return True
+        return job_type in self.types and job_type.startswith(OWN_PREFIX) == (queue == OWN_QUEUE)
+
+    def rank(self, queue: str) -> int:
+        """The place of a queue in the order of service, lower is earlier."""
+        return self._ranks.get(queue, 0)
+
+    def narrowed(self, queue: str, job_type: str) -> Sources:
+        """One type of one queue, both served."""
+        return Sources((queue,), frozenset({job_type}))

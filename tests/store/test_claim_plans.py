@@ -1,0 +1,229 @@
+"""What a claim reads beside a backlog that is not its own: as much as it takes, whatever is known.
+
+The planner may know the table as it is, as it was when all jobs were ours or when nothing waited, or
+nothing at all. What counts is what is read, not the name of a plan: an index that is read from end to
+end is no better than a scan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_ojs.domain.states import State
+from django_ojs.models import Job, Queue
+from django_ojs.services.claim import claim, has_work, sources
+from django_ojs.store import inserting
+from django_ojs.store.bounded import read_in_index_order
+from django_ojs.store.sources import Sources
+
+from .records import record
+
+pytestmark = pytest.mark.every_database
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+BACKLOG = 40_000
+"""Older than ours, and in the first of our queues."""
+OURS = 500
+QUEUES = tuple(f"q{n}" for n in range(5))
+TYPES = tuple(f"mine.t{n}" for n in range(20))
+
+
+def _store(count: int, queues: int, kind: str, types: int, at: datetime, **fields: Any) -> None:
+    for start in range(0, count, 4000):
+        inserting.jobs(
+            [
+                record(
+                    f"q{n % queues}",
+                    f"{kind}{n // queues % types}",
+                    at + timedelta(seconds=n),
+                    **fields,
+                )
+                for n in range(start, min(count, start + 4000))
+            ],
+            using="default",
+        )
+
+
+def _analyze() -> None:
+    with connection.cursor() as cursor:
+        if connection.vendor == "mysql":
+            cursor.execute("ANALYZE TABLE django_ojs_job")
+            cursor.fetchall()
+        else:
+            cursor.execute("ANALYZE django_ojs_job")
+
+
+def _forget_statistics() -> None:
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
+            if not cursor.fetchone()[0]:
+                pytest.skip("only a superuser may delete statistics")
+            cursor.execute("DELETE FROM pg_statistic WHERE starelid = 'django_ojs_job'::regclass")
+            cursor.execute(
+                "UPDATE pg_class SET reltuples = -1, relpages = 0"
+                " WHERE oid = 'django_ojs_job'::regclass"
+            )
+        elif connection.vendor == "sqlite":
+            cursor.execute("DELETE FROM sqlite_stat1 WHERE tbl = 'django_ojs_job'")
+    # SQLite reads them when it connects.
+    connection.close()
+
+
+def _foreign() -> None:
+    _store(BACKLOG, 1, "foreign.t", 3, NOW)
+
+
+def _ours() -> None:
+    _store(OURS, len(QUEUES), "mine.t", len(TYPES), NOW + timedelta(days=1))
+
+
+def _fresh() -> None:
+    _foreign()
+    _ours()
+    _analyze()
+
+
+def _none() -> None:
+    _fresh()
+    _forget_statistics()
+
+
+def _stale_ours() -> None:
+    """From a time when all that waited was ours."""
+    _ours()
+    _analyze()
+    _foreign()
+
+
+def _stale_foreign() -> None:
+    """From a time when none of it was."""
+    _foreign()
+    _analyze()
+    _ours()
+
+
+def _stale_nothing() -> None:
+    """From a time when nothing waited."""
+    _store(2000, 1, "mine.t", 2, NOW, state=State.COMPLETED, attempt=1, started_at=NOW, finished_at=NOW)
+    _analyze()
+    _foreign()
+    _ours()
+
+
+REGIMES: dict[str, Callable[[], None]] = {
+    "fresh": _fresh,
+    "none": _none,
+    "stale, all ours": _stale_ours,
+    "stale, all foreign": _stale_foreign,
+    "stale, nothing": _stale_nothing,
+}
+
+
+@pytest.fixture(scope="module", params=REGIMES)
+def beside(
+    request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any
+) -> Iterator[str]:
+    """A backlog, and statistics from some time."""
+    from tests.conftest import empty_tables
+
+    name: str = request.param
+    with django_db_blocker.unblock(), read_in_index_order("default"):
+        empty_tables()
+        # As a worker connects.
+        connection.close()
+        _autovacuum("false")
+        Queue.objects.bulk_create(Queue(name=name, created_at=NOW) for name in QUEUES)
+        REGIMES[name]()
+        yield name
+        _autovacuum("true")
+        empty_tables()
+        _analyze()
+
+
+def _autovacuum(enabled: str) -> None:
+    """Statistics are to stay what they are."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE django_ojs_job SET (autovacuum_enabled = {enabled})")
+
+
+def _read(work: Callable[[], object]) -> int:
+    """What ``work`` reads: pages of one statement, rows, or hundreds of steps of SQLite's machine."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "mysql":
+            cursor.execute("FLUSH STATUS")
+            work()
+            cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
+            return sum(int(value) for _, value in cursor.fetchall())
+        if connection.vendor == "sqlite":
+            steps: list[None] = []
+            connection.connection.set_progress_handler(lambda: steps.append(None), 100)
+            try:
+                work()
+            finally:
+                connection.connection.set_progress_handler(None, 0)
+            return len(steps)
+        with CaptureQueriesContext(connection) as queries:
+            work()
+        return max(_pages(query["sql"]) for query in queries)
+
+
+def _pages(statement: str) -> int:
+    if "django_ojs_job" not in statement or not statement.startswith(("SELECT", "WITH")):
+        return 0
+    with connection.cursor() as cursor, transaction.atomic():
+        cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement)
+        plan = cursor.fetchone()[0]
+        top = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
+        transaction.set_rollback(True)
+    return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
+
+
+CLAIMERS: dict[str, Sources] = {
+    "all queues": sources(None, TYPES),
+    "all queues, more types": sources(None, [*TYPES, *(f"mine.x{n}" for n in range(20))]),
+    "one queue": sources(["q0"], TYPES),
+    "queues in order": sources(QUEUES, TYPES),
+    "a pool": sources(QUEUES, TYPES, ranked=False),
+    "one pair": sources(["q0"], ["mine.t3"]),
+    "nothing": sources(None, ["mine.none", "mine.neither"]),
+    "nothing in one queue": sources(["q0"], ["mine.none", "mine.neither"]),
+    "no such pair": sources(["q0"], ["mine.none"]),
+    "one queue, all types": sources(["q0"]),
+    "queues, all types": sources(QUEUES),
+}
+
+
+@pytest.mark.fault("F98")
+@pytest.mark.parametrize("limit", [2, 40])
+@pytest.mark.parametrize("claimer", CLAIMERS)
+def test_no_claim_reads_a_backlog_of_others(beside: str, claimer: str, limit: int) -> None:
+    """Neither the first one, which looks at the front, nor the ones behind it."""
+    where = CLAIMERS[claimer]
+    where.foreign_until = 0.0
+    pairs = len(QUEUES) * len(where.types or ())
+    bound = {"postgresql": 1100, "mysql": 6000 + 8 * pairs, "sqlite": 1000}
+    got: list[Any] = []
+
+    def work() -> None:
+        with transaction.atomic():
+            got.extend(claim(where, limit=limit, worker_id="w", beats=True))
+            transaction.set_rollback(True)
+
+    for _ in range(2):
+        assert _read(work) < bound[connection.vendor]
+    assert bool(got) == ("nothing" not in claimer and "no such" not in claimer)
+    assert _read(lambda: has_work(where)) < bound[connection.vendor]
+
+
+def test_reading_the_backlog_would_be_noticed(beside: str) -> None:
+    read = _read(lambda: list(Job.objects.filter(state="available", progress_message="x")))
+    assert read > {"postgresql": 1100, "mysql": 20_000, "sqlite": 1000}[connection.vendor]
