@@ -18,6 +18,8 @@ class Workers:
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[bytes]] = []
+        self.peak_mib = 0.0
+        """The most memory that one of those started here, and stopped since, has held."""
 
     def start(self, commands: Sequence[Sequence[str]], *, folder: Path, log: IO[bytes]) -> float:
         """Start them; the moment in seconds of the monotonic clock."""
@@ -50,6 +52,7 @@ class Workers:
     def stop(self, seconds: float = 10.0) -> None:
         """Ask with SIGTERM, and kill what has not ended in time."""
         known = self.pids()
+        self.peak_mib = max([0.0, *(_peak_mib(one.pid) for one in self._started if one.poll() is None)])
         for worker in self._started:
             if worker.poll() is None:
                 worker.terminate()
@@ -74,6 +77,14 @@ class Workers:
                 except ProcessLookupError:
                     continue
         self._started.clear()
+
+
+def _peak_mib(pid: int) -> float:
+    """The most that has been resident of a process; 0 when it has just ended."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
 
 
 def pss_mib(pids: Sequence[int]) -> float:

@@ -16,6 +16,12 @@ OWN = {
     "beats": "upkeep",
     "idle_tick": "upkeep",
     "scaled_drain": "scaled",
+    "claim_pairs": "claims",
+    "claim_locks": "claims",
+    "spread_drain": "claims",
+    "large_drain": "claims",
+    "mixed_drain": "claims",
+    "new_queue": "claims",
     "http_create": "web_load",
     "http_work": "web_load",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from benchmarks.harness import records
@@ -22,3 +23,12 @@ def mixed(number: int, seconds: float) -> None:
 @job("bench.payload")
 def payload(number: int, text: str) -> None:
     records.note(number)
+
+
+def _one_of_many(number: int, label: str) -> None:
+    records.note(number)
+
+
+for _place in range(int(os.environ.get("BENCH_TYPES", "0"))):
+    # Many kinds of work that differ in name only.
+    job(f"bench.t{_place}")(_one_of_many)

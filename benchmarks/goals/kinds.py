@@ -1,0 +1,110 @@
+"""Many kinds of work, large jobs, new queues: P14 to P18, on every database."""
+
+from __future__ import annotations
+
+from benchmarks.goals.checks import Check, Figure, Goal, Limit, Ratio
+from benchmarks.goals.scale import Scale
+from benchmarks.measuring import Measure
+
+_DATABASES = {"ojs": "PostgreSQL", "ojs.mariadb": "MariaDB", "ojs.sqlite": "SQLite"}
+_PAIRS = {100: (5, 20), 600: (3, 200), 10_000: (50, 200)}
+
+
+def goals(scale: Scale) -> list[Goal]:
+    """The five."""
+    return [
+        Goal(
+            "P14",
+            "a claim of 2 jobs where each pair of queue and type has work",
+            [check for system in _DATABASES for check in _claims(system)],
+        ),
+        Goal(
+            "P15",
+            "a drain over many queues and many types, concurrency 2",
+            [check for system in _DATABASES for check in _drains(system, scale.jobs)],
+        ),
+        Goal(
+            "P16",
+            "what is claimed ahead: 400 jobs of 1 MB, and short jobs with one of 150 ms among ten",
+            [check for system in _DATABASES for check in _ahead(system)],
+        ),
+        Goal(
+            "P17",
+            "a claim of 200 jobs out of 50 queues",
+            [check for system in ("ojs", "ojs.mariadb") for check in _locks(system)],
+        ),
+        Goal(
+            "P18",
+            "the first job of a new queue, on an idle worker",
+            [check for system in _DATABASES for check in _new_queues(system)],
+        ),
+    ]
+
+
+def _claims(system: str) -> list[Check]:
+    def figure(queues: int, types: int, name: str = "ms", foreign: int = 0) -> Figure:
+        options = (("queues", queues), ("types", types), ("foreign", foreign))
+        return Figure(Measure(system, "claim_pairs", options=options), name, "ms")
+
+    database = _DATABASES[system]
+    one = figure(1, 1)
+    return [
+        *(
+            Ratio(f"claim from {pairs:,} pairs, {database}", figure(*of), "1 pair", one, most=3)
+            for pairs, of in _PAIRS.items()
+        ),
+        Limit(f"the same, 100,000 foreign jobs in front, {database}", figure(3, 200, foreign=100_000)),
+        Limit(f"the same, nothing else waits, {database}", figure(3, 200, "idle_ms", 100_000)),
+    ]
+
+
+def _drains(system: str, jobs: int) -> list[Check]:
+    def figure(queues: int, types: int) -> Figure:
+        options = (("queues", queues), ("types", types), ("jobs", jobs))
+        return Figure(Measure(system, "spread_drain", options=options), "rate", "jobs/s")
+
+    database, one = _DATABASES[system], figure(1, 1)
+    return [
+        Ratio(f"drain, 50 queues, {database}", figure(50, 1), "one queue", one, least=0.7),
+        Ratio(f"drain, 200 types, {database}", figure(1, 200), "one type", one, least=0.7),
+    ]
+
+
+def _ahead(system: str) -> list[Check]:
+    large = Measure(system, "large_drain", options=(("kib", 1000), ("jobs", 400)))
+    options = (("long_ms", 150), ("one_in", 10), ("jobs", 1000))
+    mixed = Measure(system, "mixed_drain", options=options)
+    database, per = _DATABASES[system], "per 1,000 jobs"
+    return [
+        Limit(f"claims given back, large, {database}", Figure(large, "released", per), most=20),
+        Limit(f"memory of the worker, large, {database}", Figure(large, "peak_mib", "MiB"), most=200),
+        Limit(f"drain, large, {database}", Figure(large, "rate", "jobs/s")),
+        Limit(f"claims given back, mixed, {database}", Figure(mixed, "released", per), most=20),
+    ]
+
+
+def _locks(system: str) -> list[Check]:
+    many, one = (
+        Measure(system, "claim_locks", options=(("queues", queues),), once=True) for queues in (50, 1)
+    )
+    checks: list[Check] = [
+        Limit(f"rows locked, {_DATABASES[system]}", Figure(many, "locked", ""), most=200)
+    ]
+    if system == "ojs":
+        checks.append(
+            Ratio(
+                "log written", Figure(many, "log_kib", "KiB"), "out of one queue",
+                Figure(one, "log_kib", "KiB"), most=1.5,
+            )
+        )  # fmt: skip
+    return checks
+
+
+def _new_queues(system: str) -> list[Check]:
+    measure = Measure(system, "new_queue", options=(("queues", 100),), once=True)
+    return [
+        Ratio(
+            f"wait, p99, {_DATABASES[system]}", Figure(measure, "p99", "ms"), "a known queue",
+            Figure(measure, "known_p99", "ms"), most=1.5,
+        )
+    ]  # fmt: skip
