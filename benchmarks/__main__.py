@@ -3,14 +3,17 @@
 ::
 
     python -m benchmarks [--goals P1,P5] [--repeat N] [--full] [--json FILE]
+    python -m benchmarks --against REV [--goals P1,P5] [--turns N]
 
 Exit code 0 whether goals are met or not: it is a report. 1 if a measurement failed, a job was lost or
-ran twice; 2 for a bad option. ``benchmarks/README.md`` says what each goal measures.
+ran twice, or this version is worse than ``REV``; 2 for a bad option. ``benchmarks/README.md`` says
+what each goal measures.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -18,11 +21,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import machine, report, servers
+from benchmarks import against, machine, report, servers
 from benchmarks.goals import all_goals
 from benchmarks.goals.checks import Goal
 from benchmarks.goals.scale import Scale
-from benchmarks.measuring import Bench, Measure
+from benchmarks.measuring import ROOT, Bench, Figures, Measure
 from benchmarks.systems import SYSTEMS
 
 HERE = Path(__file__).resolve().parent
@@ -35,6 +38,8 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--goals", help="only these, separated by commas")
     parser.add_argument("--systems", help="only these beside ours, separated by commas")
     parser.add_argument("--repeat", type=int, default=3, help="rounds (default 3)")
+    parser.add_argument("--against", metavar="REV", help="ours only, beside this commit, by turns")
+    parser.add_argument("--turns", type=int, default=10, help="of --against (default 10)")
     parser.add_argument("--jobs", type=int, help="jobs of a drain (default 10000)")
     parser.add_argument("--full", action="store_true", help="longer measurements, 5 rounds")
     parser.add_argument("--json", type=Path, help="write everything to this file too")
@@ -93,12 +98,14 @@ def main(given: list[str] | None = None) -> int:
         lock=options.lock,
     )
     facts = machine.facts(bench.servers, scratch, calm)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if options.against:
+        return beside(options, goals, bench, facts)
     rounds = max(options.repeat, 5) if options.full else options.repeat
     measures = neighbours(goals)
     for measure in measures:
         if not measure.system.startswith("ojs") and measure.system not in others:
             bench.figures.missing[measure.system] = "left out by --systems"
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         measure_all(bench, measures, rounds)
     except KeyboardInterrupt:
@@ -113,6 +120,54 @@ def main(given: list[str] | None = None) -> int:
         told = {"rounds": rounds, "full": options.full, "jobs": scale.jobs}
         report.save(options.json, goals, bench.figures, facts, told, problems)
     return 1 if problems else 0
+
+
+def beside(options: argparse.Namespace, goals: list[Goal], bench: Bench, facts: dict[str, str]) -> int:
+    """This version and another by turns; the exit code."""
+    every = against.compared(goals)
+    measures = neighbours(goals)
+    ours = [one for one in measures if one in {compared.figure.measure for compared in every}]
+    try:
+        with against.checked_out(options.against, bench.scratch) as tree:
+            bench.root = ROOT
+            other = replace(
+                bench,
+                root=tree,
+                prefix=f"{bench.prefix}_other",
+                scratch=tree / "scratch",
+                figures=Figures(),
+                made=[],
+                lock=None,
+            )
+            other.scratch.mkdir()
+            lock, bench.lock = bench.lock, None
+            try:
+                against.measure(bench, other, ours, options.turns, lock)
+            except KeyboardInterrupt:
+                print("interrupted: the report is about what there is", flush=True)
+            finally:
+                if not options.keep:
+                    bench.clean()
+                    other.clean()
+    except against.NoSuchRevision as error:
+        print(error, file=sys.stderr)
+        return 2
+    verdicts = against.judge(every, bench.figures, other.figures)
+    problems = bench.figures.problems()
+    told = "; ".join(f"{name} {value}" for name, value in facts.items())
+    print(f"\n{told}\n\n{against.render(verdicts, options.against)}")
+    if problems:
+        print("\n".join(["\nPROBLEMS", *(f"  {problem}" for problem in problems)]))
+    if options.json:
+        document = {
+            "machine": facts,
+            "against": options.against,
+            "turns": options.turns,
+            "figures": against.record(verdicts),
+            "samples": {"this": bench.figures.samples, "other": other.figures.samples},
+        }
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 1 if problems or any(verdict.worse for verdict in verdicts) else 0
 
 
 def neighbours(goals: list[Goal]) -> list[Measure]:

@@ -124,6 +124,8 @@ class Bench:
     scratch: Path
     prefix: str = "ojs_bench"
     lock: Path | None = None
+    root: Path | None = None
+    """Another tree to run; its packages come before the installed ones."""
     settings: dict[str, Any] = field(default_factory=dict)
     figures: Figures = field(default_factory=Figures)
     made: list[str] = field(default_factory=list)
@@ -204,11 +206,13 @@ class Bench:
         }
         for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "DJANGO_SETTINGS_MODULE"):
             environment.pop(name, None)
+        if self.root is not None:
+            environment["PYTHONPATH"] = str(self.root)
         log = self.scratch / f"{measure.system.replace('.', '_')}.log"
         with log.open("ab") as errors:
             child = subprocess.Popen(
                 [python, "-m", "benchmarks.harness", measure.workload, *pairs],
-                cwd=ROOT,
+                cwd=self.root or ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

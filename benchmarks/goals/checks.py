@@ -48,6 +48,10 @@ class Check(Protocol):
     """One thing that a goal asks."""
 
     @property
+    def what(self) -> str:
+        """Its name in the report."""
+
+    @property
     def measures(self) -> Sequence[Measure]:
         """What must be measured for it."""
 
