@@ -57,7 +57,8 @@ class HoldBeat:
         self, execute: Execute, sql: str, parameters: Any, many: bool, context: dict[str, Any]
     ) -> Any:
         """Wait, then execute."""
-        beat = sql.startswith("UPDATE") and "django_ojs_job" in sql and "heartbeat_at" in sql
+        words = ("UPDATE", "django_ojs_job", "heartbeat_at")
+        beat = all(word in sql for word in words) and "lease_seq" not in sql
         if beat and self._armed.exists():
             self._armed.with_suffix(".held").touch()
             until = time.monotonic() + 60

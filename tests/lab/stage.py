@@ -39,6 +39,7 @@ class Stage:
         self.effects = folder / "effects"
         self.fleet: dict[str, Manage] = {}
         self.number = 0
+        self._generation = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -46,6 +47,8 @@ class Stage:
         self.cancelled: list[str] = []
         self.probes: list[Probe] = []
         self.blocks: list[Block] = []
+        self.held_up: list[str] = []
+        """Jobs whose deadline somebody stands in the way of: they must be ended, whenever."""
         self.notes: list[str] = []
 
     def __enter__(self) -> Stage:
@@ -70,10 +73,16 @@ class Stage:
         """A reaper of its own."""
         return self._manage(name, "reap_timeouts", "--loop", **environment)
 
+    def replace_reaper(self) -> None:
+        """Another process takes the place of ``R``."""
+        self.fleet.pop("R").stop()
+        self.reaper("R")
+
     def _manage(self, name: str, *arguments: str, **environment: str) -> Manage:
+        self._generation += 1
         made = Manage(
             arguments,
-            self.folder / name,
+            self.folder / f"{name}.{self._generation}",
             {
                 "DJANGO_SETTINGS_MODULE": "tests.lab.settings",
                 effects.VARIABLE: str(self.effects),
@@ -224,6 +233,9 @@ class Stage:
             blocks=self.blocks,
             watch=watch,
         )
+        never = [job for job in self.held_up if states.get(job) not in judge.TERMINAL]
+        found.lost += len(never)
+        found.wrong += [f"{job} was never ended" for job in never]
         found.wrong += [*self.notes, *self._left()]
         figures.add(found)
         self._clear()
@@ -233,7 +245,8 @@ class Stage:
 
         def over() -> bool:
             states, _ = judge.rows(self.database.url)
-            return all(states.get(job) in judge.TERMINAL for job in self.living) and all(
+            known = [*self.living, *self.held_up]
+            return all(states.get(job) in judge.TERMINAL for job in known) and all(
                 watch.ended(probe) is not None for probe in self.probes
             )
 

@@ -32,6 +32,6 @@ class Case:
 
 def every() -> list[Case]:
     """All cases, in the order of the table."""
-    from tests.lab.cases import held, whole
+    from tests.lab.cases import clocks, held, processes, volume, whole
 
-    return [*whole.CASES, *held.CASES]
+    return [*whole.CASES, *held.CASES, *processes.CASES, *clocks.CASES, *volume.CASES]
