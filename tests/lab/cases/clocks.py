@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from django_ojs import clock
 from tests.lab import effects
 from tests.lab.cases import SERVERS, Case
 from tests.lab.judge import HEARTBEAT, Probe
@@ -25,6 +26,8 @@ def steps(stage: Stage) -> None:
         stage.database.set_clock(offset)
         if passed:
             _due_now(stage)
+        # The lab itself makes the probes: by the new time.
+        clock.database_clock.forget()
         # One of those who judge is new, and knows the new time only.
         stage.replace_reaper()
         stage.live(1)
