@@ -168,7 +168,7 @@ def check_database_settings(app_configs: object, **kwargs: Any) -> list[Message]
 
 def _clock_of(alias: str) -> list[Message]:
     try:
-        clock.time_query(alias)
+        clock.server_time(alias)
     except ImproperlyConfigured as error:
         return [
             checks.Error(

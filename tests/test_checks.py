@@ -240,4 +240,4 @@ def test_a_backend_built_on_that_of_postgresql_is_asked_like_it(
         vendor = "cockroachdb"
 
     monkeypatch.setattr(clock, "connections", {"default": object.__new__(Wrapper)})
-    assert clock.time_query("default") == "SELECT clock_timestamp()"
+    assert clock.server_time("default") == "clock_timestamp()"

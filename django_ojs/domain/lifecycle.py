@@ -280,18 +280,12 @@ def release(job: JobRecord, *, now: datetime) -> Transition:
 
 
 def recover(job: JobRecord, *, execution_until: datetime, now: datetime) -> Transition:
-    """After an outage (decision T9): the stall clock restarts, the execution deadline gets air.
-
-    The total timeout gets none.
-    """
+    """After an outage (decision T9) the execution deadline gets air; the total timeout gets none."""
     deadline = max(job.deadline_at or execution_until, execution_until)
     total = total_deadline(job)
     if total is not None:
         deadline = min(deadline, total)
-    changes: dict[str, Any] = {"heartbeat_at": now, "deadline_at": deadline}
-    if job.lease_expires_at is not None:
-        changes["lease_expires_at"] = max(job.lease_expires_at, min(execution_until, deadline))
-    return Transition(Trigger.RECOVER, job, State.ACTIVE, changes)
+    return Transition(Trigger.RECOVER, job, State.ACTIVE, {"deadline_at": deadline})
 
 
 def _execution(job: JobRecord, now: datetime) -> Fired:

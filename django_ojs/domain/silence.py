@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from django_ojs.domain.job import JobRecord
-from django_ojs.domain.timeouts import after
+from django_ojs.domain.job import JobRecord, Transition
+from django_ojs.domain.states import State, Trigger
+from django_ojs.domain.timeouts import after, total_deadline
 
 
 class Span(NamedTuple):
@@ -50,12 +51,34 @@ def common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
     return united(shared)
 
 
+class Hearing(NamedTuple):
+    """Until when silences are judged, and the time before in which nobody could be heard.
+
+    ``air`` is the time after an outage in which execution deadlines of what ran then do not fire.
+    """
+
+    until: datetime
+    spans: Sequence[Span] = ()
+    air: Span | None = None
+
+    def uncounted(self, start: datetime, now: datetime) -> timedelta:
+        """How much of the time from ``start`` to ``now`` is nobody's silence."""
+        after_it = max(timedelta(0), now - max(start, self.until))
+        return unheard(self.spans, start, min(now, self.until)) + after_it
+
+
+def began_at(job: JobRecord) -> datetime:
+    """When the running attempt began."""
+    assert job.started_at is not None
+    return job.started_at
+
+
 def as_heard(
     job: JobRecord,
     *,
     beat_at: datetime | None,
     visibility_ms: int | None,
-    spans: Sequence[Span],
+    hearing: Hearing,
     now: datetime,
 ) -> JobRecord:
     """The running job as its silence is to be judged: its lease as if the time that does not count
@@ -64,21 +87,50 @@ def as_heard(
     ``beat_at`` is a beat that is not on its row, ``visibility_ms`` the visibility lease that it asked
     for (decision T10).
     """
-    heard = job.heartbeat_at or job.started_at
-    assert heard is not None
+    heard = job.heartbeat_at or began_at(job)
     until = job.lease_expires_at
     if beat_at is not None and beat_at > heard:
         heard = beat_at
         visibility = job.visibility_timeout_ms or visibility_ms or job.lease_visibility_ms
         if visibility is not None:
             until = after(heard, visibility)
-    uncounted = unheard(spans, heard, now)
+    uncounted = hearing.uncounted(heard, now)
+    deadline = job.deadline_at
+    air = hearing.air
+    if deadline is not None and air is not None and began_at(job) <= air.start:
+        # Written to the rows by the scan that found the outage, where nobody held them.
+        deadline = max(deadline, air.end)
+        total = total_deadline(job)
+        if total is not None:
+            deadline = min(deadline, total)
     if until is not None:
         until += uncounted
-        if job.deadline_at is not None:
-            until = min(until, job.deadline_at)
+        if deadline is not None:
+            until = min(until, deadline)
     return job._replace(
+        deadline_at=deadline,
         heartbeat_at=heard + uncounted,
         heartbeat_armed=job.heartbeat_armed or beat_at is not None,
         lease_expires_at=until,
     )
+
+
+def clock_set(job: JobRecord, step: timedelta) -> Transition:
+    """The server's clock was set while the job ran: its attempt began, and was heard, as long ago as
+    before. The total timeout is by the clock on the wall and does not move.
+    """
+    assert job.started_at is not None and job.deadline_at is not None
+    total = total_deadline(job)
+    changes: dict[str, Any] = {"started_at": job.started_at + step}
+    if job.deadline_at == total:
+        # The execution deadline behind it is known by its limits.
+        limit = job.timeout_ms + job.grace_period_ms + job.extended_ms
+        deadline = after(job.started_at + step, limit)
+    else:
+        deadline = job.deadline_at + step
+    changes["deadline_at"] = deadline if total is None else min(deadline, total)
+    for name in ("heartbeat_at", "lease_expires_at"):
+        moment = getattr(job, name)
+        if moment is not None:
+            changes[name] = moment + step
+    return Transition(Trigger.RECOVER, job, State.ACTIVE, changes)

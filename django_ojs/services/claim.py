@@ -128,7 +128,8 @@ def _claim(
     using: str,
 ) -> _Got:
     found = _lock(where, seen, limit, using)
-    now = now or clock.now(using)
+    # Asked now: what is stamped by a clock that was set meanwhile would be overdue at once.
+    now = now or clock.read(using)
     moves: list[Transition] = []
     claimed: list[JobRecord] = []
     immediate, ahead = room

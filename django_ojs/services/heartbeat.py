@@ -146,7 +146,7 @@ def beat(
     judges a silence finds it (ADR 0015). So is every beat when the table of jobs is locked.
     """
     alias = using or conf.current().database
-    moment = now or clock.now(alias)
+    moment = now or clock.stamp(alias)
     kept = _sign_of_life(held, {}, {}, (), moment, alias, visibility_ms)
     # To the row of an attempt whose time is up a beat does no harm: its deadline stays.
     return in_time(kept, moment, using=alias)
@@ -163,7 +163,7 @@ def _sign_of_life(
 ) -> list[Kept]:
     """A beat, with whatever else is written under the same leases where nobody holds the rows."""
     alias = using or conf.current().database
-    moment = now or clock.now(alias)
+    moment = now or clock.stamp(alias)
 
     def work() -> list[Kept]:
         alive = {"heartbeat_at": moment, "heartbeat_armed": True, **shared}

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.silence import as_heard
-from django_ojs.domain.timeouts import OUTAGE_GRACE, Clock, fired
+from django_ojs.domain.silence import Hearing, as_heard, clock_set
+from django_ojs.domain.timeouts import Clock, fired
 from django_ojs.services.commit import commit
 from django_ojs.store import leases, locking, upcoming
 from django_ojs.store.batches import SetAside, in_batches
 from django_ojs.store.contention import atomically
+from django_ojs.store.upcoming import Silence
 
 BATCH = 200
 _MOST = 10_000
@@ -48,6 +49,7 @@ class Reaped:
 def reap(
     *,
     limit: int | None = None,
+    hearing: Hearing | None = None,
     now: datetime | None = None,
     dry_run: bool = False,
     using: str | None = None,
@@ -56,17 +58,24 @@ def reap(
 
     Works in transactions of at most 200 jobs, and of a bounded size; a job that cannot be ended is
     set aside for a while and logged. ``next_due`` is the earliest moment at which something that
-    exists now can fall due.
+    exists now can fall due. Silences are judged by ``hearing``, and never by time that passed during
+    the pass: a beat could not be written while this waited.
     """
     using = using or conf.current().database
+    hearing = hearing or Hearing(now or clock.now(using))
     reaped = Reaped()
-    _reap_deadlines(reaped, limit, now, dry_run, using)
-    _reap_active(reaped, limit, now, dry_run, using)
+    _reap_deadlines(reaped, limit, hearing, now, dry_run, using)
+    _reap_active(reaped, limit, hearing, now, dry_run, using)
     return reaped
 
 
 def _reap_deadlines(
-    reaped: Reaped, limit: int | None, now: datetime | None, dry_run: bool, using: str
+    reaped: Reaped,
+    limit: int | None,
+    hearing: Hearing,
+    now: datetime | None,
+    dry_run: bool,
+    using: str,
 ) -> None:
     """What ``deadline_at`` says: execution, total and enqueue TTL."""
     first = upcoming.next_deadline(using=using)
@@ -78,11 +87,11 @@ def _reap_deadlines(
         ids = locking.past_deadline(moment, room + len(_failed), using=using)
         if len(ids) >= room and not dry_run:
             # There is a backlog: what runs does not wait behind what waits.
-            _reap_active(reaped, limit, now, dry_run, using)
+            _reap_active(reaped, limit, hearing, now, dry_run, using)
             room = _room(reaped, limit)
             running = locking.running_past_deadline(moment, using=using)
             ids = list(dict.fromkeys([*running, *ids]))
-        if not _end(ids, room, reaped, moment, dry_run, using) or dry_run:
+        if not _end(ids, room, reaped, hearing, moment, dry_run, using) or dry_run:
             break
         first = upcoming.next_deadline(using=using)
         moment = now or clock.now(using)
@@ -93,24 +102,47 @@ def _reap_deadlines(
 
 
 def _reap_active(
-    reaped: Reaped, limit: int | None, now: datetime | None, dry_run: bool, using: str
+    reaped: Reaped,
+    limit: int | None,
+    hearing: Hearing,
+    now: datetime | None,
+    dry_run: bool,
+    using: str,
 ) -> None:
     """What beats move: stalled attempts and visibility leases."""
     most = _MOST if dry_run else BATCH
     while room := _room(reaped, limit, most):
         moment = now or clock.now(using)
-        silences = upcoming.next_silences(room + len(_failed) + 1, using=using)
-        overdue = [silence.id for silence in silences if silence.due <= moment]
+        room_to_look = room + len(_failed)
+        silences = upcoming.next_silences(room_to_look + 1, using=using)
+        full = len(silences) > room_to_look
+        if full and _due(silences[0], hearing, moment) > moment >= silences[-1].due:
+            # Those in front may have much time that does not count: behind them may be others.
+            silences = upcoming.next_silences(_MOST, using=using)
+        dues = [(_due(silence, hearing, moment), silence) for silence in silences]
+        overdue = [silence.id for due, silence in dues if due <= moment]
         later = [silence.due for silence in silences if silence.due > moment][:1]
+        excused = [due for due, silence in dues if due > moment >= silence.due]
         known = [reaped.next_due] if reaped.next_due else []
-        reaped.next_due = min([*later, *known], default=None)
-        done = _end(overdue, room, reaped, moment, dry_run, using)
+        reaped.next_due = min([*later, *excused, *known], default=None)
+        done = _end(overdue, room, reaped, hearing, moment, dry_run, using)
         if dry_run or not done or later or len(silences) <= room:
             break
 
 
+def _due(silence: Silence, hearing: Hearing, now: datetime) -> datetime:
+    """When a silence is overdue, with the time until now that does not count."""
+    return silence.due + hearing.uncounted(silence.heard_at, now)
+
+
 def _end(
-    ids: Sequence[UUID], room: int, reaped: Reaped, now: datetime, dry_run: bool, using: str
+    ids: Sequence[UUID],
+    room: int,
+    reaped: Reaped,
+    hearing: Hearing,
+    now: datetime,
+    dry_run: bool,
+    using: str,
 ) -> int:
     """End those of the jobs that are overdue, up to ``room``; returns how many.
 
@@ -119,7 +151,7 @@ def _end(
     before = len(reaped.jobs)
 
     def work(part: Sequence[UUID]) -> None:
-        reaped.add(atomically(using, partial(_decide, part, now, dry_run, using)))
+        reaped.add(atomically(using, partial(_decide, part, hearing, now, dry_run, using)))
 
     ids = _failed.without(ids, using)[:room]
     sizes = locking.history_sizes(ids, using=using)
@@ -134,12 +166,12 @@ def _end(
     return len(reaped.jobs) - before
 
 
-def _decide(ids: Sequence[UUID], now: datetime, dry_run: bool, using: str) -> Reaped:
+def _decide(ids: Sequence[UUID], hearing: Hearing, now: datetime, dry_run: bool, using: str) -> Reaped:
     """One transaction's worth, which counts when it is committed."""
     moves = []
     done = Reaped()
     found = locking.jobs(ids, skip_locked=True, brief=True, using=using)
-    for job in _as_heard(list(found.values()), now, using):
+    for job in heard(list(found.values()), hearing, now=now, using=using):
         due = fired(job, now)
         move = lifecycle.overdue(job, now=now, jitter=clock.jitter())
         if due is None or move is None:
@@ -154,7 +186,7 @@ def _decide(ids: Sequence[UUID], now: datetime, dry_run: bool, using: str) -> Re
     return done
 
 
-def _as_heard(jobs: list[JobRecord], now: datetime, using: str) -> list[JobRecord]:
+def heard(jobs: Sequence[JobRecord], hearing: Hearing, *, now: datetime, using: str) -> list[JobRecord]:
     """The jobs as their silence is to be judged: read under their locks."""
     running = [job.lease_id for job in jobs if job.lease_id is not None]
     beats = leases.beats(running, using=using)
@@ -163,7 +195,7 @@ def _as_heard(jobs: list[JobRecord], now: datetime, using: str) -> list[JobRecor
         if job.lease_id is not None:
             beat = beats.get(job.lease_id)
             at, visibility_ms = (beat.heartbeat_at, beat.visibility_ms) if beat else (None, None)
-            job = as_heard(job, beat_at=at, visibility_ms=visibility_ms, spans=(), now=now)
+            job = as_heard(job, beat_at=at, visibility_ms=visibility_ms, hearing=hearing, now=now)
         made.append(job)
     return made
 
@@ -172,13 +204,29 @@ def _room(reaped: Reaped, limit: int | None, most: int = BATCH) -> int:
     return most if limit is None else max(0, min(most, limit - sum(reaped.counts.values())))
 
 
-def recover(*, now: datetime, using: str) -> int:
-    """After an outage: give the living time to be heard (decision T9). Returns the jobs helped."""
+def set_clock(step: timedelta, *, now: datetime, using: str) -> int:
+    """Move the attempts that run, and the beats put aside, by a step of the server's clock. Returns
+    how many; to be called once for each step.
+    """
+
+    def work() -> int:
+        moves = [clock_set(job, step) for job in locking.active(None, using=using)]
+        commit(moves, now=now, using=using)
+        leases.move_beats(step, using=using)
+        return len(moves)
+
+    return atomically(using, work)
+
+
+def recover(*, until: datetime, now: datetime, using: str) -> int:
+    """After an outage: no execution deadline fires before ``until``, so that reports land first
+    (decision T9). Returns the jobs helped; rows that somebody holds are judged by the same moment.
+    """
 
     def work() -> int:
         moves = [
-            lifecycle.recover(job, execution_until=now + OUTAGE_GRACE, now=now)
-            for job in locking.active(using=using)
+            lifecycle.recover(job, execution_until=until, now=now)
+            for job in locking.active(until, using=using)
         ]
         commit(moves, now=now, using=using)
         return len(moves)

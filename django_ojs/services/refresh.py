@@ -9,9 +9,10 @@ from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job import JobRecord, Transition
+from django_ojs.domain.silence import Hearing
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import fired
-from django_ojs.services import inspect, operate, scan
+from django_ojs.services import inspect, operate, reap, scan
 from django_ojs.store.columns import DUE
 
 
@@ -23,14 +24,18 @@ def current(job_id: UUID, *, using: str | None = None) -> JobRecord:
     """
     using = using or conf.current().database
     job = inspect.find(job_id, using=using)
-    now = clock.now(using)
+    now = clock.stamp(using)
     if not _due(job, now):
         return job
-    judging = job.state != State.ACTIVE or scan.may_judge(now=now, using=using)
+    running = job.state == State.ACTIVE
+    judging = not running or scan.may_judge(now=now, using=using)
+    hearing = scan.hearing_of(now=now, using=using) if running else Hearing(now)
 
     def decide(job: JobRecord, now: datetime) -> Transition | None:
-        if job.state == State.ACTIVE and not judging:
-            return None
+        if job.state == State.ACTIVE:
+            if not judging:
+                return None
+            (job,) = reap.heard([job], hearing, now=now, using=using)
         late = lifecycle.overdue(job, now=now, jitter=clock.jitter())
         if late is not None or not _promotable(job, now):
             return late

@@ -1,35 +1,45 @@
-"""The reaper's own clock: how it notices that it, or the database, was away (decision T9).
+"""Recorded passes of the reaper, and who may judge a silence by what was seen (decision T9).
 
 Each scan is recorded with its *cadence*: for a loop its longest sleep, for single runs the time
-since the run before. Two scans further apart than three cadences (at least 15 s) mean that nobody
-could have heard the living, so their stall clocks start again instead of all running out at once.
+since the run before. A lease is judged only against time in which its holder could have been heard:
+time in which this process, or the recorded scans, saw the database answer (``services.sightings``).
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
+from django.db import DatabaseError, IntegrityError, connections, transaction
 from django.utils.translation import gettext as _
 
 from django_ojs import clock, conf
 from django_ojs.domain.durations import format_instant
+from django_ojs.domain.silence import Hearing, common
 from django_ojs.models import ChoreRun
-from django_ojs.services import reap
+from django_ojs.services import reap, sightings
 from django_ojs.services.reap import Reaped
+from django_ojs.services.sightings import Witness, spans_of
 from django_ojs.store import upcoming
 from django_ojs.store.contention import atomically
 
+logger = logging.getLogger("django_ojs")
 NAME = "reap"
 STALE = timedelta(seconds=120)
 """How long the reaper may be silent before that is news."""
-_LEAST_GAP = timedelta(seconds=15)
+_CALM = timedelta(seconds=6)
+"""How long after a step of the clock no silence is judged: longer than beats are apart."""
+_AGES = timedelta(days=1000)
+_LOOKS_EVERY = timedelta(milliseconds=200)
 _BEATS_EVERY = timedelta(seconds=1)
 """How long active rows may go unread by a loop: shorter than any heartbeat timeout kept closely."""
 _RECORD_EVERY = timedelta(seconds=5)
-"""How long a loop may go unrecorded: three times that is the least gap."""
+"""How long a loop may go unrecorded."""
 
 _failed = threading.Event()
 
@@ -49,66 +59,142 @@ def scan(
     cadence: timedelta | None,
     ran_by: str,
     limit: int | None = None,
+    witness: Witness | None = None,
+    lag: timedelta = timedelta(0),
+    calm: bool = False,
     now: datetime | None = None,
     using: str | None = None,
 ) -> Reaped:
     """One recorded pass of the reaper.
 
     ``cadence`` is the longest pause between this scanner's scans, ``None`` for a single run, whose
-    cadence is the time since the run before.
+    cadence is the time since the run before. ``witness`` is what this process saw, if it looks all
+    the time; ``lag`` is by how much it looks at the past. While ``calm`` no
+    silence is judged.
     """
     using = using or conf.current().database
-    moment = now or clock.now(using)
+    asked_at = now or clock.now(using) - lag
     suspect = _failed.is_set()
-    atomically(using, partial(_record, cadence, ran_by, suspect, moment, using))
+
+    def work() -> Hearing | _ClockSet:
+        got_at = now or clock.now(using) - lag
+        return _set_clock(witness, got_at, using) or _record(
+            cadence, ran_by, witness, asked_at, got_at, suspect, using
+        )
+
+    hears = atomically(using, work)
+    if isinstance(hears, _ClockSet):
+        # Nobody judges by the time before the step: the next scan is by the new one.
+        if hears.applied is not None:
+            logger.warning("the clock of the database was set by %s", hears.applied)
+            clock.applied(using, hears.applied, hears.steps)
+        return Reaped()
     if suspect:
         _failed.clear()
-    return reap.reap(limit=limit, now=now, using=using)
+    if calm:
+        hears = hears._replace(until=hears.until - _AGES)
+    return reap.reap(limit=limit, hearing=hears, now=now or (asked_at if lag else None), using=using)
 
 
-def _record(cadence: timedelta | None, ran_by: str, suspect: bool, now: datetime, using: str) -> None:
+class _ClockSet(NamedTuple):
+    """The server's clock was set: by how much, if this scan applied it, and the number of the step."""
+
+    applied: timedelta | None
+    steps: int
+
+
+def _set_clock(witness: Witness | None, now: datetime, using: str) -> _ClockSet | None:
+    """Apply a step of the server's clock, once, under the record of the scans: what runs moves with it.
+
+    What began, and was heard, before the step did so as long ago as before it.
+    """
+    step, known = clock.step(using), clock.steps(using)
+    if step is None:
+        return None
     runs = ChoreRun.objects.using(using)
-    run, first = runs.select_for_update().get_or_create(
-        name=NAME, defaults={"last_run_at": now, "ran_by": ran_by}
-    )
+    run = runs.select_for_update().filter(name=NAME).first()
+    if run is None:
+        return None
+    if known is not None and known != run.clock_steps:
+        return _ClockSet(None, run.clock_steps)
+    reap.set_clock(step, now=now + step, using=using)
+    # What was seen until now, by the old clock, and all of it by the new one.
+    if witness is not None:
+        witness.saw(now)
+    sightings.record(run, witness, now, suspect=False)
+    run.last_run_at = now
+    sightings.move(run, step)
+    run.clock_steps += 1
+    run.save(using=using)
+    return _ClockSet(step, run.clock_steps)
+
+
+def _record(
+    cadence: timedelta | None,
+    ran_by: str,
+    witness: Witness | None,
+    asked_at: datetime,
+    now: datetime,
+    suspect: bool,
+    using: str,
+) -> Hearing:
+    """Note this scan, and find out what its silences are judged by: up to when it was asked for."""
+    connection = connections[using]
+    runs = ChoreRun.objects.using(using)
+    skips = connection.features.has_select_for_update_skip_locked
+    run = runs.select_for_update(skip_locked=skips).filter(name=NAME).first()
+    if witness is not None:
+        if suspect:
+            witness.doubt()
+        # SQLite has one lock for all that write: whoever waited for it was not the only one.
+        witness.wrote(asked_at, now, one_writer=connection.vendor == "sqlite")
+    if run is None and (held := runs.filter(name=NAME).first()) is not None:
+        # Somebody holds the record: that can wait, the scan cannot.
+        return _until(sightings.hearing(held, witness, now, suspect=suspect), asked_at)
+    if run is None:
+        run = ChoreRun(name=NAME, last_run_at=now, ran_by=ran_by, loops=cadence is not None)
+        run.cadence_ms = _ms(cadence)
+        with suppress(IntegrityError), transaction.atomic(using=using):
+            run.save(using=using, force_insert=True)
+        return Hearing(asked_at)
     since = now - run.last_run_at
-    known = not first and run.cadence_ms is not None
-    blind = suspect or (known and since > _gap(run.cadence_ms))
-    if blind and _may_recover(run, now, using):
-        reap.recover(now=now, using=using)
-        run.resumed_at = now
-    own = cadence if cadence is not None else (None if first else since)
-    run.cadence_ms = None if own is None else own // timedelta(milliseconds=1)
+    air = sightings.record(run, witness, now, suspect=suspect)
+    if air:
+        reap.recover(until=now + air, now=now, using=using)
+    run.loops = cadence is not None
+    run.cadence_ms = _ms(cadence if cadence is not None else since)
     run.last_run_at = now
     run.ran_by = ran_by
     run.save(using=using)
+    made_of = spans_of(run)
+    seen = made_of if witness is None else common(witness.blind(now), made_of)
+    return Hearing(min(asked_at, now), seen, sightings.air(run))
+
+
+def _ms(cadence: timedelta | None) -> int | None:
+    return None if cadence is None else max(0, cadence // timedelta(milliseconds=1))
+
+
+def _until(hears: Hearing, moment: datetime) -> Hearing:
+    return hears._replace(until=min(hears.until, moment))
+
+
+def hearing_of(*, now: datetime, using: str) -> Hearing:
+    """What somebody else than a scan may judge silences by: what the scans have seen."""
+    run = ChoreRun.objects.using(using).filter(name=NAME).first()
+    return sightings.hearing(run, None, now, suspect=_failed.is_set())
 
 
 def may_judge(*, now: datetime, using: str) -> bool:
-    """Whether somebody else than a scan may end a running attempt: scans are as regular as they
-    said, so that no outage is undiscovered.
+    """Whether somebody else than a scan may end a running attempt for its deadline: scans are as
+    regular as they said, so that no outage is undiscovered.
     """
-    if _failed.is_set():
+    if _failed.is_set() or clock.step(using) is not None:
         return False
     run = ChoreRun.objects.using(using).filter(name=NAME).first()
     if run is None:
         return True
-    return now - run.last_run_at <= _gap(run.cadence_ms)
-
-
-def _gap(cadence_ms: int | None) -> timedelta:
-    """How far apart two scans may be."""
-    return max(3 * timedelta(milliseconds=cadence_ms or 0), _LEAST_GAP)
-
-
-def _may_recover(run: ChoreRun, now: datetime, using: str) -> bool:
-    """Never twice within the larger of 15 s and the longest heartbeat timeout in use."""
-    if run.resumed_at is None:
-        return True
-    longest = upcoming.longest_heartbeat_timeout_ms(using=using)
-    # A clock that was set back has no past: what it will see again is no reason to wait for it.
-    since = now - run.resumed_at
-    return since < timedelta(0) or since > max(_LEAST_GAP, timedelta(milliseconds=longest))
+    return now - run.last_run_at <= sightings.gap(run.cadence_ms)
 
 
 class Loop:
@@ -128,6 +214,9 @@ class Loop:
         self.ran_by = ran_by
         self.using = using
         self._next_deadline = next_deadline or partial(upcoming.next_deadline, using=using)
+        self._witness = Witness(max(self.interval, _LOOKS_EVERY))
+        self._steps = clock.steps(using)
+        self._calm_until: datetime | None = None
         self._scanned_at: datetime | None = None
         self._beats_read_at: datetime | None = None
         self._beats_due: datetime | None = None
@@ -138,24 +227,54 @@ class Loop:
         With nothing due it costs one probe of the earliest fixed deadline, and once a second one of
         the running jobs.
         """
+        self._follow_clock()
         now = clock.now(self.using) - self.lag
         if not self._must_scan(now):
             first = self._next_deadline()
+            self.saw()
             if (first is None or first > now) and not self._is_silent(now):
                 return Reaped(next_due=self._next(first))
-        reaped = scan(
-            cadence=max(self.interval, _RECORD_EVERY),
-            ran_by=self.ran_by,
-            limit=limit,
-            now=now if self.lag else None,
-            using=self.using,
-        )
+        try:
+            reaped = scan(
+                cadence=max(self.interval, _RECORD_EVERY),
+                ran_by=self.ran_by,
+                limit=limit,
+                witness=self._witness,
+                lag=self.lag,
+                calm=self._calm_until is not None and now < self._calm_until,
+                using=self.using,
+            )
+        except DatabaseError:
+            self._witness.doubt()
+            raise
+        self.saw()
         self._scanned_at = self._beats_read_at = now
         self._beats_due = reaped.next_due
         return reaped
 
+    def _follow_clock(self) -> None:
+        """What this loop remembers is of no use by another clock.
+
+        Nor are silences, until everybody has been heard by the new one.
+        """
+        steps = clock.steps(self.using)
+        if steps != self._steps:
+            self._steps = steps
+            self._witness = Witness(max(self.interval, _LOOKS_EVERY))
+            self._scanned_at = self._beats_read_at = self._beats_due = None
+            self._calm_until = clock.now(self.using) + _CALM
+
+    def saw(self) -> None:
+        """The database has just answered: to be called after every look, by the thread that ticks."""
+        self._witness.saw(clock.now(self.using) - self.lag)
+
     def _must_scan(self, now: datetime) -> bool:
-        if _failed.is_set() or not _within(self._scanned_at, now, _RECORD_EVERY):
+        if (
+            _failed.is_set()
+            or self._witness.suspect
+            or clock.step(self.using) is not None
+            or not _within(self._scanned_at, now, _RECORD_EVERY)
+        ):
             return True
         return self._beats_due is not None and self._beats_due <= now
 
@@ -164,6 +283,7 @@ class Loop:
         if _within(self._beats_read_at, now, _BEATS_EVERY):
             return False
         silences = upcoming.next_silences(1, using=self.using)
+        self.saw()
         self._beats_read_at = now
         self._beats_due = silences[0].due if silences else None
         return self._beats_due is not None and self._beats_due <= now

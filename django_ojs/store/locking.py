@@ -126,14 +126,16 @@ def finished_before(
         return [sql.decode(Kind.UUID, job_id) for (job_id,) in cur.fetchall()]
 
 
-def active(*, using: str) -> list[JobRecord]:
-    """Lock every running job that nobody else holds, as many as the fleet has slots; brief."""
+def active(before: datetime | None, *, using: str) -> list[JobRecord]:
+    """Lock the running jobs, those whose ``deadline_at`` is before a time, but for what others hold."""
     sql = dialect(using)
+    due = "" if before is None else " AND j.deadline_at < %s"
     with cursor(using) as cur:
         sql.tune(cur)
         cur.execute(
             f"SELECT {_columns(sql, True)} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'"
-            f" ORDER BY j.id{sql.skip_locked}"
+            f"{due} ORDER BY j.id{sql.skip_locked}",
+            [] if before is None else [sql.bind(Kind.TIME, before)],
         )
         return sql.jobs(cur.fetchall())
 

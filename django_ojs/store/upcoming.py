@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import connections
 
+from django_ojs import clock
 from django_ojs.domain.states import State
 from django_ojs.models import Job, LeaseBeat
 from django_ojs.store.columns import DUE, Kind, among
@@ -23,7 +24,6 @@ _SCHEDULED = ", ".join(
     " AND scheduled_at IS NOT NULL ORDER BY scheduled_at LIMIT 1)"
     for state in DUE
 )
-_OUTLOOK = f"SELECT {_DEADLINE}, {_SCHEDULED}"
 
 
 def next_deadline(*, using: str) -> datetime | None:
@@ -38,8 +38,16 @@ def next_due(*, using: str) -> datetime | None:
 
 def _earliest(firsts: str, using: str) -> datetime | None:
     with cursor(using) as cur:
-        cur.execute(f"SELECT {firsts}")
-        return _first(cur.fetchone(), using)
+        sent = clock.boottime()
+        cur.execute(f"SELECT {firsts}, {_clock(using)}")
+        *moments, time, steps = cur.fetchone()
+        clock.carried(using, time, steps, sent)
+        return _first(moments, using)
+
+
+def _clock(using: str) -> str:
+    """What every look brings along, so that a step of the server's clock is seen at once."""
+    return f"{clock.server_time(using) or 'NULL'}, {clock.STEPS}"
 
 
 def _first(moments: Sequence[Any], using: str) -> datetime | None:
@@ -74,8 +82,10 @@ class Lookout:
             if self._connection is not connection.connection:
                 self._connection = connection.connection
                 self._cursor = connection.create_cursor()
-            self._cursor.execute(_OUTLOOK)
-            deadline, *scheduled = self._cursor.fetchone()
+            sent = clock.boottime()
+            self._cursor.execute(f"SELECT {_DEADLINE}, {_SCHEDULED}, {_clock(self._using)}")
+            deadline, *scheduled, time, steps = self._cursor.fetchone()
+            clock.carried(self._using, time, steps, sent)
         return Outlook(_first([deadline], self._using), _first(scheduled, self._using))
 
 
@@ -140,8 +150,11 @@ def next_silences(limit: int, *, using: str) -> list[Silence]:
         ]
 
 
-def longest_heartbeat_timeout_ms(*, using: str) -> int:
-    """The longest heartbeat timeout among running jobs; zero when nothing runs."""
+def longest_lease_ms(*, using: str) -> int:
+    """The longest heartbeat timeout or visibility lease among running jobs; zero when nothing runs."""
     with cursor(using) as cur:
-        cur.execute(f"SELECT MAX(heartbeat_timeout_ms) FROM {_TABLE} WHERE state = '{State.ACTIVE}'")
-        return cur.fetchone()[0] or 0
+        cur.execute(
+            "SELECT MAX(heartbeat_timeout_ms), MAX(lease_visibility_ms), MAX(visibility_timeout_ms)"
+            f" FROM {_TABLE} WHERE state = '{State.ACTIVE}'"
+        )
+        return max(longest or 0 for longest in cur.fetchone())

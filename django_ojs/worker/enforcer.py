@@ -79,7 +79,8 @@ class Enforcer:
         known = running.job
         assert known.deadline_at is not None
         assert deadline_at is not None
-        running.deadline += (deadline_at - known.deadline_at) / timedelta(seconds=1)
+        # Set back by the server's clock only: by the clock of this process nothing has moved.
+        running.deadline += max(0.0, (deadline_at - known.deadline_at) / timedelta(seconds=1))
         longer = (extended_ms - known.extended_ms) / 1000
         running.ends += longer
         if running.soft_at is not None:

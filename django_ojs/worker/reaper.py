@@ -97,6 +97,7 @@ class Reaper(DatabaseThread):
         """See what falls due next, and do what is due; returns when to look again."""
         self.statements += 1
         before, self._outlook = self._outlook, self._lookout.look()
+        self._scans.saw()
         outlook = self._outlook
         if outlook != before:
             self._changed_at = now

@@ -140,6 +140,9 @@ class Runner:
 
     def _run(self) -> Summary:
         register(self.info, using=self._using)
+        if (off := clock.disagreement(self._using)) is not None:
+            seconds = off.total_seconds()
+            logger.warning("the clock of the database is %+.1f s off this host's", seconds)
         for thread in (self._beats, self._desk, *self._maintenance, self._listener):
             if thread is not None:
                 thread.start()

@@ -19,11 +19,11 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
-from django_ojs.domain import lifecycle, timeouts
+from django_ojs.domain import lifecycle, silence, timeouts
 from django_ojs.domain.job import NO_LEASE, JobRecord, Transition
 from django_ojs.domain.states import State
 from django_ojs.models import Job
-from django_ojs.services import operate, promote, reap, settle
+from django_ojs.services import operate, promote, reap, scan, settle, sightings
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict
 from django_ojs.store import candidates, claiming, leases, locking, pairs, sources, transitions
 from django_ojs.store.leases import Held
@@ -193,8 +193,30 @@ def _one_attempt_too_many() -> Iterator[None]:
 
 @_mutant("no-catch-up")
 def _no_catch_up() -> Iterator[None]:
-    """After an outage nobody is given time to be heard."""
-    with _replaced((reap, "recover", lambda real: lambda **named: 0)):
+    """Time in which nobody could be heard counts as silence."""
+    with _replaced((sightings, "spans_of", _none), (scan, "spans_of", _none)):
+        yield
+
+
+def _none(real: Any) -> Any:
+    return lambda run: []
+
+
+@_mutant("judge-after-wait")
+def _judge_after_wait() -> Iterator[None]:
+    """A silence is judged by the time at which the reaper got its turn."""
+
+    def uncounted(real: Any) -> Any:
+        return lambda self, start, now: silence.unheard(self.spans, start, now)
+
+    with _replaced((silence.Hearing, "uncounted", uncounted)):
+        yield
+
+
+@_mutant("beats-not-put-aside")
+def _beats_not_put_aside() -> Iterator[None]:
+    """The beat of a row that somebody holds is dropped."""
+    with _replaced((leases, "put_aside", lambda real: lambda beats, **named: None)):
         yield
 
 

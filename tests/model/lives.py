@@ -210,17 +210,21 @@ class Life:
         """When its clocks run out."""
         return [self.deadline, self.visible_until, self.silent_at()]
 
-    def due(self, now: datetime) -> str | None:
+    def lapses(self, uncounted: timedelta) -> tuple[datetime | None, datetime | None]:
+        """When its silence and its visibility lease run out, with time that does not count."""
+        silent, visible = self.silent_at(), self.visible_until
+        if visible is not None and self.deadline is not None:
+            visible = min(visible + uncounted, self.deadline)
+        return None if silent is None else silent + uncounted, visible
+
+    def due(self, now: datetime, uncounted: timedelta = timedelta(0)) -> str | None:
         """Which clock has run out (decision T8)."""
         total = self.total_end()
         if self.state not in TERMINAL and total is not None and total <= now:
             return "total"
         if self.state == "active":
-            clocks = {
-                "execution": self.deadline,
-                "visibility": self.visible_until,
-                "stalled": self.silent_at(),
-            }
+            silent, visible = self.lapses(uncounted)
+            clocks = {"execution": self.deadline, "visibility": visible, "stalled": silent}
             return next((name for name, end in clocks.items() if end is not None and end <= now), None)
         start = self.start_end()
         if self.state in ("available", "scheduled", "pending") and start is not None and start <= now:

@@ -26,7 +26,7 @@ from django_ojs.services.promote import promote
 from django_ojs.store.leases import Held
 from tests.model import choices
 from tests.model.history import Step
-from tests.model.lives import Life, ms
+from tests.model.lives import Life
 from tests.model.steps import LOOP, Steps, allowed, known, until
 
 
@@ -336,9 +336,6 @@ class Machine(Steps):
         living = self.world.active()
         self._advance(seconds)
         self.set_back = self.set_back or seconds < 0
-        resumed = self.world.resumed
-        since = self.world.now - resumed if resumed else None
-        recent = since is not None and timedelta(0) <= since <= ms(60_000)
-        if living and not recent:
+        if living:
             self.world.faults["F75" if seconds < 1000 and not self.set_back else "F100"] += 1
-        self._scan(LOOP, "" if recent else "after an outage")
+        self._scan(LOOP, "after an outage")

@@ -11,7 +11,6 @@ from uuid import UUID
 from tests.model.lives import SERVER_ENDED, TERMINAL, WAITING, Ended, Life, ms
 
 STILL_ALIVE = timedelta(seconds=30)
-LEAST_GAP = timedelta(seconds=15)
 OUTAGE_GRACE = timedelta(seconds=15)
 
 
@@ -46,7 +45,7 @@ class World:
         self.paused: set[str] = set()
         self.scanned: datetime | None = None
         self.cadence: timedelta | None = None
-        self.resumed: datetime | None = None
+        self.unseen: list[tuple[datetime, datetime]] = []
         self.heard: dict[str, datetime] = {}
         """When each worker process last beat."""
         self.faults: Counter[str] = Counter()
@@ -82,7 +81,8 @@ class World:
 
     def overdue(self, job: Life) -> str | None:
         """End what has run out; says which clock it was."""
-        clock = job.due(self.now)
+        uncounted = self._uncounted(job) if job.state == "active" else timedelta(0)
+        clock = job.due(self.now, uncounted)
         if clock == "total":
             self.faults["F69"] += job.state in WAITING
             job.total_timeout(self.now)
@@ -116,40 +116,42 @@ class World:
     def scan(self, cadence: timedelta | None, *, suspect: bool = False) -> Counter[str]:
         """A pass of the reaper, after the catch-up rule (decision T9); what it ended, by clock."""
         since = None if self.scanned is None else self.now - self.scanned
-        blind = suspect or (
-            since is not None and self.cadence is not None and since > max(3 * self.cadence, LEAST_GAP)
-        )
-        if blind and self._may_resume():
+        apart = since is not None and self.cadence is not None and since > 3 * self.cadence
+        self.unseen = [(start, min(end, self.now)) for start, end in self.unseen if start < self.now]
+        if self.scanned is not None and since and since > timedelta(0) and (apart or suspect):
+            self.unseen.append((self.scanned, self.now))
             for job in self.active():
-                self._resume(job)
-            self.resumed = self.now
-        self.cadence = since if cadence is None else cadence
+                self._give_air(job, min(OUTAGE_GRACE, since))
+        if cadence is not None:
+            self.cadence = cadence
+        else:
+            self.cadence = None if since is None else max(timedelta(0), since)
         self.scanned = self.now
         ended: Counter[str] = Counter()
         for job in list(self.jobs.values()):
             if job.deadline is not None and job.deadline <= self.now:
                 ended[self.overdue(job) or "nothing"] += 1
         for job in self.active():
-            silent = job.silent_at()
-            ends = [job.visible_until, None if silent is None else silent + self.grain]
+            silent, visible = job.lapses(self._uncounted(job))
+            ends = [visible, None if silent is None else silent + self.grain]
             if any(end is not None and end <= self.now for end in ends):
                 ended[self.overdue(job) or "nothing"] += 1
         return ended
 
-    def _may_resume(self) -> bool:
-        longest = max([LEAST_GAP, *(ms(job.silence) for job in self.active())])
-        # A clock that was set back has no past.
-        return self.resumed is None or not timedelta(0) <= self.now - self.resumed <= longest
-
-    def _resume(self, job: Life) -> None:
+    def _give_air(self, job: Life, air: timedelta) -> None:
         assert job.deadline is not None
-        until, total = self.now + OUTAGE_GRACE, job.total_end()
-        job.beat = self.now
-        job.deadline = max(job.deadline, until)
+        total = job.total_end()
+        job.deadline = max(job.deadline, self.now + air)
         if total is not None:
             job.deadline = min(job.deadline, total)
-        if job.visible_until is not None:
-            job.visible_until = max(job.visible_until, min(until, job.deadline))
+
+    def _uncounted(self, job: Life) -> timedelta:
+        """For how long since it was heard nobody could hear it (decision T9)."""
+        assert job.beat is not None
+        total = timedelta(0)
+        for start, end in self.unseen:
+            total += max(timedelta(0), min(end, self.now) - max(start, job.beat))
+        return total
 
     # Reports
 
@@ -229,7 +231,7 @@ class World:
         """Whether the last scan is no longer ago than scans are apart (decision T9)."""
         if self.scanned is None:
             return True
-        return self.now - self.scanned <= max(3 * (self.cadence or timedelta(0)), LEAST_GAP)
+        return self.now - self.scanned <= 3 * (self.cadence or timedelta(0))
 
     def _honour(self, job: Life, said: Said) -> None:
         if said.report == "ack":

@@ -178,7 +178,8 @@ def test_an_outage_gives_reports_time_and_handlers_none(
     job = handler.using(grace_period=1).enqueue(diary.path)
     runner = worker()
     diary.wait("started")
-    assert recover(now=clock.now("default"), using="default") == 1
+    now = clock.now("default")
+    assert recover(until=now + timedelta(seconds=15), now=now, using="default") == 1
     recovered = api.get(job)
     assert recovered.started_at is not None
     assert recovered.deadline_at is not None

@@ -15,6 +15,7 @@ from django_ojs.models import Event, LeaseBeat, Worker
 from django_ojs.services import heartbeat, promote, prune, reap, settle
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.contention import RowHeld
+from tests.faults.mutants import MUTANTS
 from tests.services.support import (
     ack,
     bounded,
@@ -70,6 +71,10 @@ class TestBeats:
         frozen.advance(0.1)
         reaped = reap.reap()
         assert (dict(reaped.counts), reaped.jobs) == ({"stalled": 1}, [jobs[1].id])
+
+    def test_a_beat_that_is_not_put_aside_is_found(self, row_locks: None, frozen: FrozenClock) -> None:
+        with MUTANTS["beats-not-put-aside"](), pytest.raises(AssertionError):
+            self.test_who_judges_a_silence_reads_it(None, frozen)
 
     def test_a_visibility_lease_of_a_held_row_is_renewed(
         self, row_locks: None, frozen: FrozenClock

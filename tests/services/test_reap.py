@@ -276,8 +276,9 @@ class TestOutage:
         self._scan()
         frozen.advance(300)
         assert self._scan() == {}
-        frozen.advance(14)
-        assert self._scan() == {}
+        for _ in range(7):
+            frozen.advance(2)
+            assert self._scan() == {}
         frozen.advance(1)
         assert self._scan() == {"execution": 1}
         assert now_stored(job).state == "retryable"
@@ -303,7 +304,10 @@ class TestOutage:
         frozen.advance(6)
         scan.note_outage()
         assert self._scan() == {}
-        frozen.advance(6)
+        for _ in range(4):
+            frozen.advance(1)
+            assert self._scan() == {}
+        frozen.advance(1)
         assert self._scan() == {"stalled": 1}
 
     @pytest.mark.parametrize("every", [20, 60])
@@ -343,7 +347,10 @@ def test_a_loop_scans_only_when_something_may_be_due(frozen: FrozenClock) -> Non
     frozen.advance(0.2)
     assert loop.tick().counts == {}
     assert ChoreRun.objects.get(name="reap").last_run_at == first
-    frozen.advance(1.9)
+    for _ in range(8):
+        frozen.advance(0.2)
+        assert loop.tick().counts == {}
+    frozen.advance(0.3)
     assert loop.tick().counts == {"stalled": 1}
 
 
@@ -354,8 +361,9 @@ def test_a_loop_finds_new_silence_and_records_itself_now_and_then(frozen: Frozen
     assert first.cadence_ms is not None
     make(heartbeat_timeout="500ms")
     take()
-    frozen.advance(0.9)
-    assert loop.tick().counts == {}, "running jobs are read once a second"
+    for _ in range(9):
+        frozen.advance(0.1)
+        assert loop.tick().counts == {}, "running jobs are read once a second"
     frozen.advance(0.1)
     assert loop.tick().counts == {"stalled": 1}
     recorded = ChoreRun.objects.get(name="reap").last_run_at
@@ -365,7 +373,6 @@ def test_a_loop_finds_new_silence_and_records_itself_now_and_then(frozen: Frozen
     frozen.advance(0.1)
     loop.tick()
     assert ChoreRun.objects.get(name="reap").last_run_at == frozen.time
-    assert 3 * first.cadence_ms <= 15_000, "no longer gap than that counts as none"
 
 
 @pytest.mark.every_database

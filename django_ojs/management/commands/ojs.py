@@ -219,6 +219,12 @@ class Command(OJSCommand):
         backlog = {
             name: one._asdict() for name, one in maintenance.backlog(now=now, using=alias).items()
         }
+        off = clock.disagreement(alias)
+        if off is not None and options["verbosity"]:
+            self.say(
+                f"the clock of the database is {off.total_seconds():+.1f} s off this host's",
+                trouble=True,
+            )
         if options["format"] == "json":
             self.emit(
                 {

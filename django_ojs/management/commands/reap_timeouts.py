@@ -12,13 +12,14 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
-from django_ojs import hooks
+from django_ojs import clock, hooks
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, first_line
 from django_ojs.services import reap, scan
 from django_ojs.services.reap import Reaped
 from django_ojs.store.bounded import bound_lock_waits, end_idle_transactions
+from django_ojs.store.contention import impatient
 from django_ojs.store.links import notice_silence
 from django_ojs.worker.chores import Chores
 from django_ojs.worker.reaper import Reaper
@@ -60,6 +61,7 @@ class Command(OJSCommand):
         with (
             end_idle_transactions(alias),
             bound_lock_waits(alias),
+            impatient(),
             notice_silence(alias),
             self.usable_database(alias),
             Receivers().serving(_RECEIVERS_S),
@@ -67,7 +69,8 @@ class Command(OJSCommand):
             if options["loop"]:
                 self._loop(alias, _interval(options["interval"]), limit, options)
             elif options["dry_run"] or options["check"]:
-                found = reap.reap(dry_run=True, limit=limit or 10_000, using=alias)
+                hears = scan.hearing_of(now=clock.now(alias), using=alias)
+                found = reap.reap(hearing=hears, dry_run=True, limit=limit or 10_000, using=alias)
                 self._say(found, options, "overdue")
                 if options["check"] and found.jobs:
                     sys.exit(EXIT_OVERDUE)

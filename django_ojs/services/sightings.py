@@ -1,0 +1,161 @@
+"""When the database was seen to answer: by this process, and by the recorded scans (decision T9).
+
+A silence counts only time in which one of the two saw it. Whoever loops keeps a :class:`Witness`; the
+scans' own row says up to when somebody looked, and the spans in which nobody got an answer. Who
+judges without having looked itself has only the record, and its cadence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from django_ojs.domain.silence import Hearing, Span, common, united
+from django_ojs.domain.timeouts import OUTAGE_GRACE
+from django_ojs.models import ChoreRun
+from django_ojs.store import upcoming
+
+NOTICED = timedelta(milliseconds=500)
+"""How much longer than it should an answer may take, and count as one that came."""
+_KEPT_SPANS = 50
+_BEGINNING = datetime.min.replace(tzinfo=UTC)
+
+
+class Witness:
+    """What one looping process saw; ``every`` is the longest pause between its looks.
+
+    To be used by one thread.
+    """
+
+    def __init__(self, every: timedelta) -> None:
+        self._slack = every + NOTICED
+        self._first: datetime | None = None
+        self._seen_at: datetime | None = None
+        self._wrote_at: datetime | None = None
+        self._gaps: list[Span] = []
+        self._suspect = False
+
+    @property
+    def suspect(self) -> bool:
+        """Whether a write has failed, or waited, since the last that was done."""
+        return self._suspect
+
+    def doubt(self) -> None:
+        """A write of this process failed: since its last one, nobody may have been heard."""
+        self._suspect = True
+
+    def saw(self, now: datetime) -> None:
+        """The database answered."""
+        if self._first is None or self._seen_at is None or now < self._seen_at:
+            # A clock that moved backwards leaves nothing to compare with.
+            self._first, self._gaps, self._wrote_at = now, [], None
+        elif now - self._seen_at > self._slack:
+            self._add(Span(self._seen_at, now))
+        self._seen_at = now
+
+    def wrote(self, asked_at: datetime, now: datetime, *, one_writer: bool) -> None:
+        """A write that was begun at ``asked_at`` got its turn.
+
+        With ``one_writer`` a wait is one that everybody had, and it may have begun before ours.
+        """
+        self.saw(now)
+        waited = now - asked_at > NOTICED
+        if self._suspect or (waited and one_writer):
+            self._add(Span(self._wrote_at or self._first or asked_at, now))
+        elif waited:
+            self._add(Span(asked_at, now))
+        self._suspect = False
+        self._wrote_at = now
+
+    def moved(self, step: timedelta) -> None:
+        """The clock of the server was set by ``step``: what was seen moves with it."""
+        for name in ("_first", "_seen_at", "_wrote_at"):
+            moment = getattr(self, name)
+            if moment is not None:
+                setattr(self, name, moment + step)
+        self._gaps = [Span(gap.start + step, gap.end + step) for gap in self._gaps]
+
+    def gaps(self) -> list[Span]:
+        """The time since the first look in which nothing was seen."""
+        return list(self._gaps)
+
+    def blind(self, now: datetime) -> list[Span]:
+        """All the time in which nothing was seen."""
+        return united([Span(_BEGINNING, self._first or now), *self._gaps])
+
+    def _add(self, span: Span) -> None:
+        if span.start < span.end:
+            self._gaps = united([*self._gaps, span])[-_KEPT_SPANS:]
+
+
+def spans_of(run: ChoreRun) -> list[Span]:
+    """The time before the last recorded scan in which nobody saw the database answer."""
+    return [Span(*map(datetime.fromisoformat, pair)) for pair in run.blind or ()]
+
+
+def gap(cadence_ms: int | None) -> timedelta:
+    """How far apart two scans may be that are so far apart by habit."""
+    return 3 * timedelta(milliseconds=cadence_ms or 0)
+
+
+def record(run: ChoreRun, witness: Witness | None, now: datetime, *, suspect: bool) -> timedelta:
+    """Write into ``run`` who saw what since the last scan; returns how much air execution deadlines
+    get: as long as an outage that was found, and at most 15 s.
+    """
+    since = Span(run.last_run_at, now)
+    apart = run.cadence_ms is not None and now - run.last_run_at > gap(run.cadence_ms)
+    whole = [since] if since.start < since.end else []
+    if witness is None:
+        unseen = outages = whole if apart or suspect else []
+    else:
+        unseen = common(witness.blind(now), whole)
+        # What passed before a process began is no outage for that.
+        outages = whole if apart and unseen else common(witness.gaps(), whole)
+    spans = [span for span in spans_of(run) if span.start < now]
+    if spans or unseen:
+        longest = timedelta(milliseconds=upcoming.longest_lease_ms(using=run._state.db or "default"))
+        known = united([*(Span(one.start, min(one.end, now)) for one in spans), *unseen])
+        run.blind = _stored([span for span in known if span.end > now - longest - gap(5000)])
+    if not outages:
+        return timedelta(0)
+    run.resumed_at = outages[-1].end
+    return min(OUTAGE_GRACE, max(span.end - span.start for span in outages))
+
+
+def _stored(spans: Sequence[Span]) -> list[list[str]]:
+    while len(spans) > _KEPT_SPANS:
+        spans = [Span(spans[0].start, spans[1].end), *spans[2:]]
+    return [[span.start.isoformat(), span.end.isoformat()] for span in spans]
+
+
+def move(run: ChoreRun, step: timedelta) -> None:
+    """Put the record by another clock."""
+    run.blind = _stored([Span(span.start + step, span.end + step) for span in spans_of(run)])
+    run.last_run_at += step
+    if run.resumed_at is not None:
+        run.resumed_at += step
+
+
+def air(run: ChoreRun) -> Span | None:
+    """The time after the last outage in which no attempt that it hit is ended for its deadline."""
+    for span in spans_of(run):
+        if span.end == run.resumed_at:
+            return Span(span.end, span.end + min(OUTAGE_GRACE, span.end - span.start))
+    return None
+
+
+def hearing(
+    run: ChoreRun | None, witness: Witness | None, now: datetime, *, suspect: bool = False
+) -> Hearing:
+    """What silences may be judged by at ``now``."""
+    if run is None:
+        return Hearing(now)
+    spans = spans_of(run)
+    until = now
+    if witness is not None:
+        unrecorded = [Span(run.last_run_at, now)] if run.last_run_at < now else []
+        spans = common(witness.blind(now), united([*spans, *unrecorded]))
+    elif run.loops or suspect or now - run.last_run_at > gap(run.cadence_ms):
+        # Who has not looked itself counts what the loops have seen, and nothing after it.
+        until = min(now, run.last_run_at)
+    return Hearing(until, spans, air(run))

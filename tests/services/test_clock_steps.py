@@ -1,0 +1,209 @@
+"""The server's clock is set: whoever looks notices, it is applied once, and is nobody's silence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
+
+from django_ojs import clock
+from django_ojs.api import enqueue
+from django_ojs.clock import DatabaseClock, FrozenClock
+from django_ojs.models import ChoreRun, LeaseBeat
+from django_ojs.services import heartbeat, scan
+from django_ojs.services.scan import Loop
+from tests.services.support import held, holding, make, now_stored, take
+
+pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
+STEPS = [600, -600, 3600, -3600]
+
+
+def a_loop() -> Loop:
+    return Loop(interval=0.2, ran_by="test", using="default")
+
+
+def tick(frozen: FrozenClock, seconds: float, loop: Loop) -> list[str]:
+    """What a loop ends in some time."""
+    ended: list[str] = []
+    for _ in range(round(seconds * 5)):
+        frozen.advance(0.2)
+        ended += loop.tick().counts.elements()
+    return ended
+
+
+@pytest.mark.fault("F100")
+@pytest.mark.parametrize("seconds", STEPS)
+def test_a_step_ends_no_attempt_and_hides_no_death(frozen: FrozenClock, seconds: int) -> None:
+    make(2, timeout=900, heartbeat_timeout=8, retry={"max_attempts": 1})
+    dead, living = take(2)
+    assert dead.started_at and living.started_at and living.deadline_at
+    loop = a_loop()
+    assert tick(frozen, 4, loop) == []
+    heartbeat.beat([held(living)])
+    frozen.set_server(seconds)
+    assert tick(frozen, 3.6, loop) == []
+    assert frozen.time == dead.started_at + timedelta(seconds=seconds + 7.6)
+    heartbeat.beat([held(living)])
+    assert tick(frozen, 4, loop) == ["stalled"]
+    stored = now_stored(living)
+    step = timedelta(seconds=seconds)
+    assert (stored.started_at, stored.deadline_at) == (
+        living.started_at + step,
+        living.deadline_at + step,
+    )
+    assert ChoreRun.objects.get(name="reap").clock_steps == 1
+    assert now_stored(dead).state == "discarded"
+
+
+@pytest.mark.parametrize("seconds", [600, -600])
+def test_what_is_by_the_clock_on_the_wall_does_not_move(frozen: FrozenClock, seconds: int) -> None:
+    make(1, timeout=60, total_timeout=1000)
+    (running,) = take()
+    waiting = enqueue("t.later", delay=900)
+    mortal = enqueue("t.mortal", enqueue_ttl=800)
+    loop = a_loop()
+    tick(frozen, 1, loop)
+    frozen.set_server(seconds)
+    tick(frozen, 1, loop)
+    assert now_stored(waiting).scheduled_at == waiting.scheduled_at
+    assert now_stored(mortal).deadline_at == mortal.deadline_at
+    total = running.created_at + timedelta(seconds=1000)
+    deadline = running.deadline_at
+    assert deadline is not None and deadline < total
+    assert now_stored(running).deadline_at == min(deadline + timedelta(seconds=seconds), total)
+
+
+def test_a_step_is_applied_once(frozen: FrozenClock) -> None:
+    """Two processes have seen it; the second finds it counted."""
+    make(1, heartbeat_timeout=8)
+    (job,) = take()
+    scan.scan(cadence=timedelta(seconds=5), ran_by="one")
+    start, frozen.number = frozen.time, 0
+    frozen.set_server(600)
+    scan.scan(cadence=timedelta(seconds=5), ran_by="one")
+    moved = now_stored(job).started_at
+    assert moved == start + timedelta(seconds=600)
+    frozen.time, frozen.number, frozen.off = start, 0, timedelta(seconds=600)
+    assert not scan.scan(cadence=timedelta(seconds=5), ran_by="other").counts
+    assert now_stored(job).started_at == moved
+    assert ChoreRun.objects.get(name="reap").clock_steps == 1
+
+
+def test_beats_put_aside_move_too(vendor: str, frozen: FrozenClock) -> None:
+    if vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    make(1)
+    (job,) = take()
+    scan.scan(cadence=timedelta(seconds=5), ran_by="test")
+    frozen.advance(1)
+    with holding(job):
+        heartbeat.beat([held(job)])
+    frozen.set_server(600)
+    scan.scan(cadence=timedelta(seconds=5), ran_by="test")
+    assert LeaseBeat.objects.get().heartbeat_at == frozen.time
+
+
+class TestDatabaseClock:
+    """One process: what it takes for the time, from the answers that it sees."""
+
+    START = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def _observe(self, made: DatabaseClock, off: float, steps: int | None = 0, took: float = 0) -> None:
+        at = clock.boottime()
+        time = self.START + timedelta(seconds=at + took / 2 + off)
+        made.observe("default", time, steps, at, at + took)
+
+    def _off(self, made: DatabaseClock) -> float:
+        return (made.now("default") - self.START).total_seconds() - clock.boottime()
+
+    def test_a_drift_is_followed_and_a_step_is_not(self) -> None:
+        made = DatabaseClock()
+        self._observe(made, 0)
+        self._observe(made, 1.5)
+        assert self._off(made) == pytest.approx(1.5, abs=0.1)
+        assert made.step("default") is None
+        self._observe(made, 602)
+        assert self._off(made) == pytest.approx(1.5, abs=0.1)
+        step = made.step("default")
+        assert step is not None and step.total_seconds() == pytest.approx(600.5, abs=0.1)
+
+    def test_the_number_of_a_step_that_others_applied_is_taken_over(self) -> None:
+        made = DatabaseClock()
+        self._observe(made, 0)
+        self._observe(made, 600)
+        self._observe(made, 600, steps=1)
+        assert self._off(made) == pytest.approx(600, abs=0.1)
+        assert (made.step("default"), made.steps("default")) == (None, 1)
+
+    def test_an_answer_that_took_long_is_no_step(self) -> None:
+        made = DatabaseClock()
+        self._observe(made, 0)
+        self._observe(made, 9, took=20)
+        assert made.step("default") is None
+        assert self._off(made) == pytest.approx(0, abs=0.1)
+
+    def test_without_anybody_who_scans_the_new_time_is_taken_at_last(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = DatabaseClock()
+        self._observe(made, 0)
+        self._observe(made, 600)
+        monkeypatch.setattr(clock, "_UNAPPLIED_SECONDS", -1)
+        self._observe(made, 600)
+        assert self._off(made) == pytest.approx(600, abs=0.1)
+
+    def test_every_look_carries_the_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = DatabaseClock()
+        monkeypatch.setattr(clock, "database_clock", made)
+        a_loop().tick()
+        assert abs((made.now("default") - datetime.now(UTC)).total_seconds()) < 60
+        assert made.steps("default") == 0
+
+    def test_a_claim_is_stamped_by_the_clock_in_force(self) -> None:
+        """Another process has applied a step since this one asked."""
+        make(1)
+        scan.scan(cadence=None, ran_by="test")
+        made = DatabaseClock()
+        with clock.using_clock(made):
+            real = made.stamp("default")
+            origin = made._origins["default"]
+            made._origins["default"] = origin._replace(time=origin.time - timedelta(hours=1), steps=0)
+            made._checked_at["default"] -= 2
+            ChoreRun.objects.update(clock_steps=1)
+            (job,) = take()
+        assert job.started_at is not None
+        assert timedelta(0) <= job.started_at - real < timedelta(seconds=30)
+
+
+@pytest.mark.parametrize("age", [0, 61, 4000], ids=["first", "a minute later", "an hour later"])
+def test_an_enqueue_is_one_statement_whenever_it_is(age: float) -> None:
+    """Nothing that only measures the time is in the way of ``assertNumQueries``."""
+    made = DatabaseClock()
+    with clock.using_clock(made):
+        enqueue("t.first")
+        if age:
+            made._checked_at["default"] -= age
+        else:
+            made.forget()
+        with CaptureQueriesContext(connections["default"]) as queries:
+            enqueue("t.second")
+    said = [query["sql"].split()[0] for query in queries]
+    # The event of it is stored by the second.
+    assert [word for word in said if word not in ("BEGIN", "SAVEPOINT", "RELEASE", "COMMIT")] == [
+        "INSERT",
+        "INSERT",
+    ]
+
+
+def test_a_host_that_disagrees_with_the_server_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with clock.using_clock(FrozenClock(datetime.now(UTC) + timedelta(hours=1))):
+        call_command("ojs", "check")
+        assert "off this host" in capsys.readouterr().err
+    with clock.using_clock(FrozenClock(datetime.now(UTC))):
+        call_command("ojs", "check")
+        assert "off this host" not in capsys.readouterr().err

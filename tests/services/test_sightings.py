@@ -1,0 +1,243 @@
+"""A silence counts only time in which somebody saw the database answer (decision T9, ADR 0015)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections
+
+from django_ojs.clock import FrozenClock
+from django_ojs.domain.job import JobRecord
+from django_ojs.models import ChoreRun, Job
+from django_ojs.services import heartbeat, refresh, scan
+from django_ojs.services.scan import Loop
+from django_ojs.store.contention import impatient
+from tests.faults.mutants import MUTANTS
+from tests.services.support import (
+    bounded,
+    elsewhere,
+    held,
+    holding,
+    locked_table,
+    make,
+    now_stored,
+    take,
+)
+
+pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
+
+
+def a_loop(name: str = "test") -> Loop:
+    return Loop(interval=0.2, ran_by=name, using="default")
+
+
+def watch(frozen: FrozenClock, seconds: float, *loops: Loop, beats: Sequence[JobRecord] = ()) -> int:
+    """Loops that tick for a while, beside workers that beat; how many jobs they ended."""
+    ended = 0
+    for step in range(round(seconds * 5)):
+        frozen.advance(0.2)
+        if beats and step % 5 == 0:
+            heartbeat.beat([held(job) for job in beats])
+        ended += sum(len(loop.tick().jobs) for loop in loops)
+    return ended
+
+
+class Pausing:
+    """Lets time pass before a statement of this session, as if the server stood still there."""
+
+    def __init__(self, frozen: FrozenClock, at: int, seconds: float) -> None:
+        self._frozen, self._at, self._seconds = frozen, at, seconds
+        self.count = 0
+
+    def __call__(self, run: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        self.count += 1
+        if self.count == self._at:
+            self._frozen.advance(self._seconds)
+        return run(sql, params, many, context)
+
+
+@pytest.mark.fault("F75")
+@pytest.mark.parametrize("dead_too", [False, True], ids=["all alive", "one dead"])
+def test_a_server_that_stands_still_in_a_scan_stalls_nobody(
+    frozen: FrozenClock, dead_too: bool
+) -> None:
+    """Before every statement of a pass, of one that has something to end as well."""
+    at, statements = 1, 2
+    while at <= statements:
+        make(3, heartbeat_timeout=8, retry={"max_attempts": 1})
+        jobs = take(3)
+        loop = a_loop()
+        watch(frozen, 2, loop, beats=jobs)
+        living = jobs[1:] if dead_too else jobs
+        ended = watch(frozen, 7, loop, beats=living)
+        pausing = Pausing(frozen, at, 20)
+        with connections["default"].execute_wrapper(pausing):
+            ended += watch(frozen, 1.2, loop)
+        statements = max(statements, pausing.count)
+        assert not ended or dead_too, f"before statement {at}"
+        assert {now_stored(job).state for job in living} == {"active"}, f"before statement {at}"
+        watch(frozen, 9, loop, beats=living)
+        assert {now_stored(job).state for job in living} == {"active"}, f"before statement {at}"
+        if dead_too:
+            assert now_stored(jobs[0]).state == "discarded", f"before statement {at}"
+        Job.objects.all()._raw_delete("default")
+        ChoreRun.objects.all()._raw_delete("default")
+        at += 1
+    assert at > 5
+
+
+def test_time_that_was_seen_counts_on_time(frozen: FrozenClock) -> None:
+    make(1, heartbeat_timeout=8)
+    take()
+    loop = a_loop()
+    assert watch(frozen, 7.8, loop) == 0
+    assert watch(frozen, 1.2, loop) == 1
+
+
+def test_outages_that_come_again_and_again_hide_no_death(frozen: FrozenClock) -> None:
+    make(1, heartbeat_timeout=8)
+    take()
+    loop = a_loop()
+    for _ in range(3):
+        assert watch(frozen, 2.4, loop) == 0
+        frozen.advance(6)
+    assert watch(frozen, 1.6, loop) == 1
+
+
+def test_what_another_reaper_saw_counts_for_one_that_was_away(frozen: FrozenClock) -> None:
+    make(2, heartbeat_timeout=30)
+    jobs = take(2)
+    here, away = a_loop("here"), a_loop("away")
+    assert watch(frozen, 5, here, away) == 0
+    assert watch(frozen, 20, here, beats=jobs[1:]) == 0
+    assert watch(frozen, 5.6, here, away, beats=jobs[1:]) == 1
+    assert now_stored(jobs[0]).state == "retryable"
+
+
+def test_who_has_just_begun_counts_what_was_recorded(frozen: FrozenClock) -> None:
+    """Ten seconds are no gap for loops that record every five; yet nobody looked."""
+    make(1, heartbeat_timeout=8)
+    (job,) = take()
+    watch(frozen, 2, a_loop(), beats=[job])
+    frozen.advance(10)
+    assert watch(frozen, 2, a_loop()) == 0
+    assert now_stored(job).state == "active"
+
+
+def test_a_caller_who_only_looks_at_a_job_counts_what_was_recorded(frozen: FrozenClock) -> None:
+    make(1, heartbeat_timeout=4, retry={"initial_interval": "PT60S", "jitter": False})
+    (job,) = take()
+    watch(frozen, 1, a_loop(), beats=[job])
+    frozen.advance(6)
+    assert refresh.current(job.id).state == "active"
+    watch(frozen, 6, a_loop())
+    assert refresh.current(job.id).state == "retryable"
+
+
+def test_a_single_run_counts_as_much_as_its_habit(frozen: FrozenClock) -> None:
+    make(1, heartbeat_timeout=30)
+    take()
+    for _ in range(2):
+        assert not scan.scan(cadence=None, ran_by="cron").counts
+        frozen.advance(10)
+    frozen.advance(15)
+    assert scan.scan(cadence=None, ran_by="cron").counts == {"stalled": 1}
+
+
+def test_a_held_record_keeps_no_deadline_waiting(vendor: str, frozen: FrozenClock) -> None:
+    if vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    make(1, heartbeat_timeout=8)
+    make(1, job_type="t.ttl", enqueue_ttl=4)
+    take()
+    with bounded():
+        loop = a_loop()
+        assert watch(frozen, 1, loop) == 0
+        with elsewhere(lambda: list(ChoreRun.objects.select_for_update())):
+            assert watch(frozen, 3.2, loop) == 1
+            assert watch(frozen, 4.6, loop) == 1
+
+
+def test_a_locked_table_stalls_nobody(vendor: str, frozen: FrozenClock) -> None:
+    if vendor == "sqlite":
+        pytest.skip("SQLite locks the whole file")
+    make(2, heartbeat_timeout=8)
+    jobs = take(2)
+    with bounded():
+        loop = a_loop()
+        watch(frozen, 2, loop, beats=jobs)
+        with locked_table():
+            for _ in range(5):
+                frozen.advance(4)
+                heartbeat.beat([held(job) for job in jobs])
+                with impatient(1), suppress(OperationalError):
+                    loop.tick()
+        assert watch(frozen, 7, loop) == 0
+    assert {now_stored(job).state for job in jobs} == {"active"}
+
+
+@pytest.mark.parametrize("heartbeat_timeout", [4, 8])
+def test_a_held_write_lock_stalls_nobody(
+    vendor: str, frozen: FrozenClock, heartbeat_timeout: int
+) -> None:
+    """Time in which the judge itself waited for the lock of the file."""
+    if vendor != "sqlite":
+        pytest.skip("about SQLite")
+    make(2, heartbeat_timeout=heartbeat_timeout)
+    jobs = take(2)
+    with bounded():
+        loop = a_loop()
+        watch(frozen, 3, loop, beats=jobs)
+        with elsewhere(lambda: None):
+            for _ in range(8):
+                frozen.advance(3)
+                with impatient(1), suppress(OperationalError):
+                    assert not loop.tick().jobs
+        assert watch(frozen, 1, loop) == 0
+        assert watch(frozen, heartbeat_timeout, loop, beats=jobs[:1]) == 1
+    assert now_stored(jobs[0]).state == "active"
+
+
+def test_recovery_comes_back_for_held_rows(vendor: str, frozen: FrozenClock) -> None:
+    if vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    make(2, timeout=10, grace_period=0)
+    jobs = take(2)
+    loop = a_loop()
+    watch(frozen, 1, loop)
+    with bounded(), holding(jobs[0]):
+        frozen.advance(60)
+        assert watch(frozen, 1, loop) == 0
+    # Of 15 s of air one has passed.
+    assert watch(frozen, 13, loop, beats=jobs) == 0
+    assert watch(frozen, 2, loop, beats=jobs) == 2
+
+
+def spans() -> list[list[datetime]]:
+    return [
+        [datetime.fromisoformat(moment) for moment in pair]
+        for pair in ChoreRun.objects.get(name="reap").blind or ()
+    ]
+
+
+def test_spans_are_kept_as_long_as_they_matter(frozen: FrozenClock) -> None:
+    make(1, heartbeat_timeout=20)
+    (job,) = take()
+    loop = a_loop()
+    watch(frozen, 6, loop, beats=[job])
+    seen = frozen.time
+    frozen.advance(9)
+    watch(frozen, 6, loop, beats=[job])
+    ((start, end),) = [span for span in spans() if span[1] - span[0] > timedelta(seconds=5)]
+    assert (start, end) == (seen, seen + timedelta(seconds=9.2))
+    watch(frozen, 45, loop, beats=[job])
+    assert spans() == []
+
+
+def test_a_reaper_that_judges_after_its_wait_is_found(frozen: FrozenClock) -> None:
+    with MUTANTS["judge-after-wait"](), pytest.raises(AssertionError, match="before statement"):
+        test_a_server_that_stands_still_in_a_scan_stalls_nobody(frozen, False)
