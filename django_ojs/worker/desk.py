@@ -30,6 +30,7 @@ from django_ojs.worker.threads import DatabaseThread
 logger = logging.getLogger("django_ojs.worker")
 _BATCH = 500
 _AGAIN = 0.25
+_TRIES = 5
 _REFUSED = (Verdict.LOST, Verdict.MISSING)
 _Call = tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]
 
@@ -44,12 +45,14 @@ class Inbox(Protocol):
 @dataclass(slots=True, eq=False)
 class Pending:
     """An outcome that is not durable yet. After ``until`` (boottime seconds) it is dropped once the
-    attempt has been ended. While somebody else holds its job's row it is tried again at ``again_at``.
+    attempt has been ended. While somebody else holds its job's row, or the database refuses it alone
+    (``refusals``), it is tried again at ``again_at``.
     """
 
     outcome: Outcome
     until: float
     again_at: float = 0.0
+    refusals: int = 0
 
 
 class Desk(DatabaseThread):
@@ -189,6 +192,8 @@ class Desk(DatabaseThread):
             self._drop_expired()
         else:
             self._works()
+            if any(pending.refusals for pending in batch):
+                self._drop_expired()
 
     def _write(self, tried_at: datetime, batch: Sequence[Pending]) -> None:
         answers = settle([_known(one) for one in batch], wait=False, using=self._using)
@@ -212,9 +217,15 @@ class Desk(DatabaseThread):
     def _refuse(self, pending: Pending, error: Exception) -> None:
         """A report that cannot be stored becomes a failure that says so.
 
-        If even that cannot be written, the lease runs out. While it is not known whether the report
-        or the database is to blame, an outage is raised and everything is kept.
+        If even that cannot be written, the lease runs out. By an error that the database may be to
+        blame for, only after several tries: work that is done is not run again for two connections
+        that were cut.
         """
+        if isinstance(error, OUTAGE):
+            pending.refusals += 1
+            if pending.refusals < _TRIES:
+                pending.again_at = clock.boottime() + _AGAIN * 2**pending.refusals
+                return
         lease, kind = pending.outcome.lease, pending.outcome.report
         about = {"job_id": str(lease.job_id), "report": str(kind)}
         logger.error("the report of job %s was refused: %s", lease.job_id, error, extra=about)

@@ -109,6 +109,27 @@ def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
     assert (now_stored(kept).state, now_stored(dropped).state) == ("completed", "cancelled")
 
 
+def test_a_report_outlives_connections_that_are_cut_twice(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database answers each time: the work is done all the same, and must not be done again."""
+    from django_ojs.worker import desk as module
+
+    cuts = iter(range(2))
+
+    def cut(*args: Any, **kwargs: Any) -> Any:
+        if next(cuts, None) is not None:
+            raise OperationalError("server closed the connection unexpectedly")
+        return settle(*args, **kwargs)
+
+    monkeypatch.setattr(module, "settle", cut)
+    make()
+    (job,) = take()
+    desk.settle([Pending(Outcome(held(job), Report.ACK, '"done"'), _far())])
+    poll(lambda: not desk.unwritten)
+    assert now_stored(job).json("result") == "done"
+
+
 def test_outcomes_survive_an_outage_that_outlasts_their_deadline(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
