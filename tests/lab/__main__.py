@@ -30,10 +30,10 @@ def main(arguments: list[str] | None = None) -> int:
         lock = chosen.lock or folder / "lock"
         found = _one(chosen, lock) if chosen.db else _all(chosen, folder, lock)
     results = report.restored(found)
-    if chosen.json:
+    if chosen.json and results:
         chosen.json.write_text(json.dumps(found, indent=1) + "\n")
     if not results:
-        print("no case has such a name", file=sys.stderr)
+        print("no case of this name is for this database", file=sys.stderr)
         return 2
     print(f"\n{report.table(results)}\n{time.monotonic() - began:.0f} s", flush=True)
     return 0 if all(result.skipped or result.figures.good for result in results) else 1
@@ -94,11 +94,11 @@ def _all(chosen: argparse.Namespace, folder: Path, lock: Path) -> list[dict[str,
             if child.poll() is None:
                 child.terminate()
                 child.wait(60)
+    # 2: it has no such case.
+    if broken := [n for n, c in running.items() if c.returncode != 2 and not (folder / n).exists()]:
+        sys.exit(f"the lab itself failed on {', '.join(broken)}")
     files = [folder / name for name in NAMES if (folder / name).exists()]
     found = [row for file in files for row in json.loads(file.read_text())]
-    broken = [name for name, child in running.items() if child.returncode not in (0, 1, 2)]
-    if broken:
-        sys.exit(f"the lab itself failed on {', '.join(broken)}")
     return sorted(found, key=lambda row: str(row["case"]))
 
 

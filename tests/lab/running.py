@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from django.db import Error
+
 from tests.clusters.pointing import default_is
 from tests.lab import databases
 from tests.lab.cases import Case
@@ -64,7 +66,7 @@ def _play(
                 try:
                     with stage.judged(figures):
                         case.play(stage)
-                except (AssertionError, RuntimeError) as error:
+                except (AssertionError, RuntimeError, Error) as error:
                     figures.rounds += 1
                     figures.wrong.append(f"round {number} was not played: {error}")
                     say(f"{database.name}: {case.name}: round {number} was not played: {error}")

@@ -102,14 +102,23 @@ class Stage:
 
         ``C``, which serves their queue too, takes none of them while it is told to claim nothing.
         """
-        other = self.fleet["C"]
-        other.send(signal.SIGTSTP)
         flags = [self.flag("early" if number < count // 2 else "late") for number in range(count)]
-        made = [str(api.enqueue("lab.live", [str(flag)], queue="a", **options).id) for flag in flags]
-        self.living += made
-        self.begun(made)
-        other.send(signal.SIGCONT)
+        with self.only_a():
+            made = [
+                str(api.enqueue("lab.live", [str(flag)], queue="a", **options).id) for flag in flags
+            ]
+            self.living += made
+            self.begun(made)
         return made
+
+    @contextlib.contextmanager
+    def only_a(self) -> Iterator[None]:
+        """``C`` claims nothing meanwhile."""
+        self.fleet["C"].send(signal.SIGTSTP)
+        try:
+            yield
+        finally:
+            self.fleet["C"].send(signal.SIGCONT)
 
     def begun(self, jobs: Sequence[str]) -> None:
         """Wait until their handlers have begun."""

@@ -32,6 +32,8 @@ def reaper_stopped(stage: Stage) -> None:
     reaper = stage.fleet["S"]
     stage.live()
     for number in range(1, MOST_STATEMENTS + 1):
+        # Due while it is stopped; later the lab may not be able to write either.
+        stage.probe_ttl(0.6 * STOPPED)
         armed.write_text(str(number))
         # For this one it may be that the stopped reaper holds the row: it only has to end.
         due = str(api.enqueue("lab.nobody", queue="nobody", enqueue_ttl="300ms").id)
@@ -40,7 +42,6 @@ def reaper_stopped(stage: Stage) -> None:
             armed.unlink(missing_ok=True)
             break
         try:
-            stage.probe_ttl(0.5 * STOPPED)
             with stage.blocking_on("sqlite"):
                 time.sleep(STOPPED)
         finally:
@@ -62,9 +63,10 @@ def slow_receiver(stage: Stage) -> None:
     stage.live()
     stage.probe_all()
     (stage.folder / RECEIVER_FILE).touch()
-    quick = str(api.enqueue("lab.quick", queue="a").id)
-    stage.living.append(quick)
-    stage.begun([quick])
+    with stage.only_a():
+        quick = str(api.enqueue("lab.quick", queue="a").id)
+        stage.living.append(quick)
+        stage.begun([quick])
     poll(lambda: not (stage.folder / RECEIVER_FILE).exists(), 30)
     stage.last(SLOW_SECONDS)
 
