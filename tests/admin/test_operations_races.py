@@ -15,7 +15,7 @@ from django.test import Client
 from django_ojs import api, clock
 from django_ojs.admin.forms import ExtendForm
 from django_ojs.admin.operations import runner
-from django_ojs.domain.envelope import from_call
+from django_ojs.domain.envelope import OWN_QUEUE, from_call
 from django_ojs.domain.errors import Conflict
 from django_ojs.domain.job import Actor
 from django_ojs.models import ApiToken, AuditEntry, Event, Job, Worker
@@ -222,9 +222,9 @@ def test_our_own_jobs_are_not_edited_or_started_again(
     clerk: Client, name: str, fields: Mapping[str, str]
 ) -> None:
     later: dict[str, Any] = {"delay": "1h"} if name in ("run_now", "reschedule", "edit") else {}
-    job = make(job_type="ojs.test", retry={"max_attempts": 1}, **later)[0]
+    job = make(job_type="ojs.test", queue=OWN_QUEUE, retry={"max_attempts": 1}, **later)[0]
     if not later:
-        job = take(types=("ojs.test",))[0]
+        job = take(queues=(OWN_QUEUE,), types=("ojs.test",))[0]
         fail(job)
     before = api.get(job.id)
     assert f"do/{name}/" not in page(clerk, f"job/{job.id}/change/")
