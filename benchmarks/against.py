@@ -146,18 +146,20 @@ def compared(goals: Sequence[Goal]) -> list[Compared]:
     found: dict[tuple[str, str], Compared] = {}
     for goal in goals:
         for check in goal.checks:
-            for figure in _figures(check):
+            for figure, what in _figures(check):
                 if figure.measure.system.partition(".")[0] != OURS:
                     continue
                 more = figure.unit.endswith("/s") or getattr(check, "least", None) is not None
                 key = (figure.measure.key, figure.name)
-                found.setdefault(key, Compared(goal.id, check.what, figure, more))
+                found.setdefault(key, Compared(goal.id, what, figure, more))
     return list(found.values())
 
 
-def _figures(check: Check) -> list[Figure]:
-    sides = [getattr(check, "ours", None), getattr(check, "other", None)]
-    return [side for side in sides if isinstance(side, Figure)]
+def _figures(check: Check) -> list[tuple[Figure, str]]:
+    """The sides of a check, with their names."""
+    other = f"{check.what}: {getattr(check, 'beside', '')}"
+    sides = [(getattr(check, "ours", None), check.what), (getattr(check, "other", None), other)]
+    return [(side, what) for side, what in sides if isinstance(side, Figure)]
 
 
 def judge(every: Sequence[Compared], ours: Figures, theirs: Figures) -> list[Verdict]:

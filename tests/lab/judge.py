@@ -195,6 +195,8 @@ def judge(
         if moment < probe.due - EARLY:
             found.wrong.append(f"{probe.kind} {probe.job} was ended {probe.due - moment:.2f} s early")
         found.lateness = _worst(found.lateness, max(0.0, moment - due))
+        if moment - due >= LATE:
+            found.wrong.append(f"{probe.kind} {probe.job} was ended {moment - due:.2f} s late")
     for effect in done:
         moment = watch.seen.get(effect.job, {}).get("completed")
         if effect.what == "done" and effect.job in ours and moment is not None:
