@@ -51,6 +51,8 @@ class Stage:
         self.blocks: list[Block] = []
         self.held_up: list[str] = []
         """Jobs whose deadline somebody stands in the way of: they must be ended, whenever."""
+        self.stepped = False
+        """Whether the server's clock was set: beats move with it, backwards too."""
         self.notes: list[str] = []
 
     def __enter__(self) -> Stage:
@@ -235,6 +237,8 @@ class Stage:
         finally:
             self.end_late()
             watch.stop()
+        if self.stepped:
+            watch.backwards.clear()
         states, attempts = judge.rows(self.database.url)
         found = judge.judge(
             states=states,

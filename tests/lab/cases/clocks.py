@@ -17,6 +17,7 @@ BETWEEN = HEARTBEAT + 3.0
 
 def steps(stage: Stage) -> None:
     """Jobs that began before a step go on, and others begin after it."""
+    stage.stepped = True
     stage.live(2)
     for offset in OFFSETS:
         # Wall-clock time: what the step carries past its time is due at the step.
