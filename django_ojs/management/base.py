@@ -38,6 +38,11 @@ class OJSCommand(BaseCommand):
                 except BrokenPipeError:
                     _throw_away(stream.fileno())
 
+    def check(self, *args: Any, **options: Any) -> None:
+        """Warnings that nobody reads are no reason not to start."""
+        with suppress(BrokenPipeError):
+            super().check(*args, **options)
+
     def alias(self, options: Mapping[str, Any]) -> str:
         """The database to work on. Raises ``CommandError`` for an unknown alias."""
         alias = options.get("database") or conf.current().database

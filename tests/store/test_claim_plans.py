@@ -127,7 +127,13 @@ REGIMES: dict[str, Callable[[], None]] = {
 }
 
 
-@pytest.fixture(scope="module", params=REGIMES)
+FAST = ("fresh", "stale, all foreign")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in FAST else pytest.mark.long) for name in REGIMES],
+)
 def beside(
     request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any
 ) -> Iterator[str]:
@@ -143,16 +149,19 @@ def beside(
         Queue.objects.bulk_create(Queue(name=name, created_at=NOW) for name in QUEUES)
         REGIMES[name]()
         yield name
-        _autovacuum("true")
+        _autovacuum(None)
         empty_tables()
         _analyze()
 
 
-def _autovacuum(enabled: str) -> None:
-    """Statistics are to stay what they are."""
+def _autovacuum(enabled: str | None) -> None:
+    """Statistics are to stay what they are; ``None`` as it was before."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute(f"ALTER TABLE django_ojs_job SET (autovacuum_enabled = {enabled})")
+            change = (
+                f"SET (autovacuum_enabled = {enabled})" if enabled else "RESET (autovacuum_enabled)"
+            )
+            cursor.execute(f"ALTER TABLE django_ojs_job {change}")
 
 
 def _read(work: Callable[[], object]) -> int:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-LATER = {"initial_interval": "PT1H", "jitter": False}
+LATER = {"initial_interval": "PT1H", "max_interval": "PT1H", "jitter": False}
 AT_ONCE = {"initial_interval": "PT0.01S", "jitter": False, "max_attempts": 5}
 DEAF: dict[str, Any] = {"timeout": 4, "grace_period": 1, "retry": LATER}
 """For what has to be killed: time to start on a busy machine, and little grace."""
