@@ -78,7 +78,7 @@ FAST_ON_SERVERS = (Selection("", f"every_database and {FAST}", without=(*PURE, *
 SLOW_ON_SQLITE = (
     Selection("processes", SLOW),
     Selection("long", "long and not tool"),
-    Selection("tools", "tool"),
+    Selection("tools", "tool and not lab"),
     Selection("browser", "", ("tests/browser",), ()),
     Selection("clusters of our own", "", ("tests/clusters",), ()),
 )

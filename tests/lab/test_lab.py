@@ -13,7 +13,7 @@ import pytest
 from tests.lab import NAMES
 from tests.support import ROOT
 
-pytestmark = [pytest.mark.tool, pytest.mark.process, pytest.mark.long]
+pytestmark = [pytest.mark.lab, pytest.mark.tool, pytest.mark.process, pytest.mark.long]
 
 
 @pytest.mark.timeout(900)
