@@ -33,6 +33,7 @@ from django_ojs.domain.timeouts import (
     after,
     elapsed,
     fired,
+    lease_end,
     starting_deadline,
     total_deadline,
     waiting_deadline,
@@ -280,12 +281,15 @@ def release(job: JobRecord, *, now: datetime) -> Transition:
 
 
 def recover(job: JobRecord, *, execution_until: datetime, now: datetime) -> Transition:
-    """After an outage (decision T9) the execution deadline gets air; the total timeout gets none."""
+    """After an outage (decision T9) the execution deadline gets air, and with it a visibility lease
+    that it cut short; the total timeout gets none.
+    """
     deadline = max(job.deadline_at or execution_until, execution_until)
     total = total_deadline(job)
     if total is not None:
         deadline = min(deadline, total)
-    return Transition(Trigger.RECOVER, job, State.ACTIVE, {"deadline_at": deadline})
+    changes = {"deadline_at": deadline, "lease_expires_at": lease_end(job, deadline)}
+    return Transition(Trigger.RECOVER, job, State.ACTIVE, changes)
 
 
 def _execution(job: JobRecord, now: datetime) -> Fired:

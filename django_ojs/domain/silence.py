@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from django_ojs.domain.job import JobRecord, Transition
 from django_ojs.domain.states import State, Trigger
-from django_ojs.domain.timeouts import after, total_deadline
+from django_ojs.domain.timeouts import after, lease_end, total_deadline
 
 
 class Span(NamedTuple):
@@ -88,13 +88,6 @@ def as_heard(
     for (decision T10).
     """
     heard = job.heartbeat_at or began_at(job)
-    until = job.lease_expires_at
-    if beat_at is not None and beat_at > heard:
-        heard = beat_at
-        visibility = job.visibility_timeout_ms or visibility_ms or job.lease_visibility_ms
-        if visibility is not None:
-            until = after(heard, visibility)
-    uncounted = hearing.uncounted(heard, now)
     deadline = job.deadline_at
     air = hearing.air
     if deadline is not None and air is not None and began_at(job) <= air.start:
@@ -103,6 +96,13 @@ def as_heard(
         total = total_deadline(job)
         if total is not None:
             deadline = min(deadline, total)
+    until = job.lease_expires_at if deadline is None else lease_end(job, deadline)
+    if beat_at is not None and beat_at > heard:
+        heard = beat_at
+        visibility = job.visibility_timeout_ms or visibility_ms or job.lease_visibility_ms
+        if visibility is not None:
+            until = after(heard, visibility)
+    uncounted = hearing.uncounted(heard, now)
     if until is not None:
         until += uncounted
         if deadline is not None:

@@ -95,6 +95,19 @@ def _bounded(job: JobRecord, start: datetime, extended_ms: int) -> datetime:
     return _earlier(execution, total_deadline(job)) or execution
 
 
+def lease_end(job: JobRecord, deadline: datetime) -> datetime | None:
+    """When the visibility lease runs out once the execution deadline has moved to ``deadline``.
+
+    A lease that the deadline cut short gets of its own length what the new one leaves it.
+    """
+    until = job.lease_expires_at
+    if until is None or until != job.deadline_at:
+        return until
+    if job.heartbeat_at is None or job.lease_visibility_ms is None:
+        return until
+    return min(after(job.heartbeat_at, job.lease_visibility_ms), deadline)
+
+
 def heartbeat_deadline(job: JobRecord) -> datetime | None:
     """When a running job counts as stalled (OJS timeouts 5.5), ``None`` if nobody promised beats."""
     if job.heartbeat_at is None or not job.heartbeat_armed:

@@ -670,8 +670,9 @@ class TestRecover:
         return move.written
 
     def test_a_deadline_that_passed_gets_fifteen_seconds(self) -> None:
-        job = self.recovered(running(timeout_ms=1000, grace_period_ms=0))
-        assert (job.heartbeat_at, job.deadline_at, job.state) == (at(100), at(115), "active")
+        quiet = running(timeout_ms=1000, grace_period_ms=0, heartbeat_armed=False)
+        job = self.recovered(quiet)
+        assert (job.heartbeat_at, job.deadline_at, job.state) == (at(0), at(115), "active")
         assert lifecycle.overdue(job, now=at(114), jitter=0.5) is None
         move = lifecycle.overdue(job, now=at(115), jitter=0.5)
         assert move is not None and move.trigger is Trigger.TIMEOUT
@@ -685,20 +686,28 @@ class TestRecover:
         move = lifecycle.overdue(past, now=at(100), jitter=0.5)
         assert move is not None and move.trigger is Trigger.TOTAL_TIMEOUT
 
-    def test_the_stall_clock_restarts(self) -> None:
-        job = self.recovered(running(heartbeat_timeout_ms=20_000))
-        assert lifecycle.overdue(job, now=at(119.9), jitter=0.5) is None
-        move = lifecycle.overdue(job, now=at(120), jitter=0.5)
-        assert move is not None and move.trigger is Trigger.STALL
+    @pytest.mark.parametrize("expires", [None, 2, 300])
+    def test_no_silence_begins_again(self, expires: float | None) -> None:
+        """It is judged by what was seen, not by another beginning on the row."""
+        job = running(timeout_ms=1000, grace_period_ms=0, heartbeat_timeout_ms=20_000)
+        if expires is not None:
+            job = job._replace(lease_visibility_ms=2000, lease_expires_at=at(expires))
+        assert self.recovered(job) == job._replace(deadline_at=at(115))
 
-    def test_a_visibility_lease_gets_air_within_the_deadline(self) -> None:
-        lease = {"lease_visibility_ms": 2000, "lease_expires_at": at(2)}
-        assert self.recovered(running(**lease)).lease_expires_at == at(115)
-        bounded = self.recovered(running(total_timeout_ms=105_000, **lease))
-        assert bounded.lease_expires_at == at(105)
-        later = self.recovered(running(lease_visibility_ms=2000, lease_expires_at=at(300)))
-        assert later.lease_expires_at == at(300)
-        assert self.recovered(running()).lease_expires_at is None
+    @pytest.mark.parametrize(
+        ("seconds", "total", "expires"), [(300, None, 115), (103, None, 103), (300, 105, 105)]
+    )
+    def test_a_visibility_lease_that_the_deadline_cut_short_gets_the_air_too(
+        self, seconds: int, total: int | None, expires: int
+    ) -> None:
+        job = running(
+            timeout_ms=1000,
+            grace_period_ms=0,
+            total_timeout_ms=total and total * 1000,
+            lease_visibility_ms=seconds * 1000,
+            lease_expires_at=at(1),
+        )
+        assert self.recovered(job).lease_expires_at == at(expires)
 
 
 class TestHistory:

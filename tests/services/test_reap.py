@@ -304,10 +304,11 @@ class TestOutage:
         frozen.advance(6)
         scan.note_outage()
         assert self._scan() == {}
-        for _ in range(4):
-            frozen.advance(1)
+        for pause in (1, 1, 1, 1, 0.99):
+            frozen.advance(pause)
             assert self._scan() == {}
-        frozen.advance(1)
+        # SQLite reads when beats are overdue in milliseconds, rounded up.
+        frozen.advance(0.011)
         assert self._scan() == {"stalled": 1}
 
     @pytest.mark.parametrize("every", [20, 60])

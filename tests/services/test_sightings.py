@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -200,6 +200,39 @@ def test_a_held_write_lock_stalls_nobody(
         assert watch(frozen, 1, loop) == 0
         assert watch(frozen, heartbeat_timeout, loop, beats=jobs[:1]) == 1
     assert now_stored(jobs[0]).state == "active"
+
+
+@pytest.mark.fault("F75")
+def test_an_outage_ends_no_visibility_lease(frozen: FrozenClock) -> None:
+    make()
+    (job,) = take(visibility_ms=8000, beats=False)
+    loop = a_loop()
+    assert watch(frozen, 5, loop) == 0
+    frozen.advance(300)
+    assert watch(frozen, 2.6, loop) == 0
+    assert now_stored(job).state == "active"
+    assert watch(frozen, 1.2, loop) == 1
+    assert now_stored(job).state == "available"
+
+
+@pytest.mark.fault("F75")
+@pytest.mark.parametrize("row_held", [False, True], ids=["free", "held"])
+def test_a_visibility_lease_has_the_air_of_the_deadline_that_bounds_it(
+    vendor: str, frozen: FrozenClock, row_held: bool
+) -> None:
+    if row_held and vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    make(timeout=10, grace_period=0, retry={"initial_interval": "PT60S", "jitter": False})
+    (job,) = take(visibility_ms=60_000, beats=False)
+    loop = a_loop()
+    assert watch(frozen, 9, loop) == 0
+    with bounded(), holding(job) if row_held else nullcontext():
+        frozen.advance(300)
+        assert watch(frozen, 1, loop) == 0
+    assert watch(frozen, 13, loop) == 0
+    assert now_stored(job).state == "active"
+    assert watch(frozen, 2, loop) == 1
+    assert now_stored(job).json("error")["timeout_kind"] == "execution"
 
 
 def test_recovery_comes_back_for_held_rows(vendor: str, frozen: FrozenClock) -> None:
