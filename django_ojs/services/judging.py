@@ -50,9 +50,10 @@ class Judge:
 
 def in_time(kept: Sequence[Kept], now: datetime, *, using: str) -> list[Kept]:
     """Those of the leases whose time is not up at ``now``; reads nothing while none seems late."""
-    late = [lease.job_id for lease in kept if lease.deadline_at <= now]
+    late = {lease.job_id for lease in kept if lease.deadline_at <= now}
     if not late:
         return list(kept)
     judge, jobs = Judge(None, using), selectors.jobs(late, using=using)
-    over = {job.id for job in jobs.values() if judge.is_late(job, now)}
-    return [lease for lease in kept if lease.job_id not in over]
+    # Somebody may have ended the attempt since the lease was found.
+    alive = {job.lease_id for job in jobs.values() if not judge.is_late(job, now)}
+    return [lease for lease in kept if lease.job_id not in late or lease.lease_id in alive]
