@@ -91,6 +91,7 @@ def test_the_database_is_replaced_and_the_server_kept() -> None:
     assert with_name("sqlite:////tmp/folder/any", "mine") == "sqlite:////tmp/folder/mine"
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("everything", [False, True])
 def test_every_test_is_in_exactly_one_part(everything: bool, tmp_path: Path) -> None:
     """On SQLite: what one part leaves out, another one runs; ``make test`` leaves out what is slow."""
