@@ -8,6 +8,7 @@ of them stores it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -60,7 +61,7 @@ def chore(using: str) -> ChoreResult:
     began = clock.boottime()
     _next[using] = began + _PAUSE
     try:
-        counts = rollup(using=using)
+        counts = rollup(seconds=SLICE, using=using)
     except DatabaseError as error:
         if not is_contention(error):
             raise
@@ -78,7 +79,7 @@ def rollup(
     *,
     now: datetime | None = None,
     most: int = MOST_MINUTES,
-    seconds: float = SLICE,
+    seconds: float = math.inf,
     using: str | None = None,
 ) -> Mapping[str, int]:
     """Count the minutes that are due, oldest first, and merge those older than a day into hours.
