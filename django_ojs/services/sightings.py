@@ -115,11 +115,27 @@ def record(run: ChoreRun, witness: Witness | None, now: datetime, *, suspect: bo
     if spans or unseen:
         longest = timedelta(milliseconds=upcoming.longest_lease_ms(using=run._state.db or "default"))
         known = united([*(Span(one.start, min(one.end, now)) for one in spans), *unseen])
-        run.blind = _stored([span for span in known if span.end > now - longest - gap(5000)])
+        run.blind = _stored(_that_matter(known, now, longest + gap(5000)))
     if not outages:
         return timedelta(0)
     run.resumed_at = outages[-1].end
     return min(OUTAGE_GRACE, max(span.end - span.start for span in outages))
+
+
+def _that_matter(spans: Sequence[Span], now: datetime, longest: timedelta) -> list[Span]:
+    """The spans that may still excuse somebody: those with less than ``longest`` of seen time since.
+
+    Who was heard last before the others has been silent for too long without counting them.
+    """
+    kept: list[Span] = []
+    seen, since = timedelta(0), now
+    for span in reversed(spans):
+        seen += since - span.end
+        if seen >= longest:
+            break
+        kept.insert(0, span)
+        since = span.start
+    return kept
 
 
 def _stored(spans: Sequence[Span]) -> list[list[str]]:

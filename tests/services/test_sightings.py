@@ -271,6 +271,25 @@ def test_spans_are_kept_as_long_as_they_matter(frozen: FrozenClock) -> None:
     assert spans() == []
 
 
+@pytest.mark.fault("F75")
+@pytest.mark.parametrize("another", [False, True], ids=["loop", "another loop"])
+def test_a_long_outage_makes_no_silence_of_the_one_before(frozen: FrozenClock, another: bool) -> None:
+    """Spans are forgotten by the time that was seen since, not by the time that passed."""
+    make(1, heartbeat_timeout=20)
+    (job,) = take()
+    loop = a_loop()
+    assert watch(frozen, 1, loop) == 0
+    frozen.advance(60)
+    assert watch(frozen, 6, loop) == 0
+    frozen.advance(600)
+    if another:
+        loop = a_loop("another")
+    assert watch(frozen, 12, loop) == 0
+    assert now_stored(job).state == "active"
+    # What the first saw after its last record is lost with it.
+    assert watch(frozen, 7 if another else 2, loop) == 1
+
+
 def test_a_reaper_that_judges_after_its_wait_is_found(frozen: FrozenClock) -> None:
     with MUTANTS["judge-after-wait"](), pytest.raises(AssertionError, match="before statement"):
         test_a_server_that_stands_still_in_a_scan_stalls_nobody(frozen, False)
