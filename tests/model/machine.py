@@ -320,9 +320,9 @@ class Machine(Steps):
         """The very moment at which something falls due, or the one before it."""
         self.step = Step("edge")
         ends = [end for job in self.world.jobs.values() for end in [*job.ends(), job.scheduled]]
-        self._advance(until(self.world.now, ends))
-        if early:
-            self._advance(-0.001)
+        ahead = until(self.world.now, ends)
+        # Never back: with nothing ahead, or less than a step of it, no time passes.
+        self._advance(max(0.0, ahead - 0.001) if early else ahead)
         if look:
             self._scan(LOOP)
 
