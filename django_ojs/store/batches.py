@@ -108,6 +108,7 @@ def _halving(
                 waiting += [part[half:], part[:half]]
             elif suspect and not retried:
                 # Its connection may have been cut just then.
+                logger.warning("a transaction failed and is tried again: %s", error)
                 waiting.append(part)
                 retried = True
                 continue

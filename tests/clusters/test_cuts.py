@@ -61,7 +61,7 @@ def test_a_report_of_unknown_outcome_is_repeated(
     job = jobs.echo.enqueue("said twice")
     runner = worker("--no-chores", DATABASE_URL=cluster.url(way.port))
     assert cut.done.wait(30)
-    poll(lambda: "database trouble" in runner.stderr)
+    poll(lambda: "a transaction failed and is tried again" in runner.stderr)
     done = in_state(job, "completed")
     runner.send(signal.SIGTERM)
     assert runner.wait() == 0
