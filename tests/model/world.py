@@ -139,11 +139,13 @@ class World:
         return ended
 
     def _give_air(self, job: Life, air: timedelta) -> None:
-        assert job.deadline is not None
-        total = job.total_end()
+        assert job.deadline is not None and job.beat is not None
+        total, cut_short = job.total_end(), job.visible_until == job.deadline
         job.deadline = max(job.deadline, self.now + air)
         if total is not None:
             job.deadline = min(job.deadline, total)
+        if cut_short and job.lease_visibility is not None:
+            job.visible_until = min(job.beat + ms(job.lease_visibility), job.deadline)
 
     def _uncounted(self, job: Life) -> timedelta:
         """For how long since it was heard nobody could hear it (decision T9)."""
@@ -213,6 +215,8 @@ class World:
             if job.lease != lease:
                 return False
             began, ended = job.started, job.total_end()
+            if ended is None or ended > self.now:
+                return False
         else:
             last = job.attempts[-1] if job.attempts else None
             if last is None or (last.lease, last.outcome, last.seq) != (
@@ -222,7 +226,8 @@ class World:
             ):
                 return False
             began, ended = last.started, last.deadline
-        if began is None or ended is None or ended > self.now:
+        # The end of an attempt that is over stands, also if the clock was set back behind it.
+        if began is None or ended is None:
             return False
         soft = began + ms(job.timeout + job.extended)
         return self.now < min(soft, ended) + ms(job.grace)
