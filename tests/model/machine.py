@@ -126,8 +126,9 @@ class Machine(Steps):
         if loss == "cancel":
             self._operate(job.id, "cancel", False, False)
         elif loss == "time":
-            # The first scan may find that there was an outage, and give more time: once.
-            for most in (10_000, *[14] * 8):
+            # The first scan may find that there was an outage, and give more time: once. Each time that
+            # the clock was set back the end is two hours further off.
+            for most in (1_000_000, *[14] * 8):
                 if job.lease == lease:
                     self.step = Step("time for a lease to end")
                     self._advance(min(most, until(self.world.now, job.ends())))
