@@ -97,7 +97,8 @@ def selections(database: str, options: argparse.Namespace, arguments: list[str])
         return [Selection("", "" if every else "every_database", (), ())]
     fast = FAST_ON_SQLITE if on_sqlite else FAST_ON_SERVERS
     slow = SLOW_ON_SQLITE if on_sqlite else SLOW_ON_SERVERS
-    return [*(slow if options.all else ()), *fast]
+    chosen = [*(slow if options.all else ()), *fast]
+    return [one for one in chosen if not options.part or one.name in options.part]
 
 
 def with_name(url: str, name: str) -> str:
@@ -258,6 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--all", action="store_true", help="everything, not only what is fast")
     parser.add_argument("--db", choices=DATABASES, help="on this database only")
+    parser.add_argument("--part", action="append", default=[], help="this part only, such as processes")
     options, more = parser.parse_known_args(arguments)
     required = [item.strip() for item in os.environ.get("OJS_REQUIRE", "").split(",")]
     required = [item for item in required if item]

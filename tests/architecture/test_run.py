@@ -95,7 +95,7 @@ def test_the_database_is_replaced_and_the_server_kept() -> None:
 @pytest.mark.parametrize("everything", [False, True])
 def test_every_test_is_in_exactly_one_part(everything: bool, tmp_path: Path) -> None:
     """On SQLite: what one part leaves out, another one runs; ``make test`` leaves out what is slow."""
-    parts, _ = plan(Namespace(db="sqlite", all=everything), ["--collect-only"], tmp_path)
+    parts, _ = plan(Namespace(db="sqlite", all=everything, part=[]), ["--collect-only"], tmp_path)
     whole = Part(
         "all",
         f"sqlite:///{tmp_path}/all",
@@ -117,7 +117,7 @@ def test_every_test_is_in_exactly_one_part(everything: bool, tmp_path: Path) -> 
 
 
 def test_one_database_alone(tmp_path: Path) -> None:
-    parts, skipped = plan(Namespace(db="sqlite", all=False), [CHEAP], tmp_path)
+    parts, skipped = plan(Namespace(db="sqlite", all=False, part=[]), [CHEAP], tmp_path)
     assert [one.name for one in parts] == ["SQLite"]
     assert not skipped
     code, lines = run("--db", "oracle")
