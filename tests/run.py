@@ -55,9 +55,10 @@ APART = ("tests/clusters", "tests/browser")
 
 @dataclass(frozen=True)
 class Selection:
-    """Some of the tests: by marks and by paths."""
+    """Some of the tests: by marks and by paths. ``seconds`` is about how long they take."""
 
     name: str
+    seconds: int = 0
     marks: str = ""
     paths: tuple[str, ...] = ("tests",)
     without: tuple[str, ...] = APART
@@ -68,24 +69,32 @@ class Selection:
         return (*marks, *(f"--ignore={path}" for path in self.without), *self.paths)
 
 
-# The longest first. On SQLite in two parts, which use both processors.
-_HALF = ("tests/http", "tests/domain")
+_HTTP, _ADMIN, _RACES = ("tests/http",), ("tests/admin",), ("tests/model", "tests/races")
+_SERVICES = ("tests/services", "tests/races")
+_NO_DATABASE = (*PURE, *APART)
 FAST_ON_SQLITE = (
-    Selection("HTTP and domain", FAST, _HALF),
-    Selection("the rest", FAST, without=(*_HALF, *APART)),
+    Selection("HTTP", 60, FAST, _HTTP),
+    Selection("admin", 60, FAST, _ADMIN),
+    Selection("model and races", 60, FAST, _RACES),
+    Selection("the rest", 90, FAST, without=(*_HTTP, *_ADMIN, *_RACES, *APART)),
 )
-FAST_ON_SERVERS = (Selection("", f"every_database and {FAST}", without=(*PURE, *APART)),)
+FAST_ON_SERVERS = (
+    Selection("services and races", 90, f"every_database and {FAST}", _SERVICES),
+    Selection("the rest", 85, f"every_database and {FAST}", without=(*_SERVICES, *_NO_DATABASE)),
+)
 SLOW_ON_SQLITE = (
-    Selection("processes", SLOW),
-    Selection("long", "long and not tool"),
-    Selection("tools", "tool and not lab"),
-    Selection("browser", "", ("tests/browser",), ()),
-    Selection("clusters of our own", "", ("tests/clusters",), ()),
+    Selection("processes", 900, SLOW),
+    Selection("long", 800, "long and not tool"),
+    Selection("tools", 300, "tool and not lab"),
+    Selection("browser", 300, "", ("tests/browser",), ()),
+    Selection("clusters of our own", 600, "", ("tests/clusters",), ()),
 )
 SLOW_ON_SERVERS = (
-    Selection("processes", f"every_database and {SLOW}", without=(*PURE, *APART)),
-    Selection("long", "every_database and long", without=(*PURE, *APART)),
-    Selection("the rest", f"database and not every_database and {FAST}", without=(*PURE, *APART)),
+    Selection("processes", 800, f"every_database and {SLOW}", without=_NO_DATABASE),
+    Selection("long", 600, "every_database and long", without=_NO_DATABASE),
+    Selection(
+        "everything else", 300, f"database and not every_database and {FAST}", without=_NO_DATABASE
+    ),
 )
 
 
@@ -94,7 +103,7 @@ def selections(database: str, options: argparse.Namespace, arguments: list[str])
     on_sqlite = database == "sqlite"
     if any((ROOT / argument.partition("::")[0]).exists() for argument in arguments):
         every = on_sqlite or options.db == database
-        return [Selection("", "" if every else "every_database", (), ())]
+        return [Selection("", 0, "" if every else "every_database", (), ())]
     fast = FAST_ON_SQLITE if on_sqlite else FAST_ON_SERVERS
     slow = SLOW_ON_SQLITE if on_sqlite else SLOW_ON_SERVERS
     chosen = [*(slow if options.all else ()), *fast]
@@ -147,27 +156,33 @@ def server(variable: str, guesses: tuple[str, ...]) -> tuple[str | None, str]:
 def plan(
     options: argparse.Namespace, arguments: list[str], scratch: Path
 ) -> tuple[list[Part], dict[str, str]]:
-    """The parts, in the order of their starts, and why a database is left out."""
-    parts: list[Part] = []
+    """The parts, in the order of their starts, and why a database is left out.
+
+    The longest first, so that the last ones are short and end together.
+    """
+    found: list[tuple[str, str, Selection]] = []
     skipped: dict[str, str] = {}
     for database in [options.db] if options.db else DATABASES:
         # A file, so that the processes that tests start can use it too.
         name, url = "SQLite", f"sqlite:///{scratch}/any"
         if database != "sqlite":
             name, variable, guesses = SERVERS[database]
-            found, reason = server(variable, guesses)
-            if found is None:
+            answering, reason = server(variable, guesses)
+            if answering is None:
                 skipped[database] = reason
                 continue
-            url = found
-        for chosen in selections(database, options, arguments):
-            part = Part(
-                f"{name}: {chosen.name}" if chosen.name else name,
-                with_name(url, f"ojs_{os.getpid()}_{len(parts)}"),
-                (*chosen.arguments(), *arguments),
-                scratch / str(len(parts)),
-            )
-            parts.append(part)
+            url = answering
+        found += [(name, url, chosen) for chosen in selections(database, options, arguments)]
+    found.sort(key=lambda one: one[2].seconds, reverse=True)
+    parts = [
+        Part(
+            f"{name}: {chosen.name}" if chosen.name else name,
+            with_name(url, f"ojs_{os.getpid()}_{number}"),
+            (*chosen.arguments(), *arguments),
+            scratch / str(number),
+        )
+        for number, (name, url, chosen) in enumerate(found)
+    ]
     return parts, skipped
 
 

@@ -17,5 +17,11 @@ _database = DATABASES["default"]
 if _database["ENGINE"].endswith("sqlite3"):
     # A file, so that other processes and threads see the same database.
     _database["TEST"] = {"NAME": f"{_database['NAME']}.test"}
+elif _database["ENGINE"].endswith("mysql"):
+    import MySQLdb
+
+    if MySQLdb.__name__ == "pymysql":
+        # It reads every certificate of the system for each connection, which takes 50 ms.
+        _database["OPTIONS"].setdefault("ssl_disabled", True)
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
