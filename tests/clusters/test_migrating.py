@@ -5,52 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
+from django.test import override_settings
 
 from django_ojs import api
-from django_ojs.models import Attempt, Event, Job, Queue, Worker
+from django_ojs.models import Attempt, Job
+from tests import next_release
 from tests.clusters.clusters import Cluster
 from tests.clusters.test_restarts import nothing_is_violated
 from tests.process.tools import Diary, Flag, Start, StartWorker, in_state
 from tests.support import poll
 from tests.workload import jobs
 
-TABLES = [model._meta.db_table for model in (Job, Attempt, Event, Queue, Worker)]
 
-
-def run(*statements: str) -> None:
-    """Run statements, each by itself."""
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
+def migrate(*target: str) -> None:
+    """Apply the migrations of the next release, up to the target."""
+    with override_settings(MIGRATION_MODULES=next_release.MODULES):
+        call_command("migrate", "django_ojs", *target, verbosity=0)
 
 
 @pytest.fixture
-def next_schema(cluster: Cluster) -> Iterator[list[str]]:
-    """What a migration may do: columns with a default or nullable, and indexes on them."""
-    yield [
-        statement
-        for table in TABLES
-        for statement in (
-            f"ALTER TABLE {table} ADD COLUMN next_number INTEGER NOT NULL DEFAULT 7",
-            f"ALTER TABLE {table} ADD COLUMN next_text VARCHAR(20) NULL",
-            f"CREATE INDEX {table}_next ON {table} (next_number)",
-        )
-    ]
+def back_again(cluster: Cluster) -> Iterator[None]:
+    """The schema of this release, afterwards."""
+    yield
     connection.close()
-    run(
-        *(
-            f"ALTER TABLE {table} DROP COLUMN {column}"
-            for table in TABLES
-            for column in ("next_number", "next_text")
-        )
-    )
+    migrate("0001")
 
 
 @pytest.mark.fault("F95")
 def test_old_workers_go_on_with_the_next_schema(
     cluster: Cluster,
-    next_schema: list[str],
+    back_again: None,
     worker: StartWorker,
     manage: Start,
     diary: Diary,
@@ -61,7 +47,7 @@ def test_old_workers_go_on_with_the_next_schema(
     reaper = manage("reap_timeouts", "--loop")
     diary.wait("started", timeout=30)
     before = [jobs.echo.enqueue(number) for number in range(100)]
-    run(*next_schema)
+    migrate()
     after = [jobs.echo.enqueue(number) for number in range(100)]
     expired = api.enqueue("nobody.serves", enqueue_ttl=1)
     poll(lambda: Job.objects.filter(state="completed").count() == len(before) + len(after), 60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from django.core.management import call_command
@@ -17,99 +17,171 @@ from django.db.migrations import (
     AlterModelOptions,
     CreateModel,
     DeleteModel,
+    Migration,
     RemoveField,
     RenameField,
     RunPython,
+    RunSQL,
 )
 from django.db.migrations.loader import MigrationLoader
-from django.db.models import IntegerField, UniqueConstraint
+from django.db.migrations.state import ProjectState
+from django.db.models import Index, IntegerField, UniqueConstraint
 from django.db.utils import DatabaseError, IntegrityError
+from django.test import override_settings
 
 from django_ojs import clock
 from django_ojs.models import Job
+from django_ojs.store.migration_operations import AddIndexOnline
+from tests import next_release
 from tests.process.tools import Start
 
 pytestmark = pytest.mark.every_database
 
 APP = "django_ojs"
+NEXT = ["0002_next_columns", "0003_next_indexes"]
 
 
 def test_nothing_is_missing(ojs_db: None) -> None:
     call_command("makemigrations", "django_ojs", check=True, dry_run=True, stdout=StringIO())
 
 
-def _steps() -> list[tuple[Any, Any, Any]]:
-    """Every migration but the first, with the states before and after it."""
-    loader = MigrationLoader(None)
-    names = [key for key in loader.graph.forwards_plan(("django_ojs", _newest())) if key[0] == APP]
-    states = [loader.project_state([key]) for key in names]
+class Step(NamedTuple):
+    """A migration with the states before and after it."""
+
+    migration: Migration
+    before: ProjectState
+    after: ProjectState
+
+
+def _steps(modules: dict[str, str] | None = None) -> list[Step]:
+    """Every migration but the first."""
+    with override_settings(MIGRATION_MODULES=modules or {}):
+        loader = MigrationLoader(None)
+        names = [key for key in loader.graph.forwards_plan(_newest(loader)) if key[0] == APP]
+        states = [loader.project_state([key]) for key in names]
     return [
-        (loader.get_migration(*key), before, after)
+        Step(loader.get_migration(*key), before, after)
         for key, before, after in zip(names[1:], states, states[1:], strict=False)
     ]
 
 
-def _newest() -> str:
-    return str(MigrationLoader(None).graph.leaf_nodes(APP)[0][1])
+def _newest(loader: MigrationLoader) -> tuple[str, str]:
+    app, name = loader.graph.leaf_nodes(APP)[0]
+    return str(app), str(name)
 
 
-def _harmless(operation: Any, before: Any, after: Any, new: set[str]) -> bool:
-    """Whether the statements of the release before go on working."""
+def _harmful(step: Step) -> list[str]:
+    """The operations after which, or while which, the release before does not go on working."""
+    operations = step.migration.operations
+    new = {op.name_lower for op in operations if isinstance(op, CreateModel)}
+    return [op.describe() for op in operations if not _harmless(op, step, new)]
+
+
+def _harmless(operation: Any, step: Step, new: set[str]) -> bool:
+    if getattr(operation, "model_name_lower", None) in new:
+        return isinstance(operation, AddField | AddIndex | AddConstraint)
+    if isinstance(operation, AddIndex):
+        # Any other way locks a table that is in use.
+        return isinstance(operation, AddIndexOnline) and not step.migration.atomic
     if isinstance(operation, AddField):
         field = operation.field
-        return bool(field.null or field.has_db_default())
+        return bool(field.null or field.has_db_default()) and not _indexed(field)
     if isinstance(operation, AlterField):
         one, other = (
             state.models[APP, operation.model_name_lower].fields[operation.name]
-            for state in (before, after)
+            for state in (step.before, step.after)
         )
         same = one.db_parameters(connection) == other.db_parameters(connection)
-        same = same and one.null == other.null
+        same = same and one.null == other.null and _indexed(one) == _indexed(other)
         return bool(same and one.has_db_default() == other.has_db_default())
-    if isinstance(operation, AddConstraint):
-        return operation.model_name_lower in new
-    return isinstance(operation, CreateModel | AddIndex | AlterModelOptions | RunPython)
+    return isinstance(operation, CreateModel | AlterModelOptions | RunPython)
+
+
+def _indexed(field: Any) -> bool:
+    return bool(field.db_index or field.unique)
+
+
+def _only(*operations: Any, atomic: bool = True) -> Step:
+    """A migration with these operations and nothing else."""
+    made = type("Migration", (Migration,), {"operations": operations, "atomic": atomic})
+    before = MigrationLoader(None).project_state()
+    return Step(made("next", APP), before, before)
 
 
 @pytest.mark.fault("F95")
 def test_migrations_only_add(ojs_db: None) -> None:
-    """Workers of the release before run on while a migration is applied, and after it."""
-    steps = _steps()
-    assert len(steps) >= 3
-    for migration, before, after in steps:
-        new = {op.name_lower for op in migration.operations if isinstance(op, CreateModel)}
-        for operation in migration.operations:
-            assert _harmless(operation, before, after, new), (migration.name, operation.describe())
+    """Workers of the release before run on while a migration is applied, and after it: nothing is
+    taken away, and what is added to a table in use is added without locking it.
+    """
+    for step in _steps():
+        assert _harmful(step) == [], step.migration.name
+    following = _steps(next_release.MODULES)
+    assert [step.migration.name for step in following[-2:]] == NEXT
+    for step in following:
+        assert _harmful(step) == [], step.migration.name
 
 
 @pytest.mark.fault("F95")
-def test_a_migration_that_takes_away_would_be_noticed(ojs_db: None) -> None:
-    state = MigrationLoader(None).project_state()
-    number = IntegerField()
-    for wrong in (
+@pytest.mark.parametrize(
+    "wrong",
+    [
         RemoveField("job", "args"),
         RenameField("job", "args", "arguments"),
-        AddField("job", "later", number),
+        AddField("job", "later", IntegerField()),
+        AddField("job", "later", IntegerField(null=True, db_index=True)),
+        AddField("job", "later", IntegerField(null=True, unique=True)),
         DeleteModel("Job"),
         AddConstraint("job", UniqueConstraint(fields=["queue"], name="one")),
-    ):
-        assert not _harmless(wrong, state, state, set()), wrong.describe()
-    assert _harmless(AddField("job", "later", IntegerField(db_default=1)), state, state, set())
+        AddIndex("job", Index(fields=["queue"], name="one")),
+        AddIndexOnline("job", Index(fields=["queue"], name="one")),
+        RunSQL("CREATE INDEX one ON django_ojs_job (queue)"),
+    ],
+    ids=lambda operation: type(operation).__name__,
+)
+def test_a_migration_that_does_harm_would_be_noticed(ojs_db: None, wrong: Any) -> None:
+    assert _harmful(_only(wrong)) == [wrong.describe()]
+
+
+@pytest.mark.fault("F95")
+def test_what_may_be_added(ojs_db: None) -> None:
+    index = Index(fields=["queue"], name="one")
+    assert _harmful(_only(AddField("job", "later", IntegerField(db_default=1)))) == []
+    assert _harmful(_only(AddIndexOnline("job", index), atomic=False)) == []
+    # A table that nobody uses yet.
+    later = CreateModel("Later", [("queue", IntegerField())])
+    assert _harmful(_only(later, AddIndex("later", index))) == []
 
 
 @pytest.mark.process
 @pytest.mark.fault("F96")
 def test_a_schema_of_the_release_before_is_refused(manage: Start, tmp_path: Path) -> None:
     """New workers before the migration: they say what is missing, and claim nothing."""
-    migration = _steps()[-1][0]
     url = f"sqlite:///{tmp_path}/old.sqlite3"
-    previous = next(name for app, name in migration.dependencies if app == APP)
-    made = manage("migrate", APP, previous, "-v0", DATABASE_URL=url)
+    made = manage("migrate", APP, "-v0", DATABASE_URL=url)
     assert made.wait(60) == 0, made.stderr
-    for process in [manage(command, DATABASE_URL=url) for command in ("runworker", "reap_timeouts")]:
+    new = {"DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "tests.next_release.settings"}
+    for process in [manage(command, **new) for command in ("runworker", "reap_timeouts")]:
         assert process.wait(60) == 1
-        assert f"(missing: {migration.name}): run `manage.py migrate`" in process.stderr
+        assert f"(missing: {', '.join(NEXT)}): run `manage.py migrate`" in process.stderr
         assert "Traceback" not in process.stderr
+
+
+@pytest.mark.fault("F95")
+def test_the_next_release_and_back(ojs_db: None) -> None:
+    with override_settings(MIGRATION_MODULES=next_release.MODULES):
+        try:
+            call_command("migrate", APP, verbosity=0)
+            assert "job_next" in _constraints()
+            Job.objects.create(id=clock.new_id(), state="pending", queue="q", type="t")
+        finally:
+            Job.objects.all().delete()
+            call_command("migrate", APP, "0001", verbosity=0)
+    assert "job_next" not in _constraints()
+
+
+def _constraints() -> dict[str, Any]:
+    with connection.cursor() as cursor:
+        return dict(connection.introspection.get_constraints(cursor, Job._meta.db_table))
 
 
 def test_backwards_and_forwards(ojs_db: None) -> None:
