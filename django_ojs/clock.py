@@ -247,7 +247,7 @@ class FrozenClock:
     def __init__(self, start: datetime | None = None) -> None:
         self.time = start or datetime(2026, 1, 1, tzinfo=UTC)
         self.off: timedelta | None = None
-        self.number: int | None = None
+        self.number: int | None = 0
 
     def now(self, using: str) -> datetime:
         """Where the clock stands."""

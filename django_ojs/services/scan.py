@@ -257,9 +257,8 @@ class Loop:
 
         Nor are silences, until everybody has been heard by the new one.
         """
-        steps = clock.steps(self.using)
-        if steps != self._steps:
-            self._steps = steps
+        before, self._steps = self._steps, clock.steps(self.using)
+        if before is not None and before != self._steps:
             self._witness = Witness(max(self.interval, _LOOKS_EVERY))
             self._scanned_at = self._beats_read_at = self._beats_due = None
             self._calm_until = clock.now(self.using) + _CALM

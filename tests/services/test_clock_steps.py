@@ -76,6 +76,18 @@ def test_what_is_by_the_clock_on_the_wall_does_not_move(frozen: FrozenClock, sec
     assert now_stored(running).deadline_at == min(deadline + timedelta(seconds=seconds), total)
 
 
+def test_the_number_that_a_process_learns_first_is_no_step(frozen: FrozenClock) -> None:
+    """A worker that has just begun judges silences at once: nobody set a clock."""
+    make(1, heartbeat_timeout=8, retry={"max_attempts": 1})
+    take()
+    assert tick(frozen, 7.6, a_loop()) == []
+    scan.scan(cadence=timedelta(seconds=5), ran_by="before")
+    frozen.number = None
+    beginning = a_loop()
+    frozen.number = 0
+    assert tick(frozen, 1, beginning) == ["stalled"]
+
+
 def test_a_step_is_applied_once(frozen: FrozenClock) -> None:
     """Two processes have seen it; the second finds it counted."""
     make(1, heartbeat_timeout=8)
