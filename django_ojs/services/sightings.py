@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from django_ojs.domain.silence import Hearing, Span, common, united
 from django_ojs.domain.timeouts import OUTAGE_GRACE
@@ -17,7 +18,7 @@ from django_ojs.store import upcoming
 
 NOTICED = timedelta(milliseconds=500)
 """How much longer than it should an answer may take, and count as one that came."""
-_KEPT_SPANS = 50
+_KEPT_SPANS = 200
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
@@ -86,6 +87,9 @@ class Witness:
     def _add(self, span: Span) -> None:
         if span.start < span.end:
             self._gaps = united([*self._gaps, span])[-_KEPT_SPANS:]
+            if len(self._gaps) == _KEPT_SPANS:
+                # What is forgotten was not seen: the record knows.
+                self._first = self._gaps[0].start
 
 
 def spans_of(run: ChoreRun) -> list[Span]:
@@ -139,9 +143,25 @@ def _that_matter(spans: Sequence[Span], now: datetime, longest: timedelta) -> li
 
 
 def _stored(spans: Sequence[Span]) -> list[list[str]]:
-    while len(spans) > _KEPT_SPANS:
-        spans = [Span(spans[0].start, spans[1].end), *spans[2:]]
-    return [[span.start.isoformat(), span.end.isoformat()] for span in spans]
+    return [[span.start.isoformat(), span.end.isoformat()] for span in _few(spans)]
+
+
+def _few(spans: Sequence[Span]) -> list[Span]:
+    """No more spans than are kept, and as long together as all of them.
+
+    Those nearest to each other are moved together: what was seen between two counts as seen before
+    both. For whoever was last heard before them that is the same.
+    """
+    made = list(spans)
+    while len(made) > _KEPT_SPANS:
+        one, later = min(pairwise(made), key=lambda two: (two[1].start - two[0].end, _length(two)))
+        at = made.index(one)
+        made[at : at + 2] = [Span(later.start - (one.end - one.start), later.end)]
+    return made
+
+
+def _length(two: tuple[Span, Span]) -> timedelta:
+    return two[1].end - two[0].start
 
 
 def move(run: ChoreRun, step: timedelta) -> None:

@@ -108,6 +108,19 @@ def test_outages_that_come_again_and_again_hide_no_death(frozen: FrozenClock) ->
     assert watch(frozen, 1.6, loop) == 1
 
 
+@pytest.mark.parametrize("heard", [0, 20], ids=["before all", "between two"])
+def test_more_outages_than_are_kept_hide_no_death(frozen: FrozenClock, heard: int) -> None:
+    """Nor do they make one: the time in which nobody was seen is not forgotten."""
+    make(1, heartbeat_timeout=100)
+    jobs = take()
+    loop = a_loop()
+    for outage in range(230 + heard):
+        assert watch(frozen, 0.6, loop, beats=jobs if outage < heard else []) == 0
+        frozen.advance(6)
+    assert watch(frozen, 7, loop) == 0
+    assert watch(frozen, 3, loop) == 1
+
+
 def test_what_another_reaper_saw_counts_for_one_that_was_away(frozen: FrozenClock) -> None:
     make(2, heartbeat_timeout=30)
     jobs = take(2)
