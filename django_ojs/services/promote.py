@@ -10,12 +10,12 @@ from uuid import UUID
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.services.commit import commit
+from django_ojs.services.turns import BATCH, turn
 from django_ojs.store import locking, upcoming
-from django_ojs.store.batches import SetAside, in_batches
+from django_ojs.store.batches import SetAside
 from django_ojs.store.columns import DUE
 from django_ojs.store.contention import atomically
 
-BATCH = 200
 _failed = SetAside("promotion")
 
 
@@ -49,23 +49,11 @@ def promote(
 
 
 def _promote_some(now: datetime, limit: int, using: str) -> int:
-    moved: list[int] = []
-
-    def work(part: Sequence[UUID]) -> None:
-        moved.append(atomically(using, partial(_promote, part, now, using)))
+    def work(part: Sequence[UUID]) -> int:
+        return atomically(using, partial(_promote, part, now, using))
 
     due = locking.promotable(now, limit + len(_failed), using=using)
-    ids = _failed.without(due, using)[:limit]
-    sizes = locking.history_sizes(ids, using=using)
-    in_batches(
-        ids,
-        work,
-        refused=lambda job_id, error: _failed.add(job_id, error, using),
-        size=lambda job_id: sizes.get(job_id, 0),
-        most=BATCH,
-        using=using,
-    )
-    return sum(moved)
+    return turn(due, work, _failed, room=limit, using=using)
 
 
 def _promote(ids: Sequence[UUID], now: datetime, using: str) -> int:

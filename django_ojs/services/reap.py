@@ -19,12 +19,12 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.silence import Hearing, as_heard, clock_set
 from django_ojs.domain.timeouts import Clock, fired
 from django_ojs.services.commit import commit
+from django_ojs.services.turns import BATCH, turn
 from django_ojs.store import leases, locking, upcoming
-from django_ojs.store.batches import SetAside, in_batches
+from django_ojs.store.batches import SetAside
 from django_ojs.store.contention import atomically
 from django_ojs.store.upcoming import Silence
 
-BATCH = 200
 _MOST = 10_000
 _failed = SetAside("ending")
 
@@ -126,7 +126,8 @@ def _reap_active(
         known = [reaped.next_due] if reaped.next_due else []
         reaped.next_due = min([*later, *excused, *known], default=None)
         done = _end(overdue, room, reaped, hearing, moment, dry_run, using)
-        if dry_run or not done or later or len(silences) <= room:
+        seen_all = bool(later) or len(silences) <= room
+        if dry_run or not done or (seen_all and done == len(overdue)):
             break
 
 
@@ -144,26 +145,15 @@ def _end(
     dry_run: bool,
     using: str,
 ) -> int:
-    """End those of the jobs that are overdue, up to ``room``; returns how many.
+    """End those of the jobs that are overdue, up to ``room``, as far as a turn goes; returns how many.
 
     A job that cannot be ended is nobody else's trouble: it is set aside for a while.
     """
-    before = len(reaped.jobs)
 
-    def work(part: Sequence[UUID]) -> None:
-        reaped.add(atomically(using, partial(_decide, part, hearing, now, dry_run, using)))
+    def work(part: Sequence[UUID]) -> int:
+        return reaped.add(atomically(using, partial(_decide, part, hearing, now, dry_run, using)))
 
-    ids = _failed.without(ids, using)[:room]
-    sizes = locking.history_sizes(ids, using=using)
-    in_batches(
-        ids,
-        work,
-        refused=lambda job_id, error: _failed.add(job_id, error, using),
-        size=lambda job_id: sizes.get(job_id, 0),
-        most=BATCH,
-        using=using,
-    )
-    return len(reaped.jobs) - before
+    return turn(ids, work, _failed, room=room, whole=dry_run, using=using)
 
 
 def _decide(ids: Sequence[UUID], hearing: Hearing, now: datetime, dry_run: bool, using: str) -> Reaped:

@@ -1,7 +1,8 @@
 """Sets of rows are written in parts that fit, and what one row does to a part is that row's alone.
 
-A statement has at most a quarter of MariaDB's ``max_allowed_packet``, and 8 MiB anywhere. A part
-whose transaction fails is halved, down to one row; a row that fails alone is set aside.
+A transaction's part has at most a quarter of MariaDB's ``max_allowed_packet``, and 8 MiB anywhere; its
+statements have less. A part whose transaction fails is halved, down to one row; a row that fails
+alone is set aside.
 """
 
 from __future__ import annotations
@@ -46,13 +47,18 @@ def max_bytes(using: str) -> int:
 
 
 def fits(kinds: Sequence[Kind], columns: Sequence[Iterable[Any]], using: str) -> bool:
-    """Whether the columns of a record set are small enough for one statement."""
+    """Whether the columns of a record set are small enough for one statement.
+
+    MariaDB reads a large set for longer than it writes its rows one by one, which needs none.
+    """
     size = sum(
         sum(map(len, filter(None, column)))
         for kind, column in zip(kinds, columns, strict=True)
         if kind in (Kind.JSON, Kind.TEXT)
     )
-    return size <= _SMALL or size <= max_bytes(using)
+    if connections[using].vendor == "mysql":
+        return size <= _SMALL
+    return size <= MAX_BYTES
 
 
 def in_batches(
@@ -62,24 +68,32 @@ def in_batches(
     refused: Callable[[T, Exception], None],
     size: Callable[[T], int] = lambda item: 0,
     most: int,
+    most_bytes: int = MAX_BYTES,
+    until: float | None = None,
     using: str,
 ) -> None:
-    """Do ``work``, one transaction, to all items: in parts of at most ``most``, bounded by ``size``.
+    """Do ``work``, one transaction, to all items: in parts of at most ``most``, bounded by ``size``
+    to ``most_bytes``. No part is begun after ``until`` (boottime) but the first.
 
     What is tried again in halves is a part that failed, unless the database is away or the part lost
     a race: those errors are raised, and the parts that were done stay done. An item that fails alone
     is given to ``refused`` with its error; by an error that an outage may have caused, twice.
     """
-    for part in _parts(items, size, most, using):
+    for part in _parts(items, size, most, most_bytes, using):
         _halving(part, work, refused, using)
+        if until is not None and clock.boottime() >= until:
+            break
 
 
-def _parts(items: Iterable[T], size: Callable[[T], int], most: int, using: str) -> Iterator[list[T]]:
+def _parts(
+    items: Iterable[T], size: Callable[[T], int], most: int, most_bytes: int, using: str
+) -> Iterator[list[T]]:
     part: list[T] = []
     held = 0
     for item in items:
         held += size(item)
-        if part and (len(part) >= most or (held > _SMALL and held > max_bytes(using))):
+        large = held > _SMALL and held > min(most_bytes, max_bytes(using))
+        if part and (large or len(part) >= most):
             yield part
             part, held = [], size(item)
         part.append(item)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -69,6 +70,31 @@ def test_overdue_jobs_with_long_histories_end(frozen: FrozenClock) -> None:
     _fits(sizes)
     assert now_stored(innocent).state == "discarded"
     assert {len(now_stored(job).json("errors")) for job in made} == {50}
+
+
+def test_what_is_small_does_not_wait_behind_long_histories(
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what is due with them, nor what falls due while they are ended."""
+    moments = count(1000.0)
+    # A second is over at every look at this clock.
+    monkeypatch.setattr(clock, "boottime", lambda: next(moments))
+    make(12, total_timeout=5)
+    Job.objects.update(errors=HISTORY)
+    (due,) = make(total_timeout=6)
+    (soon,) = make(total_timeout=11)
+    frozen.advance(10)
+
+    def pass_time(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith("UPDATE"):
+            frozen.advance(1)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(pass_time):
+        ended = reap.reap().jobs
+    assert len(ended) == 14
+    assert ended.index(due.id) < 4
+    assert ended.index(soon.id) < 8
 
 
 def test_large_results_are_settled_together() -> None:

@@ -13,7 +13,7 @@ from django_ojs.api import enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.timeouts import heartbeat_deadline
 from django_ojs.models import Attempt, ChoreRun, Event, Job
-from django_ojs.services import heartbeat, operate, promote, reap, scan
+from django_ojs.services import heartbeat, operate, promote, reap, scan, turns
 from django_ojs.store import selectors, upcoming
 from tests.support import not_none
 
@@ -168,17 +168,17 @@ def test_limit_and_dry_run(frozen: FrozenClock) -> None:
 
 
 def test_more_than_a_batch_is_reaped_in_one_pass(frozen: FrozenClock) -> None:
-    make(reap.BATCH + 30, enqueue_ttl=1)
-    assert _reap(frozen, 2) == {"enqueue_ttl": reap.BATCH + 30}
+    make(turns.BATCH + 30, enqueue_ttl=1)
+    assert _reap(frozen, 2) == {"enqueue_ttl": turns.BATCH + 30}
 
 
 def test_more_than_a_batch_is_stalled_in_one_pass(frozen: FrozenClock) -> None:
-    make(reap.BATCH + 30, heartbeat_timeout=2)
-    assert len(take(reap.BATCH + 30)) == reap.BATCH + 30
+    make(turns.BATCH + 30, heartbeat_timeout=2)
+    assert len(take(turns.BATCH + 30)) == turns.BATCH + 30
     frozen.advance(3)
-    assert reap.reap(dry_run=True).counts == {"stalled": reap.BATCH + 30}
+    assert reap.reap(dry_run=True).counts == {"stalled": turns.BATCH + 30}
     assert reap.reap(limit=7).counts == {"stalled": 7}
-    assert _reap(frozen, 0) == {"stalled": reap.BATCH + 23}
+    assert _reap(frozen, 0) == {"stalled": turns.BATCH + 23}
 
 
 def test_a_pass_has_as_many_statements_for_many_as_for_few(frozen: FrozenClock) -> None:
@@ -379,10 +379,10 @@ def test_a_loop_finds_new_silence_and_records_itself_now_and_then(frozen: Frozen
 @pytest.mark.every_database
 def test_what_runs_does_not_wait_behind_a_backlog_of_what_waits(frozen: FrozenClock) -> None:
     """More jobs are past their enqueue TTL than one transaction ends, all for longer than those."""
-    enqueue_many("test.late", [[n] for n in range(reap.BATCH)], enqueue_ttl=1)
+    enqueue_many("test.late", [[n] for n in range(turns.BATCH)], enqueue_ttl=1)
     make(timeout=2, grace_period=0, retry=NO_JITTER)
     make(1, "test.silent", heartbeat_timeout=2, retry=NO_JITTER)
     take(2, types=["test.job", "test.silent"])
     frozen.advance(3)
     assert reap.reap(limit=2).counts == {"execution": 1, "stalled": 1}
-    assert reap.reap().counts == {"enqueue_ttl": reap.BATCH}
+    assert reap.reap().counts == {"enqueue_ttl": turns.BATCH}
