@@ -14,6 +14,7 @@ from django_ojs import clock
 from django_ojs.services import scan
 from django_ojs.services.reap import Reaped
 from django_ojs.store.batches import answers
+from django_ojs.store.contention import is_held
 from django_ojs.store.upcoming import Lookout, Outlook
 from django_ojs.worker.threads import DatabaseThread
 
@@ -79,7 +80,9 @@ class Reaper(DatabaseThread):
                 next_at = self._look(began)
             except (Error, OSError) as error:
                 self._failed(began, error)
-                next_at = clock.boottime() + _AGAIN
+                # Who waited for a lock has waited already; it may be free at any moment.
+                again = self._look_every if is_held(error) else _AGAIN
+                next_at = clock.boottime() + again
             except Exception:
                 logger.exception("the reaper failed")
                 next_at = clock.boottime() + _AGAIN

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import count
 
 import pytest
 from django.db import OperationalError
@@ -18,6 +19,7 @@ from django_ojs.hooks import Chore, ChoreResult
 from django_ojs.models import Job
 from django_ojs.services import scan
 from django_ojs.services.claim import claim, sources
+from django_ojs.services.reap import Reaped
 from django_ojs.worker.chores import Chores
 from django_ojs.worker.pulse import Pulse
 from django_ojs.worker.reaper import Reaper
@@ -72,6 +74,22 @@ def test_a_chore_that_fails_is_no_outage(ojs_db: None, monkeypatch: pytest.Monke
     with maintained():
         assert failed.wait(10)
     assert not scan._failed.is_set()
+
+
+def test_who_did_not_get_a_lock_tries_again_at_once(
+    ojs_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table was locked: what fell due meanwhile ends when it is free, and not a second later."""
+    tries, enough = count(1), threading.Event()
+
+    def waited(loop: scan.Loop, *, limit: int | None = None) -> Reaped:
+        if next(tries) == 20:
+            enough.set()
+        raise OperationalError(1205, "Lock wait timeout exceeded")
+
+    monkeypatch.setattr(scan.Loop, "tick", waited)
+    with maintained():
+        assert enough.wait(10)
 
 
 def test_a_deadline_waits_for_no_chore(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
