@@ -85,7 +85,7 @@ FAST_ON_SERVERS = (
 SLOW_ON_SQLITE = (
     Selection("processes", 900, SLOW),
     Selection("long", 800, "long and not tool"),
-    Selection("tools", 300, "tool and not lab"),
+    Selection("tools", 700, "tool"),
     Selection("browser", 300, "", ("tests/browser",), ()),
     Selection("clusters of our own", 600, "", ("tests/clusters",), ()),
 )

@@ -60,6 +60,12 @@ def database_url() -> str:
     return f"{scheme}://{account}@{database['HOST']}{port}/{quote(database['NAME'], safe='')}"
 
 
+def processors() -> tuple[int, int]:
+    """How many ticks the processors were idle, and how many there were."""
+    ticks = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
 def alive(pid: int) -> bool:
     """Whether a process exists and is more than a zombie."""
     try:

@@ -46,8 +46,10 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", help="cases whose name contains this, or one of these, by commas")
     parser.add_argument("--list", action="store_true", help="name the cases; play none")
     parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument("--brief", action="store_true", help="one round of each, as a test")
     parser.add_argument("--lock", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args(given)
+    chosen.rounds = 1 if chosen.brief else chosen.rounds
     if chosen.rounds is not None and chosen.rounds < 1:
         parser.error("--rounds: must be at least 1")
     return chosen
@@ -68,7 +70,14 @@ def _one(chosen: argparse.Namespace, lock: Path) -> list[dict[str, object]]:
         print("\n".join(f"{case.rounds:3} x {case.name}" for case in some))
         sys.exit(0)
     return report.record(
-        running.run(chosen.db, some, chosen.rounds, lock, lambda line: print(line, flush=True))
+        running.run(
+            chosen.db,
+            some,
+            chosen.rounds,
+            lock,
+            lambda line: print(line, flush=True),
+            brief=chosen.brief,
+        )
     )
 
 
@@ -76,6 +85,7 @@ def _all(chosen: argparse.Namespace, folder: Path, lock: Path) -> list[dict[str,
     """A process for each database, all at once: most of the time is waiting."""
     more = [f"--only={chosen.only}"] if chosen.only else []
     more += [f"--rounds={chosen.rounds}"] if chosen.rounds else []
+    more += ["--brief"] if chosen.brief else []
     running = {
         name: subprocess.Popen(
             [

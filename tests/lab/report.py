@@ -39,11 +39,17 @@ def table(results: list[Result]) -> str:
     ]
     lines.insert(1, "  ".join("-" * width for width in widths))
     for result in results:
-        lines += [f"{result.case} ({result.database}): {line}" for line in result.figures.wrong]
+        lines += [f"{result.case} ({result.database}): {line}" for line in lines_of(result.figures)]
     failed = sum(not result.skipped and not result.figures.good for result in results)
     played = sum(not result.skipped for result in results)
     lines.append(f"{played} cases, {failed} failed, {len(results) - played} skipped")
     return "\n".join(lines)
+
+
+def lines_of(figures: Figures) -> list[str]:
+    """What was wrong, in words."""
+    excused = [f"{line}, but the machine was busy" for line in figures.excused]
+    return [*figures.wrong, *figures.late, *excused]
 
 
 def _cells(result: Result) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from tests.lab import databases
 from tests.lab.cases import Case
 from tests.lab.databases import Database
 from tests.lab.judge import Figures
-from tests.lab.report import Result
+from tests.lab.report import Result, lines_of
 from tests.lab.stage import Stage
 
 
@@ -27,8 +27,14 @@ def run(
     rounds: int | None,
     lock: Path,
     say: Callable[[str], None],
+    *,
+    brief: bool = False,
 ) -> list[Result]:
-    """Every case that this database has."""
+    """Every case that this database has.
+
+    ``brief`` is for ``make test-all``: cases share fleets where they can, take fewer moments, and
+    lateness counts only while the processors have time.
+    """
     found: list[Result] = []
     here = [case for case in cases if name in case.databases]
     for steppable in (False, True):
@@ -40,7 +46,12 @@ def run(
             continue
         with databases.database(name, steppable=steppable) as database, default_is(database.url):
             _migrate()
-            found += [_play(case, database, rounds or case.rounds, lock, say) for case in some]
+            while some:
+                fit = [case for case in some if brief and _fleet(case) == _fleet(some[0])] or some[:1]
+                played = _play(fit, database, rounds, lock, say, brief)
+                found += played
+                done = {result.case for result in played}
+                some = [case for case in some if case.name not in done]
     order = [case.name for case in cases]
     return sorted(found, key=lambda result: order.index(result.case))
 
@@ -51,34 +62,59 @@ def _migrate() -> None:
     call_command("migrate", verbosity=0)
 
 
+def _fleet(case: Case) -> tuple[object, ...]:
+    """What distinguishes the fleets of cases."""
+    return case.reaper, tuple(case.hooks.items()), case.alone
+
+
 def _play(
-    case: Case, database: Database, rounds: int, lock: Path, say: Callable[[str], None]
-) -> Result:
-    """The rounds of one case, with a fleet of its own."""
-    figures = Figures()
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="ojs-lab-") as made, Stage(database, Path(made)) as stage:
-        hooks = {variable: str(stage.folder / name) for variable, name in case.hooks.items()}
-        stage.start(reaper=case.reaper, **hooks)
-        for number in range(1, rounds + 1):
-            before, wrong = time.monotonic(), len(figures.wrong)
-            with _turn(lock, alone=case.alone):
-                try:
-                    with stage.judged(figures):
-                        case.play(stage)
-                except (AssertionError, RuntimeError, Error) as error:
-                    figures.rounds += 1
-                    figures.wrong.append(f"round {number} was not played: {error}")
-                    say(f"{database.name}: {case.name}: round {number} was not played: {error}")
-                    say(stage.said())
+    cases: list[Case],
+    database: Database,
+    rounds: int | None,
+    lock: Path,
+    say: Callable[[str], None],
+    brief: bool,
+) -> list[Result]:
+    """The rounds of cases that share a fleet, up to the first that could not be played."""
+    found: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="ojs-lab-") as made:
+        folder, first = Path(made), cases[0]
+        hooks = {variable: str(folder / name) for variable, name in first.hooks.items()}
+        with Stage(database, folder, brief=brief) as stage:
+            stage.start(reaper=first.reaper, **hooks)
+            for case in cases:
+                result = Result(case.name, database.name, Figures())
+                found.append(result)
+                if not _rounds(case, stage, rounds or case.rounds, lock, say, result):
                     break
-            for line in figures.wrong[wrong:]:
-                say(f"{database.name}: {case.name}, round {number}: {line}")
-            say(
-                f"{database.name}: {case.name}, round {number} of {rounds}"
-                f" in {time.monotonic() - before:.0f} s: {short(figures)}"
-            )
-    return Result(case.name, database.name, figures, seconds=time.monotonic() - began)
+    return found
+
+
+def _rounds(
+    case: Case, stage: Stage, rounds: int, lock: Path, say: Callable[[str], None], result: Result
+) -> bool:
+    """The rounds of one case; whether all could be played."""
+    figures, database, began = result.figures, stage.database, time.monotonic()
+    for number in range(1, rounds + 1):
+        before, known = time.monotonic(), len(lines_of(figures))
+        with _turn(lock, alone=case.alone):
+            try:
+                with stage.judged(figures):
+                    case.play(stage)
+            except (AssertionError, RuntimeError, Error) as error:
+                figures.rounds += 1
+                figures.wrong.append(f"round {number} was not played: {error}")
+                say(f"{database.name}: {case.name}: round {number} was not played: {error}")
+                say(stage.said())
+                return False
+        for line in lines_of(figures)[known:]:
+            say(f"{database.name}: {case.name}, round {number}: {line}")
+        say(
+            f"{database.name}: {case.name}, round {number} of {rounds}"
+            f" in {time.monotonic() - before:.0f} s: {short(figures)}"
+        )
+    result.seconds = time.monotonic() - began
+    return True
 
 
 def short(figures: Figures) -> str:

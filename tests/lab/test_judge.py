@@ -10,7 +10,7 @@ import pytest
 from tests.lab import judge as judging
 from tests.lab import report
 from tests.lab.effects import Effect
-from tests.lab.judge import HEARTBEAT, REPORT, Attempt, Block, Figures, Probe, Watch, left
+from tests.lab.judge import CALM, HEARTBEAT, REPORT, Attempt, Block, Figures, Probe, Watch, left
 from tests.lab.report import Result
 from tests.support import ROOT
 
@@ -115,6 +115,23 @@ def test_the_deadline_that_the_rule_leaves(
     kind: str, due: float, blocks: list[Block], leaves: float
 ) -> None:
     assert left(Probe(OTHER, kind, 0.0, due), blocks) == leaves
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "leaves"),
+    [("silent", 3.0, 3.0 + CALM), ("silent", -1.5, 4.5), ("silent", 4.5, 4.0), ("ttl", 3.0, 4.0)],
+)
+def test_no_silence_is_due_for_a_while_after_a_step(kind: str, step: float, leaves: float) -> None:
+    assert left(Probe(OTHER, kind, 0.0, 4.0), [], [step]) == leaves
+
+
+def test_lateness_is_no_fault_of_ours_where_others_had_the_processors() -> None:
+    probe = Probe(OTHER, "ttl", 0.0, 5.0)
+    seen = watched(other={"available": 0.1, "discarded": 9.25})
+    found = judged(done(ONE), probes=[probe], watch=seen)
+    found.excused, found.late = found.late, []
+    assert found.good
+    assert "4.25 s late, but the machine was busy" in report.table([Result("one", "pg", found)])
 
 
 def test_lateness_is_against_what_is_left() -> None:

@@ -12,14 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from django_ojs import api
 from django_ojs.models import Job
 from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, failed, in_state, lasted
-from tests.support import alive, poll
+from tests.support import alive, poll, processors
 from tests.workload import jobs
 
 pytestmark = [
@@ -30,12 +29,6 @@ pytestmark = [
 ]
 Judge = Callable[[str, Sequence[float], float], None]
 AT_ONCE = 8
-
-
-def processors() -> tuple[int, int]:
-    """How many ticks the processors were idle, and how many there were."""
-    ticks = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
 
 
 def all_gone(pids: Sequence[int]) -> bool:

@@ -17,14 +17,13 @@ BETWEEN = HEARTBEAT + 3.0
 
 def steps(stage: Stage) -> None:
     """Jobs that began before a step go on, and others begin after it."""
-    stage.stepped = True
     stage.live(2)
     for offset in OFFSETS:
         # Wall-clock time: what the step carries past its time is due at the step.
         passed = offset > 0
         if passed:
             stage.probe_ttl(300.0)
-        stage.database.set_clock(offset)
+        stage.set_clock(offset)
         if passed:
             _due_now(stage)
         # The lab itself makes the probes: by the new time.
