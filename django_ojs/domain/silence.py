@@ -41,13 +41,17 @@ def united(spans: Iterable[Span]) -> list[Span]:
 
 
 def common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
-    """The time that both cover."""
-    shared = [
-        Span(max(a.start, b.start), min(a.end, b.end))
-        for a in one
-        for b in other
-        if a.start < b.end and b.start < a.end
-    ]
+    """The time that both cover; each in order and without overlaps."""
+    shared: list[Span] = []
+    a = b = 0
+    while a < len(one) and b < len(other):
+        start, end = max(one[a].start, other[b].start), min(one[a].end, other[b].end)
+        if start < end:
+            shared.append(Span(start, end))
+        if one[a].end == end:
+            a += 1
+        else:
+            b += 1
     return united(shared)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 
 from django_ojs.domain.silence import Hearing, Span, common, united
 from django_ojs.domain.timeouts import OUTAGE_GRACE
@@ -18,7 +17,7 @@ from django_ojs.store import upcoming
 
 NOTICED = timedelta(milliseconds=500)
 """How much longer than it should an answer may take, and count as one that came."""
-_KEPT_SPANS = 200
+_KEPT_SPANS = 1000
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
@@ -149,19 +148,14 @@ def _stored(spans: Sequence[Span]) -> list[list[str]]:
 def _few(spans: Sequence[Span]) -> list[Span]:
     """No more spans than are kept, and as long together as all of them.
 
-    Those nearest to each other are moved together: what was seen between two counts as seen before
-    both. For whoever was last heard before them that is the same.
+    The oldest are moved together: what was seen between them counts as seen before them. For whoever
+    was last heard before them that is the same.
     """
     made = list(spans)
     while len(made) > _KEPT_SPANS:
-        one, later = min(pairwise(made), key=lambda two: (two[1].start - two[0].end, _length(two)))
-        at = made.index(one)
-        made[at : at + 2] = [Span(later.start - (one.end - one.start), later.end)]
+        first, second = made[:2]
+        made[:2] = [Span(second.start - (first.end - first.start), second.end)]
     return made
-
-
-def _length(two: tuple[Span, Span]) -> timedelta:
-    return two[1].end - two[0].start
 
 
 def move(run: ChoreRun, step: timedelta) -> None:

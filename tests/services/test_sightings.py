@@ -13,7 +13,7 @@ from django.db import OperationalError, connections
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRecord
 from django_ojs.models import ChoreRun, Job
-from django_ojs.services import heartbeat, refresh, scan
+from django_ojs.services import heartbeat, refresh, scan, sightings
 from django_ojs.services.scan import Loop
 from django_ojs.store.contention import impatient
 from tests.faults.mutants import MUTANTS
@@ -108,16 +108,21 @@ def test_outages_that_come_again_and_again_hide_no_death(frozen: FrozenClock) ->
     assert watch(frozen, 1.6, loop) == 1
 
 
-@pytest.mark.parametrize("heard", [0, 20], ids=["before all", "between two"])
-def test_more_outages_than_are_kept_hide_no_death(frozen: FrozenClock, heard: int) -> None:
-    """Nor do they make one: the time in which nobody was seen is not forgotten."""
-    make(1, heartbeat_timeout=100)
+@pytest.mark.parametrize(
+    ("kept", "heard"), [(1000, 0), (1000, 20), (30, 0)], ids=["before all", "amid them", "too many"]
+)
+def test_outages_without_number_hide_no_death_and_make_none(
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch, kept: int, heard: int
+) -> None:
+    """The time between them counts, the time in which nobody was seen does not."""
+    monkeypatch.setattr(sightings, "_KEPT_SPANS", kept)
+    make(1, heartbeat_timeout=60)
     jobs = take()
     loop = a_loop()
-    for outage in range(230 + heard):
+    for outage in range(120 + heard):
         assert watch(frozen, 0.6, loop, beats=jobs if outage < heard else []) == 0
         frozen.advance(6)
-    assert watch(frozen, 7, loop) == 0
+    assert watch(frozen, 11, loop) == 0
     assert watch(frozen, 3, loop) == 1
 
 
