@@ -1,6 +1,7 @@
 """With 200,000 rows every page of the admin reads little, by index, in few queries.
 
-Asserted of the plans and of the rows that they read, which do not flake as a clock does.
+Asserted of the plans and of the rows that they read, which do not flake as a clock does. The rows
+are counted on the servers, in ``make test-all``; SQLite only plans, for which 70,000 will do.
 """
 
 from __future__ import annotations
@@ -27,9 +28,7 @@ from django_ojs.models import Job, Worker
 from django_ojs.services import bulk
 from tests.admin.support import login
 
-pytestmark = pytest.mark.every_database
-
-ROWS = 200_000
+ROWS = 70_000 if connection.vendor == "sqlite" else 200_000
 pytestmark = pytest.mark.timeout(900)
 """The table takes seconds; a busy machine has them all the same."""
 WINDOW = 100_000
@@ -58,7 +57,7 @@ class Statement:
 
 @pytest.fixture(scope="module")
 def browser(django_db_setup: None, django_db_blocker: Any) -> Iterator[Client]:
-    """A browser over 200,000 jobs with fresh statistics."""
+    """A browser over many jobs with fresh statistics."""
     from tests.conftest import empty_tables
 
     with django_db_blocker.unblock():

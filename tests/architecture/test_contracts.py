@@ -54,6 +54,7 @@ WRITER = "One writer of a job's state"
 CYCLES = "No cycles between siblings"
 
 
+@pytest.mark.tool
 @pytest.mark.parametrize(
     ("contract", "files"),
     [
@@ -99,6 +100,7 @@ def test_a_planted_violation_is_found(copy: Path, contract: str, files: dict[str
     assert f"{contract} BROKEN" in result.stdout
 
 
+@pytest.mark.tool
 def test_a_room_of_later_may_use_what_is_below_it(copy: Path) -> None:
     for name, line in {
         "http/__init__.py": "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.faults.catalogue import ROWS
@@ -15,6 +16,7 @@ _BEGIN, _END = "<!-- faults -->", "<!-- end of faults -->"
 _ROW = re.compile(r"[FS]\d+")
 
 
+@cache
 def where_tested() -> dict[str, list[str]]:
     """The files of tests that inject each row, by marks or by counting what they inject."""
     found: dict[str, set[str]] = {name: set() for name in ROWS}

@@ -6,7 +6,6 @@ import os
 import random
 
 import pytest
-from django.db import connections
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -16,7 +15,7 @@ from tests.model.machine import Machine
 pytestmark = pytest.mark.every_database
 
 SHORT = settings(
-    max_examples=40,
+    max_examples=15,
     stateful_step_count=40,
     derandomize=True,
     database=None,
@@ -25,6 +24,7 @@ SHORT = settings(
     suppress_health_check=list(HealthCheck),
 )
 """The same examples everywhere, every time; the first that fails is shown as it is."""
+LONGER = settings(SHORT, max_examples=40)
 DEEP = settings(
     SHORT,
     stateful_step_count=80,
@@ -44,10 +44,6 @@ def run(limits: settings, number: int | None = None) -> None:
         faults: dict[str, int] = {}
         checked: dict[str, int] = {}
 
-    if connections["default"].vendor == "postgresql":
-        with connections["default"].cursor() as cursor:
-            # Thousands of commits, none of which has to survive a crash.
-            cursor.execute("SET synchronous_commit TO off")
     run_state_machine_as_test(Run if number is None else seed(number)(Run), settings=limits)
     for row, times in Run.faults.items():
         tally.injected(row, times=times)
@@ -56,8 +52,14 @@ def run(limits: settings, number: int | None = None) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_services_do_what_the_model_says(vendor: str) -> None:
-    run(SHORT if vendor == "sqlite" else settings(SHORT, max_examples=15))
+def test_the_services_do_what_the_model_says(ojs_db: None) -> None:
+    run(SHORT)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_services_do_what_the_model_says_in_the_examples_of_the_mutants(ojs_db: None) -> None:
+    run(LONGER)
 
 
 @pytest.mark.long

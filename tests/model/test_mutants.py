@@ -17,7 +17,7 @@ from django_ojs.services.reap import reap
 from django_ojs.services.settle import Verdict
 from django_ojs.store import locking
 from tests.faults.mutants import ENVIRONMENT, MUTANTS, apply_from_environment
-from tests.model.test_model import SHORT, run
+from tests.model.test_model import LONGER, run
 from tests.services.support import ack, make, now_stored, take
 
 FOUND_AS = {
@@ -56,7 +56,7 @@ def test_every_mutant_is_looked_for() -> None:
 def test_the_model_finds(name: str, ojs_db: None) -> None:
     """The very examples that pass without the bug find it."""
     with MUTANTS[name](), pytest.raises(AssertionError) as failure:
-        run(SHORT)
+        run(LONGER)
     assert re.match(FOUND_AS[name], str(failure.value)), failure.value
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.db import transaction
+
 from django_ojs import clock
 from django_ojs.domain.envelope import from_call
 from django_ojs.domain.evidence import Evidence
@@ -260,8 +262,9 @@ def comes_to(scene: Scene) -> str:
 
 def forget(scene: Scene) -> None:
     """Remove what the race left behind."""
-    Attempt.objects.filter(job_id=scene.job.id)._raw_delete("default")
-    Event.objects.all()._raw_delete("default")
-    LeaseBeat.objects.filter(job_id=scene.job.id)._raw_delete("default")
-    Job.objects.filter(pk=scene.job.id)._raw_delete("default")
-    Queue.objects.filter(name=scene.job.queue)._raw_delete("default")
+    with transaction.atomic():
+        Attempt.objects.filter(job_id=scene.job.id)._raw_delete("default")
+        Event.objects.all()._raw_delete("default")
+        LeaseBeat.objects.filter(job_id=scene.job.id)._raw_delete("default")
+        Job.objects.filter(pk=scene.job.id)._raw_delete("default")
+        Queue.objects.filter(name=scene.job.queue)._raw_delete("default")

@@ -1,4 +1,4 @@
-"""With 200,000 rows the hot reads use their indexes: promote, reap, beats, prune."""
+"""With 200,000 rows (50,000 on SQLite) the hot reads use their indexes: promote, reap, beats, prune."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ from django_ojs.store import inserting, leases, locking, selectors, upcoming
 
 from .records import record
 
-pytestmark = pytest.mark.every_database
-
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ROWS = 200_000
+ROWS = 50_000 if connection.vendor == "sqlite" else 200_000
 MINE = 200
 pytestmark = pytest.mark.timeout(900)
 """The table takes seconds; a busy machine has them all the same."""
@@ -54,7 +52,7 @@ def _row(number: int) -> JobRecord:
 
 @pytest.fixture(scope="module")
 def full(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """A table of 200,000 jobs with fresh statistics: foreign types in front, a history behind."""
+    """A table of many jobs with fresh statistics: foreign types in front, a history behind."""
     from tests.conftest import empty_tables
 
     with django_db_blocker.unblock():
