@@ -14,7 +14,13 @@ from django_ojs.domain.errors import Conflict, InvalidRequest
 from django_ojs.domain.events import Kind, fact
 from django_ojs.domain.job import NO_LEASE, Actor, AttemptEnd, Fact, JobRecord, Transition
 from django_ojs.domain.states import WAITING, State, Trigger
-from django_ojs.domain.timeouts import active_deadline, elapsed, soft_deadline, waiting_deadline
+from django_ojs.domain.timeouts import (
+    active_deadline,
+    elapsed,
+    lease_end,
+    soft_deadline,
+    waiting_deadline,
+)
 
 
 def cancel(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
@@ -105,7 +111,8 @@ def extend(job: JobRecord, *, by_ms: int, actor: Actor, now: datetime) -> Transi
     """Give the running attempt up to ``by_ms`` more before it is told to stop (decision T2).
 
     What the total timeout leaves is granted, measured on the soft deadline; both deadlines stay
-    within it. Raises :class:`Conflict` when nothing can be granted.
+    within it, and a visibility lease that the old one cut short gets what the new one leaves it.
+    Raises :class:`Conflict` when nothing can be granted.
     """
     granted_ms, deadline = by_ms, now
     if job.state == State.ACTIVE:
@@ -123,7 +130,11 @@ def extend(job: JobRecord, *, by_ms: int, actor: Actor, now: datetime) -> Transi
         Trigger.EXTEND,
         job,
         State.ACTIVE,
-        {"extended_ms": job.extended_ms + granted_ms, "deadline_at": deadline},
+        {
+            "extended_ms": job.extended_ms + granted_ms,
+            "deadline_at": deadline,
+            "lease_expires_at": lease_end(job, deadline),
+        },
         None,
         (
             fact(

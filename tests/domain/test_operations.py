@@ -127,6 +127,21 @@ class TestExtend:
         assert (twice.extended_ms, twice.deadline_at) == (10_000, at(22))
         assert (twice.lease_id, twice.attempt) == (job.lease_id, job.attempt)
 
+    @pytest.mark.parametrize(
+        ("visible_ms", "by_ms", "ends"), [(60_000, 5000, 17), (60_000, 90_000, 60), (8000, 5000, 8)]
+    )
+    def test_a_visibility_lease_that_the_deadline_cut_short_goes_on(
+        self, visible_ms: int, by_ms: int, ends: int
+    ) -> None:
+        job = running(
+            timeout_ms=10_000,
+            grace_period_ms=2000,
+            heartbeat_at=at(0),
+            lease_visibility_ms=visible_ms,
+            lease_expires_at=min(at(visible_ms / 1000), at(12)),
+        )
+        assert self.extended(job, by_ms).lease_expires_at == at(ends)
+
     def test_is_audited(self) -> None:
         move = operations.extend(
             running(timeout_ms=10_000, grace_period_ms=0), by_ms=5000, actor=WHO, now=at(1)
