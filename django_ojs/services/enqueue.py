@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
+from uuid import UUID
 
 from django.db import transaction
 
@@ -18,7 +19,7 @@ from django_ojs.domain.states import State
 from django_ojs.services.commit import publish
 from django_ojs.services.terms import terms_for
 from django_ojs.signals import job_enqueued, job_scheduled
-from django_ojs.store import inserting, selectors
+from django_ojs.store import inserting, locking, selectors
 from django_ojs.store.contention import atomically
 from django_ojs.store.wakeup import payloads
 
@@ -79,19 +80,26 @@ def _insert(
 ) -> list[JobRecord]:
     ready = {(record.queue, record.type) for record in records if record.state == _AVAILABLE}
     told_of = payloads(ready) if conf.current().notify else []
+    chosen = [record.id for record in records if record.digest is not None]
+    known = locking.existing(chosen, using=using) if told else set()
     inserting.jobs(records, may_exist=named, wake=told_of[:1], using=using)
     inserting.notify(told_of[1:], using=using)
     fresh = records
     if named:
-        records, fresh = _existing(records, using)
+        records, fresh = _existing(records, chosen, known, using)
     if told:
         publish((fact for job in fresh for fact in announced(job)), now=now, using=using)
     return records
 
 
-def _existing(records: list[JobRecord], using: str) -> tuple[list[JobRecord], list[JobRecord]]:
-    """What is stored under the ids that clients chose, and which of the records are new."""
-    chosen = [record.id for record in records if record.digest is not None]
+def _existing(
+    records: list[JobRecord], chosen: list[UUID], known: set[UUID], using: str
+) -> tuple[list[JobRecord], list[JobRecord]]:
+    """What is stored under the ids that clients chose, and which of the records are new.
+
+    ``known`` are the ids that were there before. One that somebody else has added since is told by its
+    time.
+    """
     stored = selectors.jobs(chosen, using=using)
     answers, fresh = [], {}
     for record in records:
@@ -103,7 +111,8 @@ def _existing(records: list[JobRecord], using: str) -> tuple[list[JobRecord], li
                 existing_job_state=there.state,
             )
         answers.append(there)
-        if there.created_at == record.created_at and there.lease_seq == 0:
+        added = there.created_at == record.created_at and there.lease_seq == 0
+        if added and record.id not in known:
             fresh[record.id] = record
     return answers, list(fresh.values())
 

@@ -218,6 +218,15 @@ def test_the_same_request_twice_in_a_batch_is_one_job_and_one_event() -> None:
     assert Event.objects.filter(kind="job.enqueued").count() == 1
 
 
+def test_the_same_request_twice_in_one_microsecond_is_one_job_and_one_event() -> None:
+    now = clock.now("default")
+    request = from_call("test.job", [1], now=now, id=clock.new_id())
+    other = from_call("test.job", [1], now=now, id=clock.new_id())
+    (first,) = _enqueue([request], now=now)
+    assert _enqueue([request, other], now=now)[0] == first
+    assert Job.objects.count() == Event.objects.filter(kind="job.enqueued").count() == 2
+
+
 def test_the_same_id_with_other_content_is_refused_and_nothing_is_written() -> None:
     job_id = clock.new_id()
     enqueue("test.job", [1], id=job_id)
