@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.core.cache import cache
 
+from django_ojs.http import limits
 from django_ojs.services import tokens
 from django_ojs.services.tokens import SCOPES
 from tests.http.support import Api, LiveApi
@@ -34,6 +35,19 @@ def caller(ojs_db: None) -> Caller:
 def api(caller: Caller) -> Api:
     """A caller who may do everything."""
     return caller()
+
+
+@pytest.fixture
+def one_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh counters of rates, in a window that does not end during the test."""
+    cache.clear()
+    monkeypatch.setattr(limits, "_key", lambda name, window: f"ojs-test:{name}")
+
+
+@pytest.fixture
+def tenants(caller: Caller) -> tuple[Api, Api]:
+    """One who may use ``q1`` only, and one who may use everything."""
+    return caller(name="mine", queues=["q1"]), caller(name="all")
 
 
 @pytest.fixture(scope="module")

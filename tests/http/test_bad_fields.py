@@ -1,0 +1,189 @@
+"""Moments, fields and retry policies in bad forms."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from django_ojs.models import Job
+from django_ojs.services.operate import discard
+from tests.http.refusing import MISSING, push, refused
+from tests.http.support import Api, enqueue, fetch, look
+
+MOMENTS: tuple[Any, ...] = (
+    True,
+    5,
+    1.5,
+    "",
+    "soon",
+    "2026-01-01",
+    "2026-01-01T00:00:00",
+    "2026-13-01T00:00:00Z",
+    [],
+    {},
+    "2026-02-30T00:00:00Z",
+    "9999-12-31T23:59:59Z",
+    "0001-01-01T00:00:00Z",
+    "1969-12-31T23:59:59Z",
+    "2026-01-01T00:00:00+99:99",
+    "٢٠٢٦-01-01T00:00:00Z",
+    "9" * 5000,
+    "-PT5S",
+    "P1Y",
+)
+
+
+@pytest.mark.parametrize("name", ["scheduled_at", "delay_until", "expires_at"])
+@pytest.mark.fault("F107", "F106")
+def test_moments_in_bad_forms(api: Api, name: str) -> None:
+    for value in MOMENTS:
+        refused(push(api, **{name: value}), 400, "invalid_request", name)
+        refused(push(api, options={name: value}), 400, "invalid_request", f"options.{name}")
+    dead = enqueue(api)
+    discard([UUID(dead["id"])])
+    for value in MOMENTS:
+        answer = api.post(f"/jobs/{dead['id']}/retry", {"expires_at": value})
+        refused(answer, 400, "invalid_request", "expires_at")
+
+
+FIELDS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"type": None}, "type"),
+    ({"type": 5}, "type"),
+    ({"type": ""}, "type"),
+    ({"type": "Upper"}, "type"),
+    ({"type": "ünï.type"}, "type"),
+    ({"type": "a..b"}, "type"),
+    ({"type": ".a"}, "type"),
+    ({"type": "a b"}, "type"),
+    ({"type": "a\n"}, "type"),
+    ({"type": "a" * 256}, "type"),
+    ({"type": "\u0440\u0430ypal.job"}, "type"),
+    ({"type": "a\u202eb"}, "type"),
+    ({"type": "../../x"}, "type"),
+    ({"type": ["a"]}, "type"),
+    ({"type": {"a": 1}}, "type"),
+    ({"type": True}, "type"),
+    ({"args": None}, "args"),
+    ({"args": {}}, "args"),
+    ({"args": "x"}, "args"),
+    ({"args": 1}, "args"),
+    ({"queue": "Queue"}, "queue"),
+    ({"queue": "q "}, "queue"),
+    ({"queue": " q"}, "queue"),
+    ({"queue": "q_x"}, "queue"),
+    ({"queue": "-q"}, "queue"),
+    ({"queue": ""}, "queue"),
+    ({"queue": "q" * 256}, "queue"),
+    ({"queue": 5}, "queue"),
+    ({"queue": ["q"]}, "queue"),
+    ({"queue": "q\n"}, "queue"),
+    ({"queue": "😀"}, "queue"),
+    ({"queue": "q*"}, "queue"),
+    ({"meta": []}, "meta"),
+    ({"meta": "x"}, "meta"),
+    ({"meta": 1}, "meta"),
+    ({"meta": False}, "meta"),
+    ({"tags": "x"}, "tags"),
+    ({"tags": [1]}, "tags"),
+    ({"tags": [""]}, "tags"),
+    ({"tags": {}}, "tags"),
+    ({"tags": ["x"] * 51}, "tags"),
+    ({"tags": ["x" * 256]}, "tags"),
+    ({"tags": [None]}, "tags"),
+    ({"options": []}, "options"),
+    ({"options": "x"}, "options"),
+    ({"options": False}, "options"),
+    ({"pending": 1}, "pending"),
+    ({"pending": "true"}, "pending"),
+    ({"id": ""}, "id"),
+    ({"id": 5}, "id"),
+    ({"id": MISSING.upper()}, "id"),
+    ({"id": [MISSING]}, "id"),
+    ({"id": "6ba7b810-9dad-41d1-80b4-00c04fd430c8"}, "id"),
+    ({"id": f"{{{MISSING}}}"}, "id"),
+    ({"id": f"{MISSING}\n"}, "id"),
+    ({"id": MISSING.replace("-", "")}, "id"),
+    ({"unique": []}, "unique"),
+    ({"rate_limit": "x"}, "rate_limit"),
+    ({"schema": 1}, "schema"),
+    ({"version": 1.5}, "version"),
+    ({"version": True}, "version"),
+)
+
+
+@pytest.mark.fault("F118", "F121")
+def test_fields_of_a_job(api: Api) -> None:
+    for body, field in FIELDS:
+        refused(push(api, **body), 400, "invalid_request", field)
+    assert not Job.objects.exists()
+
+
+POLICIES: tuple[tuple[Any, str], ...] = (
+    ([], "retry"),
+    ("x", "retry"),
+    (5, "retry"),
+    ({"max_attempts": -1}, "retry.max_attempts"),
+    ({"max_attempts": True}, "retry.max_attempts"),
+    ({"max_attempts": 1.0}, "retry.max_attempts"),
+    ({"max_attempts": "3"}, "retry.max_attempts"),
+    ({"initial_interval": 0}, "retry.initial_interval"),
+    ({"initial_interval": "P1Y"}, "retry.initial_interval"),
+    ({"initial_interval_ms": "5"}, "retry.initial_interval_ms"),
+    ({"max_attempt": 9}, "retry.max_attempt"),
+    ({"enabled": None}, "retry.enabled"),
+    ({"backoff_coefficient": 0.5}, "retry.backoff_coefficient"),
+    ({"backoff_coefficient": 1e300}, "retry.backoff_coefficient"),
+    ({"backoff_coefficient": 10**400}, "retry.backoff_coefficient"),
+    ({"backoff_coefficient": True}, "retry.backoff_coefficient"),
+    ({"jitter": "yes"}, "retry.jitter"),
+    ({"jitter": 1}, "retry.jitter"),
+    ({"non_retryable_errors": "x"}, "retry.non_retryable_errors"),
+    ({"non_retryable_errors": ["x"] * 101}, "retry.non_retryable_errors"),
+    ({"non_retryable_errors": ["x" * 256]}, "retry.non_retryable_errors"),
+    ({"non_retryable_errors": [1]}, "retry.non_retryable_errors"),
+    ({"on_exhaustion": "explode"}, "retry.on_exhaustion"),
+    ({"on_exhaustion": []}, "retry.on_exhaustion"),
+    ({"backoff_strategy": "magic"}, "retry.backoff_strategy"),
+)
+
+
+def test_retry_policies(api: Api) -> None:
+    for policy, field in POLICIES:
+        refused(push(api, retry=policy), 422, "validation_error", field)
+        refused(push(api, options={"retry": policy}), 422, "validation_error", field)
+        job = {"type": "test.job", "args": [], "retry": policy}
+        answer = api.post("/jobs/batch", {"jobs": [job]})
+        assert refused(answer, 422, "validation_error", field)["details"]["index"] == 0
+    assert not Job.objects.exists()
+
+
+def test_of_two_intervals_that_contradict_each_other_the_initial_one_is_capped(api: Api) -> None:
+    policy = {"initial_interval": "PT6M"}
+    answer = push(api, retry=policy, id="019539a4-b68c-7def-8000-1a2b3c4d5e6f")
+    assert answer.status == 201
+    kept = answer.body["job"]["retry"]
+    assert (kept["initial_interval"], kept["max_interval"]) == ("PT5M", "PT5M")
+    (warning,) = answer.body["warnings"]
+    assert warning["field"] == "retry.initial_interval"
+    assert "PT6M" in warning["message"]
+    again = push(api, retry=policy, id="019539a4-b68c-7def-8000-1a2b3c4d5e6f")
+    assert (again.status, again.body["warnings"]) == (200, [warning])
+    jobs = [{"type": "test.job", "args": [], "retry": one} for one in ({}, {"max_interval": "500ms"})]
+    batch = api.post("/jobs/batch", {"jobs": jobs})
+    assert batch.status == 201
+    assert [job["retry"]["initial_interval"] for job in batch.body["jobs"]] == ["PT1S", "PT0.5S"]
+    assert [(one["index"], one["field"]) for one in batch.body["warnings"]] == [
+        (1, "retry.initial_interval")
+    ]
+    assert "warnings" not in push(api, retry={"initial_interval": "PT5M"}).body
+
+
+@pytest.mark.fault("F119")
+def test_names_of_255_bytes_are_stored_and_told_apart(api: Api) -> None:
+    for name in ("q", "q-", "q.", "q" * 255):
+        job = enqueue(api, queue=name, type="t" * 255)
+        found = look(api, job)
+        assert (found["queue"], found["type"]) == (name, "t" * 255)
+        assert [one["id"] for one in fetch(api, name)] == [job["id"]]
