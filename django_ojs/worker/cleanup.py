@@ -11,7 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django_ojs import clock
 from django_ojs.worker import processes
 from django_ojs.worker.background import Threads
-from django_ojs.worker.process_state import read_state
+from django_ojs.worker.process_state import ProcessWatch
 from django_ojs.worker.session_state import end_session, is_changed, watch_sessions
 
 _CHECK_AFTER_IDLE = 1.0
@@ -28,7 +28,7 @@ class Surroundings:
 
     def __init__(self) -> None:
         watch_sessions()
-        self._state = read_state()
+        self._process = ProcessWatch()
         self._threads = Threads()
         self._idle_since: float | None = None
 
@@ -47,7 +47,7 @@ class Surroundings:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         tidy_connections()
-        left = read_state().differs_from(self._state)
+        left = self._process.differences()
         if self._threads.left(tidy_connections):
             left.append("threads")
         if processes.has_children():

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from math import inf
+from operator import attrgetter
 from uuid import UUID
 
 from django_ojs import clock, conf
@@ -32,6 +33,7 @@ logger = logging.getLogger("django_ojs.worker")
 
 _STUCK_BEHIND = 0.1
 _UNSTARTED = 0.15
+_TEXT_BYTES = attrgetter("text_bytes")
 _PROGRESS_EVERY = 0.5
 _KEEP_REPORT = 15.0
 _WORKER = Actor("worker")
@@ -75,12 +77,13 @@ class Dispatcher:
                 now,
                 deadline,
                 deadline if total is None else at.of(after(job.started_at, _whole(job))),
+                job.text_bytes,
                 inf if total is None else at.of(total),
                 seen_at=claimed_at,
             )
             self.leases[running.lease] = running
             self.waiting.append(running)
-        self.estimate.claimed(jobs)
+            self.estimate.claimed(running.text_bytes)
         self.assign()
 
     def assign(self) -> None:
@@ -92,7 +95,7 @@ class Dispatcher:
                 self._give(child, self.waiting.popleft())
         for child in self._pool:
             if self._may_queue(child):
-                while self.waiting and self._has_room(child, self.waiting[0].job):
+                while self.waiting and self._has_room(child, self.waiting[0]):
                     self._give(child, self.waiting.popleft())
 
     def _may_queue(self, child: Child) -> bool:
@@ -103,13 +106,14 @@ class Dispatcher:
             return bool(child.queued)
         return clock.boottime() - (child.running.began_at or 0) <= _STUCK_BEHIND
 
-    def _has_room(self, child: Child, job: JobRecord) -> bool:
+    def _has_room(self, child: Child, running: Running) -> bool:
+        job = running.job
         if job.max_attempts <= 1:
             return False
         queued = len(child.queued)
         if queued >= self.estimate.depth(job.type):
             return False
-        if queued and sum(one.job.text_bytes for one in child.queued) + job.text_bytes > QUEUED_BYTES:
+        if queued and sum(map(_TEXT_BYTES, child.queued)) + running.text_bytes > QUEUED_BYTES:
             return False
         # What is queued already was let in by the same rule; its type may have slowed down since.
         last = child.queued[-1].job.type if queued else job.type

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-
-from django_ojs.domain.job import JobRecord
 
 SHORT = 0.005
 LONG = 0.03
@@ -41,10 +38,9 @@ class Estimate:
         self._needed = self._count = 0.0
         self._bytes = 1.0
 
-    def claimed(self, jobs: Iterable[JobRecord]) -> None:
-        """Jobs that were just claimed: how large they are."""
-        for job in jobs:
-            self._bytes = max(float(job.text_bytes), 0.98 * self._bytes)
+    def claimed(self, text_bytes: int) -> None:
+        """A job was claimed: how much text it holds."""
+        self._bytes = max(float(text_bytes), 0.98 * self._bytes)
 
     def add(self, job_type: str, seconds: float, needed: float) -> None:
         """One finished job: how long its handler ran, and how long it kept its executor from the next.

@@ -43,6 +43,8 @@ class Running:
     """When the row's deadline passes: extensions move it, and so does the air after an outage."""
     ends: float
     """When the execution timeout and its grace period are over: only extensions move it."""
+    text_bytes: int = 0
+    """About how much text the job holds."""
     total_at: float = inf
     """When the total timeout ends; what is left after it is a grace period."""
     given_at: float = 0.0
