@@ -31,3 +31,17 @@ def test_an_outage_after_the_clock_was_set_back_stalls_nobody(
     frozen.advance(200)
     assert not scan(cadence=cadence, ran_by="test").counts
     assert now_stored(job).lease_id == job.lease_id
+
+
+def test_an_attempt_that_begins_after_an_outage_gets_no_air_for_it(
+    ojs_db: None, frozen: FrozenClock
+) -> None:
+    """Not even if it begins at the very moment at which the outage was found to be over."""
+    cadence = timedelta(seconds=5)
+    scan(cadence=cadence, ran_by="test")
+    frozen.advance(200)
+    scan(cadence=cadence, ran_by="test")
+    make(timeout=10, grace_period=0)
+    take()
+    frozen.advance(10)
+    assert scan(cadence=cadence, ran_by="test").counts == {"execution": 1}
