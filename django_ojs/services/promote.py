@@ -36,9 +36,9 @@ def promote(
     using = using or conf.current().database
     until = None if seconds is None else clock.boottime() + seconds
     done = 0
+    first = upcoming.next_due(using=using)
     while True:
         moment = now or clock.now(using)
-        first = upcoming.next_due(using=using)
         room = BATCH if limit is None else min(BATCH, limit - done)
         if first is None or first > moment or room <= 0:
             return done

@@ -68,13 +68,34 @@ def _columns(sql: Dialect, brief: bool) -> str:
 
 
 def promotable(now: datetime, limit: int, *, using: str) -> list[UUID]:
-    """``scheduled`` and ``retryable`` jobs whose time has come, the longest due first; not locked."""
-    return _range("scheduled_at", f"{among(DUE, 'j.')} AND ", now, limit, using)
+    """``scheduled`` and ``retryable`` jobs whose time has come, the longest due first; not locked.
+
+    Of each state by itself, in the order of its index: of both together all that is due would be read
+    and sorted, for every batch of a backlog.
+    """
+    sql = dialect(using)
+    each = " UNION ALL ".join(
+        f"SELECT * FROM (SELECT j.id, j.scheduled_at FROM {_TABLE} j WHERE j.state = '{state}'"
+        f" AND {among(DUE, 'j.')} AND j.scheduled_at <= %s ORDER BY j.scheduled_at LIMIT %s) AS {state}"
+        for state in DUE
+    )
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT id FROM ({each}) AS due ORDER BY scheduled_at LIMIT %s",
+            [*([sql.bind(Kind.TIME, now), limit] * len(DUE)), limit],
+        )
+        return [sql.decode(Kind.UUID, job_id) for (job_id,) in cur.fetchall()]
 
 
 def past_deadline(now: datetime, limit: int, *, using: str) -> list[UUID]:
     """Jobs whose ``deadline_at`` has passed, the longest due first; not locked."""
-    return _range("deadline_at", "", now, limit, using)
+    sql = dialect(using)
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT j.id FROM {_TABLE} j WHERE j.deadline_at <= %s ORDER BY j.deadline_at LIMIT %s",
+            [sql.bind(Kind.TIME, now), limit],
+        )
+        return [sql.decode(Kind.UUID, job_id) for (job_id,) in cur.fetchall()]
 
 
 def running_past_deadline(now: datetime, *, using: str) -> list[UUID]:
@@ -138,13 +159,3 @@ def active(before: datetime | None, *, using: str) -> list[JobRecord]:
             [] if before is None else [sql.bind(Kind.TIME, before)],
         )
         return sql.jobs(cur.fetchall())
-
-
-def _range(column: str, among: str, now: datetime, limit: int, using: str) -> list[UUID]:
-    sql = dialect(using)
-    with cursor(using) as cur:
-        cur.execute(
-            f"SELECT j.id FROM {_TABLE} j WHERE {among}j.{column} <= %s ORDER BY j.{column} LIMIT %s",
-            [sql.bind(Kind.TIME, now), limit],
-        )
-        return [sql.decode(Kind.UUID, job_id) for (job_id,) in cur.fetchall()]

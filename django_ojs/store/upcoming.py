@@ -74,8 +74,8 @@ class Lookout:
         self._connection: Any = None
         self._cursor: Any = None
 
-    def look(self) -> Outlook:
-        """What is due first now."""
+    def look(self, *, scheduled: bool = True) -> Outlook:
+        """What is due first now; of what is ``scheduled`` only if that is asked for."""
         connection = connections[self._using]
         with connection.wrap_database_errors:
             connection.ensure_connection()
@@ -83,10 +83,11 @@ class Lookout:
                 self._connection = connection.connection
                 self._cursor = connection.create_cursor()
             sent = clock.boottime()
-            self._cursor.execute(f"SELECT {_DEADLINE}, {_SCHEDULED}, {_clock(self._using)}")
-            deadline, *scheduled, time, steps = self._cursor.fetchone()
+            asked = f"{_DEADLINE}, {_SCHEDULED}" if scheduled else _DEADLINE
+            self._cursor.execute(f"SELECT {asked}, {_clock(self._using)}")
+            deadline, *starts, time, steps = self._cursor.fetchone()
             clock.carried(self._using, time, steps, sent)
-        return Outlook(_first([deadline], self._using), _first(scheduled, self._using))
+        return Outlook(_first([deadline], self._using), _first(starts, self._using))
 
 
 class Silence(NamedTuple):

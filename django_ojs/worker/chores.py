@@ -16,6 +16,8 @@ from django_ojs.worker.threads import DatabaseThread
 logger = logging.getLogger("django_ojs.worker")
 
 _AGAIN = 1.0
+_SLOW = 0.5
+"""Seconds that a slice takes only if it is hard to find out what is due."""
 _UNUSED_AFTER = 2.0
 """Seconds without work after which the connection is closed."""
 
@@ -35,6 +37,7 @@ class Chores(DatabaseThread):
         self._woken, self._closing = threading.Event(), threading.Event()
         self._scheduled_due = False
         self._due: dict[str, float] = {}
+        self._behind: set[str] = set()
         self.disconnected = threading.Event()
         """Set while the connection is closed for want of work."""
 
@@ -42,6 +45,10 @@ class Chores(DatabaseThread):
         """Jobs are due: have those chores run now. From any thread."""
         self._scheduled_due = True
         self._woken.set()
+
+    def promoting(self) -> bool:
+        """Whether more is due, or hard to find: this goes on by itself. From any thread."""
+        return bool(self._behind)
 
     def close(self) -> None:
         """End after the slice in hand."""
@@ -88,6 +95,7 @@ class Chores(DatabaseThread):
 
     def _run(self, chore: Chore) -> bool:
         """One slice; whether there is more. One that fails holds up no other, and is tried again."""
+        began = clock.boottime()
         try:
             done = chore.run(self._using)
         except Exception as error:
@@ -98,11 +106,20 @@ class Chores(DatabaseThread):
             else:
                 logger.exception("the chore %s failed", chore.name)
             self._due[chore.name] = clock.boottime() + _AGAIN
+            self._behind.discard(chore.name)
             return False
         if done.counts.get("promoted"):
             self._on_promoted()
+        # To find that nothing is due can take long itself: nobody else is to wait for that.
+        took = clock.boottime() - began
+        slow = chore.scheduled and took > _SLOW
+        (self._behind.add if chore.scheduled and (done.more or slow) else self._behind.discard)(
+            chore.name
+        )
         if done.more:
             self._due[chore.name] = 0.0
+        elif slow:
+            self._due[chore.name] = clock.boottime() + max(_AGAIN, took)
         elif chore.scheduled:
             self._due.pop(chore.name, None)
         else:

@@ -33,6 +33,9 @@ class Reaper(DatabaseThread):
     due next: a deadline, which this thread enforces, or a scheduled time, of which it tells
     ``on_scheduled``. What is known to fall due before the next look is done at its time.
 
+    While ``promoting`` says that a backlog of scheduled jobs is being worked off, nobody asks for the
+    next of them: MariaDB reads past all that were promoted lately, which takes it seconds.
+
     ``lag`` is for the reaper of a worker: one that kills a job on time reports it itself.
     ``on_reaped`` gets what each pass did, ``on_failed`` the error of a look that failed; at most
     ``limit`` jobs are ended in a pass.
@@ -42,6 +45,7 @@ class Reaper(DatabaseThread):
         self,
         on_scheduled: Callable[[], None],
         *,
+        promoting: Callable[[], bool] = lambda: False,
         ran_by: str,
         using: str,
         look_every: float = LOOK_EVERY,
@@ -53,6 +57,7 @@ class Reaper(DatabaseThread):
     ) -> None:
         super().__init__("ojs-reaper", using)
         self._on_scheduled, self._on_reaped = on_scheduled, on_reaped
+        self._promoting = promoting
         self._on_failed = on_failed or (lambda error: logger.warning("the reaper failed: %s", error))
         self._look_every, self._quiet_look_every = look_every, quiet_look_every
         self._lag, self._limit = lag, limit
@@ -99,7 +104,7 @@ class Reaper(DatabaseThread):
     def _look(self, now: float) -> float:
         """See what falls due next, and do what is due; returns when to look again."""
         self.statements += 1
-        before, self._outlook = self._outlook, self._lookout.look()
+        before, self._outlook = self._outlook, self._lookout.look(scheduled=not self._promoting())
         self._scans.saw()
         outlook = self._outlook
         if outlook != before:

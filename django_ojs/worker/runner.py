@@ -108,7 +108,12 @@ class Runner:
         self._maintenance: list[Chores | Reaper] = []
         if config.chores:
             chores = Chores(self._desk.wake, using=self._using)
-            reaper = Reaper(chores.promote, ran_by=config.worker_id, using=self._using)
+            reaper = Reaper(
+                chores.promote,
+                promoting=chores.promoting,
+                ran_by=config.worker_id,
+                using=self._using,
+            )
             self._maintenance = [chores, reaper]
 
     @property

@@ -317,6 +317,11 @@ class MariaDB(Cluster):
     user = "mysql"
     programs = ("mariadb-install-db", "mariadbd")
     scheme = "mysql"
+    quick = (
+        "--innodb-buffer-pool-size=32M",
+        "--innodb-log-file-size=16M",
+        "--innodb-flush-log-at-trx-commit=2",
+    )
     _setup = (
         f"CREATE DATABASE {ACCOUNT} CHARACTER SET utf8mb4",
         f"CREATE USER '{ACCOUNT}'@'127.0.0.1'",
@@ -383,8 +388,7 @@ class MariaDB(Cluster):
             f"--socket={self.folder / 'socket'}",
             f"--pid-file={self.folder / 'pid'}",
             *("--skip-name-resolve", "--skip-log-bin", "--max-connections=300", self._tmpdir),
-            *("--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M"),
-            *(() if self.durable else ("--innodb-flush-log-at-trx-commit=2",)),
+            *(() if self.durable else self.quick),
         ]
 
     @property

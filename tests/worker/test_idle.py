@@ -20,6 +20,7 @@ from django_ojs.models import Job
 from django_ojs.services import scan
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.reap import Reaped
+from django_ojs.store.upcoming import Lookout, Outlook
 from django_ojs.worker.chores import Chores
 from django_ojs.worker.pulse import Pulse
 from django_ojs.worker.reaper import Reaper
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.every_database
 def maintained(on_promoted: Callable[[], None] = lambda: None) -> Iterator[tuple[Chores, Reaper]]:
     """Both threads, as a worker has them."""
     chores = Chores(on_promoted, using="default")
-    reaper = Reaper(chores.promote, ran_by="test", using="default")
+    reaper = Reaper(chores.promote, promoting=chores.promoting, ran_by="test", using="default")
     for thread in (chores, reaper):
         thread.start()
     try:
@@ -113,6 +114,33 @@ def test_a_deadline_waits_for_no_chore(ojs_db: None, monkeypatch: pytest.MonkeyP
         poll(lambda: {now_stored(overdue).state, now_stored(stalled).state} == {"discarded"}, 15)
         assert not go_on.is_set()
         go_on.set()
+
+
+def test_enforcement_does_not_read_a_backlog_that_is_promoted(
+    ojs_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB reads past everything that was promoted lately: such a look took seconds."""
+    asked: list[bool] = []
+    over = threading.Event()
+    look = Lookout.look
+
+    def watched(lookout: Lookout, *, scheduled: bool = True) -> Outlook:
+        asked.append(scheduled)
+        return look(lookout, scheduled=scheduled)
+
+    def promote_some(using: str) -> ChoreResult:
+        over.wait(0.05)
+        return ChoreResult({"promoted": 1}, more=not over.is_set())
+
+    monkeypatch.setattr(Lookout, "look", watched)
+    monkeypatch.setattr(
+        hooks, "chores", lambda: (Chore("many", 0.1, promote_some, scheduled=True, enforces=True),)
+    )
+    enqueue("test.job", delay="1ms")
+    with maintained():
+        poll(lambda: asked[-3:] == [False] * 3)
+        over.set()
+        poll(lambda: asked[-1])
 
 
 def test_a_deadline_is_kept_beside_a_backlog(ojs_db: None) -> None:

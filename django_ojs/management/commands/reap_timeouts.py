@@ -96,6 +96,7 @@ class Command(OJSCommand):
 
         reaper = Reaper(
             chores.promote,
+            promoting=chores.promoting,
             ran_by=_me(),
             using=alias,
             look_every=interval,
