@@ -85,6 +85,7 @@ def claim(
     ahead = where.only is None and bool(dialect(using).skip_locked)
     probe = probe or where.only is None
     tries, widened, room = patience, 0, (immediate, ahead_bytes)
+    everything = where
     while where and limit > 0:
         seen = None
         if probe:
@@ -96,6 +97,10 @@ def claim(
         if got.claimed or (got.found and not got.expired):
             return got.claimed
         probe = True
+        if got.held:
+            # First what nobody holds.
+            where = where.without(got.held)
+            continue
         if got.expired:
             # Behind what has expired there may be work.
             continue
@@ -108,6 +113,10 @@ def claim(
             break
         tries -= 1
         clock.pause(_LOOK_AGAIN)
+    if where is not everything:
+        # There is nothing else: now there is time to wait for it.
+        work = partial(_claim, everything, None, limit, terms, room, now, using, waits=True)
+        return atomically(using, work).claimed
     return []
 
 
@@ -116,6 +125,8 @@ class _Got(NamedTuple):
     found: int
     """How many jobs were locked."""
     expired: int
+    held: frozenset[str] = frozenset()
+    """Queues that were passed over, since somebody holds their row."""
 
 
 def _claim(
@@ -126,8 +137,10 @@ def _claim(
     room: tuple[int | None, int | None],
     now: datetime | None,
     using: str,
+    *,
+    waits: bool = False,
 ) -> _Got:
-    found = _lock(where, seen, limit, using)
+    found, held = _lock(where, seen, limit, using, waits)
     # Asked now: what is stamped by a clock that was set meanwhile would be overdue at once.
     now = now or clock.read(using)
     moves: list[Transition] = []
@@ -151,20 +164,31 @@ def _claim(
         moves.append(move)
         claimed.append(move.written)
     commit(moves, now=now, using=using)
-    return _Got(claimed, len(found), len(moves) - len(claimed))
+    return _Got(claimed, len(found), len(moves) - len(claimed), frozenset(held))
 
 
-def _lock(where: Sources, seen: Look | None, limit: int, using: str) -> list[JobRecord]:
-    """Lock up to ``limit`` jobs of queues that are not paused: those seen, or the first there are."""
+def _lock(
+    where: Sources, seen: Look | None, limit: int, using: str, waits: bool
+) -> tuple[list[JobRecord], set[str]]:
+    """Lock up to ``limit`` jobs of queues that are not paused: those seen, or the first there are.
+
+    One of several queues whose row somebody holds, to pause it perhaps, is passed over and named,
+    unless this ``waits``.
+    """
     lane = where.only
     if lane is not None and lane.queue is not None:
         if claiming.paused([lane.queue], using=using):
-            return []
-        return claiming.first(lane, limit, using=using)
+            return [], set()
+        return claiming.first(lane, limit, using=using), set()
     if seen is None:
         seen = candidates.look(where, limit, using=using)
     names = {candidate.queue for candidate in seen.found}
-    names -= claiming.paused(sorted(names), using=using)
+    held: set[str] = set()
+    if waits:
+        paused = claiming.paused(sorted(names), using=using)
+    else:
+        paused, held = claiming.paused_or_held(sorted(names), using=using)
+    names -= paused | held
     still = [candidate for candidate in seen.found if candidate.queue in names]
     locked = claiming.these(still, limit, using=using)
     if len(locked) < min(limit, len(still)):
@@ -172,7 +196,8 @@ def _lock(where: Sources, seen: Look | None, limit: int, using: str) -> list[Job
     elif where.crowding > 1:
         where.crowding = max(1.0, min(_MOST_CROWDED, where.crowding * _CALMER))
     # Somebody may have moved a job since it was looked at.
-    return [job for job in locked if job.queue in names and where.serves(job.queue, job.type)]
+    served = [job for job in locked if job.queue in names and where.serves(job.queue, job.type)]
+    return served, held
 
 
 def has_work(where: Sources, *, using: str | None = None) -> bool:

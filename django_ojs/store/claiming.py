@@ -23,15 +23,30 @@ def paused(names: Sequence[str], *, using: str) -> set[str]:
 
     After ``pause`` has returned, no job of the queue is claimed any more.
     """
-    if not names:
-        return set()
     sql = dialect(using)
+    return {name for name, is_paused in _queues(names, sql.for_share, using) if is_paused}
+
+
+def paused_or_held(names: Sequence[str], *, using: str) -> tuple[set[str], set[str]]:
+    """As :func:`paused`, and waits for nobody: second, the queues whose row somebody else holds."""
+    sql = dialect(using)
+    if not sql.share_unheld:
+        return paused(names, using=using), set()
+    known = dict(_queues(names, sql.share_unheld, using))
+    unknown = [name for name in names if name not in known]
+    # A queue of which there is no row at all is as good as one that is not paused.
+    held = {name for name, _ in _queues(unknown, "", using)}
+    return {name for name, is_paused in known.items() if is_paused}, held
+
+
+def _queues(names: Sequence[str], lock: str, using: str) -> list[tuple[str, bool]]:
+    if not names:
+        return []
     with cursor(using) as cur:
         cur.execute(
-            f"SELECT name, paused FROM {QUEUES} WHERE name IN {in_list(names)}{sql.for_share}",
-            list(names),
+            f"SELECT name, paused FROM {QUEUES} WHERE name IN {in_list(names)}{lock}", list(names)
         )
-        return {name for name, is_paused in cur.fetchall() if is_paused}
+        return [(name, bool(is_paused)) for name, is_paused in cur.fetchall()]
 
 
 def first(lane: Lane, limit: int, *, using: str) -> list[JobRecord]:

@@ -42,10 +42,17 @@ class Dialect(ABC):
         self.skip_locked = " FOR UPDATE SKIP LOCKED" if skips else ""
         self.for_update = " FOR UPDATE" if connection.features.has_select_for_update else ""
         self.for_share = self._for_share if connection.features.has_select_for_update else ""
+        self.share_unheld = f"{self._for_share_now} SKIP LOCKED" if skips else ""
         decoders = [self._decoder(JOB[column]) for column in JOB_COLUMNS]
         self._decoded = [(index, one) for index, one in enumerate(decoders) if one is not None]
 
     _for_share = " FOR SHARE"
+
+    @property
+    def _for_share_now(self) -> str:
+        """The one that can be told not to wait."""
+        return self._for_share
+
     limit = "LIMIT %s"
     """The limit of an ordered range: the parameter is the number of rows."""
 
@@ -326,6 +333,12 @@ class MySQL(_Textual):
     same = "<=>"
     insert_ignoring = ("INSERT INTO", " ON DUPLICATE KEY UPDATE {key} = {table}.{key}")
     _for_share = " LOCK IN SHARE MODE"
+
+    @property
+    def _for_share_now(self) -> str:
+        # MySQL knows no way to pass over in the words that MariaDB knows.
+        connection: Any = self.connection
+        return self._for_share if connection.mysql_is_mariadb else " FOR SHARE"
 
     def by_index(self, name: str) -> str:
         """Otherwise it may take one that holds the same columns, and read a backlog by it."""

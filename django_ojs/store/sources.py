@@ -116,6 +116,13 @@ class Sources:
         """The place of a queue in the order of service, lower is earlier."""
         return self._ranks.get(queue, 0)
 
+    def without(self, queues: frozenset[str]) -> Sources:
+        """All but these queues."""
+        if self.queues is None:
+            return Sources(None, self.types, excluded=self.excluded | queues)
+        left = tuple(name for name in self.queues if name not in queues)
+        return Sources(left, self.types, ranked=self.ranked)
+
     def narrowed(self, queue: str, job_type: str) -> Sources:
         """One type of one queue, both served."""
         return Sources((queue,), frozenset({job_type}))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager
 from datetime import timedelta
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
+from django_ojs.api import enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
-from django_ojs.models import Event, LeaseBeat, Worker
+from django_ojs.models import Event, LeaseBeat, Queue, Worker
 from django_ojs.services import heartbeat, promote, prune, reap, settle
+from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
-from django_ojs.store.contention import RowHeld
+from django_ojs.store.contention import RowHeld, impatient, is_held
 from tests.faults.mutants import MUTANTS
 from tests.services.support import (
     ack,
@@ -37,6 +40,35 @@ def row_locks(vendor: str) -> None:
     """Rows that can be locked one by one."""
     if vendor == "sqlite":
         pytest.skip("SQLite locks no rows")
+
+
+class TestClaims:
+    """A claim serves what nobody holds."""
+
+    @pytest.mark.parametrize("ranked", [True, False])
+    def test_a_queue_whose_row_is_held_is_passed_over(self, row_locks: None, ranked: bool) -> None:
+        """However much is waiting in it, in front of the others."""
+        enqueue_many("test.job", [[0]] * 600, queue="held", priority=1)
+        free = enqueue("test.job", [1], queue="free")
+        where = sources(["held", "free"], ["test.job"], ranked=ranked)
+        with bounded(), pausing("held"), CaptureQueriesContext(connections["default"]) as queries:
+            got = claim(where, limit=2, worker_id="w", beats=True)
+            assert [job.id for job in got] == [free.id]
+        assert not [query for query in queries if "ROLLBACK" in query["sql"]]
+
+    def test_the_held_queue_is_waited_for_when_there_is_nothing_else(self, row_locks: None) -> None:
+        """So that nobody takes it for an empty one."""
+        enqueue("test.job", [0], queue="held")
+        where = sources(["held", "free"], ["test.job"])
+        with bounded(), pausing("held"), impatient(), pytest.raises(OperationalError) as caught:
+            claim(where, limit=2, worker_id="w", beats=True)
+        assert is_held(caught.value)
+        assert len(claim(where, limit=2, worker_id="w", beats=True)) == 1
+
+
+def pausing(queue: str) -> AbstractContextManager[None]:
+    """For the block another session pauses the queue, and goes back on it in the end."""
+    return elsewhere(lambda: list(Queue.objects.select_for_update().filter(name=queue)))
 
 
 class TestBeats:
