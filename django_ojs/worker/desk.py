@@ -23,7 +23,7 @@ from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
 from django_ojs.services import heartbeat, scan
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
-from django_ojs.store.batches import OUTAGE, in_batches
+from django_ojs.store.batches import OUTAGE, answers, in_batches
 from django_ojs.store.contention import is_held
 from django_ojs.worker.threads import DatabaseThread
 
@@ -280,11 +280,13 @@ class Desk(DatabaseThread):
         self.connected.set()
 
     def _broken(self, error: Exception) -> None:
-        """The database failed: drop the connection, remember the outage, wait a little longer."""
+        """A statement failed: wait a little longer; if a new connection does not answer either, that
+        is an outage.
+        """
         self._failures += 1
         if self._failures == 1:
             logger.warning("database trouble: %s", error)
-        if not is_held(error):
+        if not is_held(error) and not answers(self._using):
             scan.note_outage()
             self.connected.clear()
             connections[self._using].close()

@@ -11,7 +11,7 @@ from django.db import OperationalError, connections
 
 from django_ojs import clock
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.services import heartbeat, operate
+from django_ojs.services import heartbeat, operate, scan
 from django_ojs.services.heartbeat import WorkerInfo
 from django_ojs.services.settle import Outcome, Report, settle
 from django_ojs.worker.beats import Beats
@@ -128,6 +128,29 @@ def test_a_report_outlives_connections_that_are_cut_twice(
     desk.settle([Pending(Outcome(held(job), Report.ACK, '"done"'), _far())])
     poll(lambda: not desk.unwritten)
     assert now_stored(job).json("result") == "done"
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_an_outage_is_what_a_new_connection_confirms(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    """Of a call as well: one statement that was refused stops no clocks, and no claims."""
+    noted: list[bool] = []
+    monkeypatch.setattr(scan, "note_outage", lambda: noted.append(True))
+    if away:
+        monkeypatch.setattr("django_ojs.worker.desk.answers", lambda using: False)
+    desk.connected.set()
+    told = threading.Event()
+
+    def refused() -> None:
+        raise OperationalError("this statement, and no other")
+
+    desk.call(refused, lambda value, error: told.set())
+    assert told.wait(15)
+    following = threading.Event()
+    desk.call(lambda: None, lambda value, error: following.set())
+    assert following.wait(15)
+    assert (noted, desk.connected.is_set()) == (([True], False) if away else ([], True))
 
 
 def test_outcomes_survive_an_outage_that_outlasts_their_deadline(
