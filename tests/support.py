@@ -239,3 +239,23 @@ def _answers(port: int, path: str) -> bool:
         return False
     finally:
         connection.close()
+
+
+def lock_job_table(patience_s: int = 60) -> None:
+    """Lock it in this transaction as a plain CREATE INDEX, or its like, does: reading goes on.
+
+    On SQLite to have begun a transaction is enough: whoever writes has the file to himself.
+    """
+    from django.db import connection
+
+    statements = {
+        "postgresql": [
+            f"SET LOCAL lock_timeout = '{patience_s}s'",
+            "LOCK TABLE django_ojs_job IN SHARE MODE",
+        ],
+        "mysql": [f"SET lock_wait_timeout = {patience_s}", "LOCK TABLES django_ojs_job READ"],
+        "sqlite": [],
+    }
+    with connection.cursor() as cursor:
+        for statement in statements[connection.vendor]:
+            cursor.execute(statement)

@@ -46,13 +46,14 @@ class Inbox(Protocol):
 class Pending:
     """An outcome that is not durable yet. After ``until`` (boottime seconds) it is dropped once the
     attempt has been ended. While somebody else holds its job's row, or the database refuses it alone
-    (``refusals``), it is tried again at ``again_at``.
+    (``refusals``), it is tried again at ``again_at``. ``tried`` without success, its job is beaten for.
     """
 
     outcome: Outcome
     until: float
     again_at: float = 0.0
     refusals: int = 0
+    tried: bool = False
 
 
 class Desk(DatabaseThread):
@@ -96,7 +97,7 @@ class Desk(DatabaseThread):
             return [
                 pending.outcome.claimed
                 for pending in self._outcomes
-                if pending.outcome.claimed and (self._failures or pending.again_at)
+                if pending.outcome.claimed and (self._failures or pending.tried)
             ]
 
     def close(self) -> None:
@@ -187,6 +188,9 @@ class Desk(DatabaseThread):
                 using=self._using,
             )
         except OUTAGE as error:
+            for pending in batch:
+                # Other work of this desk may succeed before these do.
+                pending.tried = True
             _tried(batch, tried_at if is_held(error) else None)
             self._broken(error)
             self._drop_expired()
@@ -205,7 +209,7 @@ class Desk(DatabaseThread):
         again = clock.boottime() + _AGAIN
         for pending, answer in zip(batch, answers, strict=True):
             if answer.verdict is Verdict.HELD:
-                pending.again_at = again
+                pending.tried, pending.again_at = True, again
             else:
                 self._outcomes.remove(pending)
         if any(answer.verdict in _REFUSED for answer in answers):
@@ -224,6 +228,7 @@ class Desk(DatabaseThread):
         if isinstance(error, OUTAGE):
             pending.refusals += 1
             if pending.refusals < _TRIES:
+                pending.tried = True
                 pending.again_at = clock.boottime() + _AGAIN * 2**pending.refusals
                 return
         lease, kind = pending.outcome.lease, pending.outcome.report

@@ -144,7 +144,9 @@ def _force(job_id: UUID, state: State, using: str) -> None:
 
 @_mutant("unfenced-beat")
 def _unfenced_beat() -> Iterator[None]:
-    """A beat, progress or a checkpoint counts for its job, whatever the lease, and is told so."""
+    """A beat, progress or a checkpoint counts for its job, whatever the lease, and is told so; so is
+    who only asks.
+    """
 
     def writing(real: Any) -> Any:
         def write(held: Sequence[Held], *rest: Any, using: str, **named: Any) -> Any:
@@ -157,7 +159,7 @@ def _unfenced_beat() -> Iterator[None]:
 
         return write
 
-    with _replaced((leases, "write", writing)):
+    with _replaced((leases, "write", writing), (leases, "find", writing)):
         yield
 
 

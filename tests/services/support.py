@@ -18,6 +18,7 @@ from django_ojs.services.settle import Outcome, Report, Settled, settle
 from django_ojs.store import selectors
 from django_ojs.store.bounded import bound_lock_waits
 from django_ojs.store.leases import Held
+from tests.support import lock_job_table
 
 
 def make(count: int = 1, job_type: str = "test.job", **options: Any) -> list[JobRecord]:
@@ -111,13 +112,4 @@ def bounded() -> Iterator[None]:
 
 def locked_table() -> AbstractContextManager[None]:
     """For the block the table of jobs is locked as a plain CREATE INDEX, or its like, locks it."""
-
-    def lock() -> None:
-        table = Job._meta.db_table
-        with connections["default"].cursor() as cursor:
-            if connections["default"].vendor == "postgresql":
-                cursor.execute(f"LOCK TABLE {table} IN SHARE MODE")
-            else:
-                cursor.execute(f"LOCK TABLES {table} READ")
-
-    return elsewhere(lock)
+    return elsewhere(lock_job_table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,11 +14,15 @@ from typing import Any
 from django.db import Error
 
 from tests.process.tools import parent_of
-from tests.soak import ledger, plan
+from tests.soak import ledger, locks, plan
+from tests.soak.locks import Hold
 from tests.soak.plan import Fault
 from tests.soak.processes import Fleet
 from tests.soak.servers import Database
-from tests.support import descendants, poll
+from tests.support import alive, descendants, poll
+
+GONE_IN = 8.0
+"""Seconds after which nothing of a killed executor may be left, on a busy machine."""
 
 
 class Injector:
@@ -31,6 +36,7 @@ class Injector:
         self._busy: dict[int, tuple[str, int]] = {}
         self._began = 0.0
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._holds: list[Hold] = []
         self._count = 0
         self.injected = 0
         self.news: list[str] = []
@@ -44,6 +50,9 @@ class Injector:
             "suspend http worker": self._suspend,
             "replace worker": self._replace,
             "pause queue": self._pause,
+            "hold rows": self._hold_rows,
+            "hold table": self._hold_table,
+            "freeze database": self._freeze,
             "end sessions": self._end_sessions,
             "kill web": self._kill_web,
             "restart database": self._restart,
@@ -67,6 +76,8 @@ class Injector:
         for _, _, action in sorted(self._agenda):
             action()
         self._agenda.clear()
+        for hold in self._holds:
+            hold.end()
 
     def _now(self) -> float:
         return time.monotonic() - self._began
@@ -103,12 +114,20 @@ class Injector:
             return None
         pid = found[int(fault.pick * len(found))]
         job, attempt = self._busy[pid]
+        below = [pid, *descendants(pid)]
         at = ledger.now_ns()
         try:
             os.kill(whom(pid), signal.SIGKILL)
         except OSError:
             return None
+        self._at(self._now() + GONE_IN, partial(self._look_after, below, job))
         return {"job": job, "attempt": attempt, "pid": pid, "killed": at}
+
+    def _look_after(self, pids: list[int], job: str) -> None:
+        """Nothing that a job has started outlives its executor."""
+        left = [pid for pid in pids if alive(pid)]
+        if left:
+            ledger.write("outlived", job=job, pids=left)
 
     def _kill_role(self, fault: Fault) -> dict[str, Any]:
         label, at = self._fleet.label(fault.target), ledger.now_ns()
@@ -138,6 +157,31 @@ class Injector:
     def _replace(self, fault: Fault) -> dict[str, Any]:
         label = self._fleet.label(fault.target)
         return {"worker": label, "pid": self._fleet.replace(fault.target)}
+
+    def _hold_rows(self, fault: Fault) -> dict[str, Any] | None:
+        """As an action in a long request does."""
+        jobs = self._hold(fault, locks.running_jobs)
+        return {"jobs": jobs, "lasts": fault.lasts} if jobs else None
+
+    def _hold_table(self, fault: Fault) -> dict[str, Any] | None:
+        """As a migration does; on SQLite whoever writes."""
+        held = self._hold(fault, locks.job_table)
+        return {"lasts": fault.lasts} if held else None
+
+    def _hold(self, fault: Fault, lock: Callable[[], list[str]]) -> list[str]:
+        hold = locks.Hold(lock, fault.lasts)
+        self._holds.append(hold)
+        return hold.begin()
+
+    def _freeze(self, fault: Fault) -> dict[str, Any] | None:
+        frozen = self._database.freeze()
+        if not frozen:
+            return None
+        # By a thread: this one may be waiting for an answer.
+        timer = threading.Timer(fault.lasts, self._database.thaw, [frozen])
+        timer.daemon = True
+        timer.start()
+        return {"lasts": fault.lasts}
 
     def _end_sessions(self, fault: Fault) -> dict[str, Any] | None:
         ended = self._database.end_sessions(fault.pick)

@@ -34,9 +34,11 @@ LONGEST_PAUSE = 10.0
 """How long before the start of an attempt its worker may have been suspended, to be still so."""
 
 
-OUTAGES = frozenset({"end sessions", "restart database", "stop database"})
-ONCE_IN = 18.0
-"""How long after an outage the next one counts for nothing, and how long the first may take to show."""
+OUTAGES = frozenset(
+    {"end sessions", "restart database", "stop database", "freeze database", "hold table"}
+)
+SHOWS_IN = 18.0
+"""How long an outage may take to show, with the air that deadlines get for it."""
 
 
 CLOCKS = 0.1
@@ -155,6 +157,9 @@ def judge(
         and [row.outcome for row in history[job.id]] == ["worker_crash", "completed"]
     ]
     wrong["single attempts claimed ahead"] = _ahead(rows, history)
+    wrong["outlived its executor"] = [
+        f"{entry.data['job']}: {entry.data['pids']}" for entry in by_event["outlived"]
+    ]
     wrong["worked on without a lease"] = _without_lease(by_event, history, origin)
     if lasts_at_most is not None:
         wrong["late deadlines"] = _late(by_event, rows, history, origin, lasts_at_most)
@@ -261,8 +266,7 @@ def _false_stalls(
 ) -> list[str]:
     """Attempts that had begun in a worker, and ended as stalled although nobody touched it.
 
-    One that never began may be a claim whose answer was lost with a session. A second outage within
-    15 s restarts no stall clock (decision T9).
+    One that never began may be a claim whose answer was lost with a session.
     """
     touched: dict[str, list[float]] = defaultdict(list)
     for entry in by_event["fault"]:
@@ -270,11 +274,6 @@ def _false_stalls(
             held_up = one_writer and entry.data["kind"].startswith("suspend")
             whom = "everybody" if held_up else entry.data["worker"]
             touched[whom].append(entry.data["at"] / 1e9 + origin)
-    outages = [
-        (entry.data["at"] / 1e9 + origin, entry.ns / 1e9 + origin)
-        for entry in by_event["fault"]
-        if entry.data["kind"] in OUTAGES
-    ]
     begun = {(e.data["job"], e.data["attempt"]) for e in by_event["start"] if "lease" not in e.data}
     return [
         f"{job}: attempt {row.attempt} of {row.worker}"
@@ -286,7 +285,6 @@ def _false_stalls(
             row.started_at.timestamp() - LONGEST_PAUSE < at < row.ended_at.timestamp()
             for at in (*touched[row.worker or ""], *touched["everybody"])
         )
-        and not _second_outage(row, outages)
     ]
 
 
@@ -347,7 +345,7 @@ def _without_lease(
         at = entry.ns / 1e9 + origin
         silent = [over for began, over in back[row.worker or ""] if began < at]
         since = max([row.ended_at.timestamp(), *silent])
-        if at - since > LEARNS_IN and not any(since - ONCE_IN < out < at for out in outages):
+        if at - since > LEARNS_IN and not any(since - SHOWS_IN < out < at for out in outages):
             found.append(f"{row.job}: attempt {row.attempt} of {row.worker}, for {at - since:.1f} s")
     return found
 
@@ -365,23 +363,19 @@ def _late(
         for entry in by_event["fault"]
         if entry.data["kind"] in OUTAGES or entry.data["kind"].startswith("suspend")
     ]
+    held = [
+        (job, entry.data["at"] / 1e9 + origin)
+        for entry in by_event["fault"]
+        for job in entry.data.get("jobs", ())
+    ]
     found = []
     for row in (row for rows in history.values() for row in rows if row.outcome == "timeout"):
         began, over = row.started_at.timestamp(), row.ended_at.timestamp()
         late = over - began - lasts_at_most(jobs[row.job].type)
-        if late > LATE and not any(began - ONCE_IN < at < over for at in moved):
+        faults = [*moved, *(at for job, at in held if job == row.job)]
+        if late > LATE and not any(began - SHOWS_IN < at < over for at in faults):
             found.append(f"{row.job}: attempt {row.attempt} timed out {late:.1f} s late")
     return found
-
-
-def _second_outage(row: AttemptRow, outages: Sequence[tuple[float, float]]) -> bool:
-    """Whether the attempt met an outage soon after another one."""
-    started, ended = row.started_at.timestamp(), row.ended_at.timestamp()
-    return any(
-        began < ended and started < over and ended - ONCE_IN < earlier < began
-        for began, over in outages
-        for _, earlier in outages
-    )
 
 
 def _recovery(

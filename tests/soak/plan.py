@@ -58,8 +58,8 @@ AGAIN = 2.5
 """How long later attempts of these take: a late report of an earlier one is to meet them running."""
 MIX = {
     "quick": 515,
-    "long": 5,
-    "single": 100,
+    "long": 10,
+    "single": 95,
     "words": 10,
     "expires": 15,
     "slow": 150,
@@ -91,6 +91,9 @@ DECK = {
     "kill reaper": 1,
     "kill web": 1,
     "pause queue": 4,
+    "hold rows": 3,
+    "hold table": 2,
+    "freeze database": 2,
 }
 """Faults are dealt from shuffled decks, so that a short run meets nearly every kind too."""
 ROWS = {
@@ -106,7 +109,14 @@ ROWS = {
     "stop database": ("F75",),
 }
 """Which rows of the catalogue of faults these are; handlers add some of their own."""
-OF_SERVERS = frozenset({"end sessions", "restart database", "stop database"})
+OF_SERVERS = frozenset(
+    {"end sessions", "hold rows", "freeze database", "restart database", "stop database"}
+)
+LASTS = {"pause queue": PAUSED, "hold rows": 1.5 * HEARTBEAT, "hold table": 1.5 * HEARTBEAT}
+LASTS["freeze database"] = 2.5 * HEARTBEAT
+SLOW_RECEIVER = "worker-1"
+"""Whose receiver of signals sleeps for 25 s after every so many jobs."""
+SLOW_EVERY, SLOW_SECONDS = 100, 25.0
 RESTART_EVERY = 60.0
 FIRST_RESTART = 30.0
 LONG_RUN = 240.0
@@ -177,9 +187,8 @@ def faults(seed: int, seconds: float, *, database: str, workers: int) -> list[Fa
             dice.shuffle(deck)
         kind, pick = deck.pop(), dice.random()
         # Long enough for the job to run elsewhere, short enough to come back while it does.
-        lasts = HEARTBEAT * dice.uniform(1.25, 1.55) if kind.startswith("suspend") else 0.0
-        if kind == "pause queue":
-            lasts = PAUSED
+        away = HEARTBEAT * dice.uniform(1.25, 1.55)
+        lasts = away if kind.startswith("suspend") else LASTS.get(kind, 0.0)
         target = _target(dice, kind, at, busy, workers)
         if at + lasts < seconds:
             found.append(Fault(at, kind, target, pick, lasts))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -35,6 +38,12 @@ class Database(Protocol):
     def end_sessions(self, pick: float) -> int:
         """End up to three sessions of others; how many."""
 
+    def freeze(self) -> set[int]:
+        """Stand still, with every connection open; who does."""
+
+    def thaw(self, pids: set[int]) -> None:
+        """Go on."""
+
 
 class File:
     """SQLite: no server, so no faults of one."""
@@ -54,6 +63,13 @@ class File:
     def end_sessions(self, pick: float) -> int:
         """There are none."""
         return 0
+
+    def freeze(self) -> set[int]:
+        """Nothing to stop."""
+        return set()
+
+    def thaw(self, pids: set[int]) -> None:
+        """Nothing was stopped."""
 
 
 class Server:
@@ -103,6 +119,25 @@ class Server:
         first = int(pick * len(found))
         chosen = found[first : first + 1 + int(pick * 1000) % 3]
         return sum(self._cluster.terminate(session) for session in chosen)
+
+    def freeze(self) -> set[int]:
+        """The server first, so that it starts no more processes meanwhile."""
+        before = self._cluster.pids()
+        for pid in sorted(before):
+            self._signal(pid, signal.SIGSTOP)
+        later = self._cluster.pids() - before
+        for pid in later:
+            self._signal(pid, signal.SIGSTOP)
+        return before | later
+
+    def thaw(self, pids: set[int]) -> None:
+        """Who of them is still there: another fault may have ended them."""
+        for pid in sorted(pids & self._cluster.pids()):
+            self._signal(pid, signal.SIGCONT)
+
+    def _signal(self, pid: int, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 class Postgres(Server):

@@ -188,14 +188,17 @@ def test_a_worker_that_nobody_touched_has_no_stalled_attempt() -> None:
     assert world.wrong() == {}, "it never knew of it"
 
 
-def test_a_second_outage_soon_after_the_first_may_stall() -> None:
+@pytest.mark.parametrize("kind", ["restart database", "freeze database", "hold table", "hold rows"])
+def test_no_outage_stalls_a_living_worker(kind: str) -> None:
     world = World()
-    world.entries[6] = entry("fault", when=4, kind="restart database", at=int(2e9))
+    world.entries[6] = entry("fault", when=4, kind=kind, at=int(2e9))
     assert world.wrong() == {"stalled though alive": 1}
-    world.entries.append(entry("fault", when=-6, kind="end sessions", at=int(-6e9)))
-    assert world.wrong() == {}
-    world.entries[-1] = entry("fault", when=-60, kind="end sessions", at=int(-60e9))
-    assert world.wrong() == {"stalled though alive": 1}
+
+
+def test_what_outlives_its_executor_is_wrong() -> None:
+    world = World()
+    world.entries.append(entry("outlived", job="j", pids=[17]))
+    assert world.wrong() == {"outlived its executor": 1}
 
 
 def test_an_attempt_runs_once() -> None:

@@ -12,12 +12,14 @@ from django.db import connections
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.claim import claim, sources
+from django_ojs.services.settle import Outcome, Report
 from django_ojs.store import candidates
 from django_ojs.store.candidates import Look
 from django_ojs.store.sources import Sources
 from django_ojs.store.wakeup import NotifiedWatcher, Watcher
+from django_ojs.worker.desk import Pending
 from django_ojs.worker.intake import Claims, Intake, Moment
-from tests.services.support import make
+from tests.services.support import bounded, held, locked_table, make, now_stored, take
 from tests.support import poll
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
@@ -77,11 +79,12 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Sources]:
 def intake(inbox: Inbox) -> Iterator[Intake]:
     """A running desk."""
     claims = Claims(WHERE, Patient(), "w1", inbox.on_claimed, inbox.on_empty)
-    made = Intake(inbox, claims, "default")
-    made.start()
-    yield made
-    made.close()
-    made.join(10)
+    with bounded():
+        made = Intake(inbox, claims, "default")
+        made.start()
+        yield made
+        made.close()
+        made.join(10)
     assert not made.is_alive()
 
 
@@ -216,3 +219,23 @@ def test_a_worker_without_any_queue_says_that_there_is_nothing(inbox: Inbox) -> 
     poll(lambda: inbox.empty == 1 and intake.connected.is_set())
     intake.close()
     intake.join(10)
+
+
+@pytest.mark.fault("F75")
+def test_a_claim_that_finds_nothing_does_not_end_the_wait_of_a_report(
+    intake: Intake, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the table is locked, reading goes on. The job is beaten for until its report is written."""
+    make()
+    (job,) = take()
+    with locked_table():
+        intake.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), clock.boottime() + 60)])
+        poll(intake.held_up)
+        held_up: list[list[JobRecord]] = []
+        monkeypatch.setattr(intake._claims, "on_empty", lambda left: held_up.append(intake.held_up()))
+        intake.want(1, 1)
+        poll(lambda: held_up)
+        assert held_up[0] == [job]
+    poll(lambda: not intake.unwritten)
+    assert not intake.held_up()
+    assert now_stored(job).state == "completed"
