@@ -16,6 +16,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-rfEs")
 NO_TESTS = 5
+LEFT_OUT = ("PYTHONDONTWRITEBYTECODE",)
+"""Of the environment: each part, and each process of a test, would compile everything anew."""
 PERCENT = re.compile(r"\[ *(\d+%)\]")
 
 
@@ -66,7 +68,7 @@ class Part:
                 [*PYTEST, f"--report-log={self.log}", *self.arguments],
                 cwd=ROOT,
                 env={
-                    **os.environ,
+                    **{name: text for name, text in os.environ.items() if name not in LEFT_OUT},
                     "DATABASE_URL": self.url,
                     "PYTHONUNBUFFERED": "1",
                     "OJS_TEST_TALLIES": str(tallies),

@@ -73,10 +73,10 @@ _HTTP, _ADMIN, _RACES = ("tests/http",), ("tests/admin",), ("tests/model", "test
 _SERVICES = ("tests/services", "tests/races")
 _NO_DATABASE = (*PURE, *APART)
 FAST_ON_SQLITE = (
-    Selection("HTTP", 60, FAST, _HTTP),
-    Selection("admin", 60, FAST, _ADMIN),
-    Selection("model and races", 60, FAST, _RACES),
-    Selection("the rest", 90, FAST, without=(*_HTTP, *_ADMIN, *_RACES, *APART)),
+    Selection("HTTP", 55, FAST, _HTTP),
+    Selection("admin", 50, FAST, _ADMIN),
+    Selection("model and races", 40, FAST, _RACES),
+    Selection("the rest", 95, FAST, without=(*_HTTP, *_ADMIN, *_RACES, *APART)),
 )
 FAST_ON_SERVERS = (
     Selection("services and races", 90, f"every_database and {FAST}", _SERVICES),

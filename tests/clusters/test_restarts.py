@@ -115,6 +115,7 @@ def test_sessions_are_killed_again_and_again(
     try:
         while killed < KILLS:
             killed += cluster.terminate_sessions()
+            # How often the sessions are ended, not something to wait for.
             time.sleep(0.3)
     finally:
         enough.set()
@@ -185,7 +186,7 @@ def test_down_for_longer_than_the_heartbeat_timeout(
     down = clock.now("default")
     meanwhile.set()
     diary.wait("finished")
-    # As long as the fault lasts.
+    # How long the fault lasts: longer than the heartbeat timeout, in the real time of processes.
     time.sleep(7)
     cluster.start()
     back = clock.now("default")

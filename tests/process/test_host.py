@@ -70,6 +70,7 @@ def test_executor_that_ends_during_a_shutdown_leaves_the_worker_at_rest(
     os.kill(int(diary.lines("started")[0][1]), signal.SIGKILL)
     poll(lambda: sorted(api.get(job).state for job in held) == ["active", "available"])
     before = cpu_seconds(runner.pid)
+    # No event tells that nothing happens: a second of rest is what is looked at.
     time.sleep(1)
     assert cpu_seconds(runner.pid) - before < 0.4, "a hot loop"
     flag.set()
