@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, overload
+from typing import Any
 from uuid import UUID
 
 from rest_framework.exceptions import NotAuthenticated
@@ -13,20 +13,27 @@ from rest_framework.response import Response
 
 from django_ojs import clock, conf
 from django_ojs.domain import failures
-from django_ojs.domain.durations import parse_ms, parse_seconds_ms
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError
-from django_ojs.domain.evidence import check_worker_id
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.jsonvalue import MAX_META_BYTES, MAX_RESULT_BYTES, encode
+from django_ojs.domain.jsonvalue import MAX_RESULT_BYTES, encode
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import Stop, stop_of, total_deadline
 from django_ojs.hooks import SLICE
 from django_ojs.http import shapes, testing_hooks, waiting
-from django_ojs.http.base import OJSViewSet, missing, text, whole
-from django_ojs.http.evidence import evidence_of, parse_lease
+from django_ojs.http.base import OJSViewSet, missing, whole
+from django_ojs.http.evidence import evidence_of
 from django_ojs.http.limits import LONG_POLLS
 from django_ojs.http.views.jobs import extension
+from django_ojs.http.worker_bodies import (
+    asked_visibility_ms,
+    named_jobs,
+    phase_of,
+    queue_name,
+    running_jobs,
+    said_of_itself,
+    worker_id_of,
+)
 from django_ojs.models import Worker
 from django_ojs.services import attempts, heartbeat, operate, promote, tokens, workers
 from django_ojs.services import claim as claiming
@@ -37,17 +44,6 @@ from django_ojs.store.leases import Held, Kept
 
 MAX_COUNT = 100
 MAX_QUEUES = 100
-MAX_HELD = 1000
-_FORMS = ("active_job_ids", "jobs", "leases", "active_jobs")
-"""The fields of a beat that may name jobs; the first list that is there counts."""
-_PHASES = {
-    "running": Worker.Phase.RUNNING,
-    "active": Worker.Phase.RUNNING,
-    "quiet": Worker.Phase.QUIET,
-    "terminate": Worker.Phase.TERMINATE,
-    "drain": Worker.Phase.DRAIN,
-    "draining": Worker.Phase.DRAIN,
-}
 
 
 class WorkViewSet(OJSViewSet):
@@ -68,9 +64,9 @@ class WorkViewSet(OJSViewSet):
         queues = self._queues(body)
         count = min(whole(body, "count", "max_jobs", "limit", least=1) or 1, MAX_COUNT)
         wait_ms = min(whole(body, "wait_ms", least=0) or 0, waiting.MAX_WAIT_MS)
-        visibility_ms = visibility(body)
-        worker_id = _worker_id(body, required=False)
-        said = _said(body, queues)
+        visibility_ms = asked_visibility_ms(body)
+        worker_id = worker_id_of(body, required=False)
+        said = said_of_itself(body, queues)
         heard = False
 
         def look() -> list[JobRecord]:
@@ -143,13 +139,13 @@ class WorkViewSet(OJSViewSet):
     def beat(self, request: Request) -> Response:
         """A sign of life: renews the leases it names, and says which are lost."""
         body = self.body()
-        worker_id = _worker_id(body)
-        named = _named(body)
-        visibility_ms = visibility(body)
+        worker_id = worker_id_of(body)
+        named = named_jobs(body)
+        visibility_ms = asked_visibility_ms(body)
         by_ms = extension(body, ("extend_timeout",))
         queues = self._queues(body) if body.get("queues") else None
-        said = _said(body, queues) | {"running": _running(body, named)}
-        phase = _phase(body)
+        said = said_of_itself(body, queues) | {"running": running_jobs(body, named)}
+        phase = phase_of(body)
         if phase is not None:
             said["phase"] = phase
         worker = workers.seen(worker_id, self.caller.key, beats=True, said=said, using=self.using)
@@ -186,9 +182,9 @@ class WorkViewSet(OJSViewSet):
     def register(self, request: Request) -> Response:
         """A worker starts. Optional: the first fetch or beat registers too."""
         body = self.body()
-        worker_id = _worker_id(body)
+        worker_id = worker_id_of(body)
         queues = None if body.get("queues") is None else self._queues(body)
-        said = _said(body, queues) | {
+        said = said_of_itself(body, queues) | {
             "incarnation": clock.new_id(),
             "phase": Worker.Phase.RUNNING,
             "directive": None,
@@ -210,7 +206,7 @@ class WorkViewSet(OJSViewSet):
 
     def deregister(self, request: Request) -> Response:
         """A worker stops; its jobs keep their leases until those end."""
-        worker_id = _worker_id(self.body())
+        worker_id = worker_id_of(self.body())
         workers.own(worker_id, self.caller.key, using=self.using)
         workers.deregister(worker_id, using=self.using)
         return Response({"ok": True, "worker_id": worker_id})
@@ -232,7 +228,7 @@ class WorkViewSet(OJSViewSet):
             given = [body["queue"]]
         if not isinstance(given, list) or not 0 < len(given) <= MAX_QUEUES:
             raise InvalidRequest("queues", f"must be an array of 1 to {MAX_QUEUES} queue names")
-        return [self.may_use(check_queue_name(_name(name), "queues"), "queues") for name in given]
+        return [self.may_use(check_queue_name(queue_name(name), "queues"), "queues") for name in given]
 
     def _extend(self, kept: list[Kept], by_ms: int | None) -> Mapping[UUID, Extension]:
         """What was granted to the attempts; a job that an extension cannot help is left out."""
@@ -310,102 +306,3 @@ def _beat_shape(
 def _stop(job: JobRecord) -> Stop:
     assert job.started_at is not None
     return stop_of(job, started_at=job.started_at, total_at=total_deadline(job))
-
-
-def visibility(body: Mapping[str, Any]) -> int | None:
-    """The visibility lease that a fetch or a beat asks for, in milliseconds."""
-    for name in ("visibility_timeout_ms", "visibility_ms"):
-        if body.get(name) is not None:
-            return parse_ms(body[name], name)
-    if body.get("visibility_timeout") is not None:
-        return parse_seconds_ms(body["visibility_timeout"], "visibility_timeout")
-    return None
-
-
-@overload
-def _worker_id(body: Mapping[str, Any]) -> str: ...
-@overload
-def _worker_id(body: Mapping[str, Any], *, required: Literal[False]) -> str | None: ...
-def _worker_id(body: Mapping[str, Any], *, required: bool = True) -> str | None:
-    """The worker's name, which has to fit into one segment of a path."""
-    worker_id = text(body, "worker_id")
-    if worker_id is None and required:
-        raise InvalidRequest("worker_id", "is required")
-    return worker_id if worker_id is None else check_worker_id(worker_id, "worker_id")
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidRequest("queues", "must hold strings")
-    return value
-
-
-def _named(body: Mapping[str, Any]) -> list[tuple[UUID, UUID | None]]:
-    """The jobs that a beat is about: ids, or objects with an id and a lease."""
-    forms = {field: body[field] for field in _FORMS if body.get(field) is not None}
-    for field, given in forms.items():
-        if not isinstance(given, list) and (field != "active_jobs" or type(given) is not int):
-            number = " or their number" if field == "active_jobs" else ""
-            raise InvalidRequest(field, f"must be an array of jobs{number}")
-    lists = {field: given for field, given in forms.items() if isinstance(given, list)}
-    alone = [] if body.get("job_id") is None else [body["job_id"]]
-    field, given = next(iter(lists.items()), ("job_id", alone))
-    if len(given) > MAX_HELD:
-        raise InvalidRequest(field, f"must not name more than {MAX_HELD} jobs")
-    found: dict[UUID, UUID | None] = {}
-    for item in given:
-        lease: UUID | None = None
-        if isinstance(item, Mapping):
-            if (value := item.get("lease_id")) is not None:
-                lease = parse_lease(value, f"{field}.lease_id")
-            item = item.get("job_id", item.get("id"))
-        if not isinstance(item, str):
-            raise InvalidRequest(field, "must hold job ids")
-        try:
-            found[UUID(item)] = lease
-        except ValueError:
-            raise InvalidRequest(field, f"{item[:40]!r} is not a job id") from None
-    return list(found.items())
-
-
-def _running(body: Mapping[str, Any], named: list[Any]) -> int:
-    given = body.get("active_jobs")
-    if type(given) is int:
-        if not 0 <= given <= 1_000_000:
-            raise InvalidRequest("active_jobs", "must be from 0 to 1000000, or a list of job ids")
-        return given
-    return len(named)
-
-
-def _phase(body: Mapping[str, Any]) -> str | None:
-    shutdown = body.get("shutdown")
-    if not isinstance(shutdown, bool | None):
-        raise InvalidRequest("shutdown", "must be true or false")
-    if shutdown:
-        return Worker.Phase.DRAIN
-    state = body.get("state")
-    return _PHASES.get(state) if isinstance(state, str) else None
-
-
-def _said(body: Mapping[str, Any], queues: list[str] | None) -> dict[str, Any]:
-    """What a worker tells of itself, for its row."""
-    said: dict[str, Any] = {}
-    for name in ("hostname", "version"):
-        value = text(body, name)
-        if value is not None:
-            said[name] = value
-    for name in ("pid", "concurrency"):
-        number = whole(body, name, least=0, most=2**31 - 1)
-        if number is not None:
-            said[name] = number
-    labels = body.get("labels")
-    if labels is not None:
-        if isinstance(labels, list):
-            labels = {"labels": labels}
-        if not isinstance(labels, Mapping):
-            raise InvalidRequest("labels", "must be an object or an array")
-        encode(labels, "labels", max_bytes=MAX_META_BYTES)
-        said["labels"] = dict(labels)
-    if queues is not None:
-        said["queues"] = queues
-    return said

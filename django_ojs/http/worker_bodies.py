@@ -1,0 +1,126 @@
+"""What the bodies of workers' requests say: fetch, report, beat, register (OJS worker protocol)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, overload
+from uuid import UUID
+
+from django_ojs.domain.durations import parse_ms, parse_seconds_ms
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.evidence import check_worker_id
+from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode
+from django_ojs.http.base import text, whole
+from django_ojs.http.evidence import parse_lease
+from django_ojs.models import Worker
+
+MAX_HELD = 1000
+_FORMS = ("active_job_ids", "jobs", "leases", "active_jobs")
+"""The fields of a beat that may name jobs; the first list that is there counts."""
+_PHASES = {
+    "running": Worker.Phase.RUNNING,
+    "active": Worker.Phase.RUNNING,
+    "quiet": Worker.Phase.QUIET,
+    "terminate": Worker.Phase.TERMINATE,
+    "drain": Worker.Phase.DRAIN,
+    "draining": Worker.Phase.DRAIN,
+}
+
+
+def asked_visibility_ms(body: Mapping[str, Any]) -> int | None:
+    """The visibility lease that a fetch or a beat asks for, in milliseconds."""
+    for name in ("visibility_timeout_ms", "visibility_ms"):
+        if body.get(name) is not None:
+            return parse_ms(body[name], name)
+    if body.get("visibility_timeout") is not None:
+        return parse_seconds_ms(body["visibility_timeout"], "visibility_timeout")
+    return None
+
+
+@overload
+def worker_id_of(body: Mapping[str, Any]) -> str: ...
+@overload
+def worker_id_of(body: Mapping[str, Any], *, required: Literal[False]) -> str | None: ...
+def worker_id_of(body: Mapping[str, Any], *, required: bool = True) -> str | None:
+    """The worker's name, which has to fit into one segment of a path."""
+    worker_id = text(body, "worker_id")
+    if worker_id is None and required:
+        raise InvalidRequest("worker_id", "is required")
+    return worker_id if worker_id is None else check_worker_id(worker_id, "worker_id")
+
+
+def queue_name(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest("queues", "must hold strings")
+    return value
+
+
+def named_jobs(body: Mapping[str, Any]) -> list[tuple[UUID, UUID | None]]:
+    """The jobs that a beat is about: ids, or objects with an id and a lease."""
+    forms = {field: body[field] for field in _FORMS if body.get(field) is not None}
+    for field, given in forms.items():
+        if not isinstance(given, list) and (field != "active_jobs" or type(given) is not int):
+            number = " or their number" if field == "active_jobs" else ""
+            raise InvalidRequest(field, f"must be an array of jobs{number}")
+    lists = {field: given for field, given in forms.items() if isinstance(given, list)}
+    alone = [] if body.get("job_id") is None else [body["job_id"]]
+    field, given = next(iter(lists.items()), ("job_id", alone))
+    if len(given) > MAX_HELD:
+        raise InvalidRequest(field, f"must not name more than {MAX_HELD} jobs")
+    found: dict[UUID, UUID | None] = {}
+    for item in given:
+        lease: UUID | None = None
+        if isinstance(item, Mapping):
+            if (value := item.get("lease_id")) is not None:
+                lease = parse_lease(value, f"{field}.lease_id")
+            item = item.get("job_id", item.get("id"))
+        if not isinstance(item, str):
+            raise InvalidRequest(field, "must hold job ids")
+        try:
+            found[UUID(item)] = lease
+        except ValueError:
+            raise InvalidRequest(field, f"{item[:40]!r} is not a job id") from None
+    return list(found.items())
+
+
+def running_jobs(body: Mapping[str, Any], named: list[Any]) -> int:
+    given = body.get("active_jobs")
+    if type(given) is int:
+        if not 0 <= given <= 1_000_000:
+            raise InvalidRequest("active_jobs", "must be from 0 to 1000000, or a list of job ids")
+        return given
+    return len(named)
+
+
+def phase_of(body: Mapping[str, Any]) -> str | None:
+    shutdown = body.get("shutdown")
+    if not isinstance(shutdown, bool | None):
+        raise InvalidRequest("shutdown", "must be true or false")
+    if shutdown:
+        return Worker.Phase.DRAIN
+    state = body.get("state")
+    return _PHASES.get(state) if isinstance(state, str) else None
+
+
+def said_of_itself(body: Mapping[str, Any], queues: list[str] | None) -> dict[str, Any]:
+    """What a worker tells of itself, for its row."""
+    said: dict[str, Any] = {}
+    for name in ("hostname", "version"):
+        value = text(body, name)
+        if value is not None:
+            said[name] = value
+    for name in ("pid", "concurrency"):
+        number = whole(body, name, least=0, most=2**31 - 1)
+        if number is not None:
+            said[name] = number
+    labels = body.get("labels")
+    if labels is not None:
+        if isinstance(labels, list):
+            labels = {"labels": labels}
+        if not isinstance(labels, Mapping):
+            raise InvalidRequest("labels", "must be an object or an array")
+        encode(labels, "labels", max_bytes=MAX_META_BYTES)
+        said["labels"] = dict(labels)
+    if queues is not None:
+        said["queues"] = queues
+    return said
