@@ -46,14 +46,13 @@ class Inbox(Protocol):
 class Pending:
     """An outcome that is not durable yet. After ``until`` (boottime seconds) it is dropped once the
     attempt has been ended. While somebody else holds its job's row, or the database refuses it alone
-    (``refusals``), it is tried again at ``again_at``. ``tried`` without success, its job is beaten for.
+    (``refusals``), it is tried again at ``again_at``.
     """
 
     outcome: Outcome
     until: float
     again_at: float = 0.0
     refusals: int = 0
-    tried: bool = False
 
 
 class Desk(DatabaseThread):
@@ -90,15 +89,13 @@ class Desk(DatabaseThread):
         return len(self._outcomes)
 
     def held_up(self) -> list[JobRecord]:
-        """The jobs whose outcome an outage, or somebody who holds the row, keeps from being written:
-        they are still this worker's.
+        """The jobs whose outcome is not written yet: they are still this worker's.
+
+        The first try too may wait, behind other work of this desk that waits for a lock.
         """
         with self._changed:
-            return [
-                pending.outcome.claimed
-                for pending in self._outcomes
-                if pending.outcome.claimed and (self._failures or pending.tried)
-            ]
+            known = (pending.outcome.claimed for pending in self._outcomes)
+            return [claimed for claimed in known if claimed is not None]
 
     def close(self) -> None:
         """Write what there is and end."""
@@ -188,9 +185,6 @@ class Desk(DatabaseThread):
                 using=self._using,
             )
         except OUTAGE as error:
-            for pending in batch:
-                # Other work of this desk may succeed before these do.
-                pending.tried = True
             _tried(batch, tried_at if is_held(error) else None)
             self._broken(error)
             self._drop_expired()
@@ -209,7 +203,7 @@ class Desk(DatabaseThread):
         again = clock.boottime() + _AGAIN
         for pending, answer in zip(batch, answers, strict=True):
             if answer.verdict is Verdict.HELD:
-                pending.tried, pending.again_at = True, again
+                pending.again_at = again
             else:
                 self._outcomes.remove(pending)
         if any(answer.verdict in _REFUSED for answer in answers):
@@ -228,7 +222,6 @@ class Desk(DatabaseThread):
         if isinstance(error, OUTAGE):
             pending.refusals += 1
             if pending.refusals < _TRIES:
-                pending.tried = True
                 pending.again_at = clock.boottime() + _AGAIN * 2**pending.refusals
                 return
         lease, kind = pending.outcome.lease, pending.outcome.report
