@@ -47,6 +47,8 @@ GIVEN_BACK = 0.02
 """The share of jobs that may be given back unbegun."""
 LEARNS_IN = 4.0
 """How long after its silence a worker may take to stop what it has lost: a beat, the grace, air."""
+CONNECTS_IN = 2.0
+"""How long after an outage a worker may take to have its connections again."""
 LATE = 3.0
 """How late a deadline may be on a busy machine."""
 
@@ -330,7 +332,11 @@ def _without_lease(
             back[entry.data["worker"]].append(
                 (at, entry.ns / 1e9 + origin + entry.data.get("lasts", 0.0))
             )
-    outages = [entry.ns / 1e9 + origin for entry in by_event["fault"] if entry.data["kind"] in OUTAGES]
+    outages = [
+        (entry.data["at"] / 1e9 + origin, entry.ns / 1e9 + origin + entry.data.get("lasts", 0.0))
+        for entry in by_event["fault"]
+        if entry.data["kind"] in OUTAGES
+    ]
     ended = {
         (row.job, row.attempt): row
         for rows in history.values()
@@ -345,7 +351,8 @@ def _without_lease(
         at = entry.ns / 1e9 + origin
         silent = [over for began, over in back[row.worker or ""] if began < at]
         since = max([row.ended_at.timestamp(), *silent])
-        if at - since > LEARNS_IN and not any(since - SHOWS_IN < out < at for out in outages):
+        cut_off = any(began < at and since < over + CONNECTS_IN for began, over in outages)
+        if at - since > LEARNS_IN and not cut_off:
             found.append(f"{row.job}: attempt {row.attempt} of {row.worker}, for {at - since:.1f} s")
     return found
 

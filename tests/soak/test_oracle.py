@@ -250,6 +250,10 @@ def test_a_handler_that_goes_on_without_its_lease(at: float, found: int) -> None
     world.entries[-1] = entry("fault", 1.0, kind="suspend worker", worker="w.1", at=int(1e9), lasts=6.0)
     world.entries.append(entry("step", at, job="j", attempt=1))
     assert world.wrong().get("worked on without a lease", 0) == found
+    world.entries.append(entry("fault", 3.0, kind="end sessions", at=int(2.9e9)))
+    assert world.wrong().get("worked on without a lease", 0) == found, "it was over long before"
+    world.entries.append(entry("fault", 8.0, kind="freeze database", at=int(8e9), lasts=10.0))
+    assert "worked on without a lease" not in world.wrong(), "it could not learn of it"
 
 
 @pytest.mark.parametrize(
