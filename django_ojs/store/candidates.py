@@ -15,7 +15,8 @@ from uuid import UUID
 
 from django_ojs import clock
 from django_ojs.store import pairs
-from django_ojs.store.dialect import Dialect, dialect
+from django_ojs.store.dialect import dialect
+from django_ojs.store.dialects.base import Dialect
 from django_ojs.store.sources import ORDER, ORDERED, PAUSED, QUEUES, SEEN, Lane, Sources
 
 _SPARE = 8

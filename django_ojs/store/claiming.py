@@ -12,7 +12,8 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.store.candidates import Candidate
 from django_ojs.store.columns import Kind
-from django_ojs.store.dialect import MySQL, cursor, dialect, in_list
+from django_ojs.store.dialect import cursor, dialect, in_list
+from django_ojs.store.dialects.mysql import MySQL
 from django_ojs.store.sources import QUEUES, TABLE, Lane
 
 _MORE = 4

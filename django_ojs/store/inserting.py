@@ -15,7 +15,8 @@ from django_ojs.models import Attempt, Event, Job, Queue
 from django_ojs.signals import Event as EventRecord
 from django_ojs.store.batches import fits
 from django_ojs.store.columns import ATTEMPT, EVENT, JOB, JOB_COLUMNS, Kind
-from django_ojs.store.dialect import Dialect, cursor, dialect
+from django_ojs.store.dialect import cursor, dialect
+from django_ojs.store.dialects.base import Dialect
 
 CHANNEL = "django_ojs"
 """The PostgreSQL channel on which commits wake workers."""

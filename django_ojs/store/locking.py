@@ -10,7 +10,8 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.store.columns import DUE, ENDED, Kind, among
-from django_ojs.store.dialect import Dialect, cursor, dialect, in_list
+from django_ojs.store.dialect import cursor, dialect, in_list
+from django_ojs.store.dialects.base import Dialect
 
 _TABLE = Job._meta.db_table
 

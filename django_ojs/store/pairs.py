@@ -11,7 +11,10 @@ from typing import Any, Protocol
 
 from django_ojs.domain.envelope import OWN_PREFIX, OWN_QUEUE
 from django_ojs.store.columns import Kind
-from django_ojs.store.dialect import Dialect, MySQL, Postgres, in_list
+from django_ojs.store.dialect import in_list
+from django_ojs.store.dialects.base import Dialect
+from django_ojs.store.dialects.mysql import MySQL
+from django_ojs.store.dialects.postgresql import Postgres
 from django_ojs.store.sources import (
     AVAILABLE,
     ORDER,

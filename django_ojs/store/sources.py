@@ -7,7 +7,7 @@ from typing import NamedTuple
 from django_ojs.domain.envelope import OWN_PREFIX, OWN_QUEUE
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
-from django_ojs.store.dialect import Dialect
+from django_ojs.store.dialects.base import Dialect
 
 TABLE = Job._meta.db_table
 QUEUES = Queue._meta.db_table

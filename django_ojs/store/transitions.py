@@ -11,7 +11,8 @@ from django_ojs.domain.job import Transition
 from django_ojs.models import Job
 from django_ojs.store.batches import fits
 from django_ojs.store.columns import JOB
-from django_ojs.store.dialect import Dialect, cursor, dialect
+from django_ojs.store.dialect import cursor, dialect
+from django_ojs.store.dialects.base import Dialect
 
 _TABLE = Job._meta.db_table
 _Shape = tuple[str, str, tuple[str, ...]]

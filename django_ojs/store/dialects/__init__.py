@@ -1,0 +1,1 @@
+"""What the databases spell differently, a module a family."""

@@ -1,0 +1,182 @@
+"""What the databases spell differently: sets of rows as parameters, and the kinds of columns.
+
+A *record set* is rows bound as one parameter, or one a column, and read by the database as a table,
+so that a statement over a thousand rows is as long as one over ten (PostgreSQL stops at 65,535
+parameters, SQLite at 32,766).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+
+from django_ojs.domain.job import JobRecord
+from django_ojs.store.columns import JOB, JOB_COLUMNS, Kind
+
+
+class Dialect(ABC):
+    """One database family. Record sets are aliased ``v``, their columns ``c0``, ``c1``..."""
+
+    returning = True
+    """Whether UPDATE can say which rows it wrote."""
+    notifies = False
+    """Whether sessions can be woken by a commit."""
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self.connection = connection
+        self.quote = connection.ops.quote_name
+        self.statements: dict[Hashable, tuple[str, Sequence[tuple[int, Kind]]]] = {}
+        self.quoted = {column: self.quote(column) for column in JOB_COLUMNS}
+        self.job_columns = ", ".join(f"j.{column}" for column in self.quoted.values())
+        skips = connection.features.has_select_for_update_skip_locked
+        self.skip_locked = " FOR UPDATE SKIP LOCKED" if skips else ""
+        self.for_update = " FOR UPDATE" if connection.features.has_select_for_update else ""
+        self.for_share = self._for_share if connection.features.has_select_for_update else ""
+        self.share_unheld = f"{self._for_share_now} SKIP LOCKED" if skips else ""
+        decoders = [self._decoder(JOB[column]) for column in JOB_COLUMNS]
+        self._decoded = [(index, one) for index, one in enumerate(decoders) if one is not None]
+
+    _for_share = " FOR SHARE"
+
+    @property
+    def _for_share_now(self) -> str:
+        """The one that can be told not to wait."""
+        return self._for_share
+
+    limit = "LIMIT %s"
+    """The limit of an ordered range: the parameter is the number of rows."""
+
+    def ranged(self, column: str) -> tuple[str, int]:
+        """That the last column before the order has one value, and how many parameters that takes.
+
+        With two the order begins with the column.
+        """
+        return f"{column} = %s", 1
+
+    def by_index(self, name: str) -> str:
+        """The hint that a table is read by this index; empty where the statement leaves no choice."""
+        return ""
+
+    @abstractmethod
+    def record_set(self, kinds: Sequence[Kind], rows: Sequence[Sequence[Any]]) -> tuple[str, list[str]]:
+        """The FROM item for ``rows``, at least one, and its parameters."""
+
+    def value(self, index: int, kind: Kind) -> str:
+        """The expression that reads column ``index`` of a record set as ``kind``."""
+        return f"v.c{index}"
+
+    def given(
+        self, kinds: Sequence[Kind], rows: Sequence[Sequence[Any]]
+    ) -> tuple[str, list[Any], list[str]]:
+        """Rows for :meth:`update`: the FROM item, its parameters, the expressions of the columns.
+
+        One row needs no FROM item: its values are ordinary parameters, for the condition only, in the
+        order given; what one row sets is the caller's own.
+        """
+        if len(rows) == 1:
+            bound = [self.bind(kind, value) for kind, value in zip(kinds, rows[0], strict=True)]
+            return "", bound, [self.placeholder(kind) for kind in kinds]
+        source, literals = self.record_set(kinds, rows)
+        return source, literals, [self.value(index, kind) for index, kind in enumerate(kinds)]
+
+    def bind(self, kind: Kind, value: Any) -> Any:
+        """``value`` as an ordinary parameter."""
+        return value
+
+    def placeholder(self, kind: Kind) -> str:
+        """How an ordinary parameter of ``kind`` is written."""
+        return "%s"
+
+    def in_state(self, state: str) -> str:
+        """That a row of :meth:`update` is in ``state``."""
+        return f"j.state = '{state}'"
+
+    def update(
+        self,
+        table: str,
+        sets: tuple[Sequence[str], Sequence[Any]],
+        given: tuple[str, Sequence[Any]],
+        on: str,
+        where: str,
+        returning: str = "",
+    ) -> tuple[str, list[Any]]:
+        """``UPDATE table j`` and its parameters; RETURNING only where supported.
+
+        ``sets`` and ``given`` (from :meth:`given`) are a text and the parameters in it.
+        """
+        source, bound = given
+        tail = f" RETURNING {returning}" if returning else ""
+        among = f" FROM {source}" if source else ""
+        statement = f"UPDATE {table} AS j SET {', '.join(sets[0])}{among} WHERE {on} AND {where}{tail}"
+        return statement, [*sets[1], *bound]
+
+    def update_free(
+        self,
+        table: str,
+        sets: tuple[Sequence[str], Sequence[Any]],
+        given: tuple[str, Sequence[Any]],
+        keys: Sequence[UUID],
+        on: str,
+        where: str,
+        returning: str,
+    ) -> tuple[str, list[Any]]:
+        """As :meth:`update`, of rows with these keys that no other transaction holds.
+
+        Only where ``returning``; SQLite locks no rows.
+        """
+        return self.update(table, sets, given, on, where, returning)
+
+    def returned(self, columns: str) -> str:
+        """Columns of ``j`` as RETURNING spells them."""
+        return columns
+
+    def upsert(self, table: str, key: str, sets: Mapping[str, str]) -> tuple[str, str]:
+        """The head and the tail of an INSERT that updates the row that is there already.
+
+        ``sets`` are expressions of ``{old}`` and ``{new}``, the values of that column.
+        """
+        changes = ", ".join(
+            f"{column} = "
+            + text.format(old=f"{table}.{column}", new=f"excluded.{column}", greatest=self.greatest)
+            for column, text in sets.items()
+        )
+        return f"INSERT INTO {table}", f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
+
+    greatest = "MAX"
+    """The function that gives the greater of two values, neither of them NULL."""
+
+    same = "IS"
+    """The operator that finds two values equal, or both NULL."""
+
+    insert_ignoring = ("INSERT INTO", " ON CONFLICT DO NOTHING")
+    """How to insert what may be there already: the head and the tail of the statement."""
+
+    def tune(self, cur: CursorWrapper) -> None:  # noqa: B027 - most drivers need nothing
+        """Make a cursor that reads many jobs as fast as its driver can be."""
+
+    def jobs(self, rows: Iterable[Sequence[Any]]) -> list[JobRecord]:
+        """Rows selected as ``job_columns``."""
+        if not self._decoded:
+            return [JobRecord._make(row) for row in rows]
+        records = []
+        for row in rows:
+            values = list(row)
+            for index, decode in self._decoded:
+                value = values[index]
+                if value is not None:
+                    values[index] = decode(value)
+            records.append(JobRecord._make(values))
+        return records
+
+    def decode(self, kind: Kind, value: Any) -> Any:
+        """One value as it came from a cursor."""
+        decoder = self._decoder(kind)
+        return value if value is None or decoder is None else decoder(value)
+
+    def _decoder(self, kind: Kind) -> Callable[[Any], Any] | None:
+        return None

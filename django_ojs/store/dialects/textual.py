@@ -1,0 +1,58 @@
+"""What SQLite, MariaDB and MySQL have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django_ojs.store.columns import Kind
+from django_ojs.store.dialects.base import Dialect
+
+_dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Textual(Dialect):
+    """Databases whose times and JSON are text without a zone."""
+
+    def bind(self, kind: Kind, value: Any) -> Any:
+        """Naive UTC text for times, the column's own form for UUIDs."""
+        if value is None:
+            return None
+        if kind is Kind.TIME:
+            return str(value.astimezone(UTC).replace(tzinfo=None))
+        return self._uuid(value) if kind is Kind.UUID else value
+
+    def _uuid(self, value: UUID) -> str:
+        return value.hex
+
+    def _rows(self, kinds: Sequence[Kind], rows: Iterable[Sequence[Any]]) -> str:
+        special = [index for index, kind in enumerate(kinds) if kind in (Kind.TIME, Kind.UUID)]
+        encoded = []
+        for row in rows:
+            values = list(row)
+            for index in special:
+                values[index] = self.bind(kinds[index], values[index])
+            encoded.append(values)
+        return _dump(encoded)
+
+    def _decoder(self, kind: Kind) -> Callable[[Any], Any] | None:
+        return _TEXTUAL_DECODERS.get(kind)
+
+
+def _aware(value: datetime | str) -> datetime:
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return moment.replace(tzinfo=UTC)
+
+
+def _as_uuid(value: UUID | str) -> UUID:
+    return value if isinstance(value, UUID) else UUID(value)
+
+
+_TEXTUAL_DECODERS: Mapping[Kind, Callable[[Any], Any]] = {
+    Kind.TIME: _aware,
+    Kind.UUID: _as_uuid,
+    Kind.BOOL: bool,
+}
