@@ -125,16 +125,25 @@ class Desk(DatabaseThread):
             now = clock.boottime()
             calls = list(self._calls)
             self._calls.clear()
-            calls += [call for at, call in self._later if at <= now]
+            again = [call for at, call in self._later if at <= now]
             self._later = [one for one in self._later if one[0] > now]
             ready = (pending for pending in self._outcomes if pending.again_at <= now)
             outcomes = list(islice(ready, _BATCH))
             if self._closing and not (calls or self._outcomes or self._later):
                 return False
-        for work, then in calls:
-            self._answer(work, then)
+        self._make(calls)
         self._serve(outcomes)
+        self._make(again)
         return True
+
+    def _make(self, calls: Sequence[_Call]) -> None:
+        """Make calls until one waits in vain for a lock: reports do not wait behind them all."""
+        for index, call in enumerate(calls):
+            if not self._answer(*call):
+                at = clock.boottime() + _AGAIN
+                with self._changed:
+                    self._later += [(at, one) for one in (*calls[index + 1 :], call)]
+                return
 
     def _idle_for(self) -> float | None:
         """Seconds until there is something to do, ``None`` for until somebody says so."""
@@ -155,7 +164,8 @@ class Desk(DatabaseThread):
         if outcomes:
             self._settle(outcomes)
 
-    def _answer(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
+    def _answer(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> bool:
+        """Whether there is an answer: whoever waits for one about a held row waits on."""
         value: Any = None
         error: Exception | None = None
         try:
@@ -163,14 +173,12 @@ class Desk(DatabaseThread):
         except Exception as trouble:
             error = trouble
         if error is not None and is_held(error):
-            # Not now: whoever waits for the answer waits on, and nobody else does.
-            with self._changed:
-                self._later.append((clock.boottime() + _AGAIN, (work, then)))
-            return
+            return False
         # First the answer, then the pause: the runner acts on what it knows without a database.
         self._inbox.post(lambda: then(value, error))
         if isinstance(error, OUTAGE):
             self._broken(error)
+        return True
 
     def _settle(self, batch: Sequence[Pending]) -> None:
         tried_at: datetime | None = None

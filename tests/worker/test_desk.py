@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -278,6 +279,26 @@ class TestHeldRows:
         poll(lambda: answers)
         assert answers == [(True, None)]
         assert now_stored(waiting).checkpoint_seq == 1
+
+    def test_reports_do_not_wait_behind_all_calls_about_held_rows(self, desk: Desk) -> None:
+        make(9)
+        *waiting, free = take(9)
+        made: list[JobRecord] = []
+
+        def checkpoint(job: JobRecord) -> bool:
+            made.append(job)
+            return heartbeat.checkpoint(held(job), '{"n": 1}')
+
+        answers: list[tuple[Any, Exception | None]] = []
+        with holding(*waiting):
+            for job in waiting:
+                desk.call(partial(checkpoint, job), lambda *said: answers.append(said))
+            poll(lambda: made)
+            desk.settle([Pending(Outcome(held(free), Report.ACK, claimed=free), _far())])
+            poll(lambda: not desk.unwritten)
+            assert len(made) < 5
+        poll(lambda: len(answers) == 8)
+        assert answers == [(True, None)] * 8
 
     def test_a_desk_that_closes_writes_what_was_held(self, inbox: Inbox) -> None:
         make(1)
