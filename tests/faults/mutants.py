@@ -294,6 +294,7 @@ def _claim_ignores_pause() -> Iterator[None]:
     none = f"(SELECT name FROM {nothing})"
     with _replaced(
         (claiming, "paused", lambda real: lambda names, **named: set()),
+        (claiming, "paused_or_held", lambda real: lambda names, **named: (set(), set())),
         (candidates, "QUEUES", lambda real: nothing),
         (candidates, "PAUSED", lambda real: none),
         (pairs, "PAUSED", lambda real: none),
@@ -348,7 +349,11 @@ def _single_attempts_ahead() -> Iterator[None]:
         return lambda where, **named: real(where, **{**named, "immediate": None})
 
     def having_room(real: Any) -> Any:
-        return lambda self, child, job: real(self, child, job._replace(max_attempts=2))
+        def room(self: dispatch.Dispatcher, child: pool.Child, running: pool.Running) -> Any:
+            job = running.job._replace(max_attempts=2)
+            return real(self, child, replace(running, job=job))
+
+        return room
 
     with _replaced((intake, "claim", claiming_ahead), (dispatch.Dispatcher, "_has_room", having_room)):
         yield
