@@ -93,7 +93,8 @@ class Server:
         self._made = True
 
     def halt(self) -> None:
-        """Down at once, as in a crash."""
+        """Down at once, as in a crash; who stands still would not hear of it."""
+        self.thaw(self._cluster.pids())
         self._cluster.crash()
 
     def tend(self) -> int | None:
