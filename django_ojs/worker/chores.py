@@ -113,9 +113,10 @@ class Chores(DatabaseThread):
         # To find that nothing is due can take long itself: nobody else is to wait for that.
         took = clock.boottime() - began
         slow = chore.scheduled and took > _SLOW
-        (self._behind.add if chore.scheduled and (done.more or slow) else self._behind.discard)(
-            chore.name
-        )
+        if slow or (chore.scheduled and done.more):
+            self._behind.add(chore.name)
+        else:
+            self._behind.discard(chore.name)
         if done.more:
             self._due[chore.name] = 0.0
         elif slow:

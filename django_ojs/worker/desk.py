@@ -129,7 +129,7 @@ class Desk(DatabaseThread):
             self._later = [one for one in self._later if one[0] > now]
             ready = (pending for pending in self._outcomes if pending.again_at <= now)
             outcomes = list(islice(ready, _BATCH))
-            if self._closing and not (calls or self._outcomes or self._later):
+            if self._closing and not (calls or again or self._outcomes or self._later):
                 return False
         self._make(calls)
         self._serve(outcomes)

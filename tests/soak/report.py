@@ -16,7 +16,7 @@ def table(verdict: Verdict, settings: Mapping[str, Any]) -> str:
     lines = [f"{name:<28}{value}" for name, value in _figures(verdict)]
     lines.append("must be 0:")
     for rule, found in verdict.wrong.items():
-        lines.append(f"  {rule:<26}{len(found)}")
+        lines.append(f"  {rule:<30}{len(found)}")
         lines += [f"    {example}" for example in found[:SHOWN]]
     said = " ".join(f"SOAK_{name.upper()}={value}" for name, value in settings.items() if value)
     lines.append(f"{'PASSED' if verdict.passed else 'FAILED'}  make soak {said}")

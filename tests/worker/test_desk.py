@@ -300,6 +300,29 @@ class TestHeldRows:
         poll(lambda: len(answers) == 8)
         assert answers == [(True, None)] * 8
 
+    def test_a_desk_that_closes_makes_the_calls_that_wait(self, inbox: Inbox) -> None:
+        make(1)
+        (job,) = take()
+        tried: list[bool] = []
+        answers: list[tuple[Any, Exception | None]] = []
+
+        def checkpoint() -> bool:
+            tried.append(True)
+            return heartbeat.checkpoint(held(job), '{"n": 1}')
+
+        desk = Desk(inbox, "default")
+        with bounded(), holding(job):
+            desk.start()
+            desk.call(checkpoint, lambda *said: answers.append(said))
+            poll(lambda: tried)
+            desk.close()
+            before = len(tried)
+            poll(lambda: len(tried) > before + 1, 10)
+        desk.join(10)
+        assert not desk.is_alive()
+        assert answers == [(True, None)]
+        assert now_stored(job).checkpoint_seq == 1
+
     def test_a_desk_that_closes_writes_what_was_held(self, inbox: Inbox) -> None:
         make(1)
         (job,) = take()
