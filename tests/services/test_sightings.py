@@ -13,8 +13,9 @@ from django.db import OperationalError, connections
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRecord
 from django_ojs.models import ChoreRun, Job
-from django_ojs.services import heartbeat, refresh, scan, sightings
+from django_ojs.services import heartbeat, reap, refresh, scan, sightings
 from django_ojs.services.scan import Loop
+from django_ojs.store import locking
 from django_ojs.store.contention import impatient
 from tests.faults.mutants import MUTANTS
 from tests.services.support import (
@@ -266,6 +267,20 @@ def test_recovery_comes_back_for_held_rows(vendor: str, frozen: FrozenClock) -> 
     # Of 15 s of air one has passed.
     assert watch(frozen, 13, loop, beats=jobs) == 0
     assert watch(frozen, 2, loop, beats=jobs) == 2
+
+
+def test_recovery_holds_no_job_that_does_not_run(vendor: str, frozen: FrozenClock) -> None:
+    """Nor its entry in an index: a server locks what it reads on its way to the rows."""
+    if vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    make(5)
+    take(5)
+    waiting = make(1, enqueue_ttl=3)[0]
+    until = frozen.time + timedelta(seconds=60)
+    frozen.advance(4)
+    with bounded(), elsewhere(lambda: locking.active(until, using="default")):
+        reap.reap()
+        assert now_stored(waiting).state == "discarded"
 
 
 def spans() -> list[list[datetime]]:
