@@ -149,10 +149,11 @@ class Injector:
     def _suspend(self, fault: Fault) -> dict[str, Any] | None:
         pid = self._fleet.process(fault.target).pid
         meeting = plan.MEETING if fault.kind == "suspend worker" else (("remote",),)
-        any(self._busy_below(pid, kinds) for kinds in meeting)
-        if not self._fleet.suspend(fault.target, fault.lasts):
+        met = next((kinds for kinds in meeting if self._busy_below(pid, kinds)), ())
+        lasts = fault.lasts + (plan.LONGER if met == ("long",) else 0.0)
+        if not self._fleet.suspend(fault.target, lasts):
             return None
-        return {"worker": self._fleet.label(fault.target), "lasts": fault.lasts}
+        return {"worker": self._fleet.label(fault.target), "lasts": lasts}
 
     def _replace(self, fault: Fault) -> dict[str, Any]:
         label = self._fleet.label(fault.target)

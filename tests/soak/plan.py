@@ -43,6 +43,9 @@ LONG_STEPS = 16
 """Seconds that the first attempt of a long job takes: its worker is suspended and comes back to it."""
 LONG_AGAIN = 10
 """And each later one: it is to be running while the worker of the earlier one works on."""
+LONGER = 2.0
+"""Seconds for which a worker that runs one is suspended beside what the plan says: later attempts of
+the others are short, and it is to come back while they run."""
 LIMITS_OF = {
     "slow": {**PATIENT, "priority": 10},
     "remote": {**PATIENT, "priority": 10},
@@ -190,10 +193,11 @@ def faults(seed: int, seconds: float, *, database: str, workers: int) -> list[Fa
         away = HEARTBEAT * dice.uniform(1.25, 1.55)
         lasts = away if kind.startswith("suspend") else LASTS.get(kind, 0.0)
         target = _target(dice, kind, at, busy, workers)
-        if at + lasts < seconds:
+        until = at + lasts + (LONGER if kind == "suspend worker" else 0.0)
+        if until < seconds:
             found.append(Fault(at, kind, target, pick, lasts))
             if lasts and target:
-                busy[target] = at + lasts
+                busy[target] = until
         at += dice.uniform(*GAP)
     return sorted(found + of_server)
 
