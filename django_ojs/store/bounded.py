@@ -120,6 +120,8 @@ def time_limit(ms: int, *, using: str, by_index: bool = False) -> Iterator[None]
             if outer and not connection.needs_rollback:
                 cur.execute(_RESTORE, before)
     elif connection.vendor == "mysql":
+        # Asked which server it is, a closed one would open another for the answer.
+        connection.ensure_connection()
         name: str = "max_execution_time"
         value: float = ms
         if getattr(connection, "mysql_is_mariadb", False):

@@ -22,6 +22,8 @@ def dialect(using: str) -> Dialect:
     connection = connections[using]
     found: Dialect | None = getattr(connection, _ATTRIBUTE, None)
     if found is None:
+        # MySQL's features ask the server, over a connection of their own where none is open yet.
+        connection.ensure_connection()
         found = _FAMILIES[connection.vendor](connection)
         setattr(connection, _ATTRIBUTE, found)
     return found
