@@ -26,7 +26,7 @@ OWN_PREFIX = "ojs."
 OWN_QUEUE = "ojs-admin"
 """Where the jobs of our own types are, and no others."""
 _TYPE = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)*", re.ASCII)
-_QUEUE = re.compile(r"[a-z0-9][a-z0-9\-.]*", re.ASCII)
+_QUEUE = re.compile(r"[a-z0-9][a-z0-9_\-.]*", re.ASCII)
 _PRIORITIES = {"HIGH": 10, "NORMAL": 0, "LOW": -10}
 MAX_TAGS = 50
 
@@ -144,10 +144,10 @@ def check_job_type(value: str, field: str) -> str:
 
 @lru_cache(maxsize=4096)
 def check_queue_name(value: str, field: str) -> str:
-    """A queue name: ``a-z 0-9 - .``, starting with a letter or digit, at most 255 characters."""
+    """A queue name: ``a-z 0-9 _ - .``, starting with a letter or digit, at most 255 characters."""
     if not isinstance(value, str) or len(value) > 255 or not _QUEUE.fullmatch(value):
         raise InvalidRequest(
-            field, "must be of a-z, 0-9, '-' and '.', start with a letter or digit, at most 255"
+            field, "must be of a-z, 0-9, '_', '-' and '.', start with a letter or digit, at most 255"
         )
     return value[:]  # of a member of an enumeration, its text
 

@@ -28,7 +28,7 @@ COST = 1 << 14
 """Of the hash: 16 MiB and some 50 ms."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
-_PATTERN = re.compile(r"\*|[a-z0-9][a-z0-9\-.]{0,254}\*?", re.ASCII)
+_PATTERN = re.compile(r"\*|[a-z0-9][a-z0-9_\-.]{0,254}\*?", re.ASCII)
 _PREFIX = re.compile(r"ojs_[a-z0-9]{12}", re.ASCII)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _USED_EVERY = timedelta(minutes=1)

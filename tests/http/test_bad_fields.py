@@ -72,7 +72,7 @@ FIELDS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"queue": "Queue"}, "queue"),
     ({"queue": "q "}, "queue"),
     ({"queue": " q"}, "queue"),
-    ({"queue": "q_x"}, "queue"),
+    ({"queue": "_q"}, "queue"),
     ({"queue": "-q"}, "queue"),
     ({"queue": ""}, "queue"),
     ({"queue": "q" * 256}, "queue"),

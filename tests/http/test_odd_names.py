@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.http.conftest import Caller
 from tests.http.refusing import MISSING, NUL, error_of, refused, row
 from tests.http.support import Api, enqueue, fetch, look
 
@@ -104,3 +105,18 @@ def test_odd_lease_ids(api: Api, text: Any) -> None:
     answer = api.post("/workers/heartbeat", beat)
     assert answer.status == 400 or answer.body["jobs_extended"] == []
     assert look(api, job)["state"] == "active"
+
+
+def test_a_queue_with_an_underscore_is_reached_by_every_way(caller: Caller) -> None:
+    api = caller()
+    one = enqueue(api, queue="queue_1")
+    enqueue(api, queue="queuex1")
+    assert api.get("/queues/queue_1/stats").body["stats"]["available"] == 1
+    assert [job["id"] for job in api.get("/jobs?queue=queue_1").body["jobs"]] == [one["id"]]
+    assert api.post("/queues/queue_1/pause").body["paused"] is True
+    assert api.post("/queues/queue_1/resume").body["paused"] is False
+    some = caller(name="some", queues=["queue_*"])
+    assert [queue["name"] for queue in some.get("/queues").body["queues"]] == ["queue_1"]
+    assert [job["id"] for job in some.get("/jobs").body["jobs"]] == [one["id"]]
+    assert [job["id"] for job in fetch(some, "queue_1")] == [one["id"]]
+    assert some.post("/workers/fetch", {"queues": ["queuex1"], "worker_id": "w"}).status == 403

@@ -97,7 +97,7 @@ TYPE = {
     "pattern": r"^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*$",
     "examples": ["report.generate"],
 }
-QUEUE = {"type": "string", "maxLength": 255, "pattern": r"^[a-z0-9][a-z0-9\-.]*$"}
+QUEUE = {"type": "string", "maxLength": 255, "pattern": r"^[a-z0-9][a-z0-9_\-.]*$"}
 STATE = {"type": "string", "enum": [str(state) for state in State]}
 PRIORITY = {
     "anyOf": [
