@@ -19,5 +19,5 @@ _nothing = SystemViewSet.as_view(dict.fromkeys(_METHODS, "nothing"))
 
 urlpatterns = [
     *routing.patterns(),
-    re_path(r"^ojs/v1(?:/(?P<rest>.*))?\Z", routing.non_atomic(_nothing)),
+    re_path(r"^ojs(?:/(?P<rest>.*))?\Z", routing.non_atomic(_nothing)),
 ]

@@ -37,11 +37,11 @@ MAX_BYTES = 8 << 20
 """Of arguments, results and the like on one page: a page may end before its limit."""
 _HEAVY = ("args", "meta", "result", "errors", "checkpoint", "extra")
 
-BY_NUMBER = frozenset({"limit", "offset", "page", "per_page"})
-PAGING = BY_NUMBER | {"cursor"}
+PAGING = frozenset({"limit", "offset", "page", "per_page", "cursor"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
-_signer = signing.Signer(salt="django_ojs.cursor")
+_SALT = "django_ojs.cursor"
+_signer = signing.Signer(salt=_SALT)
 
 
 class _WordsFilter(django_filters.BaseInFilter, django_filters.CharFilter):
@@ -131,7 +131,9 @@ def _number(query: Mapping[str, str], name: str, least: int) -> int | None:
     return int(value)
 
 
-def allow(request: Request, names: frozenset[str], paging: frozenset[str] = PAGING) -> None:
+def allow(
+    request: Request, names: frozenset[str] = frozenset(), paging: frozenset[str] = PAGING
+) -> None:
     """Raise :class:`InvalidRequest` for a query parameter that this list does not have, and for NUL
     in one, which not every database takes. ``paging`` are the ways in which it is paged.
     """
@@ -230,15 +232,35 @@ def paging(part: Window, total: int, has_more: bool) -> dict[str, Any]:
 
 
 def listed(
-    request: Request, rows: QuerySet[Any], shape: Callable[[Any], Any], name: str
+    request: Request,
+    rows: QuerySet[Any],
+    shape: Callable[[Any], Any],
+    name: str,
+    *,
+    keys: Sequence[str],
 ) -> dict[str, Any]:
-    """A page of a small table, without cursors: there is no more beyond what an offset can reach."""
+    """A page of a small table, in the order of ``keys``, which together are unique."""
     part = window(request)
-    found = list(rows[part.offset : part.offset + part.limit + 1])
-    items = [shape(row) for row in found[: part.limit]]
-    total = rows.order_by().values("pk")[: COUNT_CAP + 1].count()
-    more = len(found) > part.limit and part.offset + part.limit <= MAX_OFFSET
-    return {name: items, "items": items, "pagination": paging(part, total, more)}
+    ordered = rows.order_by(*keys)
+    if part.cursor is not None:
+        ordered = ordered.filter(_beyond(keys, _continued(part.cursor, name), False))
+    start = 0 if part.cursor is not None else part.offset
+    found = list(ordered[start : start + part.limit + 1])
+    more, found = len(found) > part.limit, found[: part.limit]
+    items = [shape(row) for row in found]
+    pagination = paging(part, _count(rows), more)
+    if more:
+        last = [getattr(found[-1], key) for key in keys]
+        pagination["next_cursor"] = signing.dumps(last, salt=f"{_SALT}.{name}")
+    return {name: items, "items": items, "pagination": pagination}
+
+
+def _continued(cursor: str, name: str) -> list[Any]:
+    try:
+        last: list[Any] = signing.loads(cursor, salt=f"{_SALT}.{name}")
+    except signing.BadSignature:
+        raise _bad_cursor() from None
+    return last
 
 
 def _beyond(keys: Sequence[str], last: Sequence[Any], descending: bool) -> Q:
@@ -264,4 +286,8 @@ def _open(cursor: str, keys: Sequence[str]) -> list[Any]:
             for key, part in zip(keys, parts, strict=True)
         ]
     except (signing.BadSignature, ValueError, OverflowError):
-        raise InvalidRequest("cursor", "must be the next_cursor of an earlier page") from None
+        raise _bad_cursor() from None
+
+
+def _bad_cursor() -> InvalidRequest:
+    return InvalidRequest("cursor", "must be the next_cursor of an earlier page")

@@ -45,9 +45,9 @@ _PAGE: Mapping[str, tuple[Any, str]] = {
     "per_page": (_whole(1), "With `page`."),
 }
 _CURSOR: Mapping[str, tuple[Any, str]] = {"cursor": (_TEXT, "`next_cursor` of an earlier page.")}
+_LIST: Mapping[str, tuple[Any, str]] = {**_PAGE, **_CURSOR}
 _JOBS: Mapping[str, tuple[Any, str]] = {
-    **_PAGE,
-    **_CURSOR,
+    **_LIST,
     "state": (_TEXT, "One or more, with commas."),
     "queue": (_TEXT, "One or more, with commas."),
     "type": (_TEXT, "One or more, with commas; may end in `.*`."),
@@ -59,7 +59,7 @@ _JOBS: Mapping[str, tuple[Any, str]] = {
     "order": ({"type": "string", "enum": ["desc", "asc"]}, "Newest first, or oldest first."),
     "sort": ({"type": "string", "enum": ["created_at"]}, "The only order that there is."),
 }
-_DEAD = {name: _JOBS[name] for name in (*_PAGE, *_CURSOR, "queue", "type", "error_type")}
+_DEAD = {name: _JOBS[name] for name in (*_LIST, "queue", "type", "error_type")}
 _KINDS: Mapping[str, tuple[Any, str]] = {
     "types": (_TEXT, "Kinds of events, with commas; may end in `*`. Also `type`."),
     "queues": (_TEXT, "With commas. Also `queue`."),
@@ -151,7 +151,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "WorkViewSet.beat": _ok(s.BeatAnswer, s.BeatRequest),
     "WorkViewSet.register": _ok(s.RegisterAnswer, s.RegisterRequest),
     "WorkViewSet.deregister": _ok(s.Deregistered, s.DeregisterRequest),
-    "WorkerViewSet.list": _ok(s.WorkerPage, query=_PAGE),
+    "WorkerViewSet.list": _ok(s.WorkerPage, query=_LIST),
     "WorkerViewSet.retrieve": _ok(s.WorkerAnswer),
     "WorkerViewSet.health": _ok(s.WorkerAnswer),
     "WorkerViewSet.quiet": _ok(s.WorkerAnswer, s.Reason),
@@ -166,7 +166,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "CheckpointViewSet.retrieve": _ok(s.Checkpoint),
     "CheckpointViewSet.resume": _ok(s.Resume),
     "CheckpointViewSet.destroy": _ok(s.Deleted, lease=True),
-    "QueueViewSet.list": _ok(s.QueuePage, query=_PAGE),
+    "QueueViewSet.list": _ok(s.QueuePage, query=_LIST),
     "QueueViewSet.create": _ok(s.QueueAnswer, s.QueueRequest, status=201),
     "QueueViewSet.retrieve": _ok(s.QueueAnswer),
     "QueueViewSet.stats": _ok(s.QueueStats),
@@ -187,7 +187,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "SystemViewSet.manifest": _ok(s.Manifest),
     "SystemViewSet.problem": _ok(s.Problem),
     "SystemViewSet.stats": _ok(s.Stats),
-    "SchemaViewSet.list": _ok(s.SchemaPage, query=_PAGE),
+    "SchemaViewSet.list": _ok(s.SchemaPage, query=_LIST),
     "SchemaViewSet.latest": _ok(s.Schema),
     "SchemaViewSet.versions": _ok(s.SchemaVersions),
     "SchemaViewSet.retrieve": _ok(s.Schema),

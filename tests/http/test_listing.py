@@ -81,27 +81,57 @@ def test_events_are_paged_by_cursor_only(api: Api, name: str) -> None:
     refused_field(api.get(f"/events?limit=1&{name}=2"), name)
 
 
+def pages_of(api: Api, path: str, name: str) -> list[Any]:
+    """The rows of every page of a small table, following ``next_cursor``."""
+    found: list[Any] = []
+    cursor = ""
+    while True:
+        answer = api.get(f"{path}?limit=2&cursor={cursor}")
+        assert answer.status == 200, answer.raw
+        assert answer.body["items"] == answer.body[name]
+        found += answer.body["items"]
+        if not answer.body["pagination"]["has_more"]:
+            assert "next_cursor" not in answer.body["pagination"]
+            return found
+        assert len(found) < 50
+        cursor = answer.body["pagination"]["next_cursor"]
+
+
+def test_small_tables_are_paged_by_cursor_too(api: Api) -> None:
+    for name in ("q_1", "q-1", "q.1", "a", "zz"):
+        Queue.objects.create(name=name)
+        assert api.post("/workers/register", {"worker_id": f"w ~{name}:"}).status == 200
+        for version in (10, 9):
+            schema = {"schema": {"type": "array"}}
+            assert api("PUT", f"/admin/schemas/t.{name[0]}/{version}", schema).status < 300
+    queues = pages_of(api, "/queues", "queues")
+    assert sorted(queue["name"] for queue in queues) == ["a", "default", "q-1", "q.1", "q_1", "zz"]
+    workers = pages_of(api, "/workers", "workers")
+    assert len({worker["id"] for worker in workers}) == len(workers) == 5
+    schemas = [(row["type"], row["version"]) for row in pages_of(api, "/admin/schemas", "schemas")]
+    assert schemas == [(f"t.{letter}", version) for letter in "aqz" for version in (9, 10)]
+
+
 @pytest.mark.parametrize("path", ["/queues", "/workers", "/admin/queues", "/admin/schemas"])
-def test_small_tables_are_paged_by_number_only(
-    api: Api, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_tables_are_paged_by_number(api: Api, path: str) -> None:
     refused_field(api.get(f"{path}?cursor=x"), "cursor")
     refused_field(api.get(f"{path}?nothing=x"), "nothing")
     assert api.get(f"{path}?limit=1&offset=0").status == 200
     assert api.get(f"{path}?per_page=1&page=1").status == 200
 
 
-def test_more_is_promised_only_where_it_can_be_fetched(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cursor_is_for_its_list_only(api: Api) -> None:
+    Queue.objects.create(name="a")
+    cursor = api.get("/queues?limit=1").body["pagination"]["next_cursor"]
+    refused_field(api.get(f"/workers?cursor={cursor}"), "cursor")
+    refused_field(api.get(f"/queues?cursor={cursor}x"), "cursor")
+
+
+def test_what_no_offset_reaches_is_reached_by_cursor(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "MAX_OFFSET", 2)
     Queue.objects.bulk_create(Queue(name=f"q{n}") for n in range(5))
-    found, offset = [], 0
-    while True:
-        page = api.get(f"/queues?limit=2&offset={offset}")
-        assert page.status == 200, page.raw
-        found += [queue["name"] for queue in page.body["queues"]]
-        if not page.body["pagination"]["has_more"]:
-            break
-        offset += 2
-    assert found == ["default", "q0", "q1", "q2"]
+    page = api.get("/queues?limit=2&offset=2").body["pagination"]
+    assert page["has_more"] is True
+    refused_field(api.get("/queues?limit=2&offset=4"), "offset")
+    rest = api.get(f"/queues?cursor={page['next_cursor']}").body
+    assert [queue["name"] for queue in rest["queues"]] == ["q3", "q4"]

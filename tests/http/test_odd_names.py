@@ -120,3 +120,9 @@ def test_a_queue_with_an_underscore_is_reached_by_every_way(caller: Caller) -> N
     assert [job["id"] for job in some.get("/jobs").body["jobs"]] == [one["id"]]
     assert [job["id"] for job in fetch(some, "queue_1")] == [one["id"]]
     assert some.post("/workers/fetch", {"queues": ["queuex1"], "worker_id": "w"}).status == 403
+
+
+@pytest.mark.parametrize("path", ["/ojs", "/ojs/", "/ojs/metrics", "/ojs/v2/jobs", "/ojs/v1/nowhere"])
+def test_unknown_paths_below_the_prefix_are_problems(api: Api, path: str) -> None:
+    refused(api.get(f"/{path}"), 404, "not_found")
+    refused(Api(None).get(f"/{path}"), 401, "unauthenticated")

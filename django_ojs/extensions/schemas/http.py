@@ -28,9 +28,9 @@ class SchemaViewSet(OJSViewSet):
 
     def list(self, request: Request) -> Response:
         """All schemas."""
-        listing.allow(request, frozenset(), listing.BY_NUMBER)
-        rows = JobSchema.objects.using(self.using).order_by("type", "version")
-        return Response(listing.listed(request, rows, _shape, "schemas"))
+        listing.allow(request)
+        rows = JobSchema.objects.using(self.using).all()
+        return Response(listing.listed(request, rows, _shape, "schemas", keys=("type", "version")))
 
     def update(self, request: Request, type: str, version: str) -> Response:
         """Register a version: 201, or 200 when it is there with the same content.

@@ -116,5 +116,5 @@ class SystemViewSet(OJSViewSet):
         )
 
     def nothing(self, request: Request, rest: str = "") -> Response:
-        """Every other path below ``/ojs/v1/``: 404 for those who may come in at all."""
+        """Every other path below ``/ojs``: 404 for those who may come in at all."""
         raise RouteNotFound

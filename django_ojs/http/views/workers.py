@@ -29,10 +29,12 @@ class WorkerViewSet(OJSViewSet):
 
     def list(self, request: Request) -> Response:
         """The workers that are not yet forgotten."""
-        listing.allow(request, frozenset(), listing.BY_NUMBER)
+        listing.allow(request)
         now = clock.now(self.using)
-        rows = self._visible().order_by("id")
-        page = listing.listed(request, rows, lambda row: shapes.worker(row, now), "workers")
+        rows = self._visible()
+        page = listing.listed(
+            request, rows, lambda row: shapes.worker(row, now), "workers", keys=("id",)
+        )
         states = [(item["status"], item["state"]) for item in page["items"]]
         page["summary"] = {
             "total": page["pagination"]["total"],
