@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
@@ -23,8 +22,10 @@ from django.views.defaults import permission_denied
 
 from django_ojs import conf
 from django_ojs.admin import links, refresh
+from django_ojs.admin.actions import Operation, Report
 from django_ojs.admin.forms import ReasonForm
 from django_ojs.admin.keyset import KeysetChangeList
+from django_ojs.admin.limits import limited
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.services import audit
@@ -35,41 +36,15 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 MOST_AT_ONCE = 1000
-Words = Any
 
 
-@dataclass(slots=True)
-class Report:
-    """What an operation did: how many rows it changed, and why it left others alone."""
+def filter_parameters(filters: Sequence[Any]) -> set[str]:
+    """The parameters in the address of a list that its filters read.
 
-    done: int = 0
-    skipped: list[str] = field(default_factory=list)
-    made: str | None = None
-    """The id of a job that was made: its page is shown afterwards."""
-    said: list[str] = field(default_factory=list)
-    """What was done to some rows, where "done" does not say it all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """Something that people do to rows, from the list and from the page of one.
-
-    ``permission`` is a codename of this app. ``allowed`` says whether to offer it for a row; ``run``
-    gets the keys, the cleaned form and the actor, and checks everything again under its locks.
+    Django takes any column and lookup there: by trying values whoever sees the list could find out
+    what a column holds that it does not show, and most columns have no index.
     """
-
-    name: str
-    label: Words
-    permission: str
-    consequence: Words
-    run: Callable[[Sequence[Any], Mapping[str, Any], Actor], Report]
-    form: type[ReasonForm] = ReasonForm
-    allowed: Callable[[Any], bool] = lambda row: True
-    danger: bool = False
-    single: bool = False
-    """For one row at a time only."""
-    also: Sequence[str] = ()
-    """Further permissions that it needs."""
+    return {getattr(item, "parameter_name", None) or f"{item}__exact" for item in filters}
 
 
 class OJSModelAdmin(ModelAdmin):
@@ -101,6 +76,10 @@ class OJSModelAdmin(ModelAdmin):
         if asked not in known:
             known[asked] = super().get_object(request, object_id, from_field)
         return known[asked]
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """None but those of the filters."""
+        return lookup in filter_parameters(self.list_filter)
 
     @property
     def using(self) -> str:
@@ -397,7 +376,9 @@ class OJSModelAdmin(ModelAdmin):
             )
             for operation in offered
         ]
-        own = self.page_context(request, row)
+        own = limited(self, request, str(row), lambda: self.page_context(request, row))
+        if isinstance(own, HttpResponse):
+            return own
         loads = refresh.context(request) if own else {}
         known = {"operations": doors, "has_history": bool(self._history(request, "")), **loads, **own}
         context = {**known, **(extra_context or {})}

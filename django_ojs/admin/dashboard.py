@@ -22,6 +22,7 @@ from django_ojs.admin import charts, links, refresh
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.charts import Line, plain
 from django_ojs.admin.clocks import words
+from django_ojs.admin.limits import limited
 from django_ojs.admin.links import choices
 from django_ojs.domain import tallies
 from django_ojs.domain.states import State
@@ -85,6 +86,14 @@ class DashboardAdmin(OJSModelAdmin):
         """The page: ``?window=1h|24h|7d`` and ``?refresh=10|30|60|off``."""
         if not self.has_view_permission(request):
             raise PermissionDenied
+        found = limited(self, request, _("Dashboard"), lambda: self.shown(request))
+        if isinstance(found, HttpResponse):
+            return found
+        context = {**context_of(self, request, _("Dashboard")), **found, **(extra_context or {})}
+        return TemplateResponse(request, "admin/django_ojs/dashboard.html", context)
+
+    def shown(self, request: HttpRequest) -> dict[str, Any]:
+        """Cards and charts."""
         using = self.using
         now = clock.now(using)
         window = WINDOWS.get(request.GET.get("window", ""), WINDOWS["1h"])
@@ -96,8 +105,7 @@ class DashboardAdmin(OJSModelAdmin):
         minutes = figures.counted(tallies.floor(begin, window.step), using=using)
         hour = tallies.total(minutes, until - timedelta(hours=1))
         reaper = runs.get(scan.NAME)
-        context = {
-            **context_of(self, request, _("Dashboard")),
+        return {
             "cards": self.cards(request, now, hour, reaper),
             "troubles": scan.trouble_of(reaper, now),
             "windows": choices(
@@ -107,9 +115,7 @@ class DashboardAdmin(OJSModelAdmin):
             "until": until,
             "counted": mark is not None,
             "charts": draw(tallies.series(minutes, begin, window.step, until=until), window),
-            **(extra_context or {}),
         }
-        return TemplateResponse(request, "admin/django_ojs/dashboard.html", context)
 
     def cards(
         self, request: HttpRequest, now: datetime, hour: tallies.Tally, reaper: ChoreRun | None

@@ -16,6 +16,7 @@ from django_ojs import clock
 from django_ojs.admin import links
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.dashboard import context_of
+from django_ojs.admin.limits import limited
 from django_ojs.admin.links import choices
 from django_ojs.domain.states import State
 from django_ojs.models import FailureStat
@@ -51,6 +52,14 @@ class FailureStatAdmin(OJSModelAdmin):
         """The matrix, the most frequent of one window first: ``?window=1h|3h|24h|3d|7d``."""
         if not self.has_view_permission(request):
             raise PermissionDenied
+        found = limited(self, request, _("Failures"), lambda: self.shown(request))
+        if isinstance(found, HttpResponse):
+            return found
+        context = {**context_of(self, request, _("Failures")), **found, **(extra_context or {})}
+        return TemplateResponse(request, "admin/django_ojs/failures.html", context)
+
+    def shown(self, request: HttpRequest) -> dict[str, Any]:
+        """The rows of the matrix."""
         using = self.using
         now = clock.now(using)
         names = [name for name, _label in WINDOWS]
@@ -66,16 +75,13 @@ class FailureStatAdmin(OJSModelAdmin):
             )
             for row in found
         ]
-        context = {
-            **context_of(self, request, _("Failures")),
+        return {
             "rows": rows,
             "most": MOST,
             "full": len(rows) == MOST,
             "windows": choices(request, "window", WINDOWS, window),
             "until": figures.reached(now=now, using=using),
-            **(extra_context or {}),
         }
-        return TemplateResponse(request, "admin/django_ojs/failures.html", context)
 
     def _filtered(self, request: HttpRequest, row: figures.FailureRow) -> str:
         """The discarded jobs of a row; nothing where the search could not ask for it."""

@@ -6,19 +6,47 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
+from django.db import OperationalError
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.formats import number_format
+from django.utils.translation import gettext as _
 
 from django_ojs import clock, conf
 from django_ojs.admin import paging, refresh
+from django_ojs.admin.limits import TIME_LIMIT_MS
+from django_ojs.store.bounded import time_limit
 from django_ojs.store.selectors import COUNT_CAP
 
 
-class KeysetChangeList(ChangeList):
+class LimitedChangeList(ChangeList):
+    """A list within a time limit: without rows, and with a message, where that is not enough."""
+
+    by_index: ClassVar[bool] = False
+    """Whether PostgreSQL must read by index: for tables that can be large."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """One page."""
+        using = conf.current().database
+        try:
+            with time_limit(TIME_LIMIT_MS, using=using, by_index=self.by_index):
+                self.read(request)
+        except OperationalError:
+            messages.error(request, _("This took too long. Narrow the search or the tab."))
+            self.queryset = self.queryset.none()
+            self.read(request)
+
+    def read(self, request: HttpRequest) -> None:
+        """Read the page, here and now."""
+        super().get_results(request)
+        self.result_list = list(self.result_list)
+
+
+class KeysetChangeList(LimitedChangeList):
     """Pages by the key instead of OFFSET, and a count up to a cap (10,000)."""
 
     keyset: ClassVar[frozenset[str]] = frozenset({"after", "before"})
@@ -43,7 +71,7 @@ class KeysetChangeList(ChangeList):
         """By the columns of one index."""
         return paging.order(self.keys())
 
-    def get_results(self, request: HttpRequest) -> None:
+    def read(self, request: HttpRequest) -> None:
         """One page, by the keys of its neighbour."""
         before, after = self._cursor(request, "before"), self._cursor(request, "after")
         size = self.list_per_page

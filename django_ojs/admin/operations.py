@@ -10,7 +10,7 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs.admin.base import Operation, Report
+from django_ojs.admin.actions import Operation, Report
 from django_ojs.admin.clocks import words
 from django_ojs.admin.forms import ExtendForm, PlaceForm, PurgeForm, RequeueForm, RetryForm, WhenForm
 from django_ojs.domain import operations

@@ -18,7 +18,8 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
 from django_ojs.admin import charts, links
-from django_ojs.admin.base import OJSModelAdmin, Operation, Report
+from django_ojs.admin.actions import Operation, Report
+from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.clocks import words
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.domain import tallies
@@ -114,9 +115,9 @@ class QueueChangeList(KeysetChangeList):
         """By name."""
         return [("pk", False)]
 
-    def get_results(self, request: HttpRequest) -> None:
+    def read(self, request: HttpRequest) -> None:
         """One page, and how its queues stand."""
-        super().get_results(request)
+        super().read(request)
         using = conf.current().database
         found = standings([row.name for row in self.result_list], using=using)
         for row in self.result_list:

@@ -15,7 +15,8 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 
 from django_ojs import clock, conf
-from django_ojs.admin.base import ModelAdmin
+from django_ojs.admin.base import ModelAdmin, filter_parameters
+from django_ojs.admin.keyset import LimitedChangeList
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.models import ApiToken
@@ -102,6 +103,14 @@ class ApiTokenAdmin(ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """From the database that holds the jobs."""
         return super().get_queryset(request).using(conf.current().database)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LimitedChangeList]:
+        """Within a time limit."""
+        return LimitedChangeList
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """None but those of the filters."""
+        return lookup in filter_parameters(self.list_filter)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """The client of a token stays what it is."""

@@ -16,7 +16,8 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
 from django_ojs.admin import links
-from django_ojs.admin.base import OJSModelAdmin, Operation, Report
+from django_ojs.admin.actions import Operation, Report
+from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.clocks import words
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.admin.queues import since

@@ -1,0 +1,46 @@
+"""What an action of the screens is, and what it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django_ojs.admin.forms import ReasonForm
+from django_ojs.domain.job import Actor
+
+Words = Any
+
+
+@dataclass(slots=True)
+class Report:
+    """What an operation did: how many rows it changed, and why it left others alone."""
+
+    done: int = 0
+    skipped: list[str] = field(default_factory=list)
+    made: str | None = None
+    """The id of a job that was made: its page is shown afterwards."""
+    said: list[str] = field(default_factory=list)
+    """What was done to some rows, where "done" does not say it all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something that people do to rows, from the list and from the page of one.
+
+    ``permission`` is a codename of this app. ``allowed`` says whether to offer it for a row; ``run``
+    gets the keys, the cleaned form and the actor, and checks everything again under its locks.
+    """
+
+    name: str
+    label: Words
+    permission: str
+    consequence: Words
+    run: Callable[[Sequence[Any], Mapping[str, Any], Actor], Report]
+    form: type[ReasonForm] = ReasonForm
+    allowed: Callable[[Any], bool] = lambda row: True
+    danger: bool = False
+    single: bool = False
+    """For one row at a time only."""
+    also: Sequence[str] = ()
+    """Further permissions that it needs."""

@@ -1,0 +1,38 @@
+"""How long the statements of a screen may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin
+from django.db import OperationalError
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+
+from django_ojs import conf
+from django_ojs.store.bounded import time_limit
+
+TIME_LIMIT_MS = 5000
+"""Of each statement of a list or page."""
+
+
+def limited(
+    page: admin.ModelAdmin[Any],
+    request: HttpRequest,
+    title: str,
+    context: Callable[[], dict[str, Any]],
+) -> dict[str, Any] | HttpResponse:
+    """What a page shows, read within the limit; where that is not enough, a page that says so (503)."""
+    try:
+        with time_limit(TIME_LIMIT_MS, using=conf.current().database):
+            return context()
+    except OperationalError:
+        said = {
+            **page.admin_site.each_context(request),
+            "title": title,
+            "opts": page.opts,
+            "troubles": [_("This took too long.")],
+        }
+        return TemplateResponse(request, "admin/django_ojs/page.html", said, status=503)
