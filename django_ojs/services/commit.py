@@ -1,4 +1,4 @@
-"""One transaction per decision: guarded write, attempt rows, event rows; afterwards, signals."""
+"""One transaction per decision: guarded write, attempt rows, event rows; then signals and log lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db import transaction
 from django_ojs import clock, conf
 from django_ojs.domain.job import Fact, Transition
 from django_ojs.domain.states import State
-from django_ojs.services import audit
+from django_ojs.services import audit, job_log
 from django_ojs.signals import Event, by_kind, deliver
 from django_ojs.store import inserting, transitions
 from django_ojs.store.wakeup import payloads
@@ -49,6 +49,7 @@ def commit(moves: Sequence[Transition], *, seen: Sequence[str] = (), now: dateti
         using=using,
     )
     publish((fact for move in moves for fact in move.facts), now=now, using=using)
+    job_log.after_commit(moves, now=now, using=using)
     wake(
         {
             (move.changes.get("queue", move.job.queue), move.job.type)

@@ -114,7 +114,7 @@ class Desk(DatabaseThread):
             except OUTAGE as error:
                 self._broken(error)
             except Exception:
-                logger.exception("the desk stumbled")
+                logger.exception("the thread that writes reports failed")
                 clock.pause(1.0)
 
     def _turn(self) -> bool:
@@ -251,12 +251,10 @@ class Desk(DatabaseThread):
         for pending, answer in zip(batch, answers, strict=True):
             if answer.verdict in _REFUSED:
                 logger.warning(
-                    "report refused: the lease is %s",
+                    "report refused: %s of job %s: the lease is %s",
+                    pending.outcome.report,
+                    pending.outcome.lease.job_id,
                     answer.verdict,
-                    extra={
-                        "job_id": str(pending.outcome.lease.job_id),
-                        "report": str(pending.outcome.report),
-                    },
                 )
 
     def _drop_expired(self) -> None:
@@ -277,8 +275,8 @@ class Desk(DatabaseThread):
             if pending.outcome.lease.lease_id not in waited_for:
                 self._outcomes.remove(pending)
                 logger.error(
-                    "report abandoned: the database did not take it before the deadline",
-                    extra={"job_id": str(pending.outcome.lease.job_id)},
+                    "report abandoned: the database did not take that of job %s before the deadline",
+                    pending.outcome.lease.job_id,
                 )
 
     def _works(self) -> None:

@@ -138,7 +138,7 @@ class Dispatcher:
         elif child.running is not None and child.running.lease == lease:
             self._about_running(child, child.running, str(op), frame)
         elif op != "pulse":
-            logger.error("an executor spoke out of turn", extra={"pid": child.pid, "op": op})
+            logger.error("an executor (process %d) spoke out of turn: %r", child.pid, op)
             self._pool.kill(child)
 
     def _begun(self, child: Child) -> None:
@@ -325,7 +325,7 @@ class Dispatcher:
         Of what runs the enforcer asks why, and tells the handler.
         """
         running.lost = True
-        logger.warning("lease lost", extra={"job_id": str(running.job_id)})
+        logger.info("%s %s is taken away", running.job.type, running.job_id)
         if running in self.waiting:
             self.waiting.remove(running)
             self._drop(running)

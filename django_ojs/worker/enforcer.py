@@ -8,6 +8,7 @@ the handler sees is the true one. Without a database it acts on what is known.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import inf
@@ -19,6 +20,8 @@ from django_ojs.services import attempts
 from django_ojs.store.leases import Kept
 from django_ojs.worker.desk import Desk
 from django_ojs.worker.pool import Child, Phase, Pool, Running
+
+logger = logging.getLogger("django_ojs.worker")
 
 SILENT = ("cancelled", "stalled", "lost")
 """Reasons to stop a job that nobody is to be told about: the server has ended the attempt."""
@@ -90,6 +93,8 @@ class Enforcer:
     def tell(self, child: Child, running: Running, reason: str) -> None:
         """Tell a handler to stop, or kill it where it has no grace period."""
         running.told, running.told_at = reason, clock.boottime()
+        level = logging.WARNING if reason in ("stalled", "lost") else logging.INFO
+        logger.log(level, "%s %s is told to stop: %s", running.job.type, running.job_id, reason)
         if running.job.grace_period_ms == 0:
             self._kill(child, running, running.told_at)
             return
@@ -176,4 +181,5 @@ class Enforcer:
                 running.kill_reason = "shutdown" if stopping else "timeout"
             else:
                 running.kill_reason = "shutdown"
+            logger.info("%s %s is killed: %s", running.job.type, running.job_id, running.kill_reason)
         self._pool.kill(child)

@@ -70,7 +70,7 @@ def test_every_settings_snippet_is_valid(name: str, source: str) -> None:
 
     scope: dict[str, object] = {}
     exec(compile(source, name, "exec"), scope)
-    assert scope.keys() & {"OJS", "DATABASES"}
+    assert scope.keys() & {"OJS", "DATABASES", "LOGGING"}
     if "OJS" in scope:
         assert conf.parse(scope["OJS"]).database == "default"
 

@@ -16,6 +16,7 @@ from django_ojs import clock, hooks
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, first_line
+from django_ojs.management.logs import add_log_format, set_up_logging
 from django_ojs.services import reap, scan
 from django_ojs.services.reap import Reaped
 from django_ojs.store.bounded import bound_lock_waits, end_idle_transactions
@@ -51,6 +52,7 @@ class Command(OJSCommand):
             "--interval", default="0.2", help="longest sleep of --loop, in seconds (default 0.2)"
         )
         parser.add_argument("--limit", type=int, help="end at most this many jobs per pass")
+        add_log_format(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run one pass, or loop."""
@@ -58,6 +60,7 @@ class Command(OJSCommand):
         limit = options["limit"]
         if limit is not None and limit < 1:
             raise CommandError("--limit: must be at least 1", returncode=2)
+        set_up_logging(self.stderr, options["verbosity"], options["log_format"])
         with (
             end_idle_transactions(alias),
             bound_lock_waits(alias),

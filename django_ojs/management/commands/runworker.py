@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from typing import Any
@@ -16,6 +15,7 @@ from django_ojs.domain.envelope import OWN_PREFIX, check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.evidence import check_worker_id
 from django_ojs.management.base import OJSCommand
+from django_ojs.management.logs import add_log_format, set_up_logging
 from django_ojs.services import queues
 from django_ojs.worker import registry
 from django_ojs.worker.config import Config, default_worker_id
@@ -86,6 +86,7 @@ class Command(OJSCommand):
             default=_env("HEALTH_PORT"),
             help="serve /status/started and /status/connected on this port",
         )
+        add_log_format(parser, _env("LOG_FORMAT"))
         parser.add_argument(
             "--reload", action="store_true", help="restart when a source file changes (development)"
         )
@@ -108,9 +109,9 @@ class Command(OJSCommand):
                 "app in INSTALLED_APPS"
             )
         verbosity = options["verbosity"]
-        _log_to(self.stderr, verbosity)
+        set_up_logging(self.stderr, verbosity, options["log_format"])
         with self.usable_database(alias):
-            if verbosity:
+            if verbosity and options["format"] == "text":
                 self._banner(config)
             connections.close_all()
             runner = Runner(config)
@@ -201,14 +202,3 @@ def _at_least(option: str, value: Any, least: int) -> Any:
 
 def _seconds(option: str, value: str, *, allow_zero: bool = False) -> float:
     return parse_seconds_ms(value, option, allow_zero=allow_zero) / 1000
-
-
-def _log_to(stream: Any, verbosity: int) -> None:
-    """Say what the worker logs, unless the project has configured that logger itself."""
-    logger = logging.getLogger("django_ojs")
-    if logger.handlers or not verbosity:
-        return
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG if verbosity > 1 else logging.INFO)

@@ -1,0 +1,65 @@
+"""What ``runworker`` and ``reap_timeouts`` do with what django-ojs logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+LOGGER = "django_ojs"
+_LEVELS = {0: logging.WARNING, 1: logging.INFO}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""The attributes that every record has: the others come from ``extra``."""
+
+
+class JSONFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, what is in ``extra``, traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update((key, value) for key, value in vars(record).items() if key not in _STANDARD)
+        if "traceback" in line:
+            # The message has it too, below its first line.
+            line["message"] = line["message"].partition("\n")[0]
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def add_log_format(parser: CommandParser, default: str | None = None) -> None:
+    """``--log-format``."""
+    parser.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default=default,
+        help="write log lines to stderr in this form, whatever LOGGING says; default: text, "
+        "where LOGGING has no handler for django_ojs",
+    )
+
+
+def set_up_logging(stream: Any, verbosity: int, log_format: str | None) -> None:
+    """Write log lines to ``stream``: if a format is named, or the project has no handler for them.
+
+    A handler of the project may be that of the root logger. With a format named the lines go to the
+    stream only.
+    """
+    logger = logging.getLogger(LOGGER)
+    if log_format is None and logger.hasHandlers():
+        return
+    if log_format is not None:
+        logger.handlers.clear()
+        logger.propagate = False
+    handler = logging.StreamHandler(stream)
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    handler.setFormatter(JSONFormatter() if log_format == "json" else plain)
+    logger.addHandler(handler)
+    logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
