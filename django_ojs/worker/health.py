@@ -1,50 +1,219 @@
-"""Two answers for an orchestrator's probes; neither touches the database."""
+"""Answers for an orchestrator's probes, which cost the worker next to nothing whoever asks.
+
+One thread serves all connections; none of them is waited for. No answer touches the database.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import logging
+import os
+import selectors
+import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
-if TYPE_CHECKING:
-    from django_ojs.worker.runner import Runner
+from django_ojs import clock
+
+logger = logging.getLogger("django_ojs.worker")
+
+CONNECTIONS = 16
+"""How many may be open; beyond them the oldest that has not said what it wants is closed."""
+PATIENCE = 5.0
+"""Seconds within which a request must have arrived and its answer been taken."""
+_MOST_BYTES = 8192
+_NO_DESCRIPTOR = 0.2
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    line: socket.socket
+    until: float
+    heard: bytearray = field(default_factory=bytearray)
 
 
 class HealthServer(threading.Thread):
-    """``/status/started`` once executors are up, ``/status/connected`` while the database answers.
+    """Answers 200 where a check of ``checks``, by path, holds, otherwise 503.
 
-    200 or 503 with the reason. A failing database must not restart every worker, so liveness is a
-    matter of ``/status/started``.
+    Its descriptors are taken when it is made and kept: however many connect, none is missing
+    elsewhere. Raises ``OSError`` where the address cannot be had.
     """
 
-    def __init__(self, port: int, runner: Runner) -> None:
+    def __init__(self, host: str, port: int, checks: Mapping[str, Callable[[], bool]]) -> None:
         super().__init__(name="ojs-health", daemon=True)
-
-        class Answer(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                checks = {
-                    "/status/started": runner.started,
-                    "/status/connected": runner.connected,
-                }
-                check = checks.get(self.path)
-                status = 404 if check is None else 200 if check() else 503
-                body = {200: b"ok\n", 503: b"not yet\n", 404: b"not found\n"}[status]
-                self.send_response(status)
-                self.send_header("Content-Type", "text/plain")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Probes are not news."""
-
-        self._server = ThreadingHTTPServer(("", port), Answer)
-
-    def run(self) -> None:
-        """Until closed."""
-        self._server.serve_forever(poll_interval=0.5)
+        self._checks = checks
+        self._selector = selectors.DefaultSelector()
+        self._listeners = _listen(host, port)
+        self._wake_end, self._wake_in = socket.socketpair()
+        self._spare = [os.open(os.devnull, os.O_RDONLY) for _ in range(CONNECTIONS)]
+        self._open: list[_Connection] = []
+        self._closing = False
+        self._accept_after: float | None = None
+        self._selector.register(self._wake_end, selectors.EVENT_READ, lambda: None)
+        self._listen_again()
 
     def close(self) -> None:
         """Stop answering."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._closing = True
+        self._wake_in.send(b".")
+        if self.is_alive():
+            self.join(PATIENCE)
+
+    def run(self) -> None:
+        """Until closed."""
+        try:
+            while not self._closing:
+                for key, _ in self._selector.select(self._wait()):
+                    key.data()
+                self._close_late(clock.boottime())
+        finally:
+            for connection in list(self._open):
+                self._hang_up(connection)
+            self._selector.close()
+            for line in (*self._listeners, self._wake_end, self._wake_in):
+                line.close()
+            for descriptor in self._spare:
+                os.close(descriptor)
+
+    def _wait(self) -> float | None:
+        moments = [connection.until for connection in self._open]
+        if self._accept_after is not None:
+            moments.append(self._accept_after)
+        return max(0.0, min(moments) - clock.boottime()) if moments else None
+
+    def _close_late(self, now: float) -> None:
+        for connection in [one for one in self._open if one.until <= now]:
+            self._hang_up(connection)
+        if self._accept_after is not None and self._accept_after <= now:
+            self._listen_again()
+
+    # Connections come and go.
+
+    def _listen_again(self) -> None:
+        self._accept_after = None
+        for listener in self._listeners:
+            call = partial(self._accept, listener)
+            self._selector.register(listener, selectors.EVENT_READ, call)
+
+    def _accept(self, listener: socket.socket) -> None:
+        if len(self._open) >= CONNECTIONS:
+            self._hang_up(self._open[0])
+        if self._spare:
+            os.close(self._spare.pop())
+        try:
+            line, _ = listener.accept()
+        except BlockingIOError:
+            self._keep_spare()
+        except OSError as error:
+            # Somebody else was quicker with the descriptor: no reason to try without a pause.
+            logger.warning("the health port cannot answer: %s", error)
+            self._keep_spare()
+            self._accept_after = clock.boottime() + _NO_DESCRIPTOR
+            for one in self._listeners:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(one)
+        else:
+            line.setblocking(False)
+            connection = _Connection(line, clock.boottime() + PATIENCE)
+            self._open.append(connection)
+            self._selector.register(line, selectors.EVENT_READ, partial(self._read, connection))
+            # A probe has sent its request by now.
+            self._read(connection)
+
+    def _keep_spare(self) -> None:
+        with contextlib.suppress(OSError):
+            while len(self._spare) + len(self._open) < CONNECTIONS:
+                self._spare.append(os.open(os.devnull, os.O_RDONLY))
+
+    def _hang_up(self, connection: _Connection) -> None:
+        self._open.remove(connection)
+        self._selector.unregister(connection.line)
+        connection.line.close()
+        self._keep_spare()
+
+    # Requests and answers.
+
+    def _read(self, connection: _Connection) -> None:
+        if connection not in self._open:
+            return
+        try:
+            heard = connection.line.recv(_MOST_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        connection.heard += heard
+        whole = b"\r\n\r\n" in connection.heard or b"\n\n" in connection.heard
+        if heard and (whole or len(connection.heard) > _MOST_BYTES):
+            # It fits into the buffer of a connection on which nothing was sent yet.
+            with contextlib.suppress(OSError):
+                connection.line.send(self._answer(bytes(connection.heard)))
+                connection.line.shutdown(socket.SHUT_WR)
+        elif heard:
+            return
+        self._hang_up(connection)
+
+    def _answer(self, request: bytes) -> bytes:
+        words = request.split(b"\n", 1)[0].split()
+        if len(words) != 3 or not words[2].startswith(b"HTTP/"):
+            return _response(400, "bad request")
+        method, path = words[0], words[1].split(b"?", 1)[0].decode("latin-1")
+        if method not in (b"GET", b"HEAD"):
+            return _response(405, "GET or HEAD")
+        check = self._checks.get(path)
+        if check is None:
+            text = "\n".join(self._checks)
+            return _response(200 if path == "/" else 404, text, body=method == b"GET")
+        status, text = (200, "ok") if check() else (503, "not yet")
+        return _response(status, text, body=method == b"GET")
+
+
+def _response(status: int, text: str, *, body: bool = True) -> bytes:
+    content = f"{text}\n".encode()
+    head = (
+        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(content)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (content if body else b"")
+
+
+def _listen(host: str, port: int) -> list[socket.socket]:
+    """Sockets on every address that the host is: ``localhost`` has two, ``::`` takes IPv4 too."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    made: list[socket.socket] = []
+    trouble: OSError | None = None
+    with contextlib.ExitStack() as on_failure:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                line = socket.socket(family, kind, protocol)
+            except OSError as error:
+                trouble = error
+                continue
+            on_failure.callback(line.close)
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                line.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
+            try:
+                line.bind(address)
+            except OSError as error:
+                if made or error.errno != errno.EADDRNOTAVAIL:
+                    raise
+                trouble = error
+                continue
+            line.listen(1024)
+            line.setblocking(False)
+            made.append(line)
+        if not made:
+            raise trouble or OSError(f"{host} has no address")
+        on_failure.pop_all()
+    return made

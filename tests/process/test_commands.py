@@ -8,8 +8,6 @@ import re
 import signal
 import socket
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -224,6 +222,8 @@ def test_queues_are_served_as_told(worker: StartWorker) -> None:
         ("runworker", "--max-runtime", "-1"),
         ("runworker", "--shutdown-timeout", "soon"),
         ("runworker", "--worker-id", "a/b"),
+        ("runworker", "--health-port", "0"),
+        ("runworker", "--health-port", "65536"),
         ("runworker", "--no-such-option", ""),
         ("reap_timeouts", "--interval", "0", "--loop"),
         ("reap_timeouts", "--interval", "x", "--loop"),
@@ -272,31 +272,6 @@ def test_database_down_exits_69(manage: Start, command: str, scheme: str) -> Non
         assert process.wait() == 69
     assert "is not available" in process.stderr
     assert "Traceback" not in process.stderr
-
-
-def fetch(port: int, path: str) -> int:
-    """The status of a health answer; 0 while nobody listens."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=15) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code
-    except OSError:
-        return 0
-
-
-def test_health_port(worker: StartWorker) -> None:
-    with socket.socket() as free:
-        free.bind(("", 0))
-        port = free.getsockname()[1]
-    runner = worker("--health-port", str(port))
-    poll(lambda: fetch(port, "/status/started") == 200)
-    poll(lambda: fetch(port, "/status/connected") == 200)
-    assert fetch(port, "/other") == 404
-    runner.send(signal.SIGTERM)
-    assert runner.wait() == 0
-    assert fetch(port, "/status/started") == 0
 
 
 @pytest.mark.every_database

@@ -86,6 +86,11 @@ class Command(OJSCommand):
             default=_env("HEALTH_PORT"),
             help="serve /status/started and /status/connected on this port",
         )
+        parser.add_argument(
+            "--health-host",
+            default=_env("HEALTH_HOST", "127.0.0.1"),
+            help="the address of --health-port (default 127.0.0.1); 0.0.0.0 or :: for all",
+        )
         add_log_format(parser, _env("LOG_FORMAT"))
         parser.add_argument(
             "--reload", action="store_true", help="restart when a source file changes (development)"
@@ -115,9 +120,8 @@ class Command(OJSCommand):
                 self._banner(config)
             connections.close_all()
             runner = Runner(config)
-            health = None
-            if options["health_port"] is not None:
-                health = HealthServer(options["health_port"], runner)
+            health = _health_server(options["health_host"], options["health_port"], runner)
+            if health is not None:
                 health.start()
             summary = runner.run()
             if health is not None:
@@ -146,6 +150,7 @@ class Command(OJSCommand):
             named = [check_queue_name(name, "--queue") for name in options["queue"]]
             excluded = [check_queue_name(n, "--exclude-queue") for n in options["exclude_queue"]]
             runtime = options["max_runtime"]
+            _at_most("--health-port", _at_least("--health-port", options["health_port"], 1), 65535)
             return Config(
                 worker_id=check_worker_id(options["worker_id"] or default_worker_id(), "--worker-id"),
                 queues=tuple(named),
@@ -186,6 +191,17 @@ class Command(OJSCommand):
         )
 
 
+def _health_server(host: str, port: int | None, runner: Runner) -> HealthServer | None:
+    if port is None:
+        return None
+    checks = {"/status/started": runner.started, "/status/connected": runner.connected}
+    try:
+        return HealthServer(host, port, checks)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise CommandError(f"--health-port: cannot listen on {host} port {port}: {why}") from error
+
+
 def _env(name: str, default: str | None = None) -> str | None:
     return os.environ.get(f"OJS_{name}", default)
 
@@ -198,6 +214,11 @@ def _at_least(option: str, value: Any, least: int) -> Any:
     if value is not None and value < least:
         raise InvalidRequest(option, f"must be at least {least}")
     return value
+
+
+def _at_most(option: str, value: Any, most: int) -> None:
+    if value is not None and value > most:
+        raise InvalidRequest(option, f"must be at most {most}")
 
 
 def _seconds(option: str, value: str, *, allow_zero: bool = False) -> float:
