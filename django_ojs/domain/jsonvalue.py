@@ -90,7 +90,35 @@ def _walk(value: Any, path: str, depth: int) -> None:
             _walk(key, f"{path}.<key>", depth + 1)
             _walk(item, f"{path}.{sanitise_text(key, 40)}", depth + 1)
     else:
-        raise InvalidRequest(path, f"must be a JSON value, not {type(value).__name__}")
+        raise InvalidRequest(path, f"must be a JSON value, not {_named(value)}")
+
+
+_CONVERSIONS = {
+    "UUID": "str(value)",
+    "Decimal": "str(value)",
+    "PurePath": "str(value)",
+    "__proxy__": "str(value)",
+    "date": "value.isoformat()",
+    "time": "value.isoformat()",
+    "timedelta": "value.total_seconds()",
+    "set": "list(value)",
+    "frozenset": "list(value)",
+    "dict_keys": "list(value)",
+    "dict_values": "list(value)",
+    "generator": "list(value)",
+    "QuerySet": "list(value.values())",
+    "Model": "value.pk",
+    "Enum": "value.value",
+    "bytes": "value.decode()",
+}
+"""What to write instead of values of a class, by its name or that of a base."""
+
+
+def _named(value: Any) -> str:
+    kind = type(value)
+    found = (_CONVERSIONS.get(base.__name__) for base in kind.__mro__)
+    conversion = next(filter(None, found), None)
+    return kind.__name__ if conversion is None else f"{kind.__name__}: write {conversion}"
 
 
 def _deeper(path: str, depth: int) -> None:

@@ -22,9 +22,10 @@ from django_ojs.worker import cleanup, registry
 from django_ojs.worker.context import JobContext
 from django_ojs.worker.errors import LeaseGone, SoftStop
 from django_ojs.worker.frames import Frame
-from django_ojs.worker.invoke import failure_of, invoke, result_text
+from django_ojs.worker.invoke import failure_of, invoke
 from django_ojs.worker.line import ChildLine
 from django_ojs.worker.pulse import Pulse
+from django_ojs.worker.results import result_text
 
 BELL = signal.SIGUSR1
 _READ_EVERY = 0.05

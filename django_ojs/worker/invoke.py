@@ -12,8 +12,6 @@ from django_ojs.domain.failures import Directive
 from django_ojs.domain.jsonvalue import (
     MAX_BACKTRACE_BYTES,
     MAX_ERROR_MESSAGE_BYTES,
-    MAX_RESULT_BYTES,
-    encode,
     sanitise_text,
 )
 from django_ojs.worker import cleanup
@@ -72,11 +70,6 @@ async def _run_coroutine(
         raise
     finally:
         set_canceller(None)
-
-
-def result_text(value: Any) -> str | None:
-    """The result as JSON text within its limits; ``None`` for no result."""
-    return None if value is None else encode(value, "result", max_bytes=MAX_RESULT_BYTES)
 
 
 def failure_of(error: BaseException, stopped: str | None) -> Frame:

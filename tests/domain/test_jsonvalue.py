@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
-from enum import IntEnum
+from enum import Enum, IntEnum
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -275,3 +277,26 @@ def test_exponents_count_as_the_digits_that_they_stand_for() -> None:
     with pytest.raises(TooLarge):
         encode({"a": [{"b": 1e-300}] * 100}, "args", max_bytes=10_000)
     assert encode(["1e+308 as text"] * 100, "args", max_bytes=10_000)
+
+
+class Colour(Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (UUID(int=1), "not UUID: write str(value)"),
+        (datetime(2026, 11, 22), "not datetime: write value.isoformat()"),
+        (timedelta(1), "not timedelta: write value.total_seconds()"),
+        (Decimal(1), "not Decimal: write str(value)"),
+        ({1}, "not set: write list(value)"),
+        (Path("/"), "not PosixPath: write str(value)"),
+        (Colour.RED, "not Colour: write value.value"),
+        (object(), "not object"),
+    ],
+)
+def test_the_error_says_what_to_write_instead(value: Any, told: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        encode([{"a": value}], "args", max_bytes=1000)
+    assert str(refused.value) == f"args[0].a: must be a JSON value, {told}"

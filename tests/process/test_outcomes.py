@@ -281,3 +281,11 @@ def test_bulk_work_of_the_admin_is_a_job_like_any_other(drained: StartWorker) ->
     assert (ended.progress, ended.progress_message) == (1.0, "60 done, 0 left as they are, of 60")
     assert {api.get(job).state for job in many} == {"cancelled"}
     assert api.get(aside).state == "available"
+
+
+def test_a_result_that_django_writes_as_json(drained: StartWorker) -> None:
+    job = jobs.result.enqueue("django")
+    drained()
+    found = api.get(job)
+    assert found.state == "completed", found.error
+    assert found.json("result") == {"id": "00000000-0000-0000-0000-000000000001", "price": "1.10"}

@@ -10,7 +10,9 @@ import signal
 import subprocess
 import threading
 import time
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
@@ -262,6 +264,7 @@ def result(kind: str) -> Any:
         "surrogate": "\ud800",
         "key": {1: 2},
         "cycle": cyclic,
+        "django": {"id": UUID(int=1), "price": Decimal("1.10")},
     }[kind]
 
 
