@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -118,7 +119,17 @@ def pages(rows: int) -> list[Page]:
         Page("job page", f"{ours}{failed.pk}/change/", f"{stock}{failed.pk}/change/"),
         Page("dead letter", "/admin/django_ojs/deadletter/", None),
         Page("dashboard", "/admin/django_ojs/dashboard/", None),
+        Page("queues", "/admin/django_ojs/queue/", None),
+        Page("queue page", "/admin/django_ojs/queue/default/change/", None),
     ]
+
+
+def more_queues(now: datetime) -> None:
+    """Sixty queues in all: of each the depth is read."""
+    from django_ojs.models import Queue
+
+    names = [f"tenant-{number}" for number in range(57)]
+    Queue.objects.bulk_create(Queue(name=name, created_at=now) for name in names)
 
 
 def milliseconds(client: Any, path: str) -> float | None:
@@ -207,7 +218,9 @@ def main() -> None:
         from django_ojs import clock
 
         begun = time.perf_counter()
-        load(options.rows, clock.now("default"), using="default")
+        now = clock.now("default")
+        load(options.rows, now, using="default")
+        more_queues(now)
         on = machine(options.rows)
         print(", ".join(f"{name} {value}" for name, value in on.items()))
         print(f"loaded in {time.perf_counter() - begun:.0f} s\n")

@@ -17,7 +17,10 @@ LOCK_LIMIT_MS = 250
 """How long a worker or reaper waits for what somebody else has locked."""
 _depth: ContextVar[int] = ContextVar("django_ojs.limits", default=0)
 """How many limits this one is within."""
-_RESTORE = "SELECT set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true)"
+_RESTORE = (
+    "SELECT set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true),"
+    " set_config('jit', %s, true)"
+)
 
 
 @contextmanager
@@ -101,7 +104,8 @@ def time_limit(ms: int, *, using: str, by_index: bool = False) -> Iterator[None]
     """Let the database cancel statements of the block that take longer; SQLite has no such limit.
 
     ``by_index`` keeps PostgreSQL's planner from reading a whole table: with half of the rows in a
-    window it may think that as cheap as the range of an index.
+    window it may think that as cheap as the range of an index. Nothing is compiled there: to compile
+    would take longer than what is read.
 
     A cancelled statement raises ``OperationalError``.
     """
@@ -111,10 +115,11 @@ def time_limit(ms: int, *, using: str, by_index: bool = False) -> Iterator[None]
         with transaction.atomic(using=using), connection.cursor() as cur:
             cur.execute(
                 "SELECT current_setting('statement_timeout'), current_setting('enable_seqscan'),"
-                " set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true)",
+                " current_setting('jit'), set_config('statement_timeout', %s, true),"
+                " set_config('enable_seqscan', %s, true), set_config('jit', 'off', true)",
                 [f"{ms}ms", "off" if by_index else "on"],
             )
-            before = cur.fetchone()[:2]
+            before = cur.fetchone()[:3]
             yield
             # They outlive a savepoint that is released, but not one that is rolled back.
             if outer and not connection.needs_rollback:

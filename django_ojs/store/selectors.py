@@ -64,14 +64,14 @@ def counts_by_state(*, queue: str | None = None, cap: int = COUNT_CAP, using: st
     """
     column = "id" if queue is None else "queue"
     statement = " UNION ALL ".join(
-        f"SELECT '{state.value}', COUNT(*) FROM ({_of_state(state, column)}) c{index}"
+        f"SELECT '{state.value}', COUNT(*) FROM ({_of_state(state, column, using)}) c{index}"
         + ("" if queue is None else " WHERE queue = %s")
         for index, state in enumerate(State)
     )
     if queue is not None:
         # Here the index leads with the queue.
         statement = statement.replace(
-            _of_state(State.AVAILABLE, column),
+            _of_state(State.AVAILABLE, column, using),
             f"SELECT queue FROM {_TABLE} WHERE state = '{State.AVAILABLE}' AND queue = %s"
             " ORDER BY queue LIMIT %s",
             1,
@@ -100,13 +100,13 @@ def standing(alive_since: datetime, *, using: str) -> Standing:
     """How things stand, in one statement; ``alive_since`` is when a live worker beat at the latest."""
     available = State.AVAILABLE
     waits = (
-        f"SELECT enqueued_at FROM {_TABLE} WHERE {_in_state(available)}"
+        f"SELECT enqueued_at FROM {_TABLE} WHERE {_in_state(available, using)}"
         " ORDER BY queue, priority DESC, enqueued_at, id LIMIT %s"
     )
     # In front: a column of a union has the type of its first row.
     parts = [f"SELECT '{available}', COUNT(*), MIN(enqueued_at) FROM ({waits}) w"]
     parts += [
-        f"SELECT '{state}', COUNT(*), NULL FROM ({_of_state(state, 'id')}) c{index}"
+        f"SELECT '{state}', COUNT(*), NULL FROM ({_of_state(state, 'id', using)}) c{index}"
         for index, state in enumerate(State)
         if state is not available
     ]
@@ -154,7 +154,7 @@ def depths(queues: Sequence[str], *, cap: int = DEPTH_CAP, using: str) -> dict[s
     sums = ", ".join(["SUM(CASE WHEN queue = %s THEN 1 ELSE 0 END)"] * len(queues))
     parts = [
         f"SELECT '{state.value}', COUNT(*), MIN(enqueued_at), {sums}"
-        f" FROM ({_of_state(state, 'queue, enqueued_at')}) c{index}"
+        f" FROM ({_of_state(state, 'queue, enqueued_at', using)}) c{index}"
         for index, state in enumerate(_STANDING)
     ]
     parameters: list[Any] = [*queues, cap] * len(_STANDING)
@@ -182,7 +182,7 @@ def depths(queues: Sequence[str], *, cap: int = DEPTH_CAP, using: str) -> dict[s
     return found
 
 
-def _of_state(state: State, column: str) -> str:
+def _of_state(state: State, column: str, using: str) -> str:
     """The jobs of a state up to a limit, in the order of the index of that state.
 
     Without an order a planner could read the table until it has found enough.
@@ -197,18 +197,25 @@ def _of_state(state: State, column: str) -> str:
     if column == "id":
         # Any will do; the one that the index holds is read without the row.
         column = order.partition(" ")[0]
-    return f"SELECT {column} FROM {_TABLE} WHERE {_in_state(state)} ORDER BY {order} LIMIT %s"
+    return f"SELECT {column} FROM {_TABLE} WHERE {_in_state(state, using)} ORDER BY {order} LIMIT %s"
 
 
-def _in_state(state: State) -> str:
-    """A state with the condition of the index that serves it: literals, as SQLite wants them."""
+def _in_state(state: State, using: str) -> str:
+    """A state; on SQLite with the condition of the partial index that serves it, in literals: it proves
+    no other.
+
+    Not on the others: PostgreSQL, which proves it by itself, takes the two conditions for independent
+    ones that few rows meet, and would rather read and sort them all than go along the index.
+    """
+    if connections[using].vendor != "sqlite":
+        return f"{_TABLE}.state = '{state.value}'"
     group = next((states for states in (ENDED, DUE, UNTIMED) if state in states), ())
     return f"{_TABLE}.state = '{state.value}'" + (f" AND {among(group)}" if group else "")
 
 
 def in_state(rows: QuerySet[Any], state: State) -> QuerySet[Any]:
     """The rows in a state, by the index of that state on every database."""
-    return rows.extra(where=[_in_state(state)])  # noqa: S610 - our own literals
+    return rows.extra(where=[_in_state(state, rows.db)])  # noqa: S610 - our own literals
 
 
 class _Forced(BaseTable):

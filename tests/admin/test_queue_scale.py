@@ -1,0 +1,63 @@
+"""The screens of queues read no backlog, however much waits for its time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+
+from benchmarks.rows import load
+from django_ojs import clock
+from django_ojs.models import Job, Queue
+from django_ojs.store.selectors import COUNT_CAP, DEPTH_CAP
+from tests.admin.support import login
+from tests.admin.test_scale import look, rows_read, scans
+
+pytestmark = pytest.mark.timeout(900)
+ROWS = 70_000 if connection.vendor == "sqlite" else 200_000
+QUEUES = [f"tenant-{number}" for number in range(40)]
+
+
+@pytest.fixture(scope="module")
+def browser(django_db_setup: None, django_db_blocker: Any) -> Iterator[Client]:
+    """A browser over queues of which a fifth of all jobs waits for its time."""
+    from tests.conftest import empty_tables
+
+    with django_db_blocker.unblock():
+        User.objects.all().delete()
+        empty_tables()
+        now = clock.now("default")
+        load(ROWS, now, using="default")
+        waiting = Job.objects.filter(state="available").order_by("pk")
+        middle = waiting[waiting.count() // 2].pk
+        for state, rows in (("retryable", waiting.filter(pk__gte=middle)), ("scheduled", waiting)):
+            rows.update(state=state, scheduled_at=now)
+        Queue.objects.bulk_create(Queue(name=name, created_at=now) for name in QUEUES)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                {"mysql": "ANALYZE TABLE django_ojs_job"}.get(
+                    connection.vendor, "ANALYZE django_ojs_job"
+                )
+            )
+            if connection.vendor == "mysql":
+                cursor.fetchall()
+        yield login(superuser=True)
+        empty_tables()
+        User.objects.all().delete()
+
+
+@pytest.mark.parametrize(
+    ("path", "most"), [("queue/", 7 * DEPTH_CAP), ("queue/default/change/", 5 * COUNT_CAP)]
+)
+def test_no_backlog_is_read(browser: Client, path: str, most: int) -> None:
+    _text, asked = look(browser, path)
+    assert len(asked.all) <= 9
+    copied = 2 if connection.vendor == "mysql" else 1
+    for statement in asked.all:
+        if statement.plan:
+            assert not scans(statement), statement
+            assert rows_read(statement) <= most * copied, statement
