@@ -20,14 +20,17 @@ def bulk(ctx: JobContext, signed: str) -> dict[str, int]:
     except BadSignature as error:
         raise Fail("the order was not given in the admin for this job") from error
     try:
-        before = ctx.last_checkpoint or {"last": None, "done": 0, "skipped": 0, "of": pages.size(order)}
+        before = ctx.last_checkpoint or {"last": None, "done": 0, "skipped": 0, **pages.size(order)}
         done, skipped, of = int(before["done"]), int(before["skipped"]), int(before["of"])
         for page in pages.work(order, after=before["last"], seen=done + skipped):
             done, skipped = done + page.changed, skipped + page.left
-            ctx.checkpoint({"last": page.last, "done": done, "skipped": skipped, "of": of})
+            if not before["exact"]:
+                of = max(of, done + skipped)
+            place = {"last": page.last, "done": done, "skipped": skipped, "of": of}
+            ctx.checkpoint({**place, "exact": before["exact"]})
             # Fewer or more may match by now than did at the start.
             seen = min(done + skipped, of)
-            said = f"{done} done, {skipped} left as they are, of {of}"
+            said = f"{done} done, {skipped} left as they are, of {'' if before['exact'] else '≥ '}{of}"
             ctx.progress(seen / of if of else 1.0, said)
     except pages.Denied as error:
         raise Fail(str(error)) from error

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+from django.contrib import admin, messages
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from django_ojs.admin.forms import ReasonForm
 from django_ojs.domain.job import Actor
 
 Words = Any
+
+
+class Chosen(NamedTuple):
+    """The keys of the first rows that an action is about, and whether these are all."""
+
+    keys: list[Any]
+    whole: bool
 
 
 @dataclass(slots=True)
@@ -44,3 +56,23 @@ class Operation:
     """For one row at a time only."""
     also: Sequence[str] = ()
     """Further permissions that it needs."""
+
+
+def tell(
+    page: admin.ModelAdmin[Any], request: HttpRequest, operation: Operation, report: Report
+) -> None:
+    """Say what was done, and of the first few rows that were left alone why."""
+    if report.done:
+        said = ngettext("%(label)s: %(n)d done.", "%(label)s: %(n)d done.", report.done)
+        page.message_user(
+            request, said % {"label": operation.label, "n": report.done}, messages.SUCCESS
+        )
+    if not report.done and not report.skipped:
+        page.message_user(request, _("Nothing had to be changed."), messages.INFO)
+    for text in report.said[:5]:
+        page.message_user(request, text, messages.INFO)
+    for text in report.skipped[:5]:
+        page.message_user(request, text, messages.WARNING)
+    if len(report.skipped) > 5:
+        more = _("%d more were left as they are.") % (len(report.skipped) - 5)
+        page.message_user(request, more, messages.WARNING)

@@ -17,15 +17,15 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 from django.views.defaults import permission_denied
 
 from django_ojs import conf
 from django_ojs.admin import links, refresh
-from django_ojs.admin.actions import Operation, Report
+from django_ojs.admin.actions import Chosen, Operation, Report, tell
+from django_ojs.admin.charts import at_least
 from django_ojs.admin.forms import ReasonForm
 from django_ojs.admin.keyset import KeysetChangeList
-from django_ojs.admin.limits import limited
+from django_ojs.admin.limits import SLOW, limited
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.services import audit
@@ -144,12 +144,14 @@ class OJSModelAdmin(ModelAdmin):
     ) -> HttpResponse | None:
         """An action of the list: first the confirmation, then the deed."""
         try:
-            keys = self.chosen(request, queryset, MOST_AT_ONCE + 1)
+            chosen = self.chosen(request, queryset, MOST_AT_ONCE)
         except OperationalError:
-            slow = _("This took too long. Narrow the search or the tab.")
-            self.message_user(request, slow, messages.ERROR)
+            self.message_user(request, SLOW, messages.ERROR)
             return None
-        many = len(keys) > MOST_AT_ONCE
+        if chosen.whole and not chosen.keys:
+            self.message_user(request, _("Nothing matches any more."), messages.INFO)
+            return None
+        many = not chosen.whole
         if many and not self.does_many(operation):
             self._too_many(request)
             return None
@@ -164,14 +166,22 @@ class OJSModelAdmin(ModelAdmin):
             if many:
                 self.act_on_many(request, operation, queryset, form.cleaned_data)
             else:
-                self._perform(request, operation, keys, form.cleaned_data)
+                self._perform(request, operation, chosen.keys, form.cleaned_data)
             return None
         narrowed = self.narrowed(request) if across else []
-        return self._confirmation(request, operation, form, keys, hidden, narrowed=narrowed)
+        many_rows = self.how_many(request, len(chosen.keys)) if many else ""
+        return self._confirmation(
+            request, operation, form, chosen.keys, hidden, narrowed=narrowed, many=many_rows
+        )
 
-    def chosen(self, request: HttpRequest, queryset: QuerySet[Any], most: int) -> list[Any]:
+    def chosen(self, request: HttpRequest, queryset: QuerySet[Any], most: int) -> Chosen:
         """The keys of the rows that an action of the list is about, ``most`` of them."""
-        return list(queryset.values_list("pk", flat=True)[:most])
+        keys = list(queryset.values_list("pk", flat=True)[: most + 1])
+        return Chosen(keys[:most], len(keys) <= most)
+
+    def how_many(self, request: HttpRequest, known: int) -> str:
+        """How many rows match, where they are more than are done at once: ``known`` at least."""
+        return at_least(known)
 
     def does_many(self, operation: Operation) -> bool:
         """Whether more rows are possible than are done at once."""
@@ -263,20 +273,7 @@ class OJSModelAdmin(ModelAdmin):
         except OJSError as error:
             self.message_user(request, error.message, messages.ERROR)
             return Report()
-        if report.done:
-            said = ngettext("%(label)s: %(n)d done.", "%(label)s: %(n)d done.", report.done)
-            self.message_user(
-                request, said % {"label": operation.label, "n": report.done}, messages.SUCCESS
-            )
-        if not report.done and not report.skipped:
-            self.message_user(request, _("Nothing had to be changed."), messages.INFO)
-        for text in report.said[:5]:
-            self.message_user(request, text, messages.INFO)
-        for text in report.skipped[:5]:
-            self.message_user(request, text, messages.WARNING)
-        if len(report.skipped) > 5:
-            more = _("%d more were left as they are.") % (len(report.skipped) - 5)
-            self.message_user(request, more, messages.WARNING)
+        tell(self, request, operation, report)
         return report
 
     def _confirmation(
@@ -288,6 +285,7 @@ class OJSModelAdmin(ModelAdmin):
         hidden: Sequence[tuple[str, str]],
         row: Any = None,
         narrowed: Sequence[str] = (),
+        many: str = "",
     ) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
@@ -297,7 +295,7 @@ class OJSModelAdmin(ModelAdmin):
             "form": form,
             "keys": [str(key) for key in keys[:10]],
             "count": len(keys),
-            "many": len(keys) > MOST_AT_ONCE,
+            "many": many,
             "narrowed": narrowed,
             "most": MOST_AT_ONCE,
             "hidden": hidden,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.contrib.auth import get_user_model
+from django.db import OperationalError
 from django.db.models import Q, QuerySet
 
-from django_ojs import conf
+from django_ojs import clock, conf
 from django_ojs.admin import paging, search
+from django_ojs.admin.actions import Chosen
+from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.operations import CHUNK, JOB_OPERATIONS, runner
 from django_ojs.admin.tabs import Tab
 from django_ojs.domain.states import TERMINAL, State
@@ -44,37 +48,17 @@ def tab_of(narrowed: Filter) -> Tab:
     return Tab(narrowed.state, narrowed.lens, narrowed.dead_letter)
 
 
-def edge_of(narrowed: Filter, using: str) -> str | None:
-    """How far a search through this list looks; ``None`` where all rows are meant."""
-    tab = tab_of(narrowed)
-    if tab.unknown or not (tab.condition or narrowed.queue or narrowed.search):
-        return None
-    last = tab.edge(using)
-    return None if last is None else paging.written([last])[0]
-
-
-def matching(order: Order, using: str, *, shows_args: bool = True) -> QuerySet[Job]:
-    """The jobs that were in the list when the order was given, in the order of its index.
-
-    Those that came into its state later are left alone where a column tells, and the bulk work
-    itself is never among them.
+def matching(narrowed: Filter, using: str, *, shows_args: bool = True) -> QuerySet[Job]:
+    """The jobs of the list, in the order of its index, however far back: :func:`is_read` says
+    whether they are to be asked for in windows.
     """
-    narrowed = order.narrowed
     tab = tab_of(narrowed)
-    if tab.unknown:
+    if tab.unknown or "\0" in f"{narrowed.queue}{narrowed.search}":
         return Job.objects.using(using).none()
-    jobs: QuerySet[Job] = Job.objects.using(using).exclude(queue=bulk.QUEUE)
-    rows: QuerySet[Job] = tab.rows(jobs, using).filter(pk__lt=UUID(order.job))
-    state = (
-        State.DISCARDED if narrowed.dead_letter else State(narrowed.state) if narrowed.state else None
-    )
-    entered = "finished_at" if state in TERMINAL else _ENTERED.get(state) if state else None
-    if entered is not None:
-        rows = rows.filter(**{f"{entered}__lte": datetime.fromisoformat(order.given_at)})
-    reading = tab.condition
+    rows: QuerySet[Job] = tab.rows(Job.objects.using(using), using)
+    reading, ids = tab.condition, Q()
     if narrowed.queue:
         reading &= Q(queue=narrowed.queue)
-    ids = Q()
     if narrowed.search:
         asked = search.parse(narrowed.search, shows_args=shows_args)
         if asked.unknown:
@@ -82,11 +66,105 @@ def matching(order: Order, using: str, *, shows_args: bool = True) -> QuerySet[J
         rows = rows.alias(**asked.places)
         reading &= asked.windowed
         ids = asked.ids
-    if narrowed.edge is not None and not ids:
-        reading &= tab.up_to(paging.read(Job, tab.keys[:1], [narrowed.edge])[0])
     if tab.index is not None and not ids:
         rows = selectors.by_index(rows, tab.index, using=using)
     return rows.filter(ids, reading).order_by(*paging.order(tab.keys))
+
+
+def is_read(narrowed: Filter) -> bool:
+    """Whether no index knows which rows match, so that a statement is to be about a window of them."""
+    if narrowed.search and search.parse(narrowed.search).ids:
+        return False
+    return bool(tab_of(narrowed).condition or narrowed.queue or narrowed.search)
+
+
+def _others(rows: QuerySet[Job]) -> QuerySet[Job]:
+    """Without the bulk work itself."""
+    return rows.exclude(queue=bulk.QUEUE)
+
+
+class Counted(NamedTuple):
+    """How many jobs match; at least so many, if it could not be finished."""
+
+    number: int
+    exact: bool
+
+    def __str__(self) -> str:
+        """As it is shown."""
+        return plain(self.number) if self.exact else at_least(self.number)
+
+
+def count(narrowed: Filter, using: str, *, shows_args: bool = True, limit_ms: int) -> Counted:
+    """How many jobs a bulk order would be about, up to ``MOST``: as many as can be counted within
+    the limit.
+    """
+    rows, number = _others(matching(narrowed, using, shows_args=shows_args)), 0
+
+    def take(part: QuerySet[Job]) -> bool:
+        nonlocal number
+        number += part.values("pk")[: MOST - number + 1].count()
+        return number <= MOST
+
+    exact = _read(narrowed, rows, take, using, limit_ms, windows=True)
+    return Counted(min(number, MOST), exact)
+
+
+def first(narrowed: Filter, most: int, using: str, *, shows_args: bool = True, limit_ms: int) -> Chosen:
+    """The keys of the first ``most`` jobs that match: as many as are found within the limit."""
+    rows = matching(narrowed, using, shows_args=shows_args)
+    keys: list[Any] = []
+
+    def take(part: QuerySet[Job]) -> bool:
+        keys.extend(part.values_list("pk", flat=True)[: most - len(keys) + 1])
+        return len(keys) <= most
+
+    whole = _read(narrowed, rows, take, using, limit_ms, windows=is_read(narrowed))
+    return Chosen(keys[:most], whole)
+
+
+def _read(
+    narrowed: Filter,
+    rows: QuerySet[Job],
+    take: Callable[[QuerySet[Job]], bool],
+    using: str,
+    limit_ms: int,
+    *,
+    windows: bool,
+) -> bool:
+    """Give ``take`` the rows, in windows or in one part, until it wants no more or the time is over;
+    returns whether it had them all.
+    """
+    until = clock.boottime() + limit_ms / 1000
+    by_id = bool(narrowed.search and search.parse(narrowed.search).ids)
+    parts = tab_of(narrowed).windows(rows, using) if windows and not by_id else iter([rows])
+    try:
+        while (left := int((until - clock.boottime()) * 1000)) > 0:
+            with time_limit(left, using=using, by_index=True):
+                part = next(parts, None)
+                if part is None:
+                    return True
+                if not take(part):
+                    return False
+    except OperationalError:
+        pass
+    return False
+
+
+def ordered(order: Order, using: str, *, shows_args: bool = True) -> QuerySet[Job]:
+    """The jobs that were in the list when the order was given, in the order of its index.
+
+    Those that came into its state later are left alone where a column tells, and the bulk work
+    itself is never among them.
+    """
+    narrowed = order.narrowed
+    rows = _others(matching(narrowed, using, shows_args=shows_args)).filter(pk__lt=UUID(order.job))
+    state = State.DISCARDED if narrowed.dead_letter else narrowed.state
+    if not state or tab_of(narrowed).unknown:
+        return rows
+    entered = "finished_at" if state in TERMINAL else _ENTERED.get(State(state))
+    if entered is None:
+        return rows
+    return rows.filter(**{f"{entered}__lte": datetime.fromisoformat(order.given_at)})
 
 
 def check(order: Order, using: str) -> bool:
@@ -104,12 +182,12 @@ def check(order: Order, using: str) -> bool:
     return bool(user.has_perm("django_ojs.view_args"))
 
 
-def size(order: Order) -> int:
-    """How many jobs match, up to ``MOST``."""
+def size(order: Order) -> dict[str, Any]:
+    """How many jobs match (``of``), up to ``MOST``, and whether that is ``exact``."""
     using = conf.current().database
-    rows = matching(order, using, shows_args=check(order, using))
-    with time_limit(CHUNK_LIMIT_MS, using=using, by_index=True):
-        return rows.values("pk")[:MOST].count()
+    shows_args = check(order, using)
+    found = count(order.narrowed, using, shows_args=shows_args, limit_ms=CHUNK_LIMIT_MS)
+    return {"of": found.number, "exact": found.exact}
 
 
 def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterator[Page]:
@@ -122,17 +200,37 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
     if not bulk.possible(order.operation):
         raise Denied(f"{order.operation} is not for bulk work")
     run = runner(order.operation)
-    tab = tab_of(order.narrowed)
+    tab, reads = tab_of(order.narrowed), is_read(order.narrowed)
     names = [name for name, _down in tab.keys]
-    while seen < MOST:
-        rows = matching(order, using, shows_args=check(order, using))
+    edge = None
+    while seen < MOST and not tab.unknown:
+        rows = ordered(order, using, shows_args=check(order, using))
         if after is not None:
-            rows = rows.filter(paging.beyond(tab.keys, paging.read(Job, tab.keys, after)))
+            # What ends a window is a part of the key: it is behind all that share this part.
+            keys = tab.keys[: len(after)]
+            rows = rows.filter(paging.beyond(keys, paging.read(Job, keys, after)))
         with time_limit(CHUNK_LIMIT_MS, using=using, by_index=True):
+            if reads and edge is None:
+                edge = tab.edge(using, _begin(tab, after))
+            if reads and edge is not None:
+                rows = rows.filter(tab.up_to(edge))
             found = list(rows.values_list(*names)[: min(CHUNK, MOST - seen)])
-        if not found:
+        if found:
+            report = run([row[-1] for row in found], order.cleaned, order.actor)
+            after = paging.written(found[-1])
+            seen += len(found)
+            yield Page(after, report.done, len(report.skipped))
+            continue
+        if edge is None:
             return
-        report = run([row[-1] for row in found], order.cleaned, order.actor)
-        after = paging.written(found[-1])
-        seen += len(found)
-        yield Page(after, report.done, len(report.skipped))
+        with time_limit(CHUNK_LIMIT_MS, using=using, by_index=True):
+            following = tab.edge(using, edge)
+        if following is None:
+            return
+        after, edge = paging.written([edge]), following
+        yield Page(after, 0, 0)
+
+
+def _begin(tab: Tab, after: Sequence[str] | None) -> Any:
+    """What the next window begins behind."""
+    return None if after is None else paging.read(Job, tab.keys[:1], after[:1])[0]

@@ -41,6 +41,11 @@ def plain(value: float) -> str:
     return str(number_format(round(value, 2) if value % 1 else int(value), force_grouping=True))
 
 
+def at_least(value: float) -> str:
+    """A number that is not known to be all."""
+    return f"≥ {plain(value)}"
+
+
 def line_chart(
     title: Any,
     labels: Sequence[str],

@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy
 from django_ojs import clock
 from django_ojs.admin import charts, links, refresh
 from django_ojs.admin.base import OJSModelAdmin
-from django_ojs.admin.charts import Line, plain
+from django_ojs.admin.charts import Line, at_least, plain
 from django_ojs.admin.clocks import words
 from django_ojs.admin.limits import limited
 from django_ojs.admin.links import choices
@@ -207,7 +207,7 @@ def milliseconds(value: float) -> str:
 
 
 def _capped(count: int) -> str:
-    return f"{plain(count)}+" if count >= selectors.COUNT_CAP else plain(count)
+    return at_least(count) if count >= selectors.COUNT_CAP else plain(count)
 
 
 def _bad(value: Any) -> str:

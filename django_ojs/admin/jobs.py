@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import admin, messages
+from django.db import OperationalError
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
@@ -17,16 +17,16 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import conf
 from django_ojs.admin import links, paging, search
-from django_ojs.admin.actions import Operation
+from django_ojs.admin.actions import Chosen, Operation
 from django_ojs.admin.base import OJSModelAdmin
-from django_ojs.admin.bulk import edge_of
-from django_ojs.admin.charts import plain
+from django_ojs.admin.bulk import Counted, count, first
+from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.job_columns import JobColumns
 from django_ojs.admin.job_page import job_page
 from django_ojs.admin.keyset import KeysetChangeList
-from django_ojs.admin.limits import TIME_LIMIT_MS
+from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
 from django_ojs.admin.operations import JOB_OPERATIONS
-from django_ojs.admin.tabs import Tab
+from django_ojs.admin.tabs import Tab, Window
 from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
 from django_ojs.services import bulk
@@ -34,7 +34,7 @@ from django_ojs.store import selectors
 from django_ojs.store.bounded import time_limit
 
 _NARROWS = ("state", "lens", "queue", "q")
-_WINDOW, _SAID = "_ojs_window", "_ojs_window_said"
+_WINDOW = "_ojs_window"
 _LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overdue")}
 
 
@@ -57,12 +57,24 @@ class JobChangeList(KeysetChangeList):
             self.queryset = selectors.by_index(self.queryset, index, using=conf.current().database)
         super().get_results(request)
 
-    def count(self, request: HttpRequest) -> int:
-        """Of a whole tab what its counter says. Of a search no more than that there is another page:
-        to count would be to read the window again.
-        """
-        self.uncounted = hasattr(request, _WINDOW)
+    def read(self, request: HttpRequest) -> None:
+        """One page. Of a search it is known that there are no more only where the window is the tab."""
+        super().read(request)
+        window = self.model_admin.looked_in(request)
+        if window is None:
+            return
+        alone = self.next_after is None and self.prev_before is None
+        tab = self.model_admin.tab(self.params)
+        self.uncounted = not (alone and tab.is_whole(window, conf.current().database))
         if self.uncounted:
+            # To count would be to read the window again. One more than are shown: there may be others.
+            self.result_count = len(self.result_list) + 1
+            self.full_result_count = self.result_count
+            self.model_admin.say_window(request)
+
+    def count(self, request: HttpRequest) -> int:
+        """Of a whole tab what its counter says."""
+        if self.model_admin.looked_in(request) is not None:
             return self.list_per_page + 1
         shown = self.model_admin.counts(request)
         state = self.params.get("state")
@@ -74,7 +86,7 @@ class JobChangeList(KeysetChangeList):
     @property
     def shown_count(self) -> str:
         """The number of rows, or that there are more."""
-        return f"{self.list_per_page}+" if self.uncounted else super().shown_count
+        return at_least(len(self.result_list)) if self.uncounted else super().shown_count
 
 
 class QueueFilter(admin.SimpleListFilter):
@@ -101,7 +113,6 @@ class QueueFilter(admin.SimpleListFilter):
             return queryset
         if "\0" in name:
             return queryset.none()
-        self.model_admin.say_window(request)
         return queryset.filter(self.model_admin.window(request), queue=name)
 
     def __init__(
@@ -116,6 +127,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
     """The jobs, newest first."""
 
     operations = JOB_OPERATIONS
+    every = gettext_lazy("every job")
     own_parameters: ClassVar[Sequence[str]] = ("state", "lens")
     list_filter = (QueueFilter,)
     search_fields = ("id",)
@@ -155,10 +167,20 @@ class JobAdmin(JobColumns, OJSModelAdmin):
 
     def window(self, request: HttpRequest) -> Q:
         """The newest rows of the tab: what conditions without an index are asked of."""
-        found: Q | None = getattr(request, _WINDOW, None)
+        found = self.looked_in(request)
         if found is None:
-            found = self.tab(request.GET).window(self.using)
+            try:
+                with time_limit(TIME_LIMIT_MS, using=self.using, by_index=True):
+                    found = self.tab(request.GET).window(self.using)
+            except OperationalError:
+                self.message_user(request, SLOW, messages.ERROR)
+                found = Window(Q(pk=None), None)
             setattr(request, _WINDOW, found)
+        return found.rows
+
+    def looked_in(self, request: HttpRequest) -> Window | None:
+        """The window that the rows of this list are of; ``None`` if they are of the whole tab."""
+        found: Window | None = getattr(request, _WINDOW, None)
         return found
 
     def counts(self, request: HttpRequest) -> dict[str, int]:
@@ -187,13 +209,11 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         rows = queryset.alias(**asked.places)
         if asked.ids:
             return rows.filter(asked.ids, asked.windowed), False
-        self.say_window(request)
         return rows.filter(self.window(request), asked.windowed), False
 
     def say_window(self, request: HttpRequest) -> None:
-        """Tell, once, that the page is not about all jobs."""
-        if request.method == "GET" and not hasattr(request, _SAID):
-            setattr(request, _SAID, True)
+        """Tell that the page is not about all jobs."""
+        if request.method == "GET":
             said = _("Looked among the newest %s jobs.")
             if not self.tab(request.GET).keys[0][1]:
                 said = _("Looked among the %s jobs that are due first.")
@@ -227,7 +247,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
                     "label": label,
                     "query": {**kept, "state": name},
                     "on": state == name and not lens,
-                    "count": plain(count) if count < cap else f"{cap // 1000}k+",
+                    "count": plain(count) if count < cap else at_least(cap),
                 }
             )
         found += [
@@ -265,14 +285,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         cleaned: Mapping[str, Any],
     ) -> None:
         """Beyond what is done at once: a job of our own, which can be watched and cancelled."""
-        narrowed = bulk.Filter(
-            state=request.GET.get("state") or None,
-            queue=request.GET.get("queue") or None,
-            search=request.GET.get("q") or None,
-            lens=request.GET.get("lens") or None,
-            dead_letter=self.opts.model is DeadLetter,
-        )
-        narrowed = replace(narrowed, edge=edge_of(narrowed, self.using))
+        narrowed = self.narrowing(request)
         actor = self.actor(request, cleaned["reason"])
         job = bulk.start(operation.name, narrowed, cleaned, actor, user=request.user.pk)
         link = links.link(links.page_of(self.admin_site, "job", job.id), job.id)
@@ -283,23 +296,45 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         """Whether there is a bulk job for it."""
         return bulk.possible(operation.name)
 
-    def chosen(self, request: HttpRequest, queryset: QuerySet[Any], most: int) -> list[Any]:
-        """In the order of the index of the tab, and within a time limit."""
-        tab = self.tab(request.GET)
-        if tab.index is not None and request.POST.get("select_across") == "1":
-            queryset = selectors.by_index(queryset, tab.index, using=self.using)
-        with time_limit(TIME_LIMIT_MS, using=self.using, by_index=True):
-            return super().chosen(request, queryset.order_by(*paging.order(tab.keys)), most)
+    def narrowing(self, request: HttpRequest) -> bulk.Filter:
+        """What the list is narrowed by."""
+        return bulk.Filter(
+            state=request.GET.get("state") or None,
+            queue=request.GET.get("queue") or None,
+            search=request.GET.get("q") or None,
+            lens=request.GET.get("lens") or None,
+            dead_letter=self.opts.model is DeadLetter,
+        )
+
+    def chosen(self, request: HttpRequest, queryset: QuerySet[Any], most: int) -> Chosen:
+        """Those that were ticked; or of all that match, however far back, in the order of the tab and
+        within a time limit.
+        """
+        if request.POST.get("select_across") != "1":
+            rows = queryset.order_by(*paging.order(self.tab(request.GET).keys))
+            return super().chosen(request, rows, most)
+        return first(self.narrowing(request), most, **self._reading(request))
+
+    def how_many(self, request: HttpRequest, known: int) -> str:
+        """As many as can be counted in a short time."""
+        found = count(self.narrowing(request), **self._reading(request))
+        return str(found if found.exact else Counted(max(known, found.number), exact=False))
+
+    def _reading(self, request: HttpRequest) -> dict[str, Any]:
+        shows_args = bool(request.user.has_perm("django_ojs.view_args"))
+        return {"using": self.using, "shows_args": shows_args, "limit_ms": COUNT_LIMIT_MS}
 
     def narrowed(self, request: HttpRequest) -> list[str]:
-        """The tab, queue and search."""
-        return [f"{name}: {request.GET[name]}" for name in _NARROWS if request.GET.get(name)]
+        """The tab, queue and search; that it is every job where there is none."""
+        found = [f"{name}: {request.GET[name]}" for name in _NARROWS if request.GET.get(name)]
+        return found or [str(self.every)]
 
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(JobAdmin):
     """The dead letter, newest first."""
 
+    every = gettext_lazy("every job of the dead letter")
     operations = tuple(item for item in JOB_OPERATIONS if item.name in ("retry", "requeue", "purge"))
     own_parameters = ()
 

@@ -13,12 +13,11 @@ from django.core.paginator import Paginator
 from django.db import OperationalError
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.formats import number_format
-from django.utils.translation import gettext as _
 
 from django_ojs import clock, conf
 from django_ojs.admin import paging, refresh
-from django_ojs.admin.limits import TIME_LIMIT_MS
+from django_ojs.admin.charts import at_least, plain
+from django_ojs.admin.limits import SLOW, TIME_LIMIT_MS
 from django_ojs.store.bounded import time_limit
 from django_ojs.store.selectors import COUNT_CAP
 
@@ -36,7 +35,7 @@ class LimitedChangeList(ChangeList):
             with time_limit(TIME_LIMIT_MS, using=using, by_index=self.by_index):
                 self.read(request)
         except OperationalError:
-            messages.error(request, _("This took too long. Narrow the search or the tab."))
+            messages.error(request, SLOW)
             self.queryset = self.queryset.none()
             self.read(request)
 
@@ -132,8 +131,8 @@ class KeysetChangeList(LimitedChangeList):
     @property
     def shown_count(self) -> str:
         """The number of rows, or that it is beyond the cap."""
-        count = number_format(min(self.result_count, COUNT_CAP), force_grouping=True)
-        return f"{count}+" if self.result_count > COUNT_CAP else str(count)
+        over = self.result_count > COUNT_CAP
+        return at_least(COUNT_CAP) if over else plain(self.result_count)
 
     @property
     def next_url(self) -> str | None:

@@ -10,12 +10,16 @@ from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from django_ojs import conf
 from django_ojs.store.bounded import time_limit
 
 TIME_LIMIT_MS = 5000
 """Of each statement of a list or page."""
+COUNT_LIMIT_MS = 3000
+"""Of the count that a confirmation shows, as a whole."""
+SLOW = gettext_lazy("This took too long. Narrow the search or the tab.")
 
 
 def limited(

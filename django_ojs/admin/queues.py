@@ -342,4 +342,4 @@ def since(moment: datetime | None, now: datetime) -> SafeString:
 
 def capped(count: int) -> str:
     """A number, or that it is beyond the cap."""
-    return f"{charts.plain(count)}+" if count >= selectors.COUNT_CAP else charts.plain(count)
+    return charts.at_least(count) if count >= selectors.COUNT_CAP else charts.plain(count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,14 @@ _ORDER: Mapping[str, Keys] = {
     **{str(state): _BY_TIME for state in (State.SCHEDULED, State.RETRYABLE)},
 }
 _STATES = frozenset(str(state) for state in State)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The rows that a list is searched in, up to the edge."""
+
+    rows: Q
+    edge: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +89,17 @@ class Tab:
             (self.state and self.state not in _STATES) or (self.lens and self.lens not in LENSES)
         )
 
-    def edge(self, using: str) -> Any:
-        """The first column of the last of the first rows of the index, in its order: of as many as
-        ``OJS["ADMIN"]["SEARCH_WINDOW"]``; ``None`` when there are none.
+    def edge(self, using: str, start: Any = None) -> Any:
+        """The first column of the last row of a window: of the first rows of the index in its order,
+        or of the first beyond ``start``, as many as ``OJS["ADMIN"]["SEARCH_WINDOW"]``; ``None`` when
+        there are none.
         """
         size = conf.current().admin.search_window
         rows = self.rows(Job.objects.using(using), using)
         if self.index is not None:
             rows = selectors.by_index(rows, self.index, using=using)
+        if start is not None:
+            rows = rows.filter(paging.beyond(self.keys[:1], [start]))
         name, down = self.keys[0]
         return selectors.last_of_first(rows, name, down=down, size=size, using=using)
 
@@ -98,11 +109,25 @@ class Tab:
         """
         return paging.beyond(self.keys[:1], [edge], back=True, inclusive=True)
 
-    def window(self, using: str) -> Q:
-        """The rows up to the edge.
+    def window(self, using: str) -> Window:
+        """The first window.
 
-        Conditions that no index serves are asked of these only, so that a search that finds nothing
+        Conditions that no index serves are asked of its rows only, so that a search that finds nothing
         reads no more than them.
         """
         last = None if self.unknown else self.edge(using)
-        return Q() if last is None else self.up_to(last)
+        return Window(Q() if last is None else self.up_to(last), last)
+
+    def is_whole(self, window: Window, using: str) -> bool:
+        """Whether there are no rows behind the window. Asked for as many as are in one: of a single row
+        a planner could think that it is found sooner in another index.
+        """
+        return window.edge is None or self.edge(using, window.edge) is None
+
+    def windows(self, rows: QuerySet[Any], using: str) -> Iterator[QuerySet[Any]]:
+        """All of these rows of the tab, window by window."""
+        start = None
+        while not self.unknown and (edge := self.edge(using, start)) is not None:
+            part = rows.filter(self.up_to(edge))
+            yield part if start is None else part.filter(paging.beyond(self.keys[:1], [start]))
+            start = edge

@@ -32,14 +32,13 @@ _SALT = "django_ojs.bulk"
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which jobs: as the list was narrowed. ``edge`` is how far a search looks."""
+    """Which jobs: as the list was narrowed."""
 
     state: str | None = None
     queue: str | None = None
     search: str | None = None
     lens: str | None = None
     dead_letter: bool = False
-    edge: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def start(
     job_id = clock.new_id()
     plain = {key: value for key, value in cleaned.items() if isinstance(value, (str, int, bool))}
     order = Order(str(job_id), operation, narrowed, plain, actor, str(user), now.isoformat())
-    shown = {key: value for key, value in asdict(narrowed).items() if value and key != "edge"}
+    shown = {key: value for key, value in asdict(narrowed).items() if value}
     meta = {"operation": operation, "actor": actor.name, "reason": actor.reason, "filter": shown}
     envelope = from_call(TYPE, [order.signed()], now=now, queue=QUEUE, meta=meta)
     return atomically(using, partial(_start, envelope._replace(id=job_id), order, now, using))

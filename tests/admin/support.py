@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from django_ojs import clock
-from django_ojs.models import Worker
+from django_ojs.models import Job, Worker
 
 
 def login(*permissions: str, superuser: bool = False, name: str = "ada") -> Client:
@@ -56,3 +56,10 @@ def worker(name: str = "w1", age: int = 0, **columns: Any) -> Worker:
         heartbeat_at=now - timedelta(seconds=age),
         **columns,
     )
+
+
+def across(client: Client, action: str, query: str = "", **fields: str) -> Any:
+    """An action of the list to all rows that match."""
+    key = str(Job.objects.values_list("pk", flat=True)[0])
+    data = {"action": action, "_selected_action": [key], "select_across": "1", "index": "0"}
+    return client.post(f"/admin/django_ojs/job/{query}", {**data, **fields})

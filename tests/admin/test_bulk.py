@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core import signing
-from django.test import Client, override_settings
+from django.test import override_settings
 
 from django_ojs import clock
 from django_ojs import jobs as own
@@ -21,7 +22,7 @@ from django_ojs.models import AuditEntry, Job, Queue
 from django_ojs.services import bulk, tokens
 from django_ojs.services.bulk import Filter, Order
 from django_ojs.services.promote import promote
-from tests.admin.support import do, login, page
+from tests.admin.support import across, do, login, page
 from tests.http.support import Api
 from tests.services.support import ack, fail, make, take
 
@@ -32,14 +33,6 @@ LIST = "/admin/django_ojs/job/"
 
 def order(operation: str, narrowed: Filter, **more: Any) -> Order:
     """What the admin would have ordered for the last user."""
-    narrowed = Filter(
-        narrowed.state,
-        narrowed.queue,
-        narrowed.search,
-        narrowed.lens,
-        narrowed.dead_letter,
-        pages.edge_of(narrowed, "default"),
-    )
     user = User.objects.get()
     given = bulk.start(operation, narrowed, more, Actor("admin", "ada"), user=user.pk)
     return bulk.read(given.json("args")[0], given.id)
@@ -53,13 +46,6 @@ def changed(given: Order) -> list[int]:
 def states(jobs: list[JobRecord]) -> list[str]:
     """As they are now."""
     return [get(job.id).state for job in jobs]
-
-
-def across(browser: Client, action: str, query: str = "", **fields: str) -> Any:
-    """An action of the list to all rows that match."""
-    key = str(Job.objects.values_list("pk", flat=True)[0])
-    data = {"action": action, "_selected_action": [key], "select_across": "1", "index": "0"}
-    return browser.post(LIST + query, {**data, **fields})
 
 
 def test_beyond_a_thousand_it_becomes_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +114,7 @@ def test_its_cap_holds_over_all_attempts(monkeypatch: pytest.MonkeyPatch) -> Non
     login("cancel_job")
     make(10)
     given = order("cancel", Filter())
-    assert pages.size(given) == 6
+    assert pages.size(given) == {"of": 6, "exact": False}
     first = next(pages.work(given, after=None))
     assert [page.changed for page in pages.work(given, after=first.last, seen=4)] == [2]
 
@@ -207,14 +193,40 @@ def test_it_ends_when_the_admin_is_only_for_looking() -> None:
 
 
 @override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 5}})
-@pytest.mark.fault("S35")
-def test_no_more_than_was_shown(frozen: FrozenClock) -> None:
-    login("view_job", "retry_job")
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "at the same time"])
+def test_it_covers_all_that_match_window_by_window(
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    """Also those that ended at the same time as the last of a window."""
+    monkeypatch.setattr(pages, "CHUNK", 4)
+    login("retry_job")
     make(20, retry={"max_attempts": 1})
     for _ in range(20):
-        frozen.advance(1)
+        frozen.advance(0 if together else 1)
         fail(*take(1))
-    assert changed(order("retry", Filter(state="discarded", search="type:test.job"))) == [5]
+    make(1, queue="other", retry={"max_attempts": 1})
+    fail(*take(1, queues=("other",)))
+    narrowed = Filter(state="discarded", search="queue:default")
+    assert pages.count(narrowed, "default", limit_ms=5000) == (20, True)
+    given = order("retry", narrowed)
+    assert pages.size(given) == {"of": 20, "exact": True}
+    done = list(islice(pages.work(given, after=None), 2))
+    done += pages.work(given, after=done[-1].last, seen=sum(found.changed for found in done))
+    assert sum(found.changed for found in done) == 20
+    assert Job.objects.filter(state="discarded").count() == 1
+
+
+@override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 5}})
+def test_a_few_are_those_of_all_windows_too() -> None:
+    browser = login("view_job", "cancel_job")
+    make(4)
+    make(8, queue="other")
+    make(4)
+    answer = across(browser, "cancel", "?queue=default")
+    assert "8 rows" in answer.content.decode()
+    across(browser, "cancel", "?queue=default", _confirmed="1", _many="0")
+    assert Job.objects.filter(queue="default", state="cancelled").count() == 8
+    assert not Job.objects.filter(queue="other", state="cancelled").exists()
 
 
 @override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 10}})

@@ -140,8 +140,7 @@ def test_search(term: str, found: int) -> None:
     enqueue("other", [])
     text = page(browser, "job/", q=term)
     assert len(ids(text)) == found
-    if "args." in term or "meta." in term or "tag:" in term:
-        assert "Looked among the newest" in text
+    assert "Looked among the newest" not in text
 
 
 def test_search_by_error_and_worker() -> None:
@@ -168,14 +167,16 @@ def test_the_window_of_a_search_is_bounded() -> None:
     enqueue("old", [], tags=["vip"])
     make(3)
     with override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 3}}):
-        assert ids(page(browser, "job/", q="tag:vip")) == []
+        text = page(browser, "job/", q="tag:vip")
+        assert ids(text) == []
+        assert "Looked among the newest 3 jobs" in text
     assert len(ids(page(browser, "job/", q="tag:vip"))) == 1
 
 
 @pytest.mark.parametrize(
     "query", [{}, {"state": "completed"}, {"q": "type:test.job"}, {"state": "active"}]
 )
-def test_a_list_takes_six_queries_and_none_is_unbounded(query: dict[str, str]) -> None:
+def test_a_list_takes_few_queries_and_none_is_unbounded(query: dict[str, str]) -> None:
     browser = login(superuser=True)
     make(60)
     ack(*take(20))
@@ -188,7 +189,7 @@ def test_a_list_takes_six_queries_and_none_is_unbounded(query: dict[str, str]) -
         q["sql"] for q in captured if "set_config" not in q["sql"] and "max_statement" not in q["sql"]
     ]
     selects = [sql for sql in asked if sql.lstrip("(").upper().startswith("SELECT")]
-    assert len(selects) <= 6, "\n".join(selects)
+    assert len(selects) <= 7, "\n".join(selects)
     for sql in selects:
         upper = sql.upper()
         assert " OFFSET " not in upper

@@ -285,6 +285,7 @@ def test_the_history_of_a_job_is_its_audit() -> None:
     assert stranger.get(path).status_code == 403
 
 
+@override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 1}})
 def test_a_list_of_one_queue_says_how_far_it_looked() -> None:
     browser = login("view_job")
     make(2)

@@ -232,9 +232,9 @@ def test_letters_of_all_languages(term: str, found: int, escaped: bool, vendor: 
 @pytest.mark.parametrize(
     ("language", "count", "shown"),
     [
-        ("en", COUNT_CAP + 1, "10,000+"),
+        ("en", COUNT_CAP + 1, "≥ 10,000"),
         ("en", 1234, "1,234"),
-        ("de", COUNT_CAP + 1, "10.000+"),
+        ("de", COUNT_CAP + 1, "≥ 10.000"),
         ("de", 1234, "1.234"),
         ("de", 12, "12"),
         ("en", 0, "0"),
