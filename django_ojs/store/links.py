@@ -15,8 +15,10 @@ from django_ojs.store.connecting import at_connecting
 
 SILENCE_S = 6
 """How long a server may acknowledge nothing: neither what was sent nor, when idle, that it is there."""
-CONNECT_S = 5
-"""How long connecting may take. A transaction that failed connects anew before it says so."""
+CONNECT_S = 3
+"""How long connecting may take. A first packet that was lost is sent again after one second, then after
+two more, four more: whoever waits for those is heard long after the network is back. A transaction that
+failed connects anew before it says so."""
 _IDLE_S, _PROBE_S = 3, 1
 _OWN_OPTIONS = ("keepalive", "tcp_user_timeout")
 

@@ -22,6 +22,8 @@ logger = logging.getLogger("django_ojs.worker")
 
 LONGEST = 5.0
 _SHORTEST = 0.05
+_AGAIN = 1.0
+"""How often it is tried, in seconds from one beginning to the next, while beats fail."""
 _SLACK = 0.5
 
 
@@ -80,15 +82,23 @@ class Beats(DatabaseThread):
     def work(self) -> None:
         """Until closed."""
         while not self._closing:
-            self._beat()
-            self._wake.wait(self._interval)
+            self._wake.wait(self.beat())
             self._wake.clear()
         self._farewell()
 
-    def _beat(self) -> None:
+    def beat(self) -> float:
+        """Beat once; returns in how many seconds the next is due."""
+        now = clock.boottime()
+        if self._beat(now):
+            return self._interval
+        # An attempt to connect that hung has been the pause: whoever judges the silence may have got
+        # through meanwhile.
+        return max(_SHORTEST, min(self._interval, now + _AGAIN - clock.boottime()))
+
+    def _beat(self, now: float) -> bool:
+        """Whether nothing failed."""
         try:
             report = self._report()
-            now = clock.boottime()
             jobs = [*(running.job for running in report.held), *report.held_up]
             shortest = min((job.heartbeat_timeout_ms for job in jobs), default=1 << 30)
             self._interval = max(_SHORTEST, min(LONGEST, shortest / 4000))
@@ -120,17 +130,17 @@ class Beats(DatabaseThread):
                 self._worker_due = now + LONGEST
                 self._on_directive(directive)
             self._trying_since = None
+            return True
         except (DatabaseError, InterfaceError, OSError) as error:
             logger.warning("a heartbeat failed: %s", error)
             if not is_held(error):
                 scan.note_outage()
                 connections[self._using].close()
-            self._interval = min(self._interval, 1.0)
         except Exception:
             # Whatever it was, the next beat must come: without beats every job here is stalled.
             logger.exception("a heartbeat failed")
             connections[self._using].close()
-            self._interval = min(self._interval, 1.0)
+        return False
 
     def _farewell(self) -> None:
         try:
