@@ -12,6 +12,20 @@ from uuid import UUID
 from django_ojs.domain.errors import InvalidTransition
 from django_ojs.domain.states import ARROWS, FENCED, Arrow, State, Trigger
 
+LARGE: Mapping[str, Any] = {
+    "args": "[]",
+    "meta": "{}",
+    "tags": "[]",
+    "result": None,
+    "error": None,
+    "errors": "[]",
+    "extra": "{}",
+    "progress_data": None,
+    "checkpoint": None,
+    "checkpoint_info": None,
+}
+"""The columns that may be large, and what stands in a record that is without them."""
+
 
 class JobRecord(NamedTuple):
     """What is stored about one job.
@@ -75,6 +89,10 @@ class JobRecord(NamedTuple):
         """The parsed value of a JSON column, ``None`` where it is unset."""
         text = getattr(self, column)
         return None if text is None else json.loads(text)
+
+    def small(self) -> JobRecord:
+        """The same job without what may be large."""
+        return self._replace(**LARGE)
 
     @property
     def text_bytes(self) -> int:

@@ -10,7 +10,8 @@ from uuid import UUID
 
 import django_filters
 from django.core import signing
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField, Value
+from django.db.models.functions import Cast, Length
 from django.http import QueryDict
 from rest_framework.request import Request
 
@@ -19,7 +20,6 @@ from django_ojs.domain.durations import parse_instant
 from django_ojs.domain.envelope import check_job_type
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.ids import uuid7
-from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.http import shapes
 from django_ojs.http.principal import Principal
@@ -35,7 +35,6 @@ COUNT_CAP = selectors.COUNT_CAP
 TIME_LIMIT_MS = 2000
 MAX_BYTES = 8 << 20
 """Of arguments, results and the like on one page: a page may end before its limit."""
-_HEAVY = ("args", "meta", "result", "errors", "checkpoint", "extra")
 
 PAGING = frozenset({"limit", "offset", "page", "per_page", "cursor"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -193,25 +192,16 @@ def _page(rows: QuerySet[Job], keys: Sequence[str], descending: bool, part: Wind
         found = found[: part.limit]
         exact = not has_more and part.cursor is None
         total = start + len(found) if exact and (found or not start) else _count(rows)
-    records = selectors.jobs([row[-1] for row in found], using=using)
-    found, cut = _light(found, records)
-    has_more |= cut
-    items = [shapes.job(records[row[-1]]) for row in found if row[-1] in records]
+        ids = [row[-1] for row in found]
+        fitting = next(selectors.parts_that_fit(ids, MAX_BYTES, using=using), [])
+        records = selectors.jobs(fitting, using=using)
+    has_more |= len(fitting) < len(found)
+    found = found[: len(fitting)]
+    items = [shapes.job(records[job_id]) for job_id in fitting if job_id in records]
     pagination: dict[str, Any] = paging(part, total, has_more)
     if has_more:
         pagination["next_cursor"] = _close(found[-1])
     return {"jobs": items, "items": items, "pagination": pagination}
-
-
-def _light(found: list[Any], records: Mapping[UUID, JobRecord]) -> tuple[list[Any], bool]:
-    """The rows up to a weight (one at least), and whether some were left for the next page."""
-    weight = 0
-    for index, row in enumerate(found):
-        record = records.get(row[-1])
-        weight += 0 if record is None else sum(len(getattr(record, name) or "") for name in _HEAVY)
-        if weight > MAX_BYTES and index:
-            return found[:index], True
-    return found, False
 
 
 def _count(rows: QuerySet[Job]) -> int:
@@ -238,21 +228,40 @@ def listed(
     name: str,
     *,
     keys: Sequence[str],
+    large: str | None = None,
 ) -> dict[str, Any]:
-    """A page of a small table, in the order of ``keys``, which together are unique."""
+    """A page of a small table, in the order of ``keys``, which together are unique.
+
+    ``large`` is the column that may be: what has too much of it together is left for the next page.
+    """
     part = window(request)
     ordered = rows.order_by(*keys)
     if part.cursor is not None:
         ordered = ordered.filter(_beyond(keys, _continued(part.cursor, name), False))
     start = 0 if part.cursor is not None else part.offset
-    found = list(ordered[start : start + part.limit + 1])
-    more, found = len(found) > part.limit, found[: part.limit]
+    with time_limit(TIME_LIMIT_MS, using=rows.db):
+        size = Value(0) if large is None else Length(Cast(large, TextField()))
+        sized = ordered.annotate(text_size=size).values_list("pk", "text_size")
+        known = list(sized[start : start + part.limit + 1])
+        wanted = _fitting(known[: part.limit])
+        found = list(ordered.filter(pk__in=wanted)) if wanted else []
+        total = _count(rows)
+    more = len(known) > len(wanted) and bool(found)
     items = [shape(row) for row in found]
-    pagination = paging(part, _count(rows), more)
+    pagination = paging(part, total, more)
     if more:
         last = [getattr(found[-1], key) for key in keys]
         pagination["next_cursor"] = signing.dumps(last, salt=f"{_SALT}.{name}")
     return {name: items, "items": items, "pagination": pagination}
+
+
+def _fitting(known: Sequence[tuple[Any, int | None]]) -> list[Any]:
+    held = 0
+    for index, (_, size) in enumerate(known):
+        held += size or 0
+        if index and held > MAX_BYTES:
+            return [key for key, _ in known[:index]]
+    return [key for key, _ in known]
 
 
 def _continued(cursor: str, name: str) -> list[Any]:

@@ -10,9 +10,18 @@ from django_ojs import conf
 from django_ojs.domain.job import JobRecord
 
 
+def needs() -> frozenset[str]:
+    """The columns of a job that :func:`directive` reads."""
+    return frozenset({"meta"} if _on() else ())
+
+
+def _on() -> bool:
+    return conf.current().http.test_directives and django_settings.DEBUG
+
+
 def directive(jobs: Iterable[JobRecord]) -> str | None:
     """The order in ``meta.test_directive`` of one of the jobs (decision L7)."""
-    if not (conf.current().http.test_directives and django_settings.DEBUG):
+    if not _on():
         return None
     for job in jobs:
         order = job.json("meta").get("test_directive")

@@ -53,6 +53,7 @@ def claim(
     beats: bool,
     immediate: int | None = None,
     ahead_bytes: int | None = None,
+    most_bytes: int | None = None,
     visibility_ms: int | None = None,
     principal: str | None = None,
     patience: int = 0,
@@ -64,6 +65,7 @@ def claim(
 
     ``immediate`` is how many of them the worker can start at once: of jobs that have one attempt
     only, no more than that are taken, and of the others beyond it no more than ``ahead_bytes`` of text.
+    Of all that is claimed, ``most_bytes`` is how much text it may hold, or one job.
     Jobs whose deadline has passed are discarded on the way, not
     returned. ``beats``, ``visibility_ms`` and ``principal`` are as in :func:`lifecycle.claim`. The
     records are what was written; nothing is read again.
@@ -84,7 +86,7 @@ def claim(
     # it, a look would be stale behind the writer that it waited for.
     ahead = where.only is None and bool(dialect(using).skip_locked)
     probe = probe or where.only is None
-    tries, widened, room = patience, 0, (immediate, ahead_bytes)
+    tries, widened, room = patience, 0, _Room(immediate, ahead_bytes, most_bytes)
     everything = where
     while where and limit > 0:
         seen = None
@@ -120,6 +122,14 @@ def claim(
     return []
 
 
+class _Room(NamedTuple):
+    """How much may be claimed, as :func:`claim` says."""
+
+    immediate: int | None
+    ahead_bytes: int | None
+    most_bytes: int | None
+
+
 class _Got(NamedTuple):
     claimed: list[JobRecord]
     found: int
@@ -134,18 +144,18 @@ def _claim(
     seen: Look | None,
     limit: int,
     terms: Callable[..., Transition],
-    room: tuple[int | None, int | None],
+    room: _Room,
     now: datetime | None,
     using: str,
     *,
     waits: bool = False,
 ) -> _Got:
-    found, held = _lock(where, seen, limit, using, waits)
+    found, held = _lock(where, seen, limit, room.most_bytes, using, waits)
     # Asked now: what is stamped by a clock that was set meanwhile would be overdue at once.
     now = now or clock.read(using)
     moves: list[Transition] = []
     claimed: list[JobRecord] = []
-    immediate, ahead = room
+    immediate, ahead = room.immediate, room.ahead_bytes
     for job in found:
         if job.deadline_at is not None and job.deadline_at <= now:
             expired = lifecycle.overdue(job, now=now, jitter=clock.jitter())
@@ -168,7 +178,12 @@ def _claim(
 
 
 def _lock(
-    where: Sources, seen: Look | None, limit: int, using: str, waits: bool
+    where: Sources,
+    seen: Look | None,
+    limit: int,
+    most_bytes: int | None,
+    using: str,
+    waits: bool,
 ) -> tuple[list[JobRecord], set[str]]:
     """Lock up to ``limit`` jobs of queues that are not paused: those seen, or the first there are.
 
@@ -179,7 +194,7 @@ def _lock(
     if lane is not None and lane.queue is not None:
         if claiming.paused([lane.queue], using=using):
             return [], set()
-        return claiming.first(lane, limit, using=using), set()
+        return claiming.first(lane, limit, most_bytes=most_bytes, using=using), set()
     if seen is None:
         seen = candidates.look(where, limit, using=using)
     names = {candidate.queue for candidate in seen.found}
@@ -190,7 +205,7 @@ def _lock(
         paused, held = claiming.paused_or_held(sorted(names), using=using)
     names -= paused | held
     still = [candidate for candidate in seen.found if candidate.queue in names]
-    locked = claiming.these(still, limit, using=using)
+    locked = claiming.these(still, limit, most_bytes=most_bytes, using=using)
     if len(locked) < min(limit, len(still)):
         where.crowding *= 2
     elif where.crowding > 1:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from django_ojs import clock
-from django_ojs.store import locking
+from django_ojs.store import selectors
 from django_ojs.store.batches import SetAside, in_batches
 
 BATCH = 200
@@ -37,7 +37,7 @@ def turn(
     what is due. A job that fails alone is set aside.
     """
     ids = aside.without(due, using)[:room]
-    sizes = locking.history_sizes(ids, using=using)
+    sizes = selectors.text_sizes(ids, ("errors",), using=using)
     # Among the small ones it stays at the longest due.
     ids.sort(key=lambda job_id: sizes.get(job_id, 0) > _LARGE)
     moved: list[int] = []

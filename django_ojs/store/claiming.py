@@ -6,13 +6,17 @@ writer at a time instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
 
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.states import State
+from django_ojs.store import selectors
 from django_ojs.store.candidates import Candidate
 from django_ojs.store.columns import Kind
 from django_ojs.store.dialect import cursor, dialect, in_list
+from django_ojs.store.dialects.base import Dialect
 from django_ojs.store.dialects.mysql import MySQL
 from django_ojs.store.sources import QUEUES, TABLE, Lane
 
@@ -50,21 +54,28 @@ def _queues(names: Sequence[str], lock: str, using: str) -> list[tuple[str, bool
         return [(name, bool(is_paused)) for name, is_paused in cur.fetchall()]
 
 
-def first(lane: Lane, limit: int, *, using: str) -> list[JobRecord]:
-    """Lock the first ``limit`` jobs of one range that nobody else holds."""
+def first(lane: Lane, limit: int, *, most_bytes: int | None = None, using: str) -> list[JobRecord]:
+    """Lock the first ``limit`` jobs of one range that nobody else holds.
+
+    Returns those of them that together hold no more text than ``most_bytes``, or the first.
+    """
     sql = dialect(using)
-    text, pins = lane.select(sql.job_columns, f"{sql.limit}{sql.skip_locked}", sql)
+    read = _Reading(sql, most_bytes if limit > 1 else None)
+    text, pins = lane.select(read.columns, f"{sql.limit}{sql.skip_locked}", sql)
     with cursor(using) as cur:
         sql.tune(cur)
         cur.execute(text, [*pins, limit])
-        return sql.jobs(cur.fetchall())
+        read.add(cur.fetchall())
+    return read.jobs()
 
 
-def these(found: Sequence[Candidate], limit: int, *, using: str) -> list[JobRecord]:
+def these(
+    found: Sequence[Candidate], limit: int, *, most_bytes: int | None = None, using: str
+) -> list[JobRecord]:
     """Lock the first ``limit`` of these jobs that are still available and nobody else holds.
 
     By primary key, and no more than ``limit`` at a time: what a database locks and then leaves out
-    of the answer stays locked.
+    of the answer stays locked. ``most_bytes`` is as in :func:`first`.
     """
     sql = dialect(using)
     places = {candidate.id: place for place, candidate in enumerate(found)}
@@ -72,18 +83,58 @@ def these(found: Sequence[Candidate], limit: int, *, using: str) -> list[JobReco
     if isinstance(sql, MySQL):
         # In the order given, and without a sort, which would lock every row first.
         join, order = f"STRAIGHT_JOIN {TABLE} j{sql.by_index('PRIMARY')} WHERE", ""
-    taken: list[JobRecord] = []
+    read = _Reading(sql, most_bytes if limit > 1 else None)
     start, size = 0, limit
-    while start < len(found) and len(taken) < limit:
+    while start < len(found) and len(read) < limit:
         part = list(places.items())[start : start + size]
         start, size = start + size, size * _MORE
         item, bound = sql.record_set([Kind.UUID, Kind.INT], part)
         with cursor(using) as cur:
             sql.tune(cur)
             cur.execute(
-                f"SELECT {sql.job_columns} FROM {item} {join} j.id = v.c0"
+                f"SELECT {read.columns} FROM {item} {join} j.id = v.c0"
                 f" AND {sql.in_state(State.AVAILABLE)} {order}LIMIT %s{sql.skip_locked}",
-                [*bound, limit - len(taken)],
+                [*bound, limit - len(read)],
             )
-            taken += sql.jobs(cur.fetchall())
-    return sorted(taken, key=lambda job: places[job.id])
+            read.add(cur.fetchall(), places)
+    return read.jobs()
+
+
+class _Reading:
+    """Jobs that are being locked: whole, or where their text is bounded only their sizes at first."""
+
+    def __init__(self, sql: Dialect, most_bytes: int | None) -> None:
+        self._sql = sql
+        self._most_bytes = most_bytes
+        self._jobs: list[JobRecord] = []
+        self._sizes: dict[UUID, int] = {}
+        self.columns = sql.job_columns
+        if most_bytes is not None:
+            self.columns = f"j.id, {sql.text_size(LARGE)}"
+
+    def __len__(self) -> int:
+        return len(self._jobs) + len(self._sizes)
+
+    def add(self, rows: Sequence[Sequence[Any]], places: Mapping[UUID, int] | None = None) -> None:
+        """Rows of ``columns``, in order, or to be put in the order of ``places``."""
+        if self._most_bytes is not None:
+            found = {self._sql.decode(Kind.UUID, job_id): size for job_id, size in rows}
+            order = found if places is None else sorted(found, key=places.__getitem__)
+            self._sizes.update({job_id: found[job_id] for job_id in order})
+            return
+        jobs = self._sql.jobs(rows)
+        self._jobs += jobs if places is None else sorted(jobs, key=lambda job: places[job.id])
+
+    def jobs(self) -> list[JobRecord]:
+        """Those that fit, in order."""
+        if self._most_bytes is None:
+            return self._jobs
+        fitting: list[UUID] = []
+        held = 0
+        for job_id, size in self._sizes.items():
+            held += size
+            if fitting and held > self._most_bytes:
+                break
+            fitting.append(job_id)
+        found = selectors.jobs(fitting, using=self._sql.connection.alias)
+        return [found[job_id] for job_id in fitting]

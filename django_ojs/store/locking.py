@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from uuid import UUID
 
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.store.columns import DUE, ENDED, Kind, among
 from django_ojs.store.dialect import cursor, dialect, in_list
-from django_ojs.store.dialects.base import Dialect
 
 _TABLE = Job._meta.db_table
 _MOST = 1000
 """The most ids of one statement."""
 
-_UNREAD = {
-    "args": "'[]'",
-    "meta": "'{}'",
-    "tags": "'[]'",
-    "result": "NULL",
-    "error": "NULL",
-    "extra": "'{}'",
-    "progress_data": "NULL",
-    "checkpoint": "NULL",
-    "checkpoint_info": "NULL",
-}
-"""What no timeout, promotion or recovery rests on, and what stands there in a record without it."""
-_HISTORY = {"postgresql": "octet_length(j.errors::text)"}
+_UNREAD = LARGE.keys() - {"errors"}
+"""What no timeout, promotion or recovery rests on."""
 
 
 def jobs(
@@ -44,12 +32,12 @@ def jobs(
     if not wanted:
         return {}
     sql = dialect(using)
+    columns = sql.columns_without(_UNREAD if brief else ())
     lock = sql.skip_locked if skip_locked and sql.skip_locked else sql.for_update
     with cursor(using) as cur:
         sql.tune(cur)
         cur.execute(
-            f"SELECT {_columns(sql, brief)} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)}"
-            f" ORDER BY j.id{lock}",
+            f"SELECT {columns} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)} ORDER BY j.id{lock}",
             [sql.bind(Kind.UUID, job_id) for job_id in wanted],
         )
         return {job.id: job for job in sql.jobs(cur.fetchall())}
@@ -61,12 +49,6 @@ def existing(ids: Iterable[UUID], *, using: str) -> set[UUID]:
     if not wanted:
         return set()
     return set(Job.objects.using(using).filter(pk__in=wanted).values_list("pk", flat=True))
-
-
-def _columns(sql: Dialect, brief: bool) -> str:
-    if not brief:
-        return sql.job_columns
-    return ", ".join(_UNREAD.get(name, f"j.{quoted}") for name, quoted in sql.quoted.items())
 
 
 def promotable(now: datetime, limit: int, *, using: str) -> list[UUID]:
@@ -114,20 +96,6 @@ def running_past_deadline(now: datetime, *, using: str) -> list[UUID]:
             if deadline_at is not None
         ]
     return [job_id for deadline_at, job_id in sorted(found) if deadline_at <= now]
-
-
-def history_sizes(ids: Sequence[UUID], *, using: str) -> dict[UUID, int]:
-    """How large the histories of errors are, which a failure writes anew: bytes, or characters."""
-    if not ids:
-        return {}
-    sql = dialect(using)
-    size = _HISTORY.get(sql.connection.vendor, "length(j.errors)")
-    with cursor(using) as cur:
-        cur.execute(
-            f"SELECT j.id, {size} FROM {_TABLE} j WHERE j.id IN {in_list(ids)}",
-            [sql.bind(Kind.UUID, job_id) for job_id in ids],
-        )
-        return {sql.decode(Kind.UUID, job_id): found for job_id, found in cur.fetchall()}
 
 
 def finished_before(

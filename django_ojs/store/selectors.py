@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -11,7 +11,7 @@ from django.db import connections
 from django.db.models import QuerySet
 from django.db.models.sql.datastructures import BaseTable
 
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job, Queue, Worker
 from django_ojs.store.columns import DUE, ENDED, JOB, UNTIMED, Kind, among
@@ -19,12 +19,17 @@ from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
 COUNT_CAP = 10_000
+_MEASURED = 50
+"""Of how many jobs the sizes are asked at once."""
 DEPTH_CAP = 1000
 """Where many queues are counted at once."""
 
 
-def jobs(ids: Iterable[UUID], *, using: str) -> dict[UUID, JobRecord]:
-    """The jobs with these ids, by id; those that do not exist are missing."""
+def jobs(ids: Iterable[UUID], *, without: Collection[str] = (), using: str) -> dict[UUID, JobRecord]:
+    """The jobs with these ids, by id; those that do not exist are missing.
+
+    ``without`` are columns out of ``LARGE`` that are not read.
+    """
     wanted = list(set(ids))
     if not wanted:
         return {}
@@ -32,10 +37,44 @@ def jobs(ids: Iterable[UUID], *, using: str) -> dict[UUID, JobRecord]:
     with cursor(using) as cur:
         sql.tune(cur)
         cur.execute(
-            f"SELECT {sql.job_columns} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)}",
+            f"SELECT {sql.columns_without(without)} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)}",
             [sql.bind(Kind.UUID, job_id) for job_id in wanted],
         )
         return {job.id: job for job in sql.jobs(cur.fetchall())}
+
+
+def text_sizes(ids: Sequence[UUID], columns: Iterable[str] = LARGE, *, using: str) -> dict[UUID, int]:
+    """How much text these columns of the jobs hold: bytes, or characters."""
+    if not ids:
+        return {}
+    sql = dialect(using)
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT j.id, {sql.text_size(columns)} FROM {_TABLE} j WHERE j.id IN {in_list(ids)}",
+            [sql.bind(Kind.UUID, job_id) for job_id in ids],
+        )
+        return {sql.decode(Kind.UUID, job_id): found for job_id, found in cur.fetchall()}
+
+
+def parts_that_fit(ids: Sequence[UUID], most_bytes: int, *, using: str) -> Iterator[list[UUID]]:
+    """The jobs in parts that hold no more text than ``most_bytes``, or one job.
+
+    Of how many more it is known how large they are is bounded too: to find that out, a server reads
+    them.
+    """
+    part: list[UUID] = []
+    held = 0
+    for start in range(0, len(ids), _MEASURED):
+        measured = ids[start : start + _MEASURED]
+        sizes = text_sizes(measured, using=using)
+        for job_id in measured:
+            held += sizes.get(job_id, 0)
+            if part and held > most_bytes:
+                yield part
+                part, held = [], sizes.get(job_id, 0)
+            part.append(job_id)
+    if part:
+        yield part
 
 
 def queues_with_work(*, using: str) -> list[str]:

@@ -30,7 +30,8 @@ class SchemaViewSet(OJSViewSet):
         """All schemas."""
         listing.allow(request)
         rows = JobSchema.objects.using(self.using).all()
-        return Response(listing.listed(request, rows, _shape, "schemas", keys=("type", "version")))
+        keys = ("type", "version")
+        return Response(listing.listed(request, rows, _shape, "schemas", keys=keys, large="schema"))
 
     def update(self, request: Request, type: str, version: str) -> Response:
         """Register a version: 201, or 200 when it is there with the same content.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -9,10 +10,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from django_ojs.domain.errors import InvalidRequest, OJSError
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.jsonvalue import MAX_RESULT_BYTES, encode
 from django_ojs.domain.states import State
-from django_ojs.http import problems, shapes
+from django_ojs.http import listing, problems, shapes
 from django_ojs.http.base import OJSViewSet, each, missing
 from django_ojs.http.evidence import parse_lease
 from django_ojs.services.fencing import refused
@@ -35,16 +36,28 @@ class ReportViewSet(OJSViewSet):
         if not isinstance(items, list) or not 0 < len(items) <= MAX_REPORTS:
             raise InvalidRequest("jobs", f"must be an array of 1 to {MAX_REPORTS} reports")
         outcomes = each("jobs", items, _outcome)
-        records = selectors.jobs([outcome.lease.job_id for outcome in outcomes], using=self.using)
+        ids = [outcome.lease.job_id for outcome in outcomes]
+        records = selectors.jobs(ids, without=LARGE, using=self.using)
         answers = [self._refusal(outcome, records.get(outcome.lease.job_id)) for outcome in outcomes]
         asked = [outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is None]
-        settled = iter(settle(asked, using=self.using) if asked else ())
+        settled = self._settle(asked)
         results = [
-            self._shape(outcome, answer or _verdict(outcome, next(settled)))
+            self._shape(outcome, answer or next(settled))
             for outcome, answer in zip(outcomes, answers, strict=True)
         ]
         done = all(result["acknowledged"] for result in results)
         return Response({"acknowledged": done, "count": len(results), "results": results})
+
+    def _settle(self, outcomes: Sequence[Outcome]) -> Iterator[JobRecord | OJSError]:
+        """What became of each, in order; as many at once as their jobs leave memory for."""
+        ids = [outcome.lease.job_id for outcome in outcomes]
+        start = 0
+        for part in selectors.parts_that_fit(ids, listing.MAX_BYTES, using=self.using):
+            these = outcomes[start : start + len(part)]
+            start += len(part)
+            for outcome, done in zip(these, settle(these, using=self.using), strict=True):
+                told = _verdict(outcome, done)
+                yield told if isinstance(told, OJSError) else told.small()
 
     def _refusal(self, outcome: Outcome, record: JobRecord | None) -> OJSError | None:
         """Why the report is not even tried: a job, or a lease, that is not the caller's."""

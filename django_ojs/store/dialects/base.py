@@ -8,15 +8,19 @@ parameters, SQLite at 32,766).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.store.columns import JOB, JOB_COLUMNS, Kind
+
+
+def _literal(text: str | None) -> str:
+    return "NULL" if text is None else f"'{text}'"
 
 
 class Dialect(ABC):
@@ -87,6 +91,23 @@ class Dialect(ABC):
     def bind(self, kind: Kind, value: Any) -> Any:
         """``value`` as an ordinary parameter."""
         return value
+
+    def columns_without(self, names: Collection[str]) -> str:
+        """``job_columns``, with something empty in place of those that are not read."""
+        if not names:
+            return self.job_columns
+        return ", ".join(
+            _literal(LARGE[name]) if name in names else f"j.{quoted}"
+            for name, quoted in self.quoted.items()
+        )
+
+    def text_size(self, columns: Iterable[str]) -> str:
+        """How much text JSON columns of ``j`` hold together: bytes, or characters."""
+        return " + ".join(f"COALESCE({self.size_of(self.quoted[name])}, 0)" for name in columns)
+
+    def size_of(self, quoted: str) -> str:
+        """The same of one column."""
+        return f"length(j.{quoted})"
 
     def placeholder(self, kind: Kind) -> str:
         """How an ordinary parameter of ``kind`` is written."""

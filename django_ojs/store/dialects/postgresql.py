@@ -55,6 +55,10 @@ class Postgres(Dialect):
         )
         return f"WITH free AS MATERIALIZED ({free}) {statement}", [list(keys), *parameters]
 
+    def size_of(self, quoted: str) -> str:
+        """Of the text that is read, not of what is stored, which may be compressed."""
+        return f"octet_length(j.{quoted}::text)"
+
     notifies = True
     greatest = "GREATEST"
     same = "IS NOT DISTINCT FROM"
