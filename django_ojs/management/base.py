@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -14,6 +14,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from django_ojs import conf
 from django_ojs.domain.errors import OJSError
+from django_ojs.domain.printable import one_line
 
 EXIT_OVERDUE = 3
 EXIT_UNAVAILABLE = 69
@@ -52,12 +53,21 @@ class OJSCommand(BaseCommand):
 
     def emit(self, value: Any) -> None:
         """Write a value as one line of JSON."""
-        self.say(json.dumps(value, default=str))
+        self._write(json.dumps(value, default=str))
 
-    def say(self, text: str, *, trouble: bool = False) -> None:
-        """Write a line, unless nobody reads it any more: that is no reason to stop working."""
+    def say(
+        self, text: str, *, trouble: bool = False, style: Callable[[str], str] | None = None
+    ) -> None:
+        """Write one line. What stored text has of line breaks and control characters is escaped: an
+        error message forges no line, and gives the terminal no command.
+        """
+        line = one_line(text)
+        self._write(line if style is None else style(line), trouble=trouble)
+
+    def _write(self, line: str, *, trouble: bool = False) -> None:
+        """Nobody reading it any more is no reason to stop working."""
         with suppress(OSError):
-            (self.stderr if trouble else self.stdout).write(text)
+            (self.stderr if trouble else self.stdout).write(line)
 
     @contextmanager
     def usable_database(self, alias: str) -> Iterator[None]:

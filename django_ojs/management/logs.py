@@ -9,10 +9,20 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from django_ojs.domain.printable import lines
+
 LOGGER = "django_ojs"
 _LEVELS = {0: logging.WARNING, 1: logging.INFO}
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The attributes that every record has: the others come from ``extra``."""
+
+
+class TextFormatter(logging.Formatter):
+    """Lines for a terminal, which no text of others can command."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record, with its traceback below it."""
+        return lines(super().format(record))
 
 
 class JSONFormatter(logging.Formatter):
@@ -59,7 +69,7 @@ def set_up_logging(stream: Any, verbosity: int, log_format: str | None) -> None:
         logger.handlers.clear()
         logger.propagate = False
     handler = logging.StreamHandler(stream)
-    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+    plain = TextFormatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JSONFormatter() if log_format == "json" else plain)
     logger.addHandler(handler)
     logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))

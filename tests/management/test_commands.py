@@ -15,10 +15,12 @@ from django.db.backends.signals import connection_created
 from django_ojs import clock
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.failures import Failure
+from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.models import Event, Job
 from django_ojs.services import heartbeat, queues, scan, tokens
 from django_ojs.services.heartbeat import WorkerInfo
+from django_ojs.services.settle import Outcome, Report, settle
 from tests.services.support import ack, fail, held, make, now_stored, take
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
@@ -151,6 +153,20 @@ class TestOjs:
         )
         queues.resume(["default"])
         assert as_json("ojs", "explain", str(job.id))["reasons"] == []
+
+    def test_stored_text_forges_no_line_and_commands_no_terminal(self) -> None:
+        evil = "\x1b]0;pwned\x07\x1b[2J\x9b1m\u202e\nforged: completed after 0.1 s on good-worker"
+        made = make(3)
+        running, failed = take(2, worker="w1")
+        heartbeat.progress([heartbeat.Progress(held(running), 0.5, evil, None, running)])
+        settle([Outcome(held(failed), Report.FAIL, failure=Failure(evil, evil))])
+        queues.pause(["default"], actor=Actor("http", "x", reason=evil))
+        about = [(verb, str(job.id)) for verb in ("inspect", "explain") for job in made]
+        said = [run("ojs", *words) for words in (*about, ("status",))]
+        for text in said:
+            assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"}
+            assert not [line for line in text.splitlines() if line.startswith("forged")]
+        assert sum("pwned" in text for text in said) >= 3
 
     def test_explain_every_state(self, frozen: FrozenClock) -> None:
         later = enqueue("test.job", delay=60)

@@ -108,30 +108,30 @@ class Command(OJSCommand):
             name = queue["name"] + (" (paused)" if queue["paused"] else "")
             self._line(f"  {name}", {s: queue[s] for s in State}, report["count_cap"])
         for worker in report["workers"]:
-            self.stdout.write(
+            self.say(
                 f"worker {worker['id']}: {worker['phase']}, {worker['running']} of "
                 f"{worker['concurrency']} slots, heard {worker['heartbeat_age_seconds']} s ago"
             )
         if not report["workers"]:
-            self.stdout.write("no workers")
+            self.say("no workers")
         for name, when in report["last_runs"].items():
-            self.stdout.write(f"{name} last ran at {when}")
+            self.say(f"{name} last ran at {when}")
         self._backlog(report["backlog"], report["count_cap"])
         for trouble in report["troubles"]:
-            self.stdout.write(self.style.WARNING(trouble))
+            self.say(trouble, style=self.style.WARNING)
 
     def _backlog(self, backlog: dict[str, dict[str, Any]], cap: int) -> None:
         for name, behind in backlog.items():
             rows = behind["rows"]
             if rows:
                 shown = f"{cap}+" if rows >= cap else rows
-                self.stdout.write(f"{name}: {shown} waiting, {behind['seconds']:g} s behind")
+                self.say(f"{name}: {shown} waiting, {behind['seconds']:g} s behind")
 
     def _line(self, name: str, counts: dict[str, int], cap: int) -> None:
         shown = [
             f"{state} {count if count < cap else f'{cap}+'}" for state, count in counts.items() if count
         ]
-        self.stdout.write(f"{name}: {', '.join(shown) or 'none'}")
+        self.say(f"{name}: {', '.join(shown) or 'none'}")
 
     def do_inspect(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs inspect ID``."""
@@ -142,11 +142,11 @@ class Command(OJSCommand):
             return
         attempts = story.pop("attempts")
         for name, value in story.items():
-            self.stdout.write(f"{name:22} {value}")
+            self.say(f"{name:22} {value}")
         for row in attempts:
             error = row["error"] or {}
             why = f" {error.get('type')}: {error.get('message')}" if error else ""
-            self.stdout.write(
+            self.say(
                 f"attempt {row['attempt']} (lease {row['lease_seq']}): {row['outcome']} after "
                 f"{row['seconds']} s on {row['worker_id']}{why}"
             )
@@ -157,9 +157,9 @@ class Command(OJSCommand):
         if options["format"] == "json":
             self.emit({"state": found.state, "summary": found.summary, "reasons": list(found.reasons)})
             return
-        self.stdout.write(found.summary)
+        self.say(found.summary)
         for reason in found.reasons:
-            self.stdout.write(f"- {reason}")
+            self.say(f"- {reason}")
 
     def do_retry(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs retry ID...``."""
@@ -184,7 +184,7 @@ class Command(OJSCommand):
             self.emit([_extended(one) for one in made])
         elif options["verbosity"]:
             for one in made:
-                self.stdout.write(
+                self.say(
                     f"{one.job.id} {one.job.type} was extended by {one.extended_by_ms} ms:"
                     f" told to stop at {format_instant(one.soft_deadline_at)},"
                     f" ended at {format_instant(one.deadline_at)}"
@@ -208,7 +208,7 @@ class Command(OJSCommand):
         elif options["verbosity"]:
             word = "would delete" if options["dry_run"] else "deleted"
             shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-            self.stdout.write(f"{word}: {shown}")
+            self.say(f"{word}: {shown}")
 
     def do_check(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs check``: exit 3 when an invariant is broken."""
@@ -236,19 +236,19 @@ class Command(OJSCommand):
             )
         else:
             for finding in findings:
-                self.stdout.write(
-                    self.style.ERROR(f"{finding.name} broken: {finding.rule}")
-                    + f" (for example {', '.join(finding.examples)})"
+                self.say(
+                    f"{finding.name} broken: {finding.rule}"
+                    f" (for example {', '.join(finding.examples)})",
+                    style=self.style.ERROR,
                 )
             for name, count in silent.items():
-                self.stdout.write(
-                    self.style.WARNING(
-                        f"worker {name or 'without a name'} sends no heartbeats:"
-                        f" {count} of its jobs will end by their heartbeat_timeout"
-                    )
+                self.say(
+                    f"worker {name or 'without a name'} sends no heartbeats:"
+                    f" {count} of its jobs will end by their heartbeat_timeout",
+                    style=self.style.WARNING,
                 )
             if not findings and options["verbosity"]:
-                self.stdout.write(f"{len(invariants.RULES)} invariants hold")
+                self.say(f"{len(invariants.RULES)} invariants hold")
             self._backlog(backlog, selectors.COUNT_CAP)
         if findings:
             sys.exit(EXIT_OVERDUE)
@@ -289,15 +289,15 @@ class Command(OJSCommand):
         if options["format"] == "json":
             self.emit({"client": token.name, "prefix": token.prefix, "token": text})
             return
-        self.stdout.write(text)
-        self.stderr.write("This is shown once: store it now.")
+        self.say(text)
+        self.say("This is shown once: store it now.", trouble=True)
 
     def _token_revoke(self, alias: str, options: dict[str, Any]) -> None:
         count = tokens.revoke(options["name"], actor=_actor(options), using=alias)
         if options["format"] == "json":
             self.emit({"revoked": count})
         else:
-            self.stdout.write(f"{count} revoked")
+            self.say(f"{count} revoked")
 
     def _token_list(self, alias: str, options: dict[str, Any]) -> None:
         now = clock.now(alias)
@@ -319,26 +319,26 @@ class Command(OJSCommand):
             return
         for row in found:
             state = "live" if row["live"] else "revoked" if row["revoked_at"] else "expired"
-            self.stdout.write(
+            self.say(
                 f"{row['client']} {row['prefix']} {state}: {', '.join(row['scopes'])} "
                 f"in {', '.join(row['queues'])}"
             )
         if not found:
-            self.stdout.write("no tokens")
+            self.say("no tokens")
 
     def _jobs(self, jobs: list[JobRecord], options: dict[str, Any]) -> None:
         if options["format"] == "json":
             self.emit([inspect.describe(job) for job in jobs])
         elif options["verbosity"]:
             for job in jobs:
-                self.stdout.write(f"{job.id} {job.type} is {job.state}")
+                self.say(f"{job.id} {job.type} is {job.state}")
 
     def _changed(self, word: str, names: list[str], options: dict[str, Any]) -> None:
         if options["format"] == "json":
             self.emit({word: names})
         elif options["verbosity"]:
             for name in options["queues"]:
-                self.stdout.write(f"{name} {'' if name in names else 'was already '}{word}")
+                self.say(f"{name} {'' if name in names else 'was already '}{word}")
 
 
 def _extended(made: Extension) -> dict[str, Any]:

@@ -178,7 +178,7 @@ class Command(OJSCommand):
         paused = [n for n in queues.paused(using=config.using) if n in config.queues]
         limits = conf.current().limits
         connection = connections[config.using]
-        self.say(
+        banner = (
             f"django-ojs {__version__} worker {config.worker_id}\n"
             f"  database   {config.using} ({connection.display_name})\n"
             f"  queues     {served}" + (f" (paused: {', '.join(paused)})" if paused else "") + "\n"
@@ -189,6 +189,8 @@ class Command(OJSCommand):
             f" heartbeat {(limits.heartbeat_timeout_ms or 0) / 1000:g} s;"
             f" shutdown {config.shutdown_timeout:g} s"
         )
+        for line in banner.splitlines():
+            self.say(line)
 
 
 def _health_server(host: str, port: int | None, runner: Runner) -> HealthServer | None:
