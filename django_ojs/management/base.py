@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from argparse import SUPPRESS
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -84,6 +85,16 @@ class OJSCommand(BaseCommand):
             ) from error
         except DatabaseError as error:
             raise CommandError(f"the database {alias!r} refused: {first_line(error)}") from error
+
+
+def standard_options(parser: CommandParser) -> None:
+    """Django's own options behind a verb too: one that is not given there keeps its value."""
+    group = parser.add_argument_group("options of every command of Django")
+    group.add_argument("-v", "--verbosity", type=int, choices=(0, 1, 2, 3), default=SUPPRESS)
+    for name in ("--settings", "--pythonpath"):
+        group.add_argument(name, default=SUPPRESS)
+    for name in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
+        group.add_argument(name, action="store_true", default=SUPPRESS)
 
 
 def _throw_away(descriptor: int) -> None:

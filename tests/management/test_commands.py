@@ -7,8 +7,8 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import call_command
-from django.core.management.base import CommandError
+from django.core.management import call_command, load_command_class
+from django.core.management.base import CommandError, OutputWrapper
 from django.db import connection
 from django.db.backends.signals import connection_created
 
@@ -153,6 +153,31 @@ class TestOjs:
         )
         queues.resume(["default"])
         assert as_json("ojs", "explain", str(job.id))["reasons"] == []
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ("prune", "-v0"),
+            ("-v0", "prune"),
+            ("prune", "--verbosity", "0", "--dry-run"),
+            ("resume", "default", "-v", "0", "--no-color", "--skip-checks", "--traceback"),
+            ("resume", "default", "-v0", "--settings", "tests.settings", "--pythonpath", "."),
+        ],
+    )
+    def test_options_of_every_command_stand_behind_a_verb_too(self, words: tuple[str, ...]) -> None:
+        command = load_command_class("django_ojs", "ojs")
+        out = StringIO()
+        parsed = vars(command.create_parser("manage.py", "ojs").parse_args(list(words)))
+        command.stdout = OutputWrapper(out)
+        command.execute(**{**parsed, "skip_checks": True})
+        assert parsed["verbosity"] == 0
+        assert out.getvalue() == ""
+
+    def test_a_token_verb_takes_them_too(self) -> None:
+        parser = load_command_class("django_ojs", "ojs").create_parser("manage.py", "ojs")
+        assert parser.parse_args(["token", "list", "-v", "2"]).verbosity == 2
+        assert parser.parse_args(["-v", "2", "token", "list"]).verbosity == 2
+        assert parser.parse_args(["token", "list"]).verbosity == 1
 
     def test_stored_text_forges_no_line_and_commands_no_terminal(self) -> None:
         evil = "\x1b]0;pwned\x07\x1b[2J\x9b1m\u202e\nforged: completed after 0.1 s on good-worker"

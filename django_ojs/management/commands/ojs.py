@@ -17,7 +17,7 @@ from django_ojs.domain.durations import format_instant, parse_instant, parse_sec
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.states import State
-from django_ojs.management.base import EXIT_OVERDUE, OJSCommand
+from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, standard_options
 from django_ojs.models import ApiToken
 from django_ojs.services import inspect, maintenance, operate, prune, queues, tokens, workers
 from django_ojs.services.explain import explain
@@ -81,6 +81,7 @@ class Command(OJSCommand):
     ) -> CommandParser:
         parser: CommandParser = verbs.add_parser(name, help=text, description=text)
         super().add_arguments(parser)
+        standard_options(parser)
         if ids:
             parser.add_argument("ids", nargs=1 if ids == 1 else "+", metavar="ID")
         if reason:
