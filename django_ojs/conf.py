@@ -86,13 +86,14 @@ class Defaults:
 class HttpSettings:
     """``OJS["HTTP"]``: who may come in, and how much of everything.
 
-    ``dev_token`` and ``test_directives`` hold only while ``DEBUG`` is on. The caps of long polls
+    ``dev_token`` and ``test_directives`` hold only while ``DEBUG`` is on; ``test_directives`` that are
+    not set hold then. The caps of long polls
     and streams count per process.
     """
 
     authentication: tuple[str, ...]
     dev_token: str | None
-    test_directives: bool
+    test_directives: bool | None
     max_body_bytes: int
     max_batch: int
     enqueue_rate: int
@@ -230,7 +231,8 @@ def _http(value: object) -> HttpSettings:
     if dev_token is not None and not isinstance(dev_token, str):
         raise InvalidRequest("OJS['HTTP']['DEV_TOKEN']", "must be a string or None")
     counts = {key.lower(): _count(value, key, least) for key, least in _HTTP_COUNTS.items()}
-    return HttpSettings(tuple(classes), dev_token, _flag(value, "TEST_DIRECTIVES", False), **counts)
+    directives = _flag(value, "TEST_DIRECTIVES", False) if "TEST_DIRECTIVES" in value else None
+    return HttpSettings(tuple(classes), dev_token, directives, **counts)
 
 
 def _admin(value: object) -> AdminSettings:

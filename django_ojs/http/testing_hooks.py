@@ -16,7 +16,7 @@ def needs() -> frozenset[str]:
 
 
 def _on() -> bool:
-    return conf.current().http.test_directives and django_settings.DEBUG
+    return django_settings.DEBUG and conf.current().http.test_directives is not False
 
 
 def directive(jobs: Iterable[JobRecord]) -> str | None:

@@ -27,13 +27,15 @@ MOST_BATCHES = 20
 class Wanted:
     """Which events: of these kinds (``job.*`` for a family), queues, job; ``None`` is any.
 
-    ``within`` are the queues, or prefixes that end in ``*``, that the reader may see.
+    ``within`` are the queues, or prefixes that end in ``*``, that the reader may see; ``omitted`` are
+    kinds that the reader has from elsewhere.
     """
 
     kinds: Collection[str] | None = None
     queues: Collection[str] | None = None
     job_id: UUID | None = None
     within: Collection[str] | None = None
+    omitted: Collection[str] = ()
 
 
 def read(
@@ -112,6 +114,8 @@ def _matching(wanted: Wanted, using: str) -> QuerySet[Event]:
         rows = rows.filter(queue__in=list(wanted.queues))
     if wanted.within is not None:
         rows = rows.filter(any_of("queue", wanted.within))
+    if wanted.omitted:
+        rows = rows.exclude(kind__in=list(wanted.omitted))
     return rows
 
 

@@ -1,13 +1,16 @@
 """``make conformance``: the Open Job Spec suites that this version claims, normally and strictly.
 
 Without ``--url`` it starts the example project on a SQLite file of its own (``DATABASE_URL`` names
-another database), and stops it afterwards. Other arguments are handed to ``run_suites.py``;
-``--folder`` replaces the folders that are claimed.
+another database), and stops it afterwards. With ``--bare`` the project has no ``OJS`` setting at all,
+and the token is one of ``ojs token create``: levels 0 and 1.
+
+Other arguments are handed to ``run_suites.py``; ``--folder`` replaces the folders that are claimed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import socket
@@ -38,6 +41,9 @@ CLAIMED = (
     "ext-serverless",
     "ext-ai-agents",
 )
+SCOPES = ("produce", "work", "inspect", "administer")
+BARE_PROJECT = {"DJANGO_SETTINGS_MODULE": "tests.conformance.bare", "DJANGO_DEBUG": "1"}
+BARE = ("level-0-core", "level-1-reliable")
 OBSERVABILITY = ("EXT-OBS-001", "EXT-OBS-002", "EXT-OBS-004", "EXT-OBS-005")
 """What ``ext-observability`` asks beside metrics, which are not served."""
 
@@ -48,6 +54,7 @@ def main() -> int:
     parser.add_argument("--suites", required=True)
     parser.add_argument("--url")
     parser.add_argument("--token", default="dev")
+    parser.add_argument("--bare", action="store_true")
     parser.add_argument("--folder", action="append")
     options, more = parser.parse_known_args()
     if not Path(options.suites).is_dir():
@@ -55,7 +62,9 @@ def main() -> int:
         return 2
     if options.url:
         return _run(options, options.url, more)
-    with _served() as url:
+    if options.bare:
+        options.folder = options.folder or list(BARE)
+    with _served(options) as url:
         return _run(options, url, more)
 
 
@@ -80,8 +89,11 @@ def _run(options: argparse.Namespace, url: str, more: list[str]) -> int:
 
 
 @contextmanager
-def _served() -> Iterator[str]:
-    """The URL of the example project, for as long as the block lasts."""
+def _served(options: argparse.Namespace) -> Iterator[str]:
+    """The URL of the example project, for as long as the block lasts.
+
+    A bare one gets a token of its own, which becomes ``options.token``.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -89,11 +101,13 @@ def _served() -> Iterator[str]:
         environment = {
             "DATABASE_URL": f"sqlite:///{scratch}/db.sqlite3",
             **os.environ,
-            "OJS_DEV_TOKEN": "dev",
             "EXAMPLE_VAR": scratch,
+            **(BARE_PROJECT if options.bare else {"OJS_DEV_TOKEN": "dev"}),
         }
         manage = [sys.executable, "manage.py"]
         subprocess.run([*manage, "migrate", "--verbosity", "0"], cwd=ROOT, env=environment, check=True)
+        if options.bare:
+            options.token = _token(manage, environment)
         process = subprocess.Popen([*manage, "serve", "--port", str(port)], cwd=ROOT, env=environment)
         url = f"http://127.0.0.1:{port}"
         try:
@@ -103,6 +117,15 @@ def _served() -> Iterator[str]:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
             process.wait(30)
+
+
+def _token(manage: list[str], environment: dict[str, str]) -> str:
+    scopes = [word for scope in SCOPES for word in ("--scope", scope)]
+    command = [*manage, "ojs", "token", "create", "suites", *scopes, "--format", "json"]
+    made = subprocess.run(
+        command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    )
+    return str(json.loads(made.stdout)["token"])
 
 
 def _await(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -107,6 +107,9 @@ def test_directives_in_metadata_are_for_suites_only(api: Api) -> None:
     for debug, allowed in ((False, True), (True, False)):
         with override_settings(DEBUG=debug, OJS={"HTTP": {"TEST_DIRECTIVES": allowed}}):
             assert api.post("/workers/heartbeat", beat).body["directive"] == "continue"
+    for debug, order in ((False, "continue"), (True, "terminate")):
+        with override_settings(DEBUG=debug, OJS={}):
+            assert api.post("/workers/heartbeat", beat).body["directive"] == order
 
 
 def test_a_credential_without_a_scope_for_it_changes_nothing(caller: Caller) -> None:

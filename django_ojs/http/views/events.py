@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.core import signing
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
 from django.http import HttpResponse, StreamingHttpResponse
@@ -20,13 +21,14 @@ from django_ojs.domain.durations import parse_instant
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.events import Kind
-from django_ojs.domain.ids import uuid7
 from django_ojs.http import listing, shapes
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.limits import STREAMS
 from django_ojs.http.principal import Principal
 from django_ojs.http.waiting import hung_up
-from django_ojs.services import stream, tokens
+from django_ojs.models import Event
+from django_ojs.services import derived, stream, tokens
+from django_ojs.services.derived import Place
 from django_ojs.services.stream import Wanted
 from django_ojs.store.bounded import time_limit
 
@@ -36,6 +38,7 @@ LOOK_EVERY = 0.5
 RECHECK_SECONDS = 5.0
 BATCH = 100
 
+_SALT = "django_ojs.events"
 _KINDS = frozenset(str(kind) for kind in Kind)
 _KINDS_ASKED = frozenset({"types", "type", "event_types"})
 _QUEUES_ASKED = frozenset({"queues", "queue"})
@@ -43,7 +46,7 @@ _FAMILIES = frozenset(kind.partition(".")[0] for kind in _KINDS)
 
 
 class EventViewSet(OJSViewSet):
-    """The stored events. ``OJS["EVENTS"]`` says which kinds are stored."""
+    """Events. ``OJS["EVENTS"]`` says which kinds are stored; streams have those only."""
 
     scopes = {
         "list": ("inspect",),
@@ -59,21 +62,17 @@ class EventViewSet(OJSViewSet):
         listing.allow(request, known, frozenset({"limit", "cursor"}))
         part = listing.window(request)
         wanted = self._wanted(request)
-        after = self._place(query.get("cursor") or query.get("after"), "after")
-        if after is None:
-            since = query.get("since")
-            after = 0 if since is None else self._place_at(since)
-        with time_limit(listing.TIME_LIMIT_MS, using=self.using):
-            rows = stream.read(wanted, after=after, limit=part.limit + 1, using=self.using)
+        after = query.get("cursor") or query.get("after")
+        with time_limit(listing.TIME_LIMIT_MS, using=self.using, by_index=True):
+            if wanted.job_id is not None:
+                found, more = self._history(wanted, after, query.get("since"), part.limit)
+                return Response(_page(part, found, more, after))
+            place = self._derived_place(after, query.get("since"))
+            rows = derived.read(wanted, after=place, limit=part.limit + 1, using=self.using)
         more, rows = len(rows) > part.limit, rows[: part.limit]
-        items = [shapes.event(row) for row in rows]
-        last = items[-1]["id"] if items else query.get("cursor") or query.get("after")
-        paging = listing.paging(part, len(items), more)
-        if more:
-            paging["next_cursor"] = last
-        return Response(
-            {"events": items, "items": items, "cursor": last, "has_more": more, "pagination": paging}
-        )
+        if rows:
+            after = _cursor(*rows[-1])
+        return Response(_page(part, [row for row, _ in rows], more, after))
 
     def stream(self, request: Request) -> Any:
         """Server-sent events of ``channel``: ``all``, ``job:<id>`` or ``queue:<name>``."""
@@ -88,8 +87,15 @@ class EventViewSet(OJSViewSet):
         return self._stream(request, "channel", "job_id", *_QUEUES_ASKED)
 
     def of_job(self, request: Request, job_id: str) -> Any:
-        """Server-sent events of one job."""
-        return self._of_job(request, job_id)
+        """Server-sent events of one job; its history as a list for those who accept JSON only."""
+        if not _wants_json(request):
+            return self._of_job(request, job_id)
+        listing.allow(request, _KINDS_ASKED | {"after", "since"}, frozenset({"limit", "cursor"}))
+        query, part = request.query_params, listing.window(request)
+        wanted = replace(self._wanted(request), job_id=self.job(job_id).id)
+        after = query.get("cursor") or query.get("after")
+        found, more = self._history(wanted, after, query.get("since"), part.limit)
+        return Response(_page(part, found, more, after))
 
     def of_queue(self, request: Request, name: str) -> Any:
         """Server-sent events of one queue."""
@@ -121,22 +127,49 @@ class EventViewSet(OJSViewSet):
             within=None if self.caller.unrestricted else list(self.caller.queues),
         )
 
+    def _history(
+        self, wanted: Wanted, after: str | None, since: str | None, limit: int
+    ) -> tuple[Sequence[Event], bool]:
+        """Events of one job behind one of them, and whether there are more."""
+        assert wanted.job_id is not None
+        told = derived.history(wanted.job_id, using=self.using)
+        if after:
+            key = _event_key(after, "after")
+            ids = [event.pk for event in told]
+            told = told[ids.index(key) + 1 :] if key in ids else told
+        elif since:
+            moment = parse_instant(since, "since", clock.now(self.using))[0]
+            told = [event for event in told if event.created_at >= moment]
+        found = [
+            event
+            for event in told
+            if derived.asks(wanted, event.kind)
+            and (wanted.queues is None or event.queue in wanted.queues)
+            and (self.caller.unrestricted or (event.queue and self.caller.sees(event.queue)))
+        ]
+        return found[:limit], len(found) > limit
+
+    def _derived_place(self, after: str | None, since: str | None) -> Place:
+        """The place behind which to go on: a cursor of ours, the id of an event, or a time."""
+        if after and not after.startswith("evt_"):
+            try:
+                return Place.unpacked(signing.loads(after, salt=_SALT))
+            except signing.BadSignature:
+                pass
+        if after:
+            return derived.place_of(_event_key(after, "after"), using=self.using)
+        if since:
+            moment = parse_instant(since, "since", clock.now(self.using))[0]
+            return derived.place_at(moment, using=self.using)
+        return Place()
+
     def _place(self, event_id: str | None, field: str) -> int | None:
         """The place behind which to go on."""
         if not event_id:
             return None
-        try:
-            key = UUID(event_id.removeprefix("evt_"))
-        except ValueError:
-            raise InvalidRequest(field, "must be the id of an event") from None
-        place = stream.place_of(key, using=self.using)
+        place = stream.place_of(_event_key(event_id, field), using=self.using)
         # An event that retention has taken: everything that is left came later, or nearly so.
         return 0 if place is None else place
-
-    def _place_at(self, since: str) -> int:
-        moment = parse_instant(since, "since", clock.now(self.using))[0]
-        first = uuid7(int(moment.timestamp() * 1000), 0)
-        return stream.place_before(first, using=self.using)
 
     def _stream(self, request: Request, *more: str, **fixed: Any) -> Any:
         """A stream that ``more`` parameters may narrow, and what is ``fixed`` by its name."""
@@ -158,6 +191,37 @@ class EventViewSet(OJSViewSet):
         response = StreamingHttpResponse(lines, content_type="text/event-stream")
         response["X-Accel-Buffering"] = "no"
         return response
+
+
+def _page(part: listing.Window, rows: Sequence[Event], more: bool, after: str | None) -> dict[str, Any]:
+    items = [shapes.event(row) for row in rows]
+    paging = listing.paging(part, len(items), more)
+    if after and not after.startswith("evt_"):
+        last: str | None = after
+    else:
+        last = items[-1]["id"] if items else after
+    if more:
+        paging["next_cursor"] = last
+    return {"events": items, "items": items, "cursor": last, "has_more": more, "pagination": paging}
+
+
+def _cursor(event: Event, place: Place) -> str:
+    """The id of the event where all are stored; otherwise a text that has every place in it."""
+    if not derived.derived_kinds():
+        return f"evt_{event.pk}"
+    return signing.dumps(place.packed(), salt=_SALT)
+
+
+def _event_key(event_id: str, field: str) -> UUID:
+    try:
+        return UUID(event_id.removeprefix("evt_"))
+    except ValueError:
+        raise InvalidRequest(field, "must be the id of an event") from None
+
+
+def _wants_json(request: Request) -> bool:
+    accepted = request.META.get("HTTP_ACCEPT", "")
+    return "json" in accepted and "text/event-stream" not in accepted
 
 
 class _Lines(Iterator[bytes]):

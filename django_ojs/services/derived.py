@@ -1,0 +1,316 @@
+"""Routine events that are not stored: told from the jobs and their attempts when somebody asks.
+
+``job.enqueued`` and ``job.scheduled`` stand where the id of the job stands, ``job.started`` and
+``job.completed`` where the job has ended, both by an index that is there anyway. What a transaction
+that was open for long commits behind a reader's place is not given to that reader: whoever must miss
+nothing stores the events.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, Q, QuerySet, TextField
+from django.db.models.functions import Cast, Length
+
+from django_ojs import clock, conf
+from django_ojs.domain.events import Kind
+from django_ojs.domain.ids import time_of, uuid7
+from django_ojs.domain.states import State
+from django_ojs.domain.timeouts import elapsed
+from django_ojs.models import Attempt, Event, Job
+from django_ojs.services import stream
+from django_ojs.services.stream import Wanted, any_of
+
+DERIVABLE: frozenset[str] = frozenset({Kind.ENQUEUED, Kind.SCHEDULED, Kind.STARTED, Kind.COMPLETED})
+SETTLING = timedelta(milliseconds=250)
+"""What is younger may be overtaken by a commit that is under way, and is not told yet."""
+_ENTRY_COLUMNS = ("type", "queue", "priority", "created_at", "scheduled_at", "retry_delay_ms")
+_END_COLUMNS = ("type", "queue", "lease_seq", "finished_at")
+_ENTRIES = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
+_MOST_ATTEMPTS = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK = timedelta(microseconds=1)
+_FIRST = UUID(int=0)
+_ALL_BITS = (1 << 74) - 1
+_SHORT = 1024
+"""Characters of a result that an event repeats, as those that are stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Up to where a reader has read: a place in the stored events, a job by its id, the end of a job.
+
+    ``half`` is 0 where the start of that last job was told and its end was not.
+    """
+
+    stored: int = 0
+    job_id: UUID = _FIRST
+    ended_at: datetime = _EPOCH
+    ended_id: UUID = _FIRST
+    half: int = 1
+
+    def packed(self) -> list[Any]:
+        """The place as JSON values."""
+        micros = (self.ended_at - _EPOCH) // _TICK
+        return [self.stored, self.job_id.hex, micros, self.ended_id.hex, self.half]
+
+    @classmethod
+    def unpacked(cls, values: list[Any]) -> Place:
+        """The place of :meth:`packed`."""
+        stored, job, micros, ended, half = values
+        return cls(stored, UUID(job), _EPOCH + micros * _TICK, UUID(ended), half)
+
+
+Told = tuple[tuple[int, int], Event, dict[str, Any]]
+"""An event, behind its order (millisecond, rank of its source), before what it changes of the place."""
+
+
+def derived_kinds() -> frozenset[str]:
+    """The kinds that are not stored under these settings, and can be told nevertheless."""
+    return DERIVABLE - conf.current().stored_events
+
+
+def read(
+    wanted: Wanted, *, after: Place, limit: int, using: str | None = None
+) -> list[tuple[Event, Place]]:
+    """Up to ``limit`` events behind a place, stored and derived; each with the place behind it."""
+    using = using or conf.current().database
+    derived = derived_kinds()
+    asked = frozenset(kind for kind in derived if asks(wanted, kind))
+    stored = stream.read(replace(wanted, omitted=derived), after=after.stored, limit=limit, using=using)
+    sources: list[Iterable[Told]] = [
+        [((_ms(row.created_at), 2), row, {"stored": row.seq}) for row in stored]
+    ]
+    if asked & _ENTRIES:
+        sources.append(_entries(wanted, asked, after, limit, using))
+    if asked - _ENTRIES:
+        sources.append(_ends(wanted, asked, after, limit, using))
+    found: list[tuple[Event, Place]] = []
+    place = after
+    for _, event, change in heapq.merge(*sources, key=lambda told: told[0]):
+        place = replace(place, **change)
+        found.append((event, place))
+        if len(found) == limit:
+            break
+    return found
+
+
+def place_of(event_id: UUID, *, using: str | None = None) -> Place:
+    """The place behind an event by its id; of one that is not known, by the time in the id."""
+    using = using or conf.current().database
+    ms = time_of(event_id)
+    stored = stream.place_of(event_id, using=using)
+    if stored is not None:
+        return replace(_behind(ms), stored=stored)
+    before = stream.place_before(uuid7(ms, 0), using=using)
+    jobs = Job.objects.using(using)
+    if not jobs.filter(pk=event_id).exists():
+        number, half = _attempt_of(event_id)
+        attempt = Attempt.objects.using(using).filter(pk=number).first()
+        job = attempt and jobs.filter(pk=attempt.job_id, state=State.COMPLETED).first()
+        if job and attempt and event_id == _attempt_event_id(attempt, half):
+            assert job.finished_at is not None
+            ended_ms = _ms(job.finished_at)
+            return Place(
+                stream.place_before(uuid7(ended_ms, 0), using=using),
+                uuid7(ended_ms, _ALL_BITS),
+                job.finished_at,
+                job.pk,
+                half,
+            )
+    return Place(before, event_id, _moment(ms))
+
+
+def place_at(moment: datetime, *, using: str | None = None) -> Place:
+    """The place before everything from this moment on."""
+    ms = _ms(moment)
+    before = stream.place_before(uuid7(ms, 0), using=using or conf.current().database)
+    return Place(before, uuid7(ms - 1, _ALL_BITS), moment)
+
+
+def history(job_id: UUID, *, using: str | None = None) -> list[Event]:
+    """Everything that is known of one job, in order: each attempt, the running one too.
+
+    Of more than a thousand attempts and as many stored events the newest.
+    """
+    using = using or conf.current().database
+    job = Job.objects.using(using).filter(pk=job_id).first()
+    if job is None:
+        return []
+    derived = derived_kinds()
+    rows = Event.objects.using(using).filter(job_id=job_id).exclude(kind__in=derived)
+    stored = list(rows.order_by("-id")[:_MOST_ATTEMPTS])
+    attempts = Attempt.objects.using(using).filter(job_id=job_id).order_by("-lease_seq")
+    found = [event for event in _of_one(job, list(attempts[:_MOST_ATTEMPTS])) if event.kind in derived]
+    # What is stored of a moment stands between the beginning and the end that are derived.
+    ranks = {str(Kind.COMPLETED): 2, **dict.fromkeys(map(str, DERIVABLE - {Kind.COMPLETED}), 0)}
+    return sorted(
+        [*found, *stored], key=lambda event: (event.created_at, ranks.get(event.kind, 1), event.pk)
+    )
+
+
+def _of_one(job: Job, attempts: list[Attempt]) -> Iterator[Event]:
+    if job.state != State.PENDING:
+        yield _entry(job)
+    again = job.enqueued_at is not None and job.enqueued_at > job.created_at
+    if again and job.state not in (State.PENDING, State.SCHEDULED):
+        assert job.enqueued_at is not None
+        when, number = job.enqueued_at, job.lease_seq
+        data = {"attempt": job.attempt, "priority": job.priority, "state": State.AVAILABLE.value}
+        yield _event(uuid7(_ms(when), job.pk.int + number), Kind.ENQUEUED, when, job, data)
+    for attempt in attempts:
+        yield _started(job, attempt)
+        if attempt.outcome == "completed":
+            yield _completed(job, attempt, job.result)
+    if job.lease_id is not None and job.started_at is not None:
+        data = {"attempt": job.attempt, "worker_id": job.worker_id, "state": State.ACTIVE.value}
+        fresh = uuid7(_ms(job.started_at), job.lease_id.int)
+        yield _event(fresh, Kind.STARTED, job.started_at, job, data)
+
+
+def _entries(
+    wanted: Wanted, asked: frozenset[str], after: Place, limit: int, using: str
+) -> Iterator[Told]:
+    """That jobs were enqueued or scheduled, by the primary key."""
+    rows = _jobs(wanted, using).filter(pk__gt=after.job_id).exclude(state=State.PENDING)
+    if asked & _ENTRIES != _ENTRIES:
+        scheduled = Q(retry_delay_ms__isnull=True, scheduled_at__gt=F("created_at"))
+        rows = rows.filter(scheduled if Kind.SCHEDULED in asked else ~scheduled)
+    found = list(rows.order_by("pk").only(*_ENTRY_COLUMNS)[:limit])
+    for job in takewhile(_settled(using, lambda job: job.created_at), found):
+        yield (time_of(job.pk), 0), _entry(job), {"job_id": job.pk}
+
+
+def _ends(
+    wanted: Wanted, asked: frozenset[str], after: Place, limit: int, using: str
+) -> Iterator[Told]:
+    """The last attempts of completed jobs, by when those ended: begin and end stand there together."""
+    behind = Q(finished_at__gt=after.ended_at) | Q(finished_at=after.ended_at, pk__gte=after.ended_id)
+    # The first of the two is what an index can begin at.
+    rows = _jobs(wanted, using).filter(
+        Q(finished_at__gte=after.ended_at), behind, state=State.COMPLETED
+    )
+    found = list(rows.order_by("finished_at", "pk").only(*_END_COLUMNS)[: limit + 1])
+    ids = [job.pk for job in found]
+    last = {job.pk: job.lease_seq for job in found}
+    attempts = {
+        attempt.job_id: attempt
+        for attempt in Attempt.objects.using(using).filter(job_id__in=ids)
+        if attempt.lease_seq == last[attempt.job_id]
+    }
+    results = _short_results(ids, using) if Kind.COMPLETED in asked else {}
+    for job in takewhile(_settled(using, lambda job: job.finished_at), found):
+        attempt = attempts.get(job.pk)
+        if attempt is None or job.finished_at is None:
+            continue
+        order = (_ms(job.finished_at), 1)
+        told = (_started(job, attempt), _completed(job, attempt, results.get(job.pk)))
+        for half, event in enumerate(told):
+            known = (job.finished_at, job.pk, half) <= (after.ended_at, after.ended_id, after.half)
+            if event.kind in asked and not known:
+                yield order, event, {"ended_at": job.finished_at, "ended_id": job.pk, "half": half}
+
+
+def _jobs(wanted: Wanted, using: str) -> QuerySet[Job]:
+    rows = Job.objects.using(using).all()
+    if wanted.queues is not None:
+        rows = rows.filter(queue__in=list(wanted.queues))
+    if wanted.within is not None:
+        rows = rows.filter(any_of("queue", wanted.within))
+    return rows
+
+
+def _settled(using: str, moment: Callable[[Any], datetime]) -> Callable[[Any], bool]:
+    horizon = clock.now(using) - SETTLING
+    return lambda row: moment(row) <= horizon
+
+
+def _short_results(ids: list[UUID], using: str) -> dict[UUID, Any]:
+    rows = Job.objects.using(using).filter(pk__in=ids, result__isnull=False)
+    sized = rows.annotate(size=Length(Cast("result", TextField()))).filter(size__lt=_SHORT)
+    return dict(sized.values_list("pk", "result"))
+
+
+def _entry(job: Job) -> Event:
+    shared: dict[str, Any] = {"attempt": 0}
+    if (
+        job.retry_delay_ms is None
+        and job.scheduled_at is not None
+        and job.scheduled_at > job.created_at
+    ):
+        when = {"scheduled_at": job.scheduled_at.isoformat(), "state": State.SCHEDULED.value}
+        return _event(job.pk, Kind.SCHEDULED, job.created_at, job, shared | when)
+    data = {"priority": job.priority, "state": State.AVAILABLE.value}
+    return _event(job.pk, Kind.ENQUEUED, job.created_at, job, shared | data)
+
+
+def _started(job: Job, attempt: Attempt) -> Event:
+    data: dict[str, Any] = {
+        "attempt": attempt.attempt,
+        "worker_id": attempt.worker_id,
+        "state": State.ACTIVE.value,
+    }
+    return _event(_attempt_event_id(attempt, 0), Kind.STARTED, attempt.started_at, job, data)
+
+
+def _completed(job: Job, attempt: Attempt, result: Any) -> Event:
+    data = {
+        "attempt": attempt.attempt,
+        "duration_ms": elapsed(attempt.started_at, attempt.ended_at),
+        "result": result if len(json.dumps(result)) < _SHORT else None,
+        "state": State.COMPLETED.value,
+    }
+    return _event(_attempt_event_id(attempt, 1), Kind.COMPLETED, attempt.ended_at, job, data)
+
+
+def _event(key: UUID, kind: Kind, when: datetime, job: Job, data: dict[str, Any]) -> Event:
+    shared = {"job_id": str(job.pk), "job_type": job.type, "queue": job.queue}
+    return Event(
+        id=key,
+        kind=kind.value,
+        created_at=when,
+        job_id=job.pk,
+        job_type=job.type,
+        queue=job.queue,
+        data=shared | data,
+    )
+
+
+def _attempt_event_id(attempt: Attempt, half: int) -> UUID:
+    """The time, and which attempt it is about: what :func:`place_of` needs to find it again."""
+    when = attempt.ended_at if half else attempt.started_at
+    return uuid7(_ms(when), attempt.pk * 2 + half)
+
+
+def _attempt_of(event_id: UUID) -> tuple[int, int]:
+    low = event_id.int & ((1 << 62) - 1)
+    return low // 2, low % 2
+
+
+def asks(wanted: Wanted, kind: str) -> bool:
+    """Whether this kind of event is wanted."""
+    patterns = ("*",) if wanted.kinds is None else wanted.kinds
+    return any(
+        kind.startswith(pattern[:-1]) if pattern.endswith("*") else kind == pattern
+        for pattern in patterns
+    )
+
+
+def _behind(ms: int) -> Place:
+    return Place(0, uuid7(ms, _ALL_BITS), _moment(ms + 1))
+
+
+def _ms(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _moment(ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=ms)

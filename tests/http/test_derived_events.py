@@ -1,0 +1,173 @@
+"""Events that are not stored are told from the jobs: what an installation without settings has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_ojs.models import Event
+from django_ojs.services import derived
+from tests.http.conftest import Caller
+from tests.http.support import Api, enqueue, fetch, refused_field
+from tests.support import poll
+
+pytestmark = pytest.mark.every_database
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No setting at all; what was committed a moment ago is told."""
+    monkeypatch.setattr(derived, "SETTLING", timedelta(0))
+    with override_settings(OJS={}):
+        yield
+
+
+def done(api: Api, result: Any = None, **job: Any) -> dict[str, Any]:
+    """A job that has been worked on."""
+    made = enqueue(api, **job)
+    taken = fetch(api, made["queue"])[0]
+    said = {"job_id": taken["id"], "lease_id": taken["lease"]["id"], "result": result}
+    assert api.post("/workers/ack", said).status == 200
+    return made
+
+
+def told(api: Api, query: str = "") -> list[dict[str, Any]]:
+    """The events of one page."""
+    answer = api.get(f"/events{query}")
+    assert answer.status == 200, answer.raw
+    events: list[dict[str, Any]] = answer.body["events"]
+    return events
+
+
+def kinds(events: list[dict[str, Any]]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+def walk(api: Api, query: str, name: str = "cursor") -> list[dict[str, Any]]:
+    """The events of all pages, each behind the last one's cursor, or its last event."""
+    found: list[dict[str, Any]] = []
+    after = ""
+    while True:
+        page = api.get(f"/events?{query}&{name}={after}").body
+        found += page["events"]
+        if not page["has_more"]:
+            return found
+        assert len(found) < 100
+        after = page["cursor"] if name == "cursor" else page["events"][-1]["id"]
+
+
+def test_the_life_of_a_job_is_told_and_not_stored(api: Api) -> None:
+    job = done(api, {"n": 1}, queue="mail")
+    assert Event.objects.exclude(kind__startswith="worker.").count() == 0
+    entered, started, completed = told(api, "?types=job.*")
+    assert [entered["type"], started["type"]] == ["job.enqueued", "job.started"]
+    shared = {"job_id": job["id"], "job_type": "test.job", "queue": "mail"}
+    assert entered["data"] == shared | {"attempt": 0, "priority": 0, "state": "available"}
+    assert started["data"] == shared | {"attempt": 1, "worker_id": "w1", "state": "active"}
+    assert completed["data"].pop("duration_ms") >= 0
+    own = {"attempt": 1, "result": {"n": 1}, "state": "completed"}
+    assert (completed["type"], completed["data"]) == ("job.completed", shared | own)
+    assert kinds(told(api, "?types=job.completed&queues=mail")) == ["job.completed"]
+    assert told(api, "?types=job.completed&queues=other") == []
+
+
+def test_a_scheduled_and_a_pending_job(api: Api) -> None:
+    enqueue(api, scheduled_at="PT1H")
+    pending = enqueue(api, pending=True)
+    assert kinds(told(api, "?types=job.*")) == ["job.scheduled"]
+    assert kinds(told(api, "?types=job.enqueued")) == []
+    assert api.post(f"/jobs/{pending['id']}/activate").status == 200
+    assert kinds(told(api, "?types=job.enqueued")) == ["job.enqueued"]
+    assert kinds(told(api, "?types=job.scheduled")) == ["job.scheduled"]
+
+
+@pytest.mark.parametrize("name", ["cursor", "after"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 50])
+def test_every_event_is_on_one_page(api: Api, name: str, limit: int) -> None:
+    for _ in range(3):
+        done(api)
+    batch = {"jobs": [{"type": "test.job", "args": []}] * 5}
+    assert api.post("/jobs/batch", batch).status == 201
+    assert api.post("/queues/default/pause").status == 200
+    found = walk(api, f"limit={limit}&types=job.*,queue.*", name)
+    assert sorted(kinds(found)) == sorted(
+        ["job.enqueued"] * 8 + ["job.started", "job.completed"] * 3 + ["queue.paused"]
+    )
+    assert len({event["id"] for event in found}) == len(found)
+
+
+def test_a_cursor_goes_on_with_what_came_later(api: Api) -> None:
+    done(api)
+    first = api.get("/events?types=job.*").body
+    assert first["has_more"] is False
+    assert told(api, f"?types=job.*&cursor={first['cursor']}") == []
+    assert told(api, f"?types=job.*&after={first['events'][-1]['id']}") == []
+    done(api)
+    later = [
+        told(api, f"?types=job.*&{place}")
+        for place in (f"cursor={first['cursor']}", f"after={first['events'][-1]['id']}")
+    ]
+    assert later[0] == later[1]
+    assert kinds(later[0]) == ["job.enqueued", "job.started", "job.completed"]
+    assert told(api, f"?types=job.*&since={later[0][0]['time']}") == later[0]
+
+
+def test_a_forged_cursor_is_refused(api: Api) -> None:
+    done(api)
+    cursor = api.get("/events?limit=1").body["cursor"]
+    refused_field(api.get(f"/events?cursor={cursor}x"), "after")
+
+
+def test_the_history_of_one_job_has_every_attempt(api: Api) -> None:
+    job = enqueue(api, retry={"initial_interval": "PT0.001S", "jitter": False})
+    other = enqueue(api, queue="other")
+    first = fetch(api)[0]
+    lease = {"job_id": first["id"], "lease_id": first["lease"]["id"]}
+    assert api.post("/workers/nack", {**lease, "error": {"message": "no"}}).status == 200
+    second = _again(api)
+    path = f"/jobs/{job['id']}/events"
+    answer = api.get(path, Accept="application/json")
+    assert answer.status == 200
+    running = kinds(answer.body["events"])
+    begun = ["job.enqueued", "job.started", "job.failed", "job.retrying", "job.enqueued"]
+    assert running == [*begun, "job.started"]
+    lease = {"job_id": second["id"], "lease_id": second["lease"]["id"]}
+    assert api.post("/workers/ack", lease).status == 200
+    events = api.get(path, Accept="application/json").body["events"]
+    assert kinds(events) == [*begun, "job.started", "job.completed"]
+    assert kinds(told(api, f"?job_id={job['id']}")) == kinds(events)
+    assert [event["data"]["attempt"] for event in events if event["type"] == "job.started"] == [1, 2]
+    assert walk(api, f"job_id={job['id']}&limit=2") == events
+    assert {event["data"]["job_id"] for event in events} != {other["id"]}
+    assert kinds(api.get(f"{path}?types=job.completed", Accept="application/json").body["items"]) == [
+        "job.completed"
+    ]
+
+
+def _again(api: Api) -> dict[str, Any]:
+    """The retry, as soon as it is due."""
+    return poll(lambda: next(iter(fetch(api)), None))
+
+
+def test_what_one_may_not_see_is_not_told(api: Api, caller: Caller) -> None:
+    mine, foreign = done(api, queue="mine"), done(api, queue="foreign")
+    some = caller("inspect", name="some", queues=["mine"])
+    assert {event["data"]["job_id"] for event in told(some)} == {mine["id"]}
+    missing = some.get(f"/jobs/{foreign['id']}/events", Accept="application/json")
+    assert (missing.status, missing.code) == (404, "not_found")
+
+
+@override_settings(OJS={"EVENTS": "all"})
+def test_what_is_stored_is_not_told_twice(api: Api) -> None:
+    job = done(api)
+    expected = ["job.enqueued", "job.started", "job.completed"]
+    events = told(api, "?types=job.*")
+    assert kinds(events) == expected
+    assert walk(api, "types=job.*&limit=1", "after") == events
+    with override_settings(OJS={}):
+        assert kinds(told(api, "?types=job.*")) == expected
+        assert kinds(told(api, f"?job_id={job['id']}")) == expected
