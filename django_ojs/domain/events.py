@@ -15,6 +15,7 @@ class Kind(StrEnum):
     SCHEDULED = "job.scheduled"
     STARTED = "job.started"
     COMPLETED = "job.completed"
+    HEARTBEAT = "job.heartbeat"
     PROGRESS = "job.progress"
     FAILED = "job.failed"
     RETRYING = "job.retrying"
@@ -41,7 +42,8 @@ class Kind(StrEnum):
 
 
 ROUTINE: frozenset[str] = frozenset(
-    {Kind.ENQUEUED, Kind.SCHEDULED, Kind.STARTED, Kind.COMPLETED, Kind.PROGRESS, Kind.RELEASED}
+    {Kind.ENQUEUED, Kind.SCHEDULED, Kind.STARTED, Kind.COMPLETED}
+    | {Kind.HEARTBEAT, Kind.PROGRESS, Kind.RELEASED}
 )
 """The stream of healthy work. Everything else is a problem or an operator's action, always kept."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 
@@ -48,7 +49,7 @@ def commit(moves: Sequence[Transition], *, seen: Sequence[str] = (), now: dateti
         ],
         using=using,
     )
-    publish((fact for move in moves for fact in move.facts), now=now, using=using)
+    _publish([(fact, move.target) for move in moves for fact in move.facts], now=now, using=using)
     job_log.after_commit(moves, now=now, using=using)
     wake(
         {
@@ -66,20 +67,35 @@ def commit(moves: Sequence[Transition], *, seen: Sequence[str] = (), now: dateti
 
 
 def publish(facts: Iterable[Fact], *, now: datetime, using: str) -> None:
-    """Store the kinds of events that are kept, and send the signals that anyone listens to."""
-    facts = list(facts)
-    audit.record(facts, now=now, using=using)
+    """Store the kinds of events that are kept, and send the signals that anyone listens to.
+
+    An event about a job says in ``state`` what state it led to: here that of its record.
+    """
+    told = [(fact, State(fact.job.state) if fact.job else None) for fact in facts]
+    _publish(told, now=now, using=using)
+
+
+def _publish(told: Sequence[tuple[Fact, State | None]], *, now: datetime, using: str) -> None:
+    audit.record((fact for fact, _ in told), now=now, using=using)
     stored = conf.current().stored_events
     wanted = {
-        kind for kind in {fact.kind for fact in facts} if kind in stored or by_kind[kind].receivers
+        kind for kind in {fact.kind for fact, _ in told} if kind in stored or by_kind[kind].receivers
     }
-    heard = [Event(clock.new_id(), fact.kind, now, fact.data) for fact in facts if fact.kind in wanted]
+    heard = [
+        Event(clock.new_id(), fact.kind, now, _data(fact, state))
+        for fact, state in told
+        if fact.kind in wanted
+    ]
     if not heard:
         return
     inserting.events([event for event in heard if event.kind in stored], using=using)
     for event in heard:
         if by_kind[event.kind].receivers:
             transaction.on_commit(_sender(event), using=using, robust=True)
+
+
+def _data(fact: Fact, state: State | None) -> Mapping[str, Any]:
+    return fact.data if state is None else {**fact.data, "state": state.value}
 
 
 def wake(places: Iterable[tuple[str, str]], workers: Iterable[str] = (), *, using: str) -> None:

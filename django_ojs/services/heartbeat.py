@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,15 +16,18 @@ from django.db.models import F, Value
 
 from django_ojs import clock, conf
 from django_ojs.domain.events import Kind, fact
-from django_ojs.domain.job import Fact, JobRecord
+from django_ojs.domain.job import LARGE, Fact, JobRecord
 from django_ojs.domain.timeouts import after
 from django_ojs.models import Attempt, Job, Worker
 from django_ojs.services import attempts
 from django_ojs.services.commit import publish
 from django_ojs.services.judging import in_time
-from django_ojs.store import leases, locking
+from django_ojs.signals import by_kind
+from django_ojs.store import leases, locking, selectors
 from django_ojs.store.contention import RowHeld, atomically, impatient, is_held
 from django_ojs.store.leases import Held, Kept
+
+logger = logging.getLogger("django_ojs")
 
 MAX_CHECKPOINT_BYTES = 1 << 20
 
@@ -150,6 +154,30 @@ def beat(
     kept = _sign_of_life(held, {}, {}, (), moment, alias, visibility_ms)
     # To the row of an attempt whose time is up a beat does no harm: its deadline stays.
     return in_time(kept, moment, using=alias)
+
+
+def announce(kept: Sequence[Kept], *, now: datetime | None = None, using: str | None = None) -> None:
+    """Tell of beats as ``job.heartbeat``, where these events are stored or anyone listens.
+
+    To be called behind a beat: whatever goes wrong is logged, and costs no lease.
+    """
+    alias = using or conf.current().database
+    stored = Kind.HEARTBEAT in conf.current().stored_events
+    if not kept or not (stored or by_kind[Kind.HEARTBEAT].receivers):
+        return
+    try:
+        moment = now or clock.now(alias)
+        ids = [lease.job_id for lease in kept]
+        jobs = selectors.jobs(ids, without=LARGE, using=alias)
+        facts = [
+            fact(Kind.HEARTBEAT, job, worker_id=job.worker_id)
+            for lease in kept
+            if (job := jobs.get(lease.job_id)) is not None and job.lease_id == lease.lease_id
+        ]
+        with transaction.atomic(using=alias):
+            publish(facts, now=moment, using=alias)
+    except DatabaseError:
+        logger.warning("beats could not be announced", exc_info=True)
 
 
 def _sign_of_life(

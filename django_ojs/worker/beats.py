@@ -115,8 +115,9 @@ class Beats(DatabaseThread):
             vouched += [Held(job.id, job.lease_id) for job in report.held_up if job.lease_id]
             if (vouched or due) and self._trying_since is None:
                 self._trying_since = now
+            renewed: list[Kept] = []
             if vouched:
-                kept = heartbeat.beat(vouched, using=self._using)
+                renewed = kept = heartbeat.beat(vouched, using=self._using)
                 self._on_beat([running.lease for running in alive], kept)
             if silent:
                 # Not vouched for, but still to be stopped once somebody has taken them away.
@@ -130,6 +131,7 @@ class Beats(DatabaseThread):
                 self._worker_due = now + LONGEST
                 self._on_directive(directive)
             self._trying_since = None
+            heartbeat.announce(renewed, using=self._using)
             return True
         except (DatabaseError, InterfaceError, OSError) as error:
             logger.warning("a heartbeat failed: %s", error)

@@ -206,7 +206,7 @@ def test_timeouts_are_retried_unless_listed(api: Api, timeline: Timeline) -> Non
 
 
 def test_the_events(api: Api, timeline: Timeline) -> None:
-    """Four events with seven data fields, before ``job.failed`` and ``job.discarded``."""
+    """Four events with seven data fields and the state, before ``job.failed`` and ``job.discarded``."""
     cases = (
         (
             started(api, queue="a", timeout=1, grace_period=0, retry=ONCE),
@@ -235,7 +235,7 @@ def test_the_events(api: Api, timeline: Timeline) -> None:
         found = events(api, job)
         assert [event["type"] for event in found][-len(expected) :] == expected
         data = found[-len(expected)]["data"]
-        assert set(data) == SEVEN
+        assert set(data) == SEVEN | {"state"}
         assert data["job_id"] == found[-1]["subject"] == job["id"]
         assert (data["job_type"], data["queue"]) == ("test.job", job["queue"])
         assert (data["timeout_kind"], data["attempt"]) == (kind, attempt)

@@ -163,6 +163,7 @@ class WorkViewSet(OJSViewSet):
             and lease_id in (None, job.lease_id)
         ]
         kept = heartbeat.beat(mine, visibility_ms=visibility_ms, using=self.using)
+        heartbeat.announce(kept, using=self.using)
         extended = self._extend(kept, by_ms)
         now = clock.now(self.using)
         held = {lease.job_id for lease in kept}
