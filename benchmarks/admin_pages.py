@@ -78,6 +78,7 @@ def prepare(url: str) -> None:
     _administer(url, f'DROP DATABASE IF EXISTS "{NAME}"', f'CREATE DATABASE "{NAME}"')
     os.environ["DATABASE_URL"] = urlunsplit(parts._replace(path=f"/{NAME}"))
     os.environ["DJANGO_DEBUG"] = "0"
+    os.environ.setdefault("DJANGO_SECRET_KEY", "for-measuring-only")
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
     import django
     from django.conf import settings

@@ -30,6 +30,7 @@ def register_all() -> None:
     checks.register(check_database_settings, "ojs")
     checks.register(check_database, checks.Tags.database)
     checks.register(check_reaper, "ojs", deploy=True)
+    checks.register(check_one_host, "ojs", deploy=True)
 
 
 def check_settings(app_configs: object, **kwargs: Any) -> list[Message]:
@@ -213,14 +214,6 @@ def _keeps_zones(engine: str) -> bool:
 
 def _sqlite(options: dict[str, Any]) -> list[Message]:
     found: list[Message] = []
-    if not settings.DEBUG:
-        found.append(
-            checks.Warning(
-                "the jobs are in SQLite: one host only, one writer at a time",
-                hint="Use PostgreSQL or MariaDB for more than one host.",
-                id="ojs.W003",
-            )
-        )
     if str(options.get("transaction_mode", "")).upper() != "IMMEDIATE":
         found.append(
             checks.Warning(
@@ -353,6 +346,21 @@ def check_database(
             )
         ]
     return []
+
+
+def check_one_host(app_configs: object, **kwargs: Any) -> list[Message]:
+    """``ojs.W003``: what is deployed keeps its jobs in SQLite."""
+    config = _config()
+    database = settings.DATABASES.get(config.database, {}) if config is not None else {}
+    if not str(database.get("ENGINE", "")).endswith("sqlite3"):
+        return []
+    return [
+        checks.Warning(
+            "the jobs are in SQLite: one host only, one writer at a time",
+            hint="Use PostgreSQL or MariaDB for more than one host.",
+            id="ojs.W003",
+        )
+    ]
 
 
 def check_reaper(app_configs: object, **kwargs: Any) -> list[Message]:

@@ -13,7 +13,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 VAR_DIR = Path(os.environ.get("EXAMPLE_VAR", BASE_DIR / "var"))
 
 DEBUG = os.environ.get("DJANGO_DEBUG", "1") == "1"
-SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY", "for-development-only")
+SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY", "for-development-only" if DEBUG else "")
 ALLOWED_HOSTS = ["localhost", "127.0.0.1"]
 
 DATABASES = {"default": parse(os.environ.get("DATABASE_URL") or f"sqlite:///{BASE_DIR}/db.sqlite3")}
@@ -37,6 +37,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 TEMPLATES = [
     {

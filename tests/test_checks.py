@@ -52,7 +52,6 @@ def test_default_settings_give_no_finding(engine: str) -> None:
             "ojs.E005",
             marks=pytest.mark.fault("F90"),
         ),
-        ({"DEBUG": False}, "ojs.W003"),
         ({"DEBUG": False, "OJS": {"HTTP": {"DEV_TOKEN": "x"}}}, "ojs.E008"),
         ({"DEBUG": False, "OJS": {"HTTP": {"TEST_DIRECTIVES": True}}}, "ojs.E008"),
         ({"OJS": {"HTTP": {"ENQUEUE_RATE": 0}}}, "ojs.E001"),
@@ -71,6 +70,15 @@ def test_each_mistake_is_named(changes: dict[str, Any], identity: str) -> None:
     with override_settings(**{**base, **changes}):
         messages = checks.check_settings(None) + checks.check_database_settings(None)
         assert identity in {message.id for message in messages}
+
+
+def test_sqlite_is_named_when_it_is_deployed_and_not_in_every_test_run() -> None:
+    with override_settings(OJS={}, DATABASES={"default": SQLITE}, DEBUG=False):
+        assert found() == set()
+        assert [message.id for message in checks.check_one_host(None)] == ["ojs.W003"]
+    postgres = {"ENGINE": "django.db.backends.postgresql", "NAME": "x"}
+    with override_settings(OJS={}, DATABASES={"default": postgres}):
+        assert checks.check_one_host(None) == []
 
 
 @pytest.mark.parametrize(

@@ -103,13 +103,14 @@ def test_the_snippets_of_a_page_work(page: Path, tmp_path: Path) -> None:
 
     run("-m", "django", "startproject", "shop", ".")
     settings = project / "shop" / "settings.py"
-    settings.write_text(settings.read_text() + '\nINSTALLED_APPS += ["django_ojs", "shop"]\n')
+    before = settings.read_text()
+    settings.write_text(before + '\nINSTALLED_APPS += ["django_ojs", "shop"]\n')
     said = ""
     for block in blocks(page):
         if block.word.startswith("file="):
             target = project / block.word.removeprefix("file=")
             if target == settings:
-                assert block.text.strip() in settings.read_text()
+                settings.write_text(before + block.text)
                 continue
             target.write_text(block.text)
             if block.word == "file=shop/jobs.py":
@@ -123,6 +124,11 @@ def test_the_snippets_of_a_page_work(page: Path, tmp_path: Path) -> None:
     if page.name == "README.md":
         assert "1 jobs in" in said
         assert "completed 1" in said
+        assert "WARNINGS" not in said
+        assert run("manage.py", "shell", "-c", _ADMIN_IS_THERE).strip().endswith("/admin/")
+
+
+_ADMIN_IS_THERE = "from django.urls import reverse; print(reverse('admin:index'))"
 
 
 def test_links_lead_somewhere() -> None:

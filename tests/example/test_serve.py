@@ -17,11 +17,11 @@ from tests.support import Manage, poll
 pytestmark = pytest.mark.process
 
 
-def status(port: int) -> int:
+def status(port: int, path: str = "/ready") -> int:
     """What the server answers, 0 if nothing."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
-        connection.request("GET", "/ready")
+        connection.request("GET", path)
         return connection.getresponse().status
     except OSError:
         return 0
@@ -43,6 +43,8 @@ def test_a_stopped_worker_is_replaced(ojs_db: None, tmp_path: Path) -> None:
         poll(lambda: running.exclude(pk=first).exists() or not serve.running, 60)
         assert serve.running, serve.stderr
         poll(lambda: status(port) == 200)
+        assert (status(port, "/"), status(port, "/admin/login/")) == (302, 200)
+        assert "manage.py createsuperuser" in serve.stdout
         serve.send(signal.SIGTERM)
         assert serve.wait(30) == 0, serve.stderr
     finally:

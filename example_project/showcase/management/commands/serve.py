@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandParser
 
 from example_project.showcase.misbehave import QUEUE
@@ -44,6 +45,8 @@ class Command(BaseCommand):
         processes.start(*worker)
         processes.start("reaper", "reap_timeouts", "--loop")
         self.stdout.write(f"http://{address}/admin/ with a worker and a reaper; logs in {logs}")
+        if not get_user_model().objects.filter(is_staff=True, is_active=True).exists():
+            self.stdout.write("nobody can log in yet: make a user with manage.py createsuperuser")
         ended: list[str] = []
         while not told:
             poll(lambda: told or processes.ended(), _FOREVER, 0.2)
