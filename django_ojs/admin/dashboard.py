@@ -131,7 +131,7 @@ class DashboardAdmin(OJSModelAdmin):
             Card(_("Waiting"), _capped(waiting), url=self._link(request, "job", state=State.AVAILABLE)),
             Card(
                 _("Oldest wait"),
-                "—" if oldest is None else words(max(now - oldest, timedelta(0))),
+                "—" if oldest is None else _first_of(waiting) + words(_age(now, oldest)),
                 _("of %s jobs looked at") % plain(waiting) if waiting >= selectors.COUNT_CAP else "",
             ),
             Card(_("Failed, last hour"), plain(hour.failed), "", _bad(hour.failed), failures),
@@ -208,6 +208,11 @@ def milliseconds(value: float) -> str:
 
 def _capped(count: int) -> str:
     return at_least(count) if count >= selectors.COUNT_CAP else plain(count)
+
+
+def _first_of(count: int) -> str:
+    """In front of what is known of the counted ones only."""
+    return "≥ " if count >= selectors.COUNT_CAP else ""
 
 
 def _bad(value: Any) -> str:

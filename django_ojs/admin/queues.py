@@ -88,12 +88,12 @@ def last_hour(names: Sequence[str], until: datetime, using: str) -> dict[str, Ho
 
 
 def standings(names: Sequence[str], *, using: str) -> dict[str, Standing]:
-    """How the queues of a page stand: three statements, however many they are."""
+    """How the queues of a page stand: four statements, however many they are."""
     if not names:
         return {}
     now = clock.now(using)
     depths = selectors.depths(names, using=using)
-    hours = last_hour(names, tallies.floor(now - rollup.LATE, rollup.MINUTE), using)
+    hours = last_hour(names, figures.reached(now=now, using=using), using)
     workers = live_workers(now, using)
     return {
         name: Standing(depths[name], hours[name], _service(serving(name, workers)), now)
@@ -216,8 +216,7 @@ class QueueAdmin(OJSModelAdmin):
 
     def _count(self, row: Any, state: State) -> str:
         depth = row.ojs_standing.depth
-        count = charts.plain(depth.counts[state])
-        text = f"{count}+" if state in depth.capped else count
+        text = counted(depth, state)
         url = links.list_of(self.admin_site, "job", state=state, queue=row.name)
         return links.link(url, text) if depth.counts[state] else text
 
@@ -225,7 +224,7 @@ class QueueAdmin(OJSModelAdmin):
     def oldest(self, row: Any) -> SafeString:
         """Since when the oldest available job has waited, of those that were counted."""
         found: Standing = row.ojs_standing
-        return since(found.depth.oldest, found.now)
+        return oldest(found.depth, found.now)
 
     @admin.display(description=gettext_lazy("completed, last hour"))
     def throughput(self, row: Any) -> SafeString:
@@ -260,10 +259,11 @@ class QueueAdmin(OJSModelAdmin):
         """Everything about one queue."""
         using, site = self.using, self.admin_site
         now = clock.now(using)
-        until = tallies.floor(now - rollup.LATE, rollup.MINUTE)
+        until = figures.reached(now=now, using=using)
         workers = serving(row.name, live_workers(now, using))
-        depth = selectors.depths([row.name], using=using)[row.name]
-        counts = queues.counts(row.name, using=using)
+        cap = selectors.COUNT_CAP
+        found = selectors.depths([row.name], cap=cap, states=selectors.ALL_STATES, using=using)
+        depth = found[row.name]
         begin = until - timedelta(minutes=MINUTES)
         minutes = figures.counted(begin, row.name, using=using)
         points = tallies.series(minutes, begin, rollup.MINUTE, until=until)
@@ -271,18 +271,17 @@ class QueueAdmin(OJSModelAdmin):
             "queue": row,
             "badges": badges(row, _service(workers)),
             "paused_at": since(row.paused_at, now),
-            "oldest": since(depth.oldest, now),
+            "oldest": oldest(depth, now),
             "partly": State.AVAILABLE in depth.capped,
             "counts": [
                 (
                     label,
-                    capped(counts[state]),
+                    counted(depth, state),
                     links.list_of(site, "job", state=state, queue=row.name),
                 )
                 for state, label in Job.States.choices
             ],
-            "looked_at": charts.plain(selectors.DEPTH_CAP),
-            "cap": charts.plain(selectors.COUNT_CAP),
+            "cap": charts.plain(cap),
             "chart": draw(points),
             "workers": [
                 {
@@ -340,6 +339,16 @@ def since(moment: datetime | None, now: datetime) -> SafeString:
     )
 
 
-def capped(count: int) -> str:
-    """A number, or that it is beyond the cap."""
-    return charts.at_least(count) if count >= selectors.COUNT_CAP else charts.plain(count)
+def counted(depth: Depth, state: str) -> SafeString:
+    """How many jobs there are, or at least are; calm where none was found among those looked at."""
+    count = depth.counts[state]
+    if state not in depth.capped:
+        return format_html("{}", charts.plain(count))
+    text = charts.at_least(count)
+    return format_html("{}", text) if count else format_html('<span class="ojs-quiet">{}</span>', text)
+
+
+def oldest(depth: Depth, now: datetime) -> SafeString:
+    """How long the oldest available job has waited, or at least has."""
+    mark = "≥ " if depth.oldest is not None and State.AVAILABLE in depth.capped else ""
+    return format_html("{}{}", mark, since(depth.oldest, now))

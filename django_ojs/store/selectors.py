@@ -180,45 +180,62 @@ class Depth(NamedTuple):
 
 
 _STANDING = (State.ACTIVE, State.SCHEDULED, State.RETRYABLE, State.PENDING)
+ALL_STATES = tuple(State)
 
 
-def depths(queues: Sequence[str], *, cap: int = DEPTH_CAP, using: str) -> dict[str, Depth]:
-    """How full the queues are: one statement for all of them, of ranges of indexes up to ``cap``.
+def depths(
+    queues: Sequence[str],
+    *,
+    cap: int = DEPTH_CAP,
+    among: int = COUNT_CAP,
+    states: Sequence[State] = _STANDING,
+    using: str,
+) -> dict[str, Depth]:
+    """How full the queues are: one statement for all of them, of ranges of indexes.
 
     Available jobs are counted in claim order, ``cap`` of each queue. No index knows the queue of the
-    others: they are looked for among the ``cap`` that run or are due first.
+    others: they are looked for among the ``among`` of their state that run, are due first, or ended
+    last.
     """
     if not queues:
         return {}
-    sums = ", ".join(["SUM(CASE WHEN queue = %s THEN 1 ELSE 0 END)"] * len(queues))
+    others = [state for state in states if state is not State.AVAILABLE]
     parts = [
-        f"SELECT '{state.value}', COUNT(*), MIN(enqueued_at), {sums}"
-        f" FROM ({_of_state(state, 'queue, enqueued_at', using)}) c{index}"
-        for index, state in enumerate(_STANDING)
+        f"SELECT '{state.value}', queue, COUNT(*), NULL"
+        f" FROM ({_of_state(state, 'queue', using)}) c{index} GROUP BY queue"
+        for index, state in enumerate(others)
     ]
-    parameters: list[Any] = [*queues, cap] * len(_STANDING)
-    zeros = ", ".join(["0"] * len(queues))
-    for index, queue in enumerate(queues):
-        parts.append(
-            f"SELECT '{index}', COUNT(*), MIN(enqueued_at), {zeros} FROM (SELECT queue, enqueued_at"
-            f" FROM {_TABLE} WHERE state = '{State.AVAILABLE}' AND queue = %s"
-            f" ORDER BY queue, priority DESC, enqueued_at, id LIMIT %s) q{index}"
-        )
-        parameters += [queue, cap]
+    parameters: list[Any] = [among] * len(others)
+    available = [
+        f"SELECT '{State.AVAILABLE}', %s, COUNT(*), MIN(enqueued_at) FROM (SELECT queue, enqueued_at"
+        f" FROM {_TABLE} WHERE state = '{State.AVAILABLE}' AND queue = %s"
+        f" ORDER BY queue, priority DESC, enqueued_at, id LIMIT %s) q{index}"
+        for index in range(len(queues))
+    ]
+    # In front: a column of a union has the type of its first row.
+    parameters = [value for queue in queues for value in (queue, queue, cap)] + parameters
+    found: dict[str, dict[str, int]] = {queue: dict.fromkeys(others, 0) for queue in queues}
+    totals = dict.fromkeys(map(str, others), 0)
+    oldest: dict[str, datetime | None] = {}
+    sql = dialect(using)
     with cursor(using) as cur:
-        cur.execute(" UNION ALL ".join(parts), parameters)
-        rows = {row[0]: row[1:] for row in cur.fetchall()}
-    full = {state for state in _STANDING if rows[state][0] >= cap}
-    found = {}
-    for index, queue in enumerate(queues):
-        available, oldest = rows[str(index)][:2]
-        counts: dict[str, int] = {state: int(rows[state][2 + index] or 0) for state in _STANDING}
-        found[queue] = Depth(
-            counts | {State.AVAILABLE: int(available)},
-            frozenset(full | ({State.AVAILABLE} if available >= cap else set())),
-            None if oldest is None else dialect(using).decode(Kind.TIME, oldest),
+        cur.execute(" UNION ALL ".join(available + parts), parameters)
+        for state, queue, count, moment in cur.fetchall():
+            if state == State.AVAILABLE:
+                oldest[queue] = None if moment is None else sql.decode(Kind.TIME, moment)
+            else:
+                totals[state] += int(count)
+            if queue in found:
+                found[queue][state] = int(count)
+    full = {state for state in others if totals[state] >= among}
+    return {
+        queue: Depth(
+            {State(state): count for state, count in counts.items()},
+            frozenset(full | ({State.AVAILABLE} if counts[State.AVAILABLE] >= cap else set())),
+            oldest[queue],
         )
-    return found
+        for queue, counts in found.items()
+    }
 
 
 def _of_state(state: State, column: str, using: str) -> str:

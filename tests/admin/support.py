@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
 from django_ojs.models import Job, Worker
@@ -63,3 +64,9 @@ def across(client: Client, action: str, query: str = "", **fields: str) -> Any:
     key = str(Job.objects.values_list("pk", flat=True)[0])
     data = {"action": action, "_selected_action": [key], "select_across": "1", "index": "0"}
     return client.post(f"/admin/django_ojs/job/{query}", {**data, **fields})
+
+
+def reads(asked: CaptureQueriesContext) -> list[str]:
+    """The statements that read, without those that set and take back a time limit."""
+    found = [query["sql"] for query in asked if query["sql"].startswith(("SELECT", "("))]
+    return [sql for sql in found if "set_config" not in sql]

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+from functools import partial
+
 import pytest
 from django.test import override_settings
+from django.utils import timezone
+from django.utils.formats import date_format
 
 from django_ojs.admin import base
 from django_ojs.admin import bulk as pages
 from django_ojs.admin import jobs as jobs_admin
-from tests.admin.support import across, login, page
-from tests.services.support import make
+from django_ojs.clock import FrozenClock
+from django_ojs.domain import tallies
+from django_ojs.models import ChoreRun, MinuteStat
+from django_ojs.services import rollup
+from django_ojs.store import selectors
+from tests.admin.support import across, cell, login, page
+from tests.services.support import ack, make, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db", "no_users")]
 
@@ -70,3 +81,51 @@ def test_the_number_of_a_list_is_exact_or_says_that_it_is_not() -> None:
         text = page(browser, "job/", queue="other")
         assert "<span>3 jobs</span>" in text
         assert "Looked among" not in text
+
+
+def test_a_queue_has_at_least_what_was_found_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No index knows the queue of what ended: it is looked for among the newest of all queues."""
+    browser = login("view_queue", "view_job", "view_minutestat")
+    make(3, queue="rare")
+    ack(*take(3, queues=("rare",)))
+    make(4)
+    ack(*take(4))
+    make(2, queue="rare", delay="1h")
+    make(3, delay="1m")
+    make(4)
+    text = page(browser, "queue/rare/change/")
+    assert re.findall(r"<td>(?:<a[^>]*>)?(?:<span[^>]*>)?([^<]+)", between(text, "ojs-depth")) == [
+        "2", "0", "0", "0", "0", "3", "0", "0"
+    ]  # fmt: skip
+    monkeypatch.setattr(selectors, "COUNT_CAP", 4)
+    monkeypatch.setattr(selectors, "depths", partial(selectors.depths, among=4, cap=4))
+    text = page(browser, "queue/rare/change/")
+    assert re.findall(r"<td>(?:<a[^>]*>)?(?:<span[^>]*>)?([^<]+)", between(text, "ojs-depth")) == [
+        "≥ 1", "0", "0", "0", "0", "≥ 0", "0", "0"
+    ]  # fmt: skip
+    text = page(browser, "queue/")
+    assert ">≥ 1</a>" in cell(text, "rare", "scheduled")
+    assert ">≥ 4</a>" in cell(text, "default", "available")
+    assert "≥ <time" in cell(text, "default", "oldest")
+    assert "≥ " in page(browser, "dashboard/").partition("Oldest wait")[2][:100]
+
+
+def between(text: str, label: str) -> str:
+    """The body of the panel with this label."""
+    return text.partition(f'id="{label}"')[2].partition("<tbody>")[2].partition("</tbody>")[0]
+
+
+def test_minutes_that_are_not_counted_yet_are_not_drawn(frozen: FrozenClock) -> None:
+    browser = login("view_queue")
+    make()
+    reached = tallies.floor(frozen.now("default") - timedelta(minutes=20), rollup.MINUTE)
+    ChoreRun.objects.create(
+        name=rollup.NAME, last_run_at=frozen.now("default"), cadence_ms=60_000, resumed_at=reached
+    )
+    MinuteStat.objects.create(
+        at=reached - timedelta(minutes=59), queue="default", completed=7, failed=0
+    )
+    assert cell(page(browser, "queue/"), "default", "throughput").startswith("7 <svg")
+    chart = page(browser, "queue/default/change/").partition('id="ojs-hour"')[2]
+    last = timezone.localtime(reached - timedelta(minutes=1))
+    assert re.findall(r'<th scope="row">([^<]+)</th>', chart)[-1] == date_format(last, "H:i")

@@ -19,7 +19,7 @@ from django_ojs.admin.charts import Line
 from django_ojs.domain.ids import Uuid7Generator
 from django_ojs.models import ChoreRun, FailureStat, MinuteStat, Worker
 from django_ojs.services import rollup, scan
-from tests.admin.support import login, page
+from tests.admin.support import login, page, reads
 from tests.services.support import ack, fail, make, take
 
 pytestmark = pytest.mark.usefixtures("no_users")
@@ -148,7 +148,7 @@ def test_few_queries_whatever_there_is(at: clock.FrozenClock, path: str, window:
         make(1, queue=f"q{number}")
     with CaptureQueriesContext(connection) as asked:
         page(browser, path, window=window)
-    assert len(asked) <= 6, [item["sql"][:90] for item in asked]
+    assert len(reads(asked)) <= 6, [sql[:90] for sql in reads(asked)]
     for item in asked:
         if '_job"' in item["sql"] or "_job`" in item["sql"] or "_job WHERE" in item["sql"]:
             assert "LIMIT" in item["sql"]

@@ -162,9 +162,9 @@ def rows_read(statement: Statement) -> int:
 def unbounded(sql: str) -> list[str]:
     """The words in a statement about jobs that read without bound."""
     upper = sql.upper()
-    found = [word for word in (" OFFSET ", "DISTINCT", "GROUP BY") if word in upper]
-    if re.search(r"\bCOUNT\(", upper) and "LIMIT" not in upper:
-        found.append("COUNT")
+    found = [word for word in (" OFFSET ", "DISTINCT") if word in upper]
+    if "LIMIT" not in upper:
+        found += [word for word in ("COUNT(", "GROUP BY") if word in upper]
     return found
 
 
@@ -294,10 +294,10 @@ def test_job_page(browser: Client, state: str) -> None:
 @pytest.mark.parametrize("path", ["queue/", "worker/", "deadletter/", "dashboard/", "failurestat/"])
 def test_other_lists(browser: Client, path: str) -> None:
     text, asked = look(browser, path)
-    check(asked, 6)
+    check(asked, 7)
     if path == "deadletter/":
         text, asked = look(browser, path + link(text, "next"))
-        check(asked, 6)
+        check(asked, 7)
         text, asked = look(browser, path + "?q=error:nothing")
         check(asked, 7, WINDOWED)
         assert not shown(text)
@@ -357,7 +357,7 @@ def test_a_scan_would_be_noticed(browser: Client) -> None:
         list(Job.objects.filter(progress_message="x")[:1])
         Job.objects.filter(progress_message="x").count()
     assert all(scans(statement) for statement in asked.all)
-    assert unbounded(asked.all[1].sql) == ["COUNT"]
+    assert unbounded(asked.all[1].sql) == ["COUNT("]
     if connection.vendor != "sqlite":
         assert all(rows_read(statement) >= ROWS for statement in asked.all)
 
