@@ -224,13 +224,15 @@ def paging(part: Window, total: int, has_more: bool) -> dict[str, Any]:
 def listed(
     request: Request,
     rows: QuerySet[Any],
-    shape: Callable[[Any], Any],
+    shape: Callable[[Sequence[Any]], list[Any]],
     name: str,
     *,
     keys: Sequence[str],
     large: str | None = None,
 ) -> dict[str, Any]:
     """A page of a small table, in the order of ``keys``, which together are unique.
+
+    ``shape`` gets all of its rows at once, and may ask for more about them.
 
     ``large`` is the column that may be: what has too much of it together is left for the next page.
     """
@@ -245,9 +247,9 @@ def listed(
         known = list(sized[start : start + part.limit + 1])
         wanted = _fitting(known[: part.limit])
         found = list(ordered.filter(pk__in=wanted)) if wanted else []
+        items = shape(found)
         total = _count(rows)
     more = len(known) > len(wanted) and bool(found)
-    items = [shape(row) for row in found]
     pagination = paging(part, total, more)
     if more:
         last = [getattr(found[-1], key) for key in keys]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -31,7 +33,8 @@ class SchemaViewSet(OJSViewSet):
         listing.allow(request)
         rows = JobSchema.objects.using(self.using).all()
         keys = ("type", "version")
-        return Response(listing.listed(request, rows, _shape, "schemas", keys=keys, large="schema"))
+        page = listing.listed(request, rows, _shapes, "schemas", keys=keys, large="schema")
+        return Response(page)
 
     def update(self, request: Request, type: str, version: str) -> Response:
         """Register a version: 201, or 200 when it is there with the same content.
@@ -76,6 +79,10 @@ class SchemaViewSet(OJSViewSet):
     def _may_write(self) -> None:
         if not self.caller.unrestricted:
             raise PermissionDenied("Schemas are for all queues; this credential is for some of them.")
+
+
+def _shapes(rows: Sequence[JobSchema]) -> list[dict[str, object]]:
+    return [_shape(row) for row in rows]
 
 
 def _shape(row: JobSchema) -> dict[str, object]:

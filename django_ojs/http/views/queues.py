@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rest_framework.request import Request
@@ -39,8 +40,9 @@ class QueueViewSet(OJSViewSet):
         if not self.caller.unrestricted:
             rows = rows.filter(any_of("name", self.caller.queues))
 
-        def shape(row: Queue) -> shapes.Shape:
-            return shapes.queue(row.name, row, queues.counts(row.name, using=self.using))
+        def shape(found: Sequence[Queue]) -> list[shapes.Shape]:
+            counts = queues.counts_of([row.name for row in found], using=self.using)
+            return [shapes.queue(row.name, row, counts[row.name]) for row in found]
 
         return Response(listing.listed(request, rows, shape, "queues", keys=("name",)))
 

@@ -33,7 +33,12 @@ class WorkerViewSet(OJSViewSet):
         now = clock.now(self.using)
         rows = self._visible()
         page = listing.listed(
-            request, rows, lambda row: shapes.worker(row, now), "workers", keys=("id",), large="labels"
+            request,
+            rows,
+            lambda found: [shapes.worker(row, now) for row in found],
+            "workers",
+            keys=("id",),
+            large="labels",
         )
         states = [(item["status"], item["state"]) for item in page["items"]]
         page["summary"] = {
