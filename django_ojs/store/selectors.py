@@ -23,6 +23,8 @@ _MEASURED = 50
 """Of how many jobs the sizes are asked at once."""
 DEPTH_CAP = 1000
 """Where many queues are counted at once."""
+AMONG_CAP = 5_000
+"""Among how many of a state the jobs of a queue are looked for."""
 
 
 def jobs(ids: Iterable[UUID], *, without: Collection[str] = (), using: str) -> dict[UUID, JobRecord]:
@@ -187,7 +189,7 @@ def depths(
     queues: Sequence[str],
     *,
     cap: int = DEPTH_CAP,
-    among: int = COUNT_CAP,
+    among: int = AMONG_CAP,
     states: Sequence[State] = _STANDING,
     using: str,
 ) -> dict[str, Depth]:
