@@ -39,6 +39,7 @@ ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
         gettext_lazy("quiet, stop, resume worker"),
         ("worker.quiet", "worker.resumed", "worker.stop", "worker.resume"),
     ),
+    "bulk": (gettext_lazy("bulk work"), ("bulk.started",)),
     "token": (
         gettext_lazy("API tokens"),
         ("token.created", "token.changed", "token.rotated", "token.revoked"),
@@ -49,7 +50,7 @@ SOURCES = ("admin", "http", "api", "command")
 RESULTS = {"done": gettext_lazy("done"), "denied": gettext_lazy("denied")}
 _LINKED = frozenset({"job", "queue", "worker"})
 _TARGETS = _LINKED | {"token"}
-_DETAIL = ("directive", "changed", "new_job_id", "prefix", "prefixes", "count")
+_DETAIL = ("directive", "changed", "new_job_id", "prefix", "prefixes", "operation", "count")
 _WORD = re.compile(r'(?:(\w+):)?(?:"([^"]*)"|(\S+))')
 _WINDOW = "_ojs_audit_window"
 
@@ -220,7 +221,13 @@ class AuditEntryAdmin(OJSModelAdmin):
     def detail(self, row: Any) -> str:
         """The few facts that say more than the action does."""
         data = row.data if isinstance(row.data, dict) else {}
-        return ", ".join(f"{name}: {data[name]}" for name in _DETAIL if data.get(name))[:200]
+        found = [f"{name}: {data[name]}" for name in _DETAIL if data.get(name)]
+        asked = data.get("filter")
+        if isinstance(asked, dict):
+            # Not every database keeps the order of names.
+            narrowed = [f"{name}: {asked[name]}" for name in sorted(asked)]
+            found += narrowed or [_("every job")]
+        return ", ".join(found)[:200]
 
     # The page
 

@@ -179,6 +179,10 @@ class OJSModelAdmin(ModelAdmin):
         keys = list(queryset.values_list("pk", flat=True)[: most + 1])
         return Chosen(keys[:most], len(keys) <= most)
 
+    def hint_of_many(self, request: HttpRequest) -> str:
+        """What is to be known before more rows are ordered than are done at once."""
+        return ""
+
     def how_many(self, request: HttpRequest, known: int) -> str:
         """How many rows match, where they are more than are done at once: ``known`` at least."""
         return at_least(known)
@@ -298,6 +302,7 @@ class OJSModelAdmin(ModelAdmin):
             "many": many,
             "narrowed": narrowed,
             "most": MOST_AT_ONCE,
+            "hint": self.hint_of_many(request) if many else "",
             "hidden": hidden,
             "row": row,
             "back": self._url_of(row) if row is not None else self._list_url(),

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.contrib.auth import get_user_model
+from django.core import signing
 from django.db import OperationalError
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext as _
 
 from django_ojs import clock, conf
 from django_ojs.admin import paging, search
@@ -46,6 +48,36 @@ class Page:
 def tab_of(narrowed: Filter) -> Tab:
     """The tab that the filter is of."""
     return Tab(narrowed.state, narrowed.lens, narrowed.dead_letter)
+
+
+def in_words(narrowed: Filter, *, shows_args: bool = True) -> list[str]:
+    """Which jobs are meant; without the words of a search for those who may not see arguments."""
+    found = [_("dead letter")] if narrowed.dead_letter else []
+    search_for = narrowed.search if shows_args or not narrowed.search else "…"
+    asked = (
+        (_("state"), narrowed.state),
+        (_("list"), narrowed.lens),
+        (_("queue"), narrowed.queue),
+        (_("search"), search_for),
+    )
+    found += [f"{name}: {value}" for name, value in asked if value]
+    return found or [_("every job")]
+
+
+def given(job_id: object, args: Any, *, shows_args: bool) -> str:
+    """What a bulk job was ordered to do, to which jobs, by whom and why."""
+    try:
+        order = bulk.read(args[0], job_id)
+    except (signing.BadSignature, LookupError, TypeError):
+        return _("not an order of the admin")
+    label = next(item.label for item in JOB_OPERATIONS if item.name == order.operation)
+    said = _("%(operation)s · %(jobs)s · by %(actor)s · %(reason)s")
+    return said % {
+        "operation": label,
+        "jobs": ", ".join(in_words(order.narrowed, shows_args=shows_args)),
+        "actor": order.actor.name,
+        "reason": order.actor.reason or "—",
+    }
 
 
 def matching(narrowed: Filter, using: str, *, shows_args: bool = True) -> QuerySet[Job]:

@@ -8,13 +8,14 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 
 from django_ojs import clock
+from django_ojs.admin.bulk import given
 from django_ojs.admin.clocks import clocks, words
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.admin.timeline import picture, spans
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import TERMINAL
 from django_ojs.models import Attempt, Event, Job
-from django_ojs.services import inspect
+from django_ojs.services import bulk, inspect
 from django_ojs.services.explain import explained
 from django_ojs.store import selectors
 
@@ -38,7 +39,7 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         "state": Job.States(job.state).label,
         "now": now,
         "ended": job.state in TERMINAL,
-        "facts": _facts(job),
+        "facts": _facts(job, shows_args),
         "clocks": [
             {
                 "clock": item,
@@ -62,8 +63,10 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
     }
 
 
-def _facts(job: JobRecord) -> list[tuple[str, Any]]:
+def _facts(job: JobRecord, shows_args: bool) -> list[tuple[str, Any]]:
+    ordered = given(job.id, job.json("args"), shows_args=shows_args) if job.type == bulk.TYPE else None
     pairs = [
+        (_("order"), ordered),
         (_("id"), job.id),
         (_("type"), job.type),
         (_("queue"), job.queue),
@@ -83,7 +86,10 @@ def _facts(job: JobRecord) -> list[tuple[str, Any]]:
 
 
 def _data(job: JobRecord) -> list[tuple[str, str]]:
-    columns = ("args", "meta", "result", "checkpoint", "progress_data", "retry", "extra")
+    columns = ["args", "meta", "result", "checkpoint", "progress_data", "retry", "extra"]
+    if job.type == bulk.TYPE:
+        # A signed text: what it says is among the facts.
+        columns.remove("args")
     return [
         (column, pretty(redacted(value)))
         for column in columns

@@ -15,17 +15,18 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs import conf
+from django_ojs import clock, conf
 from django_ojs.admin import links, paging, search
 from django_ojs.admin.actions import Chosen, Operation
-from django_ojs.admin.base import OJSModelAdmin
-from django_ojs.admin.bulk import Counted, count, first
+from django_ojs.admin.base import MOST_AT_ONCE, OJSModelAdmin
+from django_ojs.admin.bulk import Counted, count, first, in_words
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.job_columns import JobColumns
 from django_ojs.admin.job_page import job_page
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
 from django_ojs.admin.operations import JOB_OPERATIONS
+from django_ojs.admin.queues import live_workers, takes_bulk_work
 from django_ojs.admin.tabs import Tab, Window
 from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
@@ -33,7 +34,6 @@ from django_ojs.services import bulk
 from django_ojs.store import selectors
 from django_ojs.store.bounded import time_limit
 
-_NARROWS = ("state", "lens", "queue", "q")
 _WINDOW = "_ojs_window"
 _LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overdue")}
 
@@ -127,7 +127,6 @@ class JobAdmin(JobColumns, OJSModelAdmin):
     """The jobs, newest first."""
 
     operations = JOB_OPERATIONS
-    every = gettext_lazy("every job")
     own_parameters: ClassVar[Sequence[str]] = ("state", "lens")
     list_filter = (QueueFilter,)
     search_fields = ("id",)
@@ -287,10 +286,20 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         """Beyond what is done at once: a job of our own, which can be watched and cancelled."""
         narrowed = self.narrowing(request)
         actor = self.actor(request, cleaned["reason"])
-        job = bulk.start(operation.name, narrowed, cleaned, actor, user=request.user.pk)
+        number = self.how_many(request, MOST_AT_ONCE)
+        job = bulk.start(operation.name, narrowed, cleaned, actor, user=request.user.pk, count=number)
         link = links.link(links.page_of(self.admin_site, "job", job.id), job.id)
         said = format_html(_("Job {} does this; watch or cancel it there."), link)
         self.message_user(request, said, messages.SUCCESS)
+        if hint := self.hint_of_many(request):
+            self.message_user(request, hint, messages.WARNING)
+
+    def hint_of_many(self, request: HttpRequest) -> str:
+        """That the job would wait, as no worker takes it."""
+        if any(map(takes_bulk_work, live_workers(clock.now(self.using), self.using))):
+            return ""
+        said = _("No live worker serves the queue %(queue)s: the job waits until one does (%(how)s).")
+        return said % {"queue": bulk.QUEUE, "how": f"runworker --queue {bulk.QUEUE}"}
 
     def does_many(self, operation: Operation) -> bool:
         """Whether there is a bulk job for it."""
@@ -326,15 +335,13 @@ class JobAdmin(JobColumns, OJSModelAdmin):
 
     def narrowed(self, request: HttpRequest) -> list[str]:
         """The tab, queue and search; that it is every job where there is none."""
-        found = [f"{name}: {request.GET[name]}" for name in _NARROWS if request.GET.get(name)]
-        return found or [str(self.every)]
+        return in_words(self.narrowing(request))
 
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(JobAdmin):
     """The dead letter, newest first."""
 
-    every = gettext_lazy("every job of the dead letter")
     operations = tuple(item for item in JOB_OPERATIONS if item.name in ("retry", "requeue", "purge"))
     own_parameters = ()
 

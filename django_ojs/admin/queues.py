@@ -26,7 +26,7 @@ from django_ojs.domain import tallies
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
 from django_ojs.models import Job, MinuteStat, Queue, Worker
-from django_ojs.services import figures, inspect, queues, rollup
+from django_ojs.services import bulk, figures, inspect, queues, rollup
 from django_ojs.store import selectors
 from django_ojs.store.selectors import Depth
 
@@ -65,13 +65,22 @@ def live_workers(now: datetime, using: str) -> list[Any]:
     rows = Worker.objects.using(using).filter(heartbeat_at__gt=now - inspect.LIVE_WORKER)
     rows = rows.exclude(phase=Worker.Phase.STOPPED)
     return list(
-        rows.only("id", "queues", "phase", "directive").order_by("-heartbeat_at")[:MOST_WORKERS]
+        rows.only("id", "queues", "types", "phase", "directive", "principal").order_by("-heartbeat_at")[
+            :MOST_WORKERS
+        ]
     )
 
 
 def serving(name: str, workers: Sequence[Any]) -> list[Any]:
     """Those that take jobs of a queue: all of them, or this one."""
     return [worker for worker in workers if not worker.queues or name in worker.queues]
+
+
+def takes_bulk_work(worker: Any) -> bool:
+    """Whether a worker takes the bulk work of the admin: none over HTTP does."""
+    runs = worker.phase == Worker.Phase.RUNNING and worker.directive is None
+    serves = not worker.queues or bulk.QUEUE in worker.queues
+    return bool(runs and serves and bulk.TYPE in worker.types)
 
 
 def last_hour(names: Sequence[str], until: datetime, using: str) -> dict[str, Hour]:
@@ -261,7 +270,7 @@ class QueueAdmin(OJSModelAdmin):
         now = clock.now(using)
         until = figures.reached(now=now, using=using)
         workers = serving(row.name, live_workers(now, using))
-        cap = selectors.COUNT_CAP
+        cap = selectors.AMONG_CAP
         found = selectors.depths([row.name], cap=cap, states=selectors.ALL_STATES, using=using)
         depth = found[row.name]
         begin = until - timedelta(minutes=MINUTES)

@@ -79,10 +79,11 @@ def start(
     actor: Actor,
     *,
     user: object,
+    count: str | None = None,
     using: str | None = None,
 ) -> JobRecord:
-    """Enqueue the job that does it, and note that in the audit. The jobs that are made after it are
-    left alone.
+    """Enqueue the job that does it, and note in the audit what it is to do, to which jobs and to how
+    many (``count``, as it was confirmed). The jobs that are made after it are left alone.
     """
     using = using or conf.current().database
     now = clock.now(using)
@@ -92,12 +93,13 @@ def start(
     shown = {key: value for key, value in asdict(narrowed).items() if value}
     meta = {"operation": operation, "actor": actor.name, "reason": actor.reason, "filter": shown}
     envelope = from_call(TYPE, [order.signed()], now=now, queue=QUEUE, meta=meta)
-    return atomically(using, partial(_start, envelope._replace(id=job_id), order, now, using))
+    what = {"operation": operation, "filter": shown, "count": count}
+    return atomically(using, partial(_start, envelope._replace(id=job_id), order, what, now, using))
 
 
-def _start(envelope: Any, order: Order, now: datetime, using: str) -> JobRecord:
+def _start(
+    envelope: Any, order: Order, what: Mapping[str, Any], now: datetime, using: str
+) -> JobRecord:
     target = ("job", order.job)
-    audit.note(
-        "bulk.started", order.actor, target=target, now=now, using=using, operation=order.operation
-    )
+    audit.note("bulk.started", order.actor, target=target, now=now, using=using, **what)
     return enqueue([envelope], now=now, using=using)[0]

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db", "no_
     [
         ("?queue=default", "20 jobs.", "queue: default"),
         ("", "30 jobs.", "every job"),
-        ("?state=available&q=type:test.job", "30 jobs.", "q: type:test.job"),
+        ("?state=available&q=type:test.job", "30 jobs.", "search: type:test.job"),
     ],
 )
 def test_the_confirmation_says_how_many_of_what(
@@ -98,6 +98,7 @@ def test_a_queue_has_at_least_what_was_found_of_it(monkeypatch: pytest.MonkeyPat
         "2", "0", "0", "0", "0", "3", "0", "0"
     ]  # fmt: skip
     monkeypatch.setattr(selectors, "COUNT_CAP", 4)
+    monkeypatch.setattr(selectors, "AMONG_CAP", 4)
     monkeypatch.setattr(selectors, "depths", partial(selectors.depths, among=4, cap=4))
     text = page(browser, "queue/rare/change/")
     assert re.findall(r"<td>(?:<a[^>]*>)?(?:<span[^>]*>)?([^<]+)", between(text, "ojs-depth")) == [
