@@ -12,6 +12,7 @@ from django.core.management.base import CommandParser
 from django_ojs.domain.printable import lines
 
 LOGGER = "django_ojs"
+FORMATS = ("text", "json")
 _LEVELS = {0: logging.WARNING, 1: logging.INFO}
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The attributes that every record has: the others come from ``extra``."""
@@ -45,31 +46,38 @@ class JSONFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+def log_format(text: str) -> str:
+    """One of the formats. Raises ``ValueError``."""
+    if text not in FORMATS:
+        raise ValueError(text)
+    return text
+
+
 def add_log_format(parser: CommandParser, default: str | None = None) -> None:
     """``--log-format``."""
     parser.add_argument(
         "--log-format",
-        choices=("text", "json"),
+        choices=FORMATS,
         default=default,
         help="write log lines to stderr in this form, whatever LOGGING says; default: text, "
         "where LOGGING has no handler for django_ojs",
     )
 
 
-def set_up_logging(stream: Any, verbosity: int, log_format: str | None) -> None:
+def set_up_logging(stream: Any, verbosity: int, form: str | None) -> None:
     """Write log lines to ``stream``: if a format is named, or the project has no handler for them.
 
     A handler of the project may be that of the root logger. With a format named the lines go to the
     stream only.
     """
     logger = logging.getLogger(LOGGER)
-    if log_format is None and logger.hasHandlers():
+    if form is None and logger.hasHandlers():
         return
-    if log_format is not None:
+    if form is not None:
         logger.handlers.clear()
         logger.propagate = False
     handler = logging.StreamHandler(stream)
     plain = TextFormatter("%(asctime)s %(levelname)s %(message)s")
-    handler.setFormatter(JSONFormatter() if log_format == "json" else plain)
+    handler.setFormatter(JSONFormatter() if form == "json" else plain)
     logger.addHandler(handler)
     logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))

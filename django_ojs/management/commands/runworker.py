@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -15,7 +17,7 @@ from django_ojs.domain.envelope import OWN_PREFIX, check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.evidence import check_worker_id
 from django_ojs.management.base import OJSCommand
-from django_ojs.management.logs import add_log_format, set_up_logging
+from django_ojs.management.logs import add_log_format, log_format, set_up_logging
 from django_ojs.services import queues
 from django_ojs.worker import registry
 from django_ojs.worker.config import Config, default_worker_id
@@ -32,72 +34,86 @@ class Command(OJSCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Every option can be given as ``OJS_<OPTION>`` in the environment too."""
         super().add_arguments(parser)
+        env = partial(_env, parser)
         parser.add_argument(
             "--queue",
             action="append",
-            default=_env_list("QUEUE"),
+            default=env("QUEUE", [], _names),
             help="queue to serve; repeat in the order of service; default all",
         )
         parser.add_argument(
             "--exclude-queue",
             action="append",
-            default=_env_list("EXCLUDE_QUEUE"),
+            default=env("EXCLUDE_QUEUE", [], _names),
             help="queue not to serve",
         )
         parser.add_argument(
             "--concurrency",
             type=int,
-            default=_env("CONCURRENCY", "2"),
+            default=env("CONCURRENCY", 2, int),
             help="jobs at a time, each in a process of its own (default 2)",
         )
         parser.add_argument(
             "--drain",
             action="store_true",
+            default=env("DRAIN", False, _yes_or_no),
             help="run until nothing is available, print a summary, exit",
         )
-        parser.add_argument("--once", action="store_true", help="run one job at most, then exit")
         parser.add_argument(
-            "--max-jobs", type=int, default=_env("MAX_JOBS"), help="exit 75 after this many jobs"
+            "--once",
+            action="store_true",
+            default=env("ONCE", False, _yes_or_no),
+            help="run one job at most, then exit",
+        )
+        parser.add_argument(
+            "--max-jobs",
+            type=int,
+            default=env("MAX_JOBS", None, int),
+            help="exit 75 after this many jobs",
         )
         parser.add_argument(
             "--max-runtime",
-            default=_env("MAX_RUNTIME"),
+            default=env("MAX_RUNTIME"),
             help="exit 75 after this time: seconds, 10m, PT1H",
         )
         parser.add_argument(
             "--max-rss",
             type=float,
-            default=_env("MAX_RSS"),
+            default=env("MAX_RSS", None, float),
             help="replace an executor above this many MiB, between jobs",
         )
         parser.add_argument(
             "--shutdown-timeout",
-            default=_env("SHUTDOWN_TIMEOUT", "25"),
+            default=env("SHUTDOWN_TIMEOUT", "25"),
             help="how long running jobs may take after SIGTERM (default 25)",
         )
         parser.add_argument(
             "--worker-id",
-            default=_env("WORKER_ID"),
+            default=env("WORKER_ID"),
             help="name of this worker; default host, process id and a random part",
         )
         parser.add_argument(
             "--health-port",
             type=int,
-            default=_env("HEALTH_PORT"),
+            default=env("HEALTH_PORT", None, int),
             help="serve /status/started and /status/connected on this port",
         )
         parser.add_argument(
             "--health-host",
-            default=_env("HEALTH_HOST", "127.0.0.1"),
+            default=env("HEALTH_HOST", "127.0.0.1"),
             help="the address of --health-port (default 127.0.0.1); 0.0.0.0 or :: for all",
         )
-        add_log_format(parser, _env("LOG_FORMAT"))
+        add_log_format(parser, env("LOG_FORMAT", None, log_format))
         parser.add_argument(
-            "--reload", action="store_true", help="restart when a source file changes (development)"
+            "--reload",
+            action="store_true",
+            default=env("RELOAD", False, _yes_or_no),
+            help="restart when a source file changes (development)",
         )
         parser.add_argument(
             "--no-chores",
             action="store_true",
+            default=env("NO_CHORES", False, _yes_or_no),
             help="leave reaping, promoting and pruning to others",
         )
 
@@ -168,7 +184,7 @@ class Command(OJSCommand):
                 using=alias,
             )
         except InvalidRequest as error:
-            raise CommandError(str(error), returncode=2) from error
+            raise CommandError(_blamed(error, options), returncode=2) from error
 
     def _banner(self, config: Config) -> None:
         types = registry.types()
@@ -204,12 +220,39 @@ def _health_server(host: str, port: int | None, runner: Runner) -> HealthServer 
         raise CommandError(f"--health-port: cannot listen on {host} port {port}: {why}") from error
 
 
-def _env(name: str, default: str | None = None) -> str | None:
-    return os.environ.get(f"OJS_{name}", default)
+def _env(
+    parser: CommandParser, name: str, default: Any = None, kind: Callable[[str], Any] = str
+) -> Any:
+    """The value of an option that the environment gives. A bad one is an error under its own name."""
+    text = os.environ.get(f"OJS_{name}")
+    if text is None:
+        return default
+    try:
+        return kind(text)
+    except ValueError:
+        parser.error(f"OJS_{name}: {text!r} is no value of --{name.lower().replace('_', '-')}")
 
 
-def _env_list(name: str) -> list[str]:
-    return [item for item in os.environ.get(f"OJS_{name}", "").split(",") if item]
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _yes_or_no(text: str) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True}
+    words |= {"": False, "0": False, "false": False, "no": False, "off": False}
+    try:
+        return words[text.lower()]
+    except KeyError:
+        raise ValueError(text) from None
+
+
+def _blamed(error: InvalidRequest, options: dict[str, Any]) -> str:
+    """What is wrong, under the name by which it was given: that of an option or a variable."""
+    name = error.field.removeprefix("--").replace("-", "_")
+    variable = f"OJS_{name.upper()}"
+    given = options.get(name)
+    shown = ",".join(given) if isinstance(given, list) else str(given)
+    return f"{variable}: {error.rule}" if os.environ.get(variable) == shown else str(error)
 
 
 def _at_least(option: str, value: Any, least: int) -> Any:
