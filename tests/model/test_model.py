@@ -15,7 +15,7 @@ from tests.model.machine import Machine
 pytestmark = pytest.mark.every_database
 
 SHORT = settings(
-    max_examples=15,
+    max_examples=10,
     stateful_step_count=40,
     derandomize=True,
     database=None,

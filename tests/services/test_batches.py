@@ -209,6 +209,7 @@ def desk() -> Iterator[Desk]:
     assert not made.is_alive()
 
 
+@pytest.mark.long
 def test_a_report_that_is_too_large_for_the_server_is_refused_alone(desk: Desk, vendor: str) -> None:
     """As MariaDB does with more than its packet: it cuts the connection, which is no outage."""
     if vendor != "mysql":
