@@ -22,7 +22,7 @@ from rest_framework.viewsets import ViewSet
 from django_ojs import clock, conf
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError, PermissionDenied
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.http import media, problems
+from django_ojs.http import media, problems, warned
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
 from django_ojs.http.principal import Principal, of_user
@@ -32,6 +32,10 @@ T = TypeVar("T")
 
 OPEN = "open"
 """The scope of what everybody may see."""
+
+
+EXTENSIONS: set[str] = set()
+"""The URNs of the extensions of which all is there: ``routing.register`` adds them."""
 
 
 class ScopePermission(BasePermission):
@@ -110,6 +114,7 @@ class OJSViewSet(ViewSet):
     def initialize_request(self, request: Any, *args: Any, **kwargs: Any) -> Request:
         """Gives the request its id before anything can fail."""
         fresh = f"req_{clock.new_id()}"
+        self.warnings: list[dict[str, Any]] = []
         self.request_id = media.request_id(request.META.get("HTTP_X_REQUEST_ID"), fresh)
         return super().initialize_request(request, *args, **kwargs)
 
@@ -120,14 +125,25 @@ class OJSViewSet(ViewSet):
         self.perform_authentication(request)
         self.check_permissions(request)
         media.check_version(request)
+        self._check_extensions(request.META.get("HTTP_OJS_REQUIRES_EXTENSION", ""))
         # Nothing is named with NUL, and not every database can be asked for it.
         if any("\x00" in str(value) for value in kwargs.values()):
             raise RouteNotFound
+
+    def _check_extensions(self, asked: str) -> None:
+        """Raise :class:`ExtensionNotSupported` for what the manifest does not list."""
+        for name in filter(None, map(str.strip, asked.split(","))):
+            if name not in EXTENSIONS:
+                raise problems.ExtensionNotSupported(
+                    f"Extension {name[:200]!r} is not supported here.", extension=name[:200]
+                )
 
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
         """The headers of every answer, errors included."""
         if isinstance(response, Response):
             response.content_type = media.content_type(request)
+        if response.status_code < 400:
+            warned.tell(response, self.warnings)
         response = super().finalize_response(request, response, *args, **kwargs)
         response["OJS-Version"] = media.VERSION
         response["X-Request-Id"] = self.request_id
@@ -136,6 +152,10 @@ class OJSViewSet(ViewSet):
         if isinstance(response, Response):
             response.add_post_render_callback(_say_length)
         return response
+
+    def warn(self, field: str, message: str, **more: Any) -> None:
+        """Have the answer say that something is not done as asked; not where it is a refusal."""
+        self.warnings.append({**more, "field": field, "message": message})
 
     def body(self, *, required: bool = True) -> Mapping[str, Any]:
         """The JSON object in the body; without ``required`` an empty body is ``{}``."""

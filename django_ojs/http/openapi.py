@@ -191,7 +191,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "SchemaViewSet.latest": _ok(s.Schema),
     "SchemaViewSet.versions": _ok(s.SchemaVersions),
     "SchemaViewSet.retrieve": _ok(s.Schema),
-    "SchemaViewSet.update": Operation({201: s.Schema, 200: s.Schema}, s.SchemaRequest),
+    "SchemaViewSet.update": Operation({201: s.SchemaStored, 200: s.SchemaStored}, s.SchemaRequest),
     "SchemaViewSet.destroy": _ok(s.SchemaDeleted),
 }
 """By viewset and action; by names, because extensions are not to be imported from here."""

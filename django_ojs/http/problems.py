@@ -35,6 +35,7 @@ PROBLEMS: Mapping[str, Problem] = {
     "payload_too_large": Problem(413, False, "Store large data elsewhere and pass a reference."),
     "metadata_too_large": Problem(413, False, "Keep meta small; put data into args."),
     "unsupported": Problem(422, False, "Speak version 1 of Open Job Spec."),
+    "EXTENSION_NOT_SUPPORTED": Problem(422, False, "Read the manifest; do without the extension."),
     "unauthenticated": Problem(401, False, "Send 'Authorization: Bearer <token>'."),
     "permission_denied": Problem(403, False, "Use a credential with the scope and queue for this."),
     "not_found": Problem(404, False, "Check the id; a finished job may have been pruned."),
@@ -50,6 +51,12 @@ class InvalidPayload(OJSError):
     """The body is not one JSON object."""
 
     code = "invalid_payload"
+
+
+class ExtensionNotSupported(OJSError):
+    """The request depends on an extension that the manifest does not list."""
+
+    code = "EXTENSION_NOT_SUPPORTED"
 
 
 class RateLimited(OJSError):

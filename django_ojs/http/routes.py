@@ -12,6 +12,7 @@ from django_ojs.http.views.signs import CheckpointViewSet, ProgressViewSet
 from django_ojs.http.views.system import SystemViewSet
 from django_ojs.http.views.work import WorkViewSet
 from django_ojs.http.views.workers import WorkerViewSet
+from django_ojs.services import derived
 
 JOBS = Slice(
     "jobs",
@@ -34,7 +35,6 @@ JOBS = Slice(
     (
         "enqueue",
         "batch_enqueue",
-        "bulk_enqueue",
         "cancel",
         "retry",
         "delayed_jobs",
@@ -45,6 +45,7 @@ JOBS = Slice(
         "dynamic_timeouts",
         "pagination",
     ),
+    "urn:ojs:ext:timeouts",
     endpoints={"jobs": f"/{BASE}jobs", "batch": f"/{BASE}jobs/batch"},
 )
 WORK = Slice(
@@ -164,8 +165,7 @@ DEAD_LETTER = Slice(
         ),
     ),
     ("dead_letter",),
-    "urn:ojs:ext:dead-letter",
-    {"dead_letter": f"/{BASE}{_DEAD}"},
+    endpoints={"dead_letter": f"/{BASE}{_DEAD}"},
 )
 EVENTS = Slice(
     "events",
@@ -176,8 +176,8 @@ EVENTS = Slice(
         Route("queues/{name}/events", EventViewSet, {"get": "of_queue"}),
     ),
     ("events", "event_stream"),
-    "urn:ojs:ext:realtime",
-    {"events": f"/{BASE}events", "event_stream": f"/{BASE}events/stream"},
+    endpoints={"events": f"/{BASE}events", "event_stream": f"/{BASE}events/stream"},
+    holds={"event_stream": lambda: not derived.derived_kinds()},
 )
 SYSTEM = Slice(
     "system",

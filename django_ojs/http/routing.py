@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connections, transaction
 from django.urls import URLPattern, path, re_path
 
-from django_ojs.http.base import OJSViewSet
+from django_ojs.http.base import EXTENSIONS, OJSViewSet
 
 BASE = "ojs/v1/"
 
@@ -34,7 +34,8 @@ class Route:
 class Slice:
     """A part of the binding: its routes, and what the manifest says about it.
 
-    ``capabilities`` are names for the manifest, ``extension`` is its URN.
+    ``capabilities`` are names for the manifest, ``extension`` is its URN where all of it is there.
+    ``holds`` says of a capability whether it is there under the settings in force.
     """
 
     name: str
@@ -42,6 +43,11 @@ class Slice:
     capabilities: Sequence[str] = ()
     extension: str | None = None
     endpoints: Mapping[str, str] = field(default_factory=dict)
+    holds: Mapping[str, Callable[[], bool]] = field(default_factory=dict)
+
+    def declared(self) -> dict[str, bool]:
+        """The capabilities, for the manifest."""
+        return {name: self.holds[name]() if name in self.holds else True for name in self.capabilities}
 
 
 _slices: dict[str, Slice] = {}
@@ -52,6 +58,8 @@ def register(part: Slice) -> None:
     if _slices.get(part.name, part) is not part:
         raise ValueError(f"a slice named {part.name!r} is registered already")
     _slices[part.name] = part
+    if part.extension:
+        EXTENSIONS.add(part.extension)
 
 
 def slices() -> tuple[Slice, ...]:

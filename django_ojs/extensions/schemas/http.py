@@ -44,6 +44,7 @@ class SchemaViewSet(OJSViewSet):
         self._may_write()
         schema = self.body().get("schema")
         row, fresh = services.put(type, _number(version), schema, using=self.using)
+        self.warn("schema", "stored, not enforced")
         return Response(_shape(row), status=201 if fresh else 200)
 
     def retrieve(self, request: Request, type: str, version: str) -> Response:
@@ -112,6 +113,4 @@ SLICE = Slice(
             {"get": "retrieve", "put": "update", "delete": "destroy"},
         ),
     ),
-    ("schema_registry",),
-    "urn:ojs:ext:schema-registry",
 )

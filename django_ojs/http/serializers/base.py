@@ -139,3 +139,13 @@ class Pagination(Shape):
     page = IntegerField()
     per_page = IntegerField()
     next_cursor = CharField(help_text="`cursor` of the next page.")
+
+
+class Warned(Shape):
+    """What was asked for and is not done as asked; `index` is the place in a batch."""
+
+    needed = frozenset({"field", "message"})
+    index = IntegerField()
+    near = CharField(help_text="What was probably meant.")
+    field = CharField()
+    message = CharField()

@@ -22,6 +22,7 @@ from django_ojs.http.serializers.base import (
     Raw,
     Request,
     Shape,
+    Warned,
     _count,
     _duration,
     _moment_asked,
@@ -290,15 +291,6 @@ class ClaimedJob(Job):
 
     needed = Job.needed | {"lease"}
     lease = Lease()
-
-
-class Warned(Shape):
-    """What was asked for and is not done as asked; `index` is the place in a batch."""
-
-    needed = frozenset({"field", "message"})
-    index = IntegerField()
-    field = CharField()
-    message = CharField()
 
 
 class JobAnswer(JobFields):

@@ -8,6 +8,7 @@ from django_ojs.http.serializers.base import (
     Pagination,
     Request,
     Shape,
+    Warned,
     _count,
     _object,
     _strings,
@@ -43,6 +44,7 @@ class Manifest(Shape):
     ojs_version = CharField()
     implementation = DictField(child=CharField())
     conformance_level = IntegerField()
+    conformance_tier = CharField()
     protocols = _strings()
     backend = CharField()
     capabilities = DictField(child=BooleanField())
@@ -84,6 +86,12 @@ class Schema(Shape):
     version = IntegerField()
     schema = _object("JSON Schema.")
     created_at = _when()
+
+
+class SchemaStored(Schema):
+    """A schema that was stored; nothing is checked against it yet, and `warnings` say so."""
+
+    warnings = ListField(child=Warned())
 
 
 class SchemaRequest(Request):

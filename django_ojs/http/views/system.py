@@ -80,9 +80,12 @@ class SystemViewSet(OJSViewSet):
                     "homepage": "https://pypi.org/project/django-ojs/",
                 },
                 "conformance_level": routing.conformance_level(),
+                "conformance_tier": "runtime",
                 "protocols": ["http"],
                 "backend": inspect.backend(self.using),
-                "capabilities": {name: True for part in parts for name in part.capabilities},
+                "capabilities": {
+                    name: there for part in parts for name, there in part.declared().items()
+                },
                 "extensions": [part.extension for part in parts if part.extension],
                 "endpoints": {name: url for part in parts for name, url in part.endpoints.items()},
             }
