@@ -18,6 +18,7 @@ from django_ojs.domain.jsonvalue import (
     MAX_META_BYTES,
     encode,
 )
+from django_ojs.domain.kept import KEPT, check_kept
 from django_ojs.domain.limits import NAMES, NO_LIMITS, Limits, parse_limits
 from django_ojs.domain.retry import parse_policy
 
@@ -81,7 +82,7 @@ SYSTEM_MANAGED = frozenset(
     ]
 )
 _LIMIT_KEYS = frozenset(NAMES) | {f"{name}_ms" for name in NAMES}
-_READ = (
+READ = (
     frozenset(
         [
             "type",
@@ -104,6 +105,7 @@ _READ = (
     )
     | _LIMIT_KEYS
 )
+"""The fields that a request is read from."""
 
 
 class Envelope(NamedTuple):
@@ -172,15 +174,13 @@ def from_wire(body: object, *, now: datetime) -> Envelope:
     if not isinstance(body["args"], list):
         raise InvalidRequest("args", "must be an array")
     identity = body.get("id")
-    extra = {
-        key: value for key, value in body.items() if key not in _READ and key not in SYSTEM_MANAGED
-    }
-    for name in ("unique", "rate_limit", "schema", "version"):
+    extra = {key: value for key, value in body.items() if key not in READ and key not in SYSTEM_MANAGED}
+    for name in KEPT:
         if name in options:
             extra[name] = options[name]
     if extra:
-        _check_shapes(extra)
         encode(extra, "body", max_bytes=MAX_ENVELOPE_BYTES)
+        check_kept(extra)
     when = _first(body, options, "delay_until", "scheduled_at")
     expiry = _first(body, options, "expires_at")
     scheduled_at, scheduled_text = _moment(when, now)
@@ -206,18 +206,6 @@ def from_wire(body: object, *, now: datetime) -> Envelope:
         pending=_pending(_first(body, options, "pending")),
         extra=extra or None,
     )
-
-
-def _check_shapes(extra: Mapping[str, Any]) -> None:
-    """The types of the known fields that are only kept (``null`` counts as not given)."""
-    for name in ("unique", "rate_limit"):
-        if not isinstance(extra.get(name), (Mapping, type(None))):
-            raise InvalidRequest(name, "must be an object")
-    if not isinstance(extra.get("schema"), (str, type(None))):
-        raise InvalidRequest("schema", "must be a string")
-    version = extra.get("version")
-    if isinstance(version, bool) or not isinstance(version, (int, str, type(None))):
-        raise InvalidRequest("version", "must be an integer or a string")
 
 
 _CALL_OPTIONS = (

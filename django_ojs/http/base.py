@@ -34,6 +34,7 @@ OPEN = "open"
 """The scope of what everybody may see."""
 
 
+_TENANT = "X-OJS-Tenant"
 EXTENSIONS: set[str] = set()
 """The URNs of the extensions of which all is there: ``routing.register`` adds them."""
 
@@ -126,6 +127,9 @@ class OJSViewSet(ViewSet):
         self.check_permissions(request)
         media.check_version(request)
         self._check_extensions(request.META.get("HTTP_OJS_REQUIRES_EXTENSION", ""))
+        if (tenant := request.META.get("HTTP_X_OJS_TENANT")) is not None:
+            text({_TENANT: tenant}, _TENANT)
+            self.warn(_TENANT, "ignored: tenants are not kept apart, use tokens for some queues")
         # Nothing is named with NUL, and not every database can be asked for it.
         if any("\x00" in str(value) for value in kwargs.values()):
             raise RouteNotFound

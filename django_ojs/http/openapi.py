@@ -59,6 +59,10 @@ _JOBS: Mapping[str, tuple[Any, str]] = {
     "order": ({"type": "string", "enum": ["desc", "asc"]}, "Newest first, or oldest first."),
     "sort": ({"type": "string", "enum": ["created_at"]}, "The only order that there is."),
 }
+_WAIT: Mapping[str, tuple[Any, str]] = {
+    "wait": ({"type": "string", "enum": ["true", "false"]}, "Until the job has ended."),
+    "timeout": (_whole(1), "Seconds to wait; 30 at most, and by default. Then 408."),
+}
 _DEAD = {name: _JOBS[name] for name in (*_LIST, "queue", "type", "error_type")}
 _KINDS: Mapping[str, tuple[Any, str]] = {
     "types": (_TEXT, "Kinds of events, with commas; may end in `*`. Also `type`."),
@@ -137,7 +141,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "JobViewSet.batch": _ok(s.BatchAnswer, s.BatchRequest, status=201),
     "JobViewSet.list": _ok(s.JobPage, query=_JOBS),
     "JobViewSet.retrieve": _ok(s.JobAnswer),
-    "JobViewSet.result": _ok(s.Result),
+    "JobViewSet.result": _ok(s.Result, query=_WAIT),
     "JobViewSet.cancel": _ok(s.JobAnswer, s.Reason, query={"reason": (_TEXT, "Why.")}),
     "JobViewSet.activate": _ok(s.JobAnswer),
     "JobViewSet.retry": _ok(s.JobAnswer, s.RetryRequest),

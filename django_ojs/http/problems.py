@@ -39,6 +39,7 @@ PROBLEMS: Mapping[str, Problem] = {
     "unauthenticated": Problem(401, False, "Send 'Authorization: Bearer <token>'."),
     "permission_denied": Problem(403, False, "Use a credential with the scope and queue for this."),
     "not_found": Problem(404, False, "Check the id; a finished job may have been pruned."),
+    "wait_timeout": Problem(408, True, "The job has not ended yet; ask again."),
     "duplicate": Problem(409, False, "Use another id, or read the job that has this one."),
     "conflict": Problem(409, False, "Read the job again: its state or lease has changed."),
     "rate_limited": Problem(429, True, "Wait for Retry-After seconds."),
@@ -57,6 +58,12 @@ class ExtensionNotSupported(OJSError):
     """The request depends on an extension that the manifest does not list."""
 
     code = "EXTENSION_NOT_SUPPORTED"
+
+
+class WaitTimeout(OJSError):
+    """What was waited for has not happened in time."""
+
+    code = "wait_timeout"
 
 
 class RateLimited(OJSError):

@@ -88,11 +88,12 @@ def until(
     *,
     gone: Callable[[], bool],
     using: str,
+    rings: bool = True,
 ) -> T | None:
     """What ``look`` finds, tried again until it is something or the time is over.
 
     ``gone`` is asked before every look: whether the client has hung up, for which the answer is
-    ``None``.
+    ``None``. ``rings`` is whether the bell tells of what is looked for.
     """
     if gone():
         return None
@@ -100,7 +101,7 @@ def until(
     if found:
         return found
     ringing = bell(using)
-    told = ringing.listens()
+    told = rings and ringing.listens()
     deadline = clock.boottime() + min(wait_ms, MAX_WAIT_MS) / 1000
     pause = _FIRST_LOOK
     since = ringing.count()

@@ -10,6 +10,7 @@ from django_ojs import conf, hooks
 from django_ojs.conf import Defaults, Settings
 from django_ojs.domain.admission import Terms
 from django_ojs.domain.envelope import Envelope
+from django_ojs.domain.kept import NOT_BUILT
 from django_ojs.domain.retry import RetryPolicy, parse_policy
 
 _NOTHING = Defaults()
@@ -38,10 +39,17 @@ def terms_for(envelope: Envelope) -> Terms:
 
 def warnings_about(envelope: Envelope) -> list[dict[str, str]]:
     """What the request asks for and does not get as asked: field and message of each."""
-    if envelope.retry is None:
-        return []
-    found = _asked(envelope, _known(envelope.type, envelope.queue)).contradiction()
-    return [] if found is None else [{"field": "retry.initial_interval", "message": found}]
+    extra = envelope.extra or {}
+    warnings = [
+        {"field": name, "message": message}
+        for name, message in NOT_BUILT.items()
+        if extra.get(name) is not None
+    ]
+    if envelope.retry is not None:
+        found = _asked(envelope, _known(envelope.type, envelope.queue)).contradiction()
+        if found is not None:
+            warnings.append({"field": "retry.initial_interval", "message": found})
+    return warnings
 
 
 def policy_of(job_type: str | None, queue: str | None = None) -> RetryPolicy:

@@ -101,8 +101,9 @@ class JobOptions(LimitsInput):
     retry = RetryPolicyInput(help_text="Also `retry_policy`.")
     pending = BooleanField(help_text="Wait for `activate`.")
     meta = _object("Also `metadata`. At most 64 KiB.")
-    unique = _object("Kept and returned.")
-    rate_limit = _object("Kept and returned.")
+    unique = _object("Checked, kept and returned; not enforced.")
+    rate_limit = _object("Checked, kept and returned; not enforced.")
+    workflow_timeout = _duration("Checked, kept and returned; not enforced.")
 
 
 class JobRequest(JobOptions):
@@ -153,6 +154,7 @@ class RetryRequest(Reason):
 
     expires_at = Raw({"type": ["string", "null"]}, "Replaces an `expires_at` that has passed.")
     queue = CharField(max_length=255, help_text="Another queue.")
+    override = _object("`queue`, `priority` and `expires_at` may stand in here too, and win.")
     priority = Raw(PRIORITY, "Another priority.")
 
 

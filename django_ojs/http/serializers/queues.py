@@ -91,6 +91,7 @@ class QueueRequest(Request):
 
     needed = frozenset({"name"})
     name = Raw(QUEUE)
+    config = _object("Checked; not kept.")
 
 
 class QueuePage(Shape):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from rest_framework.exceptions import NotAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -15,15 +16,19 @@ from django_ojs.domain.envelope import Envelope, check_queue_name, from_wire, pa
 from django_ojs.domain.errors import Duplicate, InvalidRequest, NotFound
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.limits import parse_limits
-from django_ojs.http import listing, shapes
+from django_ojs.domain.near import near_misses
+from django_ojs.domain.states import TERMINAL
+from django_ojs.http import listing, shapes, waiting
 from django_ojs.http.base import OJSViewSet, each, missing
 from django_ojs.http.evidence import evidence_of
-from django_ojs.http.limits import charge_enqueue
+from django_ojs.http.limits import LONG_POLLS, charge_enqueue
 from django_ojs.http.principal import parse_reason
-from django_ojs.services import fencing, operate
+from django_ojs.http.problems import WaitTimeout
+from django_ojs.services import fencing, operate, tokens
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.terms import terms_for, warnings_about
 
+_OVERRIDES = frozenset({"queue", "priority", "expires_at"})
 _LIMITS = ("timeout", "grace_period", "heartbeat_timeout", "total_timeout", "enqueue_ttl")
 
 
@@ -51,13 +56,10 @@ class JobViewSet(OJSViewSet):
         charge_enqueue(self.caller, 1)
         record = self._enqueue([envelope], now)[0]
         headers = {"Location": f"/ojs/v1/jobs/{record.id}"}
-        more: dict[str, Any] = {}
-        if warnings := warnings_about(envelope):
-            more["warnings"] = warnings
+        self._warn_about(body, envelope)
         if record.created_at != now:
-            more["deduplicated"] = True
-            return Response(shapes.wrapped(record) | more, headers=headers)
-        return Response(shapes.wrapped(record) | more, status=201, headers=headers)
+            return Response(shapes.wrapped(record) | {"deduplicated": True}, headers=headers)
+        return Response(shapes.wrapped(record), status=201, headers=headers)
 
     def batch(self, request: Request) -> Response:
         """Enqueue many jobs, all or none."""
@@ -70,13 +72,9 @@ class JobViewSet(OJSViewSet):
         charge_enqueue(self.caller, len(envelopes))
         records = self._enqueue(envelopes, now)
         found = [shapes.job(record) for record in records]
-        warned = [
-            {"index": index, **warning}
-            for index, envelope in enumerate(envelopes)
-            for warning in warnings_about(envelope)
-        ]
-        more = {"warnings": warned} if warned else {}
-        return Response({"jobs": found, "count": len(found), **more}, status=201)
+        for index, (item, envelope) in enumerate(zip(items, envelopes, strict=True)):
+            self._warn_about(item, envelope, index=index)
+        return Response({"jobs": found, "count": len(found)}, status=201)
 
     def list(self, request: Request) -> Response:
         """The jobs, newest first, filtered, by cursor, page or offset."""
@@ -91,8 +89,14 @@ class JobViewSet(OJSViewSet):
     """Without the wrapper, as the admin interface wants it."""
 
     def result(self, request: Request, job_id: str) -> Response:
-        """The result of a job, ``null`` until there is one."""
+        """The result of a job, ``null`` until there is one; with ``wait=true`` once the job has ended.
+
+        It waits for ``timeout`` seconds, 30 at most and by default; then 408.
+        """
+        seconds = _waits(request)
         record = self.job(job_id, fresh=True)
+        if seconds and record.state not in TERMINAL:
+            record = self._ended(job_id, seconds)
         answer = {"job_id": job_id, "state": record.state, "result": record.json("result")}
         return Response(answer)
 
@@ -142,6 +146,31 @@ class JobViewSet(OJSViewSet):
         made = operate.extend_timeout([record.id], by_ms, lease=lease, actor=actor, using=self.using)[0]
         return Response(shapes.wrapped(made.job, **shapes.extension(made)))
 
+    def _ended(self, job_id: str, seconds: int) -> JobRecord:
+        """The job when it has ended. Raises :class:`WaitTimeout`."""
+        limits, token_id = conf.current().http, self.caller.token_id
+
+        def look() -> JobRecord | None:
+            if token_id is not None and not tokens.still_live(token_id, using=self.using):
+                raise NotAuthenticated
+            record = self.job(job_id, fresh=True)
+            return record if record.state in TERMINAL else None
+
+        with LONG_POLLS.take(
+            self.caller, most=limits.long_polls, most_each=limits.long_polls_per_token
+        ):
+            found = waiting.until(
+                look,
+                (),
+                seconds * 1000,
+                gone=lambda: waiting.hung_up(self.request.META),
+                using=self.using,
+                rings=False,
+            )
+        if found is None:
+            raise WaitTimeout(f"The job has not ended within {seconds} s.", job_id=job_id)
+        return found
+
     def _enqueue(self, envelopes: Sequence[Envelope], now: datetime) -> Sequence[JobRecord]:
         try:
             return enqueue(envelopes, now=now, using=self.using)
@@ -156,6 +185,13 @@ class JobViewSet(OJSViewSet):
         if not self.caller.unrestricted:
             self.may_use(terms_for(envelope).queue, "queue")
         return envelope
+
+    def _warn_about(self, body: Any, envelope: Envelope, **more: Any) -> None:
+        for field, near in near_misses(body):
+            message = f"is not known; did you mean {near!r}?"
+            self.warn(field, message, near=near, **more)
+        for warning in warnings_about(envelope):
+            self.warn(**warning, **more)
 
     def _changes(self) -> dict[str, Any]:
         body = self.body()
@@ -194,6 +230,19 @@ def extension(body: Any, names: tuple[str, ...]) -> int | None:
     return None
 
 
+def _waits(request: Request) -> int:
+    """For how many seconds a result is waited for."""
+    listing.allow(request, frozenset({"wait", "timeout"}), frozenset())
+    query = request.query_params
+    if query.get("wait", "false") not in ("true", "false"):
+        raise InvalidRequest("wait", "must be true or false")
+    most = waiting.MAX_WAIT_MS // 1000
+    asked = query.get("timeout") or str(most)
+    if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or not int(asked):
+        raise InvalidRequest("timeout", "must be an integer of at least 1, in seconds")
+    return min(int(asked), most) if query.get("wait") == "true" else 0
+
+
 def placed(body: Any, view: OJSViewSet) -> dict[str, Any]:
     """The queue and the priority that a request names."""
     place: dict[str, Any] = {}
@@ -207,11 +256,24 @@ def placed(body: Any, view: OJSViewSet) -> dict[str, Any]:
     return place
 
 
+def _overridden(body: Any) -> Any:
+    override = body.get("override")
+    if override is None:
+        return body
+    if not isinstance(override, Mapping):
+        raise InvalidRequest("override", "must be an object")
+    for name in sorted(set(override) - _OVERRIDES, key=str):
+        raise InvalidRequest(f"override.{name[:80]}", "cannot be changed by a retry")
+    return {**body, **override}
+
+
 def revive(job_id: Any, body: Any, view: OJSViewSet) -> Any:
     """Manual retry, with what the request says about expiry, queue and priority (OJS dead letter 6.2).
 
-    The policy stays: raises :class:`InvalidRequest` when the request has another.
+    ``override`` may hold them too, and wins. The policy stays: raises :class:`InvalidRequest` when the
+    request has another.
     """
+    body = _overridden(body)
     if body.get("retry") is not None:
         raise InvalidRequest("retry", "cannot be changed by a retry")
     place = placed(body, view)

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from django_ojs import clock
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.kept import check_queue_config
 from django_ojs.http import listing, media, shapes
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.principal import parse_reason
@@ -52,6 +53,9 @@ class QueueViewSet(OJSViewSet):
         if not isinstance(body.get("name"), str):
             raise InvalidRequest("name", "is required")
         name = self.may_use(check_queue_name(body["name"], "name"), "name")
+        if body.get("config") is not None:
+            check_queue_config(body["config"])
+            self.warn("config", "not kept: a queue has no configuration yet")
         queues.ensure([name], using=self.using)
         return Response(self._shape(name), status=201)
 

@@ -1,0 +1,112 @@
+"""Fields of a request that are not known, but near to one that is: probably a mistake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from django_ojs.domain.envelope import READ, SYSTEM_MANAGED
+from django_ojs.domain.kept import KEPT
+
+_KNOWN = sorted((READ | KEPT) - {"id"})
+_ALIASES: Mapping[str, str] = {
+    "arguments": "args",
+    "attempts": "retry.max_attempts",
+    "backoff": "retry.backoff_strategy",
+    "countdown": "scheduled_at",
+    "delay": "scheduled_at",
+    "delay_ms": "scheduled_at",
+    "delay_seconds": "scheduled_at",
+    "eta": "scheduled_at",
+    "execution_timeout": "timeout",
+    "execution_timeout_ms": "timeout_ms",
+    "heartbeat": "heartbeat_timeout",
+    "job_timeout": "timeout",
+    "job_type": "type",
+    "max_attempts": "retry.max_attempts",
+    "max_retries": "retry.max_attempts",
+    "non_retryable_errors": "retry.non_retryable_errors",
+    "payload": "args",
+    "queue_name": "queue",
+    "retries": "retry.max_attempts",
+    "run_at": "scheduled_at",
+    "schedule_to_close_timeout": "total_timeout",
+    "schedule_to_start_timeout": "enqueue_ttl",
+    "start_to_close_timeout": "timeout",
+    "time_limit": "timeout",
+    "ttl": "enqueue_ttl",
+    "ttl_ms": "enqueue_ttl_ms",
+}
+"""What other systems call a field."""
+_LONGEST = 64
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])", re.ASCII)
+
+
+def near_misses(body: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The fields of a request to enqueue, at the top level and in ``options``, each with what it is
+    near to.
+    """
+    found = []
+    options = body.get("options")
+    for prefix, place in (("", body), ("options.", options if isinstance(options, Mapping) else {})):
+        for name in place:
+            near = nearest(name)
+            if near is not None and not _repeats(name, place):
+                found.append((prefix + name, prefix + near))
+    return found
+
+
+def _repeats(name: str, place: Mapping[str, Any]) -> bool:
+    """Whether this is what answers say beside the policy: they may be sent again."""
+    policy = place.get("retry")
+    return (
+        name == "max_attempts" and isinstance(policy, Mapping) and policy.get(name) == place.get(name)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _nearest(name: str) -> str | None:
+    plain = _CAMEL.sub("_", name).lower().replace("-", "_")
+    if plain in _ALIASES:
+        return _ALIASES[plain]
+    if plain in _KNOWN or plain == "id":
+        return plain
+    least, near = 3, None
+    for known in _KNOWN:
+        # In short names two letters are as good as another word.
+        most = 1 if min(len(known), len(plain)) < 5 else 2
+        apart = _apart(plain, known, most)
+        if apart is not None and apart < least:
+            least, near = apart, known
+    return near
+
+
+def nearest(name: str) -> str | None:
+    """The known field that is written almost so, by at most two letters, or that others call so.
+
+    ``None`` for a known one, and for names that begin with ``ext_`` or ``x_``, which are nobody's.
+    """
+    if name in READ or name in KEPT or name.startswith(("ext_", "x_")) or len(name) > _LONGEST:
+        return None
+    if name in SYSTEM_MANAGED and name != "max_attempts":
+        return None
+    return _nearest(name)
+
+
+def _apart(one: str, other: str, most: int) -> int | None:
+    """How many letters are added, left out, changed or swapped; ``None`` above ``most``."""
+    if abs(len(one) - len(other)) > most:
+        return None
+    before: list[int] = []
+    last: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        before, last, row = last, row, [i]
+        for j, wanted in enumerate(other, 1):
+            best = min(last[j] + 1, row[-1] + 1, last[j - 1] + (letter != wanted))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == wanted:
+                best = min(best, before[j - 2] + 1)
+            row.append(best)
+    return row[-1] if row[-1] <= most else None
