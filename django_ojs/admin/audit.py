@@ -50,7 +50,17 @@ SOURCES = ("admin", "http", "api", "command")
 RESULTS = {"done": gettext_lazy("done"), "denied": gettext_lazy("denied")}
 _LINKED = frozenset({"job", "queue", "worker"})
 _TARGETS = _LINKED | {"token"}
-_DETAIL = ("directive", "changed", "new_job_id", "prefix", "prefixes", "operation", "count")
+_DETAIL = (
+    "directive",
+    "changed",
+    "old",
+    "new",
+    "new_job_id",
+    "prefix",
+    "prefixes",
+    "operation",
+    "count",
+)
 _WORD = re.compile(r'(?:(\w+):)?(?:"([^"]*)"|(\S+))')
 _WINDOW = "_ojs_audit_window"
 

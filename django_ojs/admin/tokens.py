@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -46,12 +48,21 @@ class TokenForm(_TokenModelForm):
         help_text=_("One a line: a name, or a prefix that ends in *."),
     )
 
+    grantable: ClassVar[frozenset[str]] = frozenset()
+    """The scopes that the user has and may give; those that a token has already may stay."""
+    before: ApiToken | None = None
+    """The token as it was when it was locked, for the audit."""
+
     class Meta:
         model = ApiToken
         fields = ("name", "scopes", "queues", "expires_at")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        offered = {*self.grantable, *(self.instance.scopes or ())}
+        if "scopes" in self.fields:
+            field = cast(forms.MultipleChoiceField, self.fields["scopes"])
+            field.choices = [(scope, scope) for scope in tokens.SCOPES if scope in offered]
         if self.instance.pk:
             self.initial["queues"] = "\n".join(self.instance.queues)
 
@@ -69,12 +80,8 @@ class TokenForm(_TokenModelForm):
         if self.instance.pk:
             # Locked until it is saved, as a revocation does: whoever is first is seen by the other.
             rows = ApiToken.objects.using(conf.current().database).select_for_update()
-            if rows.get(pk=self.instance.pk).revoked_at is not None:
-                raise ValidationError(_("The token was revoked: it stays as it is."))
-            if "expires_at" in self.changed_data:
-                expiry = cleaned.get("expires_at")
-                if expiry is not None and expiry <= clock.now(conf.current().database):
-                    self.add_error("expires_at", _("An expiry is in the future; to end it, revoke it."))
+            self.before = rows.get(pk=self.instance.pk)
+            self._check_change(self.before, cleaned, clock.now(conf.current().database))
         elif "name" in cleaned:
             try:
                 tokens.check_new(cleaned["name"], cleaned.get("expires_at"))
@@ -82,12 +89,46 @@ class TokenForm(_TokenModelForm):
                 raise ValidationError(error.message) from error
         return cleaned
 
+    def _check_change(self, before: ApiToken, cleaned: dict[str, Any], now: datetime) -> None:
+        """Raise ``ValidationError`` for a token that has ended, and where more would be given than the
+        user has.
+        """
+        if before.revoked_at is not None:
+            raise ValidationError(_("The token was revoked: it stays as it is."))
+        if not tokens.is_live(before, now):
+            raise ValidationError(_("The token has expired: it stays as it is."))
+        expiry = cleaned.get("expires_at")
+        if "expires_at" in self.changed_data and expiry is not None and expiry <= now:
+            self.add_error("expires_at", _("An expiry is in the future; to end it, revoke it."))
+        scopes, queues = cleaned.get("scopes") or [], cleaned.get("queues") or []
+        if not set(scopes) <= self.grantable | set(before.scopes):
+            self.add_error("scopes", _("You cannot give a scope that you do not have."))
+        later = before.expires_at is not None and (expiry is None or expiry > before.expires_at)
+        wider = not set(queues) <= set(before.queues)
+        if (wider or later) and not set(scopes) <= self.grantable:
+            said = _("It has scopes that you do not have: it can be narrowed, but not widened.")
+            raise ValidationError(said)
+
     def _checked(self, check: Any, value: Any) -> list[str]:
         try:
             found: list[str] = check(value)
         except InvalidRequest as error:
             raise ValidationError(error.rule) from error
         return found
+
+
+def grantable(request: HttpRequest) -> frozenset[str]:
+    """The scopes that the user has: nobody gives more than that."""
+    has = request.user.has_perm
+    return frozenset(scope for scope in tokens.SCOPES if has(f"django_ojs.http_{scope}"))
+
+
+def _values(token: ApiToken, names: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(token, name) for name in names}
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in values.items()
+    }
 
 
 @admin.register(ApiToken)
@@ -111,6 +152,13 @@ class ApiTokenAdmin(ModelAdmin):
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         """None but those of the filters."""
         return lookup in filter_parameters(self.list_filter)
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        """With the scopes that the user may give."""
+        form = super().get_form(request, obj, change, **kwargs)
+        return type(form.__name__, (form,), {"grantable": grantable(request)})
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """The client of a token stays what it is."""
@@ -158,9 +206,16 @@ class ApiTokenAdmin(ModelAdmin):
         """A new token comes from the service, which makes the secret."""
         if change:
             # Nothing else: what others wrote meanwhile stays.
-            obj.save(update_fields=[name for name in _CHANGED if name in form.changed_data])
-            what = {"prefix": obj.prefix, "changed": sorted(form.changed_data)}
-            audit.note("token.changed", self.actor(request), target=("token", obj.name), **what)
+            names = [name for name in _CHANGED if name in form.changed_data]
+            obj.save(update_fields=names)
+            audit.note(
+                "token.changed",
+                self.actor(request),
+                target=("token", obj.name),
+                prefix=obj.prefix,
+                old=_values(form.before, names),
+                new=_values(obj, names),
+            )
             return
         made, text = tokens.create(
             obj.name,
@@ -197,7 +252,7 @@ class ApiTokenAdmin(ModelAdmin):
             self.message_user(request, _("Select tokens of one client."), messages.ERROR)
             return None
         try:
-            _made, text = tokens.rotate(names[0], actor=self.actor(request))
+            _made, text = tokens.rotate(names[0], allowed=grantable(request), actor=self.actor(request))
         except OJSError as error:
             self.message_user(request, error.message, messages.ERROR)
             return None

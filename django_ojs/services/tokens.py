@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django_ojs import clock, conf
-from django_ojs.domain.errors import Conflict, InvalidRequest, NotFound
+from django_ojs.domain.errors import Conflict, InvalidRequest, NotFound, PermissionDenied
 from django_ojs.domain.job import Actor
 from django_ojs.models import ApiToken
 from django_ojs.services import audit
@@ -129,6 +129,7 @@ def rotate(
     *,
     overlap: timedelta = OVERLAP,
     expires_at: datetime | bool | None = False,
+    allowed: Collection[str] = SCOPES,
     by: str = "",
     actor: Actor | None = None,
     now: datetime | None = None,
@@ -139,7 +140,8 @@ def rotate(
     What an earlier rotation has left ends at once, so that there are never more than two.
     ``expires_at`` is the successor's expiry, ``None`` for never; ``False`` gives it, from now, the
     time that the old one was given. Leases that were fetched with the old one can be finished with
-    the new one. Raises :class:`InvalidRequest`, and :class:`NotFound` without a live token.
+    the new one. Raises :class:`InvalidRequest`, :class:`NotFound` without a live token, and
+    :class:`PermissionDenied` for a token with scopes that are not ``allowed``.
     """
     using = using or conf.current().database
     moment = now or clock.now(using)
@@ -148,6 +150,8 @@ def rotate(
     def work() -> tuple[ApiToken, str]:
         old = _live(name, moment, using)
         newest = max(old, key=lambda token: token.pk)
+        if not set(newest.scopes) <= set(allowed):
+            raise PermissionDenied(f"the token of {name!r} has scopes that you do not have")
         expiry: datetime | None
         if not isinstance(expires_at, bool):
             expiry = expires_at

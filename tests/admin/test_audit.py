@@ -202,7 +202,11 @@ def test_token_operations_of_the_admin() -> None:
         ("admin", "ada", "127.0.0.1", "shop")
     }
     assert token.created_by == "ada"
-    assert rows[1].data["changed"] == ["queues"]
+    assert rows[1].data == {
+        "prefix": token.prefix,
+        "old": {"queues": ["*"]},
+        "new": {"queues": ["mail"]},
+    }
     stored = " ".join(str(row.data) for row in rows)
     assert all(item.secret_hash not in stored for item in ApiToken.objects.all())
 

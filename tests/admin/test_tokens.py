@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from django_ojs.models import ApiToken
+from django_ojs.clock import FrozenClock
+from django_ojs.models import ApiToken, AuditEntry
 from django_ojs.services import tokens
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
@@ -122,6 +124,7 @@ def test_to_rotate_takes_two_permissions(staff: User) -> None:
     tokens.create("shop", scopes=["produce"])
     for codenames, status in ((("add",), 1), (("change",), 1), (("add", "change"), 2)):
         user = User.objects.create_user("-".join(codenames), is_staff=True)
+        user.user_permissions.add(Permission.objects.get(codename="http_produce"))
         for codename in ("view", *codenames):
             user.user_permissions.add(Permission.objects.get(codename=f"{codename}_apitoken"))
         client = Client()
@@ -137,3 +140,89 @@ def test_an_expiry_is_not_moved_into_the_past(browser: Client) -> None:
     text = browser.post(f"{LIST}{token.pk}/change/", form).content.decode()
     assert "An expiry is in the future" in text
     assert ApiToken.objects.get().expires_at is None
+
+
+def clerk(*codenames: str) -> Client:
+    """A browser of somebody who may view, add and change tokens, and has these permissions."""
+    user = User.objects.create_user("clerk", password="x", is_staff=True)
+    for codename in ("view_apitoken", "add_apitoken", "change_apitoken", *codenames):
+        user.user_permissions.add(Permission.objects.get(codename=codename))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def change(client: Client, token: ApiToken, scopes: list[str], queues: str = "*", day: str = "") -> Any:
+    """Send the form of a token."""
+    expiry = {"expires_at_0": day, "expires_at_1": "00:00" if day else ""}
+    form = {"scopes": scopes, "queues": queues, **expiry}
+    return client.post(f"{LIST}{token.pk}/change/", form)
+
+
+def test_nobody_makes_a_token_of_scopes_that_he_does_not_have(staff: User) -> None:
+    client = clerk("http_produce")
+    text = client.get(ADD).content.decode()
+    assert 'value="produce"' in text
+    assert 'value="administer"' not in text
+    assert "not one of the available choices" in add(client).content.decode()
+    assert not ApiToken.objects.exists()
+    add(client, scopes=["produce"])
+    assert ApiToken.objects.get().scopes == ["produce"]
+
+
+@pytest.mark.parametrize(
+    ("scopes", "queues", "day", "done"),
+    [
+        (["inspect", "administer"], "a*\nb", "2030-01-01", True),
+        (["administer"], "a*", "2029-01-01", True),
+        (["produce", "inspect", "administer"], "a*\nb", "2030-01-01", True),
+        (["produce"], "*", "2031-01-01", True),
+        (["work", "inspect", "administer"], "a*\nb", "2030-01-01", False),
+        (["inspect", "administer"], "*", "2030-01-01", False),
+        (["inspect", "administer"], "a*\nb", "2031-01-01", False),
+        (["inspect", "administer"], "a*\nb", "", False),
+    ],
+)
+def test_a_token_of_more_than_one_has_is_only_narrowed(
+    staff: User, scopes: list[str], queues: str, day: str, done: bool
+) -> None:
+    client = clerk("http_produce")
+    expiry = datetime(2030, 1, 1, tzinfo=UTC)
+    token, _ = tokens.create(
+        "c", scopes=["inspect", "administer"], queues=["a*", "b"], expires_at=expiry
+    )
+    answer = change(client, token, scopes, queues, day)
+    assert answer.status_code == (302 if done else 200)
+    before = (token.scopes, token.queues, token.expires_at)
+    token.refresh_from_db()
+    assert ((token.scopes, token.queues, token.expires_at) != before) is (
+        done and (scopes, queues) != (["inspect", "administer"], "a*\nb")
+    )
+
+
+def test_nobody_rotates_a_token_of_scopes_that_he_does_not_have(staff: User) -> None:
+    client = clerk("http_produce")
+    token, _ = tokens.create("c", scopes=["produce", "administer"])
+    answer = client.post(LIST, {"_selected_action": [token.pk], "action": "rotate_selected"})
+    assert "has scopes that you do not have" in client.get(answer["Location"]).content.decode()
+    assert ApiToken.objects.count() == 1
+
+
+def test_what_has_expired_is_not_brought_back(browser: Client, frozen: FrozenClock) -> None:
+    expiry = frozen.now("default") + timedelta(hours=1)
+    token, text = tokens.create("c", scopes=["produce"], expires_at=expiry)
+    frozen.advance(3601)
+    answer = change(browser, token, ["produce"], day="2099-01-01")
+    assert "The token has expired: it stays as it is." in answer.content.decode()
+    assert tokens.verify(text) is None
+    assert ApiToken.objects.get().expires_at == expiry
+
+
+def test_the_audit_has_old_and_new_values(browser: Client) -> None:
+    token, _ = tokens.create("c", scopes=["produce"], queues=["a"])
+    assert change(browser, token, ["produce", "work"], "*", "2099-01-01").status_code == 302
+    entry = AuditEntry.objects.get(action="token.changed")
+    assert entry.data["old"] == {"scopes": ["produce"], "queues": ["a"], "expires_at": None}
+    assert entry.data["new"]["scopes"] == ["produce", "work"]
+    assert entry.data["new"]["queues"] == ["*"]
+    assert entry.data["new"]["expires_at"].startswith("2099-01-01T")
