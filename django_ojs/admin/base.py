@@ -52,6 +52,7 @@ class OJSModelAdmin(ModelAdmin):
 
     show_full_result_count = False
     list_per_page = 50
+    sortable_by = ()
     show_facets = admin.ShowFacets.NEVER
     operations: ClassVar[Sequence[Operation]] = ()
     own_parameters: ClassVar[Sequence[str]] = ()
@@ -74,7 +75,9 @@ class OJSModelAdmin(ModelAdmin):
         known: dict[Any, Any] = request.__dict__.setdefault("_ojs_rows", {})
         asked = (self.opts.model_name, object_id, from_field)
         if asked not in known:
-            known[asked] = super().get_object(request, object_id, from_field)
+            # No database has such a key, and PostgreSQL refuses to be asked for it.
+            found = None if "\0" in object_id else super().get_object(request, object_id, from_field)
+            known[asked] = found
         return known[asked]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
@@ -382,7 +385,7 @@ class OJSModelAdmin(ModelAdmin):
         own = limited(self, request, str(row), lambda: self.page_context(request, row))
         if isinstance(own, HttpResponse):
             return own
-        loads = refresh.context(request) if own else {}
+        loads = refresh.context(request) if own.get("changes", bool(own)) else {}
         known = {"operations": doors, "has_history": bool(self._history(request, "")), **loads, **own}
         context = {**known, **(extra_context or {})}
         return super().change_view(request, object_id, form_url, context)

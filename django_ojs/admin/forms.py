@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from django import forms
+from django.core import signing
 from django.forms.fields import InvalidJSONInput
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -146,12 +147,25 @@ class JSONField(forms.JSONField):
         """Nobody asks."""
         return True
 
+    def prepare_value(self, value: Any) -> Any:
+        """As text; with escapes for halves of characters, which are no text."""
+        text = super().prepare_value(value)
+        return text.encode(errors="backslashreplace").decode() if isinstance(text, str) else text
+
     def bound_data(self, data: Any, initial: Any) -> Any:
         """What was typed, for the form that is shown again."""
         try:
             return super().bound_data(data, initial)
         except (ValueError, RecursionError):
             return InvalidJSONInput(data)
+
+
+_SALT = "django_ojs.requeue"
+
+
+def once(job_id: UUID) -> str:
+    """The id that the new job of a requeue will have, for the form."""
+    return signing.dumps([str(job_id), str(clock.new_id())], salt=_SALT)
 
 
 class RequeueForm(ReasonForm):
@@ -161,6 +175,8 @@ class RequeueForm(ReasonForm):
     args = JSONField(label=gettext_lazy("Arguments"), required=False)
     meta = JSONField(label=gettext_lazy("Meta"), required=False)
     queue = forms.CharField(label=gettext_lazy("Queue"))
+    once = forms.CharField(required=False, widget=forms.HiddenInput)
+    """The id of the new job, signed: the form sent twice makes one job."""
     field_order = ("args", "meta", "queue", "reason")
 
     def clean_args(self) -> list[Any]:
@@ -179,6 +195,14 @@ class RequeueForm(ReasonForm):
             raise forms.ValidationError(_("Meta is an object."))
         lineage = {operate.RETRIED_FROM: str(UUID(int=0))}
         return _storable(value, {**value, **lineage}, "meta", MAX_META_BYTES)
+
+    def clean_once(self) -> tuple[UUID, UUID] | None:
+        """The id of the old job and that of the new one."""
+        try:
+            old, new = signing.loads(self.cleaned_data["once"], salt=_SALT)
+        except signing.BadSignature:
+            return None
+        return UUID(old), UUID(new)
 
     def clean_queue(self) -> str:
         """A queue name."""

@@ -21,11 +21,12 @@ from django_ojs.admin.actions import Chosen, Operation
 from django_ojs.admin.base import MOST_AT_ONCE, OJSModelAdmin
 from django_ojs.admin.bulk import Counted, count, first, in_words
 from django_ojs.admin.charts import at_least, plain
+from django_ojs.admin.forms import once
 from django_ojs.admin.job_columns import JobColumns
 from django_ojs.admin.job_page import job_page
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
-from django_ojs.admin.operations import JOB_OPERATIONS
+from django_ojs.admin.operations import JOB_OPERATIONS, STATES
 from django_ojs.admin.queues import live_workers, takes_bulk_work
 from django_ojs.admin.tabs import Tab, Window
 from django_ojs.domain.states import State
@@ -160,6 +161,14 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         rows = tab.rows(rows.defer(*self.heavy), self.using)
         return rows.filter(self.window(request), tab.condition) if tab.condition else rows
 
+    def get_actions(self, request: HttpRequest, *args: Any, **more: Any) -> dict[str, Any]:
+        """Those that are for jobs of the tab; what was sent is judged job by job."""
+        found: dict[str, Any] = super().get_actions(request, *args, **more)
+        state = request.GET.get("state")
+        if request.method != "GET" or state not in Job.States.values:
+            return found
+        return {name: action for name, action in found.items() if state in STATES.get(name, (state,))}
+
     def tab(self, params: Mapping[str, Any]) -> Tab:
         """What the parameters of a list ask for."""
         return Tab(params.get("state"), params.get("lens"))
@@ -266,12 +275,14 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         if row is None:
             return {}
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
-        return {"page": job_page(row.pk, shows_args=shows_args, using=self.using)}
+        page = job_page(row.pk, shows_args=shows_args, using=self.using)
+        return {"page": page, "changes": not page["ended"]}
 
     def operation_initial(self, operation: Operation, row: Any) -> dict[str, Any]:
         """What an operation's form is filled with."""
         if operation.name == "requeue":
-            return {"args": row.args, "meta": row.meta, "queue": row.queue}
+            asked = {"args": row.args, "meta": row.meta, "queue": row.queue}
+            return {**asked, "once": once(row.pk)}
         if operation.name == "edit":
             return {"queue": row.queue, "priority": row.priority}
         return {}

@@ -114,6 +114,9 @@ def _purge(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Re
 def _requeue(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Report:
     """A new job with the same type and terms; where it comes from is in its meta."""
     asked = {name: cleaned[name] for name in ("args", "queue", "meta")}
+    old, new_id = cleaned.get("once") or (None, None)
+    if old == keys[0]:
+        asked["new_id"] = new_id
     try:
         new = operate.requeue(keys[0], **asked, check=_requeuable, actor=actor)
     except _Refused as refused:
@@ -170,6 +173,12 @@ DECISIONS: Mapping[str, tuple[frozenset[State], Make]] = {
     ),
 }
 """The operations that are a decision about each job: the states that they are for, and the decision."""
+STATES: Mapping[str, frozenset[State]] = {
+    **{name: states for name, (states, _make) in DECISIONS.items()},
+    "requeue": frozenset(TERMINAL),
+    "purge": frozenset(TERMINAL),
+}
+"""The states that each operation is for."""
 _FOR_OWN = frozenset({"cancel", "extend", "discard"})
 """Those for our own jobs too, which act for who started them: not what starts one again."""
 
@@ -250,7 +259,7 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
     ),
     _operation(
         "cancel",
-        gettext_lazy("Cancel"),
+        gettext_lazy("Cancel job"),
         "cancel_job",
         gettext_lazy(
             "Cancelled at once and for good. A running job's worker is told to stop it; "

@@ -20,7 +20,7 @@ from django_ojs.services import audit, prune
 from django_ojs.services.commit import commit, publish
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.judging import Judge
-from django_ojs.store import locking
+from django_ojs.store import locking, selectors
 from django_ojs.store.contention import atomically
 from django_ojs.store.leases import Held
 
@@ -316,6 +316,7 @@ def requeue(
     *,
     queue: str,
     meta: Mapping[str, Any],
+    new_id: UUID | None = None,
     check: Callable[[JobRecord], None] = lambda job: None,
     actor: Actor = API,
     now: datetime | None = None,
@@ -323,18 +324,22 @@ def requeue(
 ) -> JobRecord:
     """A new job like a finished one, with these arguments; the old one stays as it is.
 
+    Where there is a job with the ``new_id`` already, it is returned and none is made: the same order
+    was given twice.
+
     Type, tags, priority, retry policy, limits and unknown fields are those of the old one, whose
     id is in the new one's meta. ``check`` may refuse the old one under its lock by raising. Raises
     :class:`NotFound`, :class:`Conflict` when the old one is not finished, :class:`InvalidRequest`.
     """
     using = using or conf.current().database
     changes = {"args": args, "queue": queue, "meta": {**meta, RETRIED_FROM: str(job_id)}}
-    return atomically(using, partial(_requeue, job_id, changes, check, actor, now, using))
+    return atomically(using, partial(_requeue, job_id, changes, new_id, check, actor, now, using))
 
 
 def _requeue(
     job_id: UUID,
     changes: Mapping[str, Any],
+    new_id: UUID | None,
     check: Callable[[JobRecord], None],
     actor: Actor,
     now: datetime | None,
@@ -343,6 +348,9 @@ def _requeue(
     old = locking.jobs([job_id], using=using).get(job_id)
     if old is None:
         raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+    # Asked with the old one locked: a second order waits for the first.
+    if new_id is not None and (made := selectors.jobs([new_id], using=using)):
+        return made[new_id]
     check(old)
     if old.state not in TERMINAL:
         raise Conflict(
@@ -351,7 +359,10 @@ def _requeue(
             current_state=old.state,
         )
     now = now or clock.now(using)
-    new = enqueue([_alike(old, changes, now)], now=now, using=using)[0]
+    envelope = _alike(old, changes, now)
+    if new_id is not None:
+        envelope = envelope._replace(id=new_id)
+    new = enqueue([envelope], now=now, using=using)[0]
     target = ("job", str(old.id))
     audit.note("job.requeued", actor, target=target, now=now, using=using, new_job_id=str(new.id))
     return new

@@ -70,7 +70,7 @@ def test_the_page_of_the_job_says_what_was_ordered(monkeypatch: pytest.MonkeyPat
     across(browser, "cancel", query, **ORDER)
     job = Job.objects.get(type=bulk.TYPE)
     text = page(browser, f"job/{job.pk}/change/")
-    order = "Cancel · state: available, search: {} · by ada · OPS-4412"
+    order = "Cancel job · state: available, search: {} · by ada · OPS-4412"
     assert order.format("queue:default") in text
     assert job.args[0] not in text
     stranger = login("view_job", name="eva")

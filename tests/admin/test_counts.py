@@ -63,7 +63,7 @@ def test_what_could_not_be_counted_in_time_is_so_many_at_least(monkeypatch: pyte
 def test_nothing_is_asked_about_no_rows() -> None:
     browser = login("view_job", "cancel_job")
     make(1)
-    answer = across(browser, "cancel", "?state=completed")
+    answer = across(browser, "cancel", "?queue=none")
     assert answer.status_code == 302
     assert "Nothing matches any more." in browser.get(answer["Location"]).content.decode()
 

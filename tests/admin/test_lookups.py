@@ -13,6 +13,7 @@ from django_ojs.api import enqueue
 from django_ojs.models import FailureStat, MinuteStat, Queue
 from django_ojs.services import tokens
 from tests.admin.support import login, page
+from tests.services.support import ack, make, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db", "no_users")]
 PAGES = {"dashboard", "failurestat"}
@@ -74,6 +75,23 @@ def test_every_list_has_a_time_limit(name: str, monkeypatch: pytest.MonkeyPatch)
     with connection.execute_wrapper(look):
         page(browser, f"{name}/")
     assert set(found) & {4321.0, 4.321}, found
+
+
+@pytest.mark.parametrize("name", [name for name in LISTS if name != "apitoken"])
+def test_no_header_offers_an_order_that_there_is_not(name: str) -> None:
+    browser = login(superuser=True)
+    make()
+    ack(*take())
+    Queue.objects.update(paused=False)
+    assert "?o=" not in page(browser, f"{name}/")
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_key_that_no_database_has_is_no_error(name: str) -> None:
+    browser = login(superuser=True)
+    for path in ("%00/change/", "%00/history/", "a_00b/change/", "%00/do/retry/", "%00/do/quiet/"):
+        answer = browser.get(f"/admin/django_ojs/{name}/{path}")
+        assert answer.status_code in (302, 403, 404), path
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="it has no time limit of statements")

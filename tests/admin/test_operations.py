@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -283,6 +284,42 @@ def test_the_history_of_a_job_is_its_audit() -> None:
     stranger = login("view_job", name="eva")
     assert "historylink" not in page(stranger, f"job/{job.id}/change/")
     assert stranger.get(path).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("state", "names"),
+    [
+        ("discarded", {"retry", "purge"}),
+        ("completed", {"purge"}),
+        ("active", {"extend", "cancel"}),
+        ("scheduled", {"run_now", "reschedule", "edit", "cancel", "discard"}),
+    ],
+)
+def test_a_tab_offers_what_its_jobs_can_be_done(state: str, names: set[str]) -> None:
+    browser = login(superuser=True)
+    in_state(state)
+    text = page(browser, "job/", state=state).partition('name="action"')[2].partition("</select>")[0]
+    assert set(re.findall(r'value="(\w+)"', text)) == names
+    everywhere = page(browser, "job/").partition('name="action"')[2].partition("</select>")[0]
+    assert len(re.findall(r'value="(\w+)"', everywhere)) == 8
+
+
+def test_words_of_buttons_are_not_those_of_the_way_back() -> None:
+    browser = login(superuser=True)
+    job = in_state("available")
+    path = f"/admin/django_ojs/job/{job.id}/do/cancel/"
+    with override_settings(LANGUAGE_CODE="de"):
+        text = browser.get(path).content.decode()
+    assert 'value="Job abbrechen"' in text
+    assert ">Zurück</a>" in text
+
+
+def test_a_job_that_has_ended_is_not_loaded_anew() -> None:
+    browser = login(superuser=True)
+    ended, live = in_state("completed"), in_state("available")
+    page(browser, f"job/{live.id}/change/", refresh="5")
+    assert "refresh.js" in page(browser, f"job/{live.id}/change/")
+    assert "refresh.js" not in page(browser, f"job/{ended.id}/change/")
 
 
 @override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 1}})

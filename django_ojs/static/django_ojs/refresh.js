@@ -3,9 +3,21 @@
 (function () {
     const due = Date.now() + 1000 * Number(document.currentScript.dataset.seconds);
 
+    function opened() {
+        return [...document.querySelectorAll('details')].some(function (details) {
+            return details.open && !details.hasAttribute('data-open');
+        });
+    }
+
+    document.addEventListener('DOMContentLoaded', function () {
+        document.querySelectorAll('#content details[open]').forEach(function (details) {
+            details.setAttribute('data-open', '');
+        });
+    });
+
     function busy() {
         const focused = document.activeElement;
-        return document.hidden
+        return document.hidden || opened()
             || document.querySelector('input.action-select:checked, #action-toggle:checked') !== null
             || focused !== null && focused.matches('input:not([type=checkbox]), select, textarea');
     }
