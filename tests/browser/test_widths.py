@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from django_ojs.models import Job
 from tests.browser.rows import showcase
 from tests.browser.support import Browser
+from tests.services.support import make
+from tests.support import poll
 
 WIDTHS = (390, 768, 1280)
 _VISIBLE = """
@@ -54,3 +57,41 @@ def test_the_error_of_an_attempt_can_be_read(sized: Browser) -> None:
     ((_name, seen, width, height),) = visible(sized, ".ojs-error")
     assert seen == width >= 250
     assert height < 200
+
+
+def test_the_columns_that_matter_are_on_the_screen(sized: Browser) -> None:
+    """With Django's sidebar open, as it is by default."""
+    if sized.driver.execute_script("return window.innerWidth") < 1280:
+        pytest.skip("phones and tablets scroll lists sideways")
+    showcase()
+    for path, column in (
+        ("job/?state=discarded", "field-problem"),
+        ("job/?state=active", "field-heartbeat_age"),
+        ("queue/", "field-failures"),
+    ):
+        sized.open(path)
+        name, seen, width, _height = visible(sized, f"#result_list tbody .{column}")[0]
+        assert seen == width, (path, name, seen, width)
+
+
+def test_long_names_do_not_make_the_page_wide(sized: Browser) -> None:
+    (job,) = make(1, queue="q" * 120)
+    Job.objects.filter(pk=job.id).update(type="a.very.long.name." * 12)
+    sized.open(f"job/{job.id}/change/")
+    wide = sized.driver.execute_script("return document.documentElement.scrollWidth")
+    assert wide <= sized.driver.execute_script("return window.innerWidth")
+    heading = sized.one("#content h2 code").rect
+    for button in sized.all(".object-tools a"):
+        box = button.rect
+        above = box["y"] + box["height"] <= heading["y"]
+        below = box["y"] >= heading["y"] + heading["height"]
+        assert above or below, button.text
+
+
+def test_an_open_trace_stays_open(browser: Browser) -> None:
+    jobs = showcase()
+    browser.open(f"job/{jobs['running']}/change/?refresh=5")
+    browser.one("#ojs-timeline ~ details summary").click()
+    poll(lambda: browser.one(".ojs-paused").is_displayed())
+    assert browser.all("#ojs-timeline ~ details[open]")
+    browser.follow("off", within=".ojs-refresh")
