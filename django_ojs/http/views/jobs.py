@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from django_ojs import clock, conf
+from django_ojs.domain.admission import admit
 from django_ojs.domain.durations import parse_instant, parse_ms, parse_seconds_ms
 from django_ojs.domain.envelope import Envelope, check_queue_name, from_wire, parse_priority
 from django_ojs.domain.errors import Duplicate, InvalidRequest, NotFound
@@ -54,7 +55,7 @@ class JobViewSet(OJSViewSet):
         now = clock.now(self.using)
         envelope = self._envelope(body, now)
         charge_enqueue(self.caller, 1)
-        record = self._enqueue([envelope], now)[0]
+        record = self._shown(self._enqueue([envelope], now)[0], body, now)
         headers = {"Location": f"/ojs/v1/jobs/{record.id}"}
         self._warn_about(body, envelope)
         if record.created_at != now:
@@ -71,7 +72,10 @@ class JobViewSet(OJSViewSet):
         envelopes = each("jobs", items, lambda item: self._envelope(item, now))
         charge_enqueue(self.caller, len(envelopes))
         records = self._enqueue(envelopes, now)
-        found = [shapes.job(record) for record in records]
+        found = [
+            shapes.job(self._shown(record, item, now))
+            for record, item in zip(records, items, strict=True)
+        ]
         for index, (item, envelope) in enumerate(zip(items, envelopes, strict=True)):
             self._warn_about(item, envelope, index=index)
         return Response({"jobs": found, "count": len(found)}, status=201)
@@ -179,6 +183,17 @@ class JobViewSet(OJSViewSet):
                 # The job that has the id may be in a foreign queue.
                 error.details = {"existing_job_id": error.details["existing_job_id"]}
             raise
+
+    def _shown(self, record: JobRecord, body: Any, now: datetime) -> JobRecord:
+        """The job, or as it was when it was made, for those who may not look at it.
+
+        Whoever repeats a request gets its answer again, and learns nothing more.
+        """
+        caller = self.caller
+        if record.created_at == now or (caller.may("inspect") and caller.sees(record.queue)):
+            return record
+        envelope = from_wire(body, now=record.created_at)
+        return admit(envelope, terms_for(envelope), job_id=record.id, now=record.created_at)
 
     def _envelope(self, body: Any, now: datetime) -> Envelope:
         envelope = from_wire(body, now=now)
