@@ -95,7 +95,8 @@ def _publish(told: Sequence[tuple[Fact, State | None]], *, now: datetime, using:
 
 
 def _data(fact: Fact, state: State | None) -> Mapping[str, Any]:
-    return fact.data if state is None else {**fact.data, "state": state.value}
+    data = {key: value for key, value in fact.data.items() if key != "address"}
+    return data if state is None else {**data, "state": state.value}
 
 
 def wake(places: Iterable[tuple[str, str]], workers: Iterable[str] = (), *, using: str) -> None:
