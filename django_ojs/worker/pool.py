@@ -20,9 +20,9 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.store.leases import Held
 from django_ojs.worker import processes
 from django_ojs.worker.estimate import LONG
-from django_ojs.worker.executor import BELL, serve
+from django_ojs.worker.executor import BELL
 from django_ojs.worker.frames import Frame, FrameReader, ProtocolError, pack, pack_texts, text_of
-from django_ojs.worker.nursery import ExecNursery, Nursery, NurseryGone, open_nursery
+from django_ojs.worker.nursery import ExecNursery, Nursery, NurseryGone
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -139,6 +139,7 @@ class Pool:
     def __init__(
         self,
         selector: selectors.BaseSelector,
+        nursery: Nursery,
         *,
         on_frame: Handler,
         on_gone: Callable[[Child, int | None], None],
@@ -146,7 +147,7 @@ class Pool:
         self._selector = selector
         self._on_frame = on_frame
         self._on_gone = on_gone
-        self._nursery: Nursery = open_nursery(serve)
+        self._nursery = nursery
         self._stumbles = 0
         self.children: list[Child] = []
         self.spawn_after = 0.0

@@ -31,7 +31,9 @@ from django_ojs.worker.config import (
 )
 from django_ojs.worker.dispatch import Dispatcher
 from django_ojs.worker.ending import Ending
+from django_ojs.worker.executor import serve
 from django_ojs.worker.intake import Claims, Intake, Moment
+from django_ojs.worker.nursery import open_nursery
 from django_ojs.worker.orders import Orders
 from django_ojs.worker.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
 from django_ojs.worker.reaper import Reaper
@@ -52,6 +54,9 @@ class Runner:
         self.config = config
         self.phase = "running"
         self._using = config.using
+        # The nursery is forked before any thread exists, and before there is a descriptor of the
+        # runner's that handlers would inherit.
+        nursery = open_nursery(serve)
         self._selector = selectors.DefaultSelector()
         self._posted: deque[Callable[[], None]] = deque()
         self._wake_end, self._wake_in = socket.socketpair()
@@ -59,8 +64,7 @@ class Runner:
             end.setblocking(False)
         self._selector.register(self._wake_end, selectors.EVENT_READ, (self._woken, None))
         self._orders = Orders(self._wake_in.fileno())
-        # The nursery is forked here, before any thread exists.
-        self._pool = Pool(self._selector, on_frame=self._on_frame, on_gone=self._on_gone)
+        self._pool = Pool(self._selector, nursery, on_frame=self._on_frame, on_gone=self._on_gone)
         self._claimed = 0
         self._killed_early = False
         self._told_quiet = False

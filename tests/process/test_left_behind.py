@@ -149,3 +149,12 @@ def test_a_session_of_an_async_handler_is_closed_too(worker: StartWorker) -> Non
     (first, before), (second, after) = (api.get(job).json("result") for job in made)
     assert first == second
     assert before == after
+
+
+def test_an_executor_has_no_descriptor_of_the_runner(drained: StartWorker) -> None:
+    """Its own two are the line and the pulse; a handler that asks nothing has no database open."""
+    job = misbehaving.descriptors.enqueue()
+    drained()
+    found = api.get(job).json("result")
+    assert "anon_inode" not in str(found), "the selector of the runner"
+    assert [one for one in found if one in ("socket", "pipe")] == ["pipe", "socket"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_ojs import clock
-from django_ojs.worker import pool as pools
+from django_ojs.worker.nursery import ExecNursery
 from django_ojs.worker.pool import Pool
 
 
@@ -31,11 +31,10 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
 
 
 @pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch, steady: Steady) -> Iterator[Pool]:
+def pool(steady: Steady) -> Iterator[Pool]:
     """A pool that starts nothing."""
-    monkeypatch.setattr(pools, "open_nursery", lambda serve: None)
     with selectors.DefaultSelector() as selector:
-        yield Pool(selector, on_frame=lambda *given: None, on_gone=lambda *given: None)
+        yield Pool(selector, ExecNursery(), on_frame=lambda *given: None, on_gone=lambda *given: None)
 
 
 def test_executors_that_end_together_are_waited_for_once(pool: Pool, steady: Steady) -> None:
