@@ -93,7 +93,7 @@ def test_handlers_that_end_or_corrupt_their_process(worker: StartWorker, diary: 
         assert "completed" not in outcomes(job), name
     assert not alive(int(diary.lines("wrote")[0][0]))
     goes_on(runner)
-    assert "Traceback" not in runner.stderr
+    assert runner.stderr.count("Traceback") <= len(either), "those that a handler has raised"
     tally.injected("F38", times=len(FORGED) - 1)
 
 
