@@ -161,9 +161,13 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         rows = tab.rows(rows.defer(*self.heavy), self.using)
         return rows.filter(self.window(request), tab.condition) if tab.condition else rows
 
-    def get_actions(self, request: HttpRequest, *args: Any, **more: Any) -> dict[str, Any]:
-        """Those that are for jobs of the tab; what was sent is judged job by job."""
-        found: dict[str, Any] = super().get_actions(request, *args, **more)
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
+        """Those that are for jobs of the tab; what was sent is judged job by job.
+
+        ``action_location`` is of Django 6.1.
+        """
+        where = {} if action_location is None else {"action_location": action_location}
+        found: dict[str, Any] = super().get_actions(request, **where)
         state = request.GET.get("state")
         if request.method != "GET" or state not in Job.States.values:
             return found
