@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_ojs.domain.near import near_misses, nearest
+from django_ojs.domain.near import NearMisses, nearest
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_not_near(name: str) -> None:
 
 
 def found(body: dict[str, Any]) -> list[tuple[str, str]]:
-    return near_misses({"type": "a", "args": [], **body})
+    return NearMisses().of({"type": "a", "args": [], **body})
 
 
 def test_what_a_request_misspells() -> None:
@@ -79,3 +79,13 @@ def test_what_a_request_misspells() -> None:
 def test_a_job_as_it_was_answered_misspells_nothing() -> None:
     assert found({"max_attempts": 5, "retry": {"max_attempts": 5}, "attempt": 1, "state": "x"}) == []
     assert found({"max_attempts": 5, "retry": {"max_attempts": 3}}) != []
+
+
+def test_of_a_request_with_any_number_of_fields_a_few_are_looked_at() -> None:
+    """So many would take a process half a minute."""
+    body = {f"field{number:05}": 1 for number in range(60_000)}
+    misses = NearMisses()
+    assert misses.of({"timout": 5, **body, "priorty": 1}) == [("timout", "timeout")]
+    assert misses.of({"timout": 5}) == [], "of a batch all together"
+    known = {"timeout": 5, "ext_a": 1, **{f"x_{number}": 1 for number in range(300)}}
+    assert NearMisses().of({**known, "priorty": 1}) == [("priorty", "priority")]

@@ -17,7 +17,7 @@ from django_ojs.domain.envelope import Envelope, check_queue_name, from_wire, pa
 from django_ojs.domain.errors import Duplicate, InvalidRequest, NotFound
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.limits import parse_limits
-from django_ojs.domain.near import near_misses
+from django_ojs.domain.near import NearMisses
 from django_ojs.domain.states import TERMINAL
 from django_ojs.http import listing, shapes, waiting
 from django_ojs.http.base import OJSViewSet, each, missing
@@ -57,7 +57,7 @@ class JobViewSet(OJSViewSet):
         charge_enqueue(self.caller, 1)
         record = self._shown(self._enqueue([envelope], now)[0], body, now)
         headers = {"Location": f"/ojs/v1/jobs/{record.id}"}
-        self._warn_about(body, envelope)
+        self._warn_about(body, envelope, NearMisses())
         if record.created_at != now:
             return Response(shapes.wrapped(record) | {"deduplicated": True}, headers=headers)
         return Response(shapes.wrapped(record), status=201, headers=headers)
@@ -76,8 +76,9 @@ class JobViewSet(OJSViewSet):
             shapes.job(self._shown(record, item, now))
             for record, item in zip(records, items, strict=True)
         ]
+        misses = NearMisses()
         for index, (item, envelope) in enumerate(zip(items, envelopes, strict=True)):
-            self._warn_about(item, envelope, index=index)
+            self._warn_about(item, envelope, misses, index=index)
         return Response({"jobs": found, "count": len(found)}, status=201)
 
     def list(self, request: Request) -> Response:
@@ -201,8 +202,8 @@ class JobViewSet(OJSViewSet):
             self.may_use(terms_for(envelope).queue, "queue")
         return envelope
 
-    def _warn_about(self, body: Any, envelope: Envelope, **more: Any) -> None:
-        for field, near in near_misses(body):
+    def _warn_about(self, body: Any, envelope: Envelope, misses: NearMisses, **more: Any) -> None:
+        for field, near in misses.of(body):
             message = f"is not known; did you mean {near!r}?"
             self.warn(field, message, near=near, **more)
         for warning in warnings_about(envelope):
