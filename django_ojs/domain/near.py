@@ -59,12 +59,10 @@ class NearMisses:
         """The fields of a job to enqueue, at the top level and in ``options``, each with what it is
         near to.
         """
-        found = []
+        found: list[tuple[str, str]] = []
         options = body.get("options")
-        for prefix, place in (
-            ("", body),
-            ("options.", options if isinstance(options, Mapping) else {}),
-        ):
+        inner = options if isinstance(options, Mapping) else {}
+        for prefix, place in (("", body), ("options.", inner)):
             for name in filter(_is_unknown, place):
                 if not self._left:
                     return found

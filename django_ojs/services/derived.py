@@ -34,6 +34,12 @@ SETTLING = timedelta(milliseconds=250)
 """What is younger may be overtaken by a commit that is under way, and is not told yet."""
 _ENTRY_COLUMNS = ("type", "queue", "priority", "created_at", "scheduled_at", "retry_delay_ms")
 _END_COLUMNS = ("type", "queue", "lease_seq", "finished_at")
+_HISTORY_COLUMNS = (
+    *_ENTRY_COLUMNS,
+    *("state", "attempt", "enqueued_at", "lease_seq", "lease_id", "started_at", "worker_id"),
+)
+_ATTEMPT_COLUMNS = ("job_id", "lease_seq", "attempt", "worker_id", "outcome", "started_at", "ended_at")
+"""Without what may be large: arguments, and the errors of a thousand attempts."""
 _ENTRIES = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
 _MOST_ATTEMPTS = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -142,14 +148,16 @@ def history(job_id: UUID, *, using: str | None = None) -> list[Event]:
     Of more than a thousand attempts and as many stored events the newest.
     """
     using = using or conf.current().database
-    job = Job.objects.using(using).filter(pk=job_id).first()
+    job = Job.objects.using(using).filter(pk=job_id).only(*_HISTORY_COLUMNS).first()
     if job is None:
         return []
     derived = derived_kinds()
     rows = Event.objects.using(using).filter(job_id=job_id).exclude(kind__in=derived)
     stored = list(rows.order_by("-id")[:_MOST_ATTEMPTS])
     attempts = Attempt.objects.using(using).filter(job_id=job_id).order_by("-lease_seq")
-    found = [event for event in _of_one(job, list(attempts[:_MOST_ATTEMPTS])) if event.kind in derived]
+    newest = list(attempts.only(*_ATTEMPT_COLUMNS)[:_MOST_ATTEMPTS])
+    result = _short_results([job_id], using).get(job_id)
+    found = [event for event in _of_one(job, newest, result) if event.kind in derived]
     # What is stored of a moment stands between the beginning and the end that are derived.
     ranks = {str(Kind.COMPLETED): 2, **dict.fromkeys(map(str, DERIVABLE - {Kind.COMPLETED}), 0)}
     return sorted(
@@ -157,7 +165,7 @@ def history(job_id: UUID, *, using: str | None = None) -> list[Event]:
     )
 
 
-def _of_one(job: Job, attempts: list[Attempt]) -> Iterator[Event]:
+def _of_one(job: Job, attempts: list[Attempt], result: Any) -> Iterator[Event]:
     if job.state != State.PENDING:
         yield _entry(job)
     again = job.enqueued_at is not None and job.enqueued_at > job.created_at
@@ -169,7 +177,7 @@ def _of_one(job: Job, attempts: list[Attempt]) -> Iterator[Event]:
     for attempt in attempts:
         yield _started(job, attempt)
         if attempt.outcome == "completed":
-            yield _completed(job, attempt, job.result)
+            yield _completed(job, attempt, result)
     if job.lease_id is not None and job.started_at is not None:
         data = {"attempt": job.attempt, "worker_id": job.worker_id, "state": State.ACTIVE.value}
         fresh = uuid7(_ms(job.started_at), job.lease_id.int)
@@ -203,7 +211,7 @@ def _ends(
     last = {job.pk: job.lease_seq for job in found}
     attempts = {
         attempt.job_id: attempt
-        for attempt in Attempt.objects.using(using).filter(job_id__in=ids)
+        for attempt in Attempt.objects.using(using).filter(job_id__in=ids).only(*_ATTEMPT_COLUMNS)
         if attempt.lease_seq == last[attempt.job_id]
     }
     results = _short_results(ids, using) if Kind.COMPLETED in asked else {}

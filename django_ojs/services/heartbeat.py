@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, Error, connections, transaction
 from django.db.models import F, Value
 
 from django_ojs import clock, conf
@@ -176,7 +176,7 @@ def announce(kept: Sequence[Kept], *, now: datetime | None = None, using: str | 
         ]
         with transaction.atomic(using=alias):
             publish(facts, now=moment, using=alias)
-    except DatabaseError:
+    except Error:
         logger.warning("beats could not be announced", exc_info=True)
 
 

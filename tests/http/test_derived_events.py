@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.db import connection
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 
-from django_ojs.models import Event
+from django_ojs.models import Attempt, Event
 from django_ojs.services import derived
 from tests.http.conftest import Caller
 from tests.http.support import Api, enqueue, fetch, refused_field
@@ -171,3 +175,24 @@ def test_what_is_stored_is_not_told_twice(api: Api) -> None:
     with override_settings(OJS={}):
         assert kinds(told(api, "?types=job.*")) == expected
         assert kinds(told(api, f"?job_id={job['id']}")) == expected
+
+
+def test_a_history_reads_nothing_large_however_many_attempts(api: Api) -> None:
+    """A job has up to a megabyte of arguments, an attempt an error of 64 KiB."""
+    statements = []
+    for attempts in (1, 5):
+        job = done(api, {"n": 1}, queue="mail")
+        ended = Attempt.objects.get(job_id=job["id"])
+        for number in range(1, attempts):
+            ended.pk, ended.lease_seq, ended.lease_id = None, number + 1, uuid4()
+            ended.save(force_insert=True)
+        with CaptureQueriesContext(connection) as queries:
+            answer = api.get(f"/jobs/{job['id']}/events", Accept="application/json")
+        assert kinds(answer.body["events"]).count("job.completed") == attempts
+        reads = [query["sql"] for query in queries if "django_ojs_" in query["sql"]]
+        columns = re.compile(r"django_ojs_(?:job|attempt)\W{3}(args|meta|errors|error|checkpoint)\W")
+        # Of the endpoint's own look at the job, which is as for every other, nothing is asked here.
+        told = [sql for sql in reads if not sql.startswith("SELECT j.")]
+        assert not [found for sql in told for found in columns.findall(sql)]
+        statements.append(len(reads))
+    assert statements[0] == statements[1]

@@ -94,7 +94,8 @@ class EventViewSet(OJSViewSet):
         query, part = request.query_params, listing.window(request)
         wanted = replace(self._wanted(request), job_id=self.job(job_id).id)
         after = query.get("cursor") or query.get("after")
-        found, more = self._history(wanted, after, query.get("since"), part.limit)
+        with time_limit(listing.TIME_LIMIT_MS, using=self.using, by_index=True):
+            found, more = self._history(wanted, after, query.get("since"), part.limit)
         return Response(_page(part, found, more, after))
 
     def of_queue(self, request: Request, name: str) -> Any:
