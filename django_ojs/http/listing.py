@@ -26,6 +26,7 @@ from django_ojs.http.principal import Principal
 from django_ojs.models import Job
 from django_ojs.services.stream import any_of
 from django_ojs.store import selectors
+from django_ojs.store.batches import parts
 from django_ojs.store.bounded import time_limit
 
 DEFAULT_LIMIT = 50
@@ -245,7 +246,8 @@ def listed(
         size = Value(0) if large is None else Length(Cast(large, TextField()))
         sized = ordered.annotate(text_size=size).values_list("pk", "text_size")
         known = list(sized[start : start + part.limit + 1])
-        wanted = _fitting(known[: part.limit])
+        sizes = {key: size or 0 for key, size in known[: part.limit]}
+        wanted = next(parts(sizes, sizes.__getitem__, lambda held: held <= MAX_BYTES), [])
         found = list(ordered.filter(pk__in=wanted)) if wanted else []
         items = shape(found)
         total = _count(rows)
@@ -255,15 +257,6 @@ def listed(
         last = [getattr(found[-1], key) for key in keys]
         pagination["next_cursor"] = signing.dumps(last, salt=f"{_SALT}.{name}")
     return {name: items, "items": items, "pagination": pagination}
-
-
-def _fitting(known: Sequence[tuple[Any, int | None]]) -> list[Any]:
-    held = 0
-    for index, (_, size) in enumerate(known):
-        held += size or 0
-        if index and held > MAX_BYTES:
-            return [key for key, _ in known[:index]]
-    return [key for key, _ in known]
 
 
 def _continued(cursor: str, name: str) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -79,21 +80,32 @@ def in_batches(
     a race: those errors are raised, and the parts that were done stay done. An item that fails alone
     is given to ``refused`` with its error; by an error that an outage may have caused, twice.
     """
-    for part in _parts(items, size, most, most_bytes, using):
+
+    def fits(held: int) -> bool:
+        return held <= _SMALL or held <= min(most_bytes, max_bytes(using))
+
+    for part in parts(items, size, fits, most=most):
         _halving(part, work, refused, using)
         if until is not None and clock.boottime() >= until:
             break
 
 
-def _parts(
-    items: Iterable[T], size: Callable[[T], int], most: int, most_bytes: int, using: str
+def parts(
+    items: Iterable[T],
+    size: Callable[[T], int],
+    fits: Callable[[int], bool],
+    *,
+    most: float = inf,
 ) -> Iterator[list[T]]:
+    """The items in parts of at most ``most`` that together have a size that ``fits``, or of one.
+
+    No more of them are taken than the parts that are asked for need.
+    """
     part: list[T] = []
     held = 0
     for item in items:
         held += size(item)
-        large = held > _SMALL and held > min(most_bytes, max_bytes(using))
-        if part and (large or len(part) >= most):
+        if part and (len(part) >= most or not fits(held)):
             yield part
             part, held = [], size(item)
         part.append(item)

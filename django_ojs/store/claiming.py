@@ -13,6 +13,7 @@ from uuid import UUID
 from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.states import State
 from django_ojs.store import selectors
+from django_ojs.store.batches import parts
 from django_ojs.store.candidates import Candidate
 from django_ojs.store.columns import Kind
 from django_ojs.store.dialect import cursor, dialect, in_list
@@ -127,14 +128,8 @@ class _Reading:
 
     def jobs(self) -> list[JobRecord]:
         """Those that fit, in order."""
-        if self._most_bytes is None:
+        if (most := self._most_bytes) is None:
             return self._jobs
-        fitting: list[UUID] = []
-        held = 0
-        for job_id, size in self._sizes.items():
-            held += size
-            if fitting and held > self._most_bytes:
-                break
-            fitting.append(job_id)
+        fitting = next(parts(self._sizes, self._sizes.__getitem__, lambda held: held <= most), [])
         found = selectors.jobs(fitting, using=self._sql.connection.alias)
         return [found[job_id] for job_id in fitting]

@@ -14,6 +14,7 @@ from django.db.models.sql.datastructures import BaseTable
 from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job, Queue, Worker
+from django_ojs.store.batches import parts
 from django_ojs.store.columns import DUE, ENDED, JOB, UNTIMED, Kind, among
 from django_ojs.store.dialect import cursor, dialect, in_list
 
@@ -64,19 +65,15 @@ def parts_that_fit(ids: Sequence[UUID], most_bytes: int, *, using: str) -> Itera
     Of how many more it is known how large they are is bounded too: to find that out, a server reads
     them.
     """
-    part: list[UUID] = []
-    held = 0
-    for start in range(0, len(ids), _MEASURED):
-        measured = ids[start : start + _MEASURED]
-        sizes = text_sizes(measured, using=using)
-        for job_id in measured:
-            held += sizes.get(job_id, 0)
-            if part and held > most_bytes:
-                yield part
-                part, held = [], sizes.get(job_id, 0)
-            part.append(job_id)
-    if part:
-        yield part
+    sizes: dict[UUID, int] = {}
+
+    def measured() -> Iterator[UUID]:
+        for start in range(0, len(ids), _MEASURED):
+            some = ids[start : start + _MEASURED]
+            sizes.update(text_sizes(some, using=using))
+            yield from some
+
+    return parts(measured(), lambda job_id: sizes.get(job_id, 0), lambda held: held <= most_bytes)
 
 
 def queues_with_work(*, using: str) -> list[str]:
