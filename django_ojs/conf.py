@@ -86,9 +86,8 @@ class Defaults:
 class HttpSettings:
     """``OJS["HTTP"]``: who may come in, and how much of everything.
 
-    ``dev_token`` and ``test_directives`` hold only while ``DEBUG`` is on; ``test_directives`` that are
-    not set hold then. The caps of long polls
-    and streams count per process.
+    ``dev_token`` and ``test_directives`` hold only while ``DEBUG`` is on; ``test_directives`` of
+    ``None`` are on then. The caps of long polls and streams count per process.
     """
 
     authentication: tuple[str, ...]

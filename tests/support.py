@@ -259,3 +259,15 @@ def lock_job_table(patience_s: int = 60) -> None:
     with connection.cursor() as cursor:
         for statement in statements[connection.vendor]:
             cursor.execute(statement)
+
+
+def analyze_jobs() -> None:
+    """Fresh statistics of the table of jobs."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        if connection.vendor == "mysql":
+            cursor.execute("ANALYZE TABLE django_ojs_job")
+            cursor.fetchall()
+        else:
+            cursor.execute("ANALYZE django_ojs_job")

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from benchmarks.rows import load
 from django_ojs import clock
 from django_ojs.models import Job, Worker
+
+MANY = 70_000 if connection.vendor == "sqlite" else 200_000
+
+
+@contextmanager
+def many_jobs(blocker: Any) -> Iterator[datetime]:
+    """For the block there are ``MANY`` jobs and nothing else; when they were made."""
+    from tests.conftest import empty_tables
+
+    with blocker.unblock():
+        User.objects.all().delete()
+        empty_tables()
+        now = clock.now("default")
+        load(MANY, now, using="default")
+        yield now
+        empty_tables()
+        User.objects.all().delete()
 
 
 def login(*permissions: str, superuser: bool = False, name: str = "ada") -> Client:

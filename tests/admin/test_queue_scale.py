@@ -6,48 +6,30 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from benchmarks.rows import load
-from django_ojs import clock
 from django_ojs.models import Job, Queue
 from django_ojs.store.selectors import AMONG_CAP
-from tests.admin.support import login
+from tests.admin.support import login, many_jobs
 from tests.admin.test_scale import look, rows_read, scans
+from tests.support import analyze_jobs
 
 pytestmark = pytest.mark.timeout(900)
-ROWS = 70_000 if connection.vendor == "sqlite" else 200_000
 QUEUES = [f"tenant-{number}" for number in range(40)]
 
 
 @pytest.fixture(scope="module")
 def browser(django_db_setup: None, django_db_blocker: Any) -> Iterator[Client]:
     """A browser over queues of which a fifth of all jobs waits for its time."""
-    from tests.conftest import empty_tables
-
-    with django_db_blocker.unblock():
-        User.objects.all().delete()
-        empty_tables()
-        now = clock.now("default")
-        load(ROWS, now, using="default")
+    with many_jobs(django_db_blocker) as now:
         waiting = Job.objects.filter(state="available").order_by("pk")
         middle = waiting[waiting.count() // 2].pk
         for state, rows in (("retryable", waiting.filter(pk__gte=middle)), ("scheduled", waiting)):
             rows.update(state=state, scheduled_at=now)
         Queue.objects.bulk_create(Queue(name=name, created_at=now) for name in QUEUES)
-        with connection.cursor() as cursor:
-            cursor.execute(
-                {"mysql": "ANALYZE TABLE django_ojs_job"}.get(
-                    connection.vendor, "ANALYZE django_ojs_job"
-                )
-            )
-            if connection.vendor == "mysql":
-                cursor.fetchall()
+        analyze_jobs()
         yield login(superuser=True)
-        empty_tables()
-        User.objects.all().delete()
 
 
 @pytest.mark.parametrize(

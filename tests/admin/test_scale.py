@@ -20,15 +20,14 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from benchmarks.rows import MINE, load
+from benchmarks.rows import MINE
 from django_ojs import clock
 from django_ojs.admin import bulk as bulk_pages
 from django_ojs.domain.job import Actor
 from django_ojs.models import Job, Worker
 from django_ojs.services import bulk
-from tests.admin.support import login
+from tests.admin.support import MANY, login, many_jobs
 
-ROWS = 70_000 if connection.vendor == "sqlite" else 200_000
 pytestmark = pytest.mark.timeout(900)
 """The table takes seconds; a busy machine has them all the same."""
 WINDOW = 100_000
@@ -58,19 +57,11 @@ class Statement:
 @pytest.fixture(scope="module")
 def browser(django_db_setup: None, django_db_blocker: Any) -> Iterator[Client]:
     """A browser over many jobs with fresh statistics."""
-    from tests.conftest import empty_tables
-
-    with django_db_blocker.unblock():
-        User.objects.all().delete()
-        empty_tables()
-        now = clock.now("default")
-        load(ROWS, now, using="default")
+    with many_jobs(django_db_blocker) as now:
         Worker.objects.create(id="w1", incarnation=clock.new_id(), started_at=now, heartbeat_at=now)
         found = login(superuser=True)
         found.get("/admin/django_ojs/job/")
         yield found
-        empty_tables()
-        User.objects.all().delete()
 
 
 class Asked:
@@ -260,7 +251,7 @@ def test_searches_in_tabs(browser: Client, term: str, state: str) -> None:
         ("type:nothing", 0),
         ("worker:w1", PAGE),
         ("worker:w9", 0),
-        (f"args.order:{ROWS - 1}", 1),
+        (f"args.order:{MANY - 1}", 1),
         ("args.order:-1", 0),
         ("meta.tenant:acme", PAGE),
         ("tag:none", 0),
@@ -359,7 +350,7 @@ def test_a_scan_would_be_noticed(browser: Client) -> None:
     assert all(scans(statement) for statement in asked.all)
     assert unbounded(asked.all[1].sql) == ["COUNT("]
     if connection.vendor != "sqlite":
-        assert all(rows_read(statement) >= ROWS for statement in asked.all)
+        assert all(rows_read(statement) >= MANY for statement in asked.all)
 
 
 def test_rows_are_of_every_state(browser: Client) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django_ojs.domain.job import Fact, JobRecord, Transition
+from django_ojs.domain.job import LARGE, Fact, JobRecord, Transition
 from django_ojs.domain.retry import parse_policy
 
 NOW = datetime(2026, 2, 12, 10, 30, tzinfo=UTC)
@@ -49,20 +49,11 @@ _DEFAULTS: dict[str, Any] = {
     "heartbeat_armed": False,
     "dead_letter": False,
     "retry_delay_ms": None,
+    **LARGE,
     "retry": json.dumps({"jitter": False}),
-    "args": "[]",
-    "meta": "{}",
-    "tags": "[]",
-    "result": None,
-    "error": None,
-    "errors": "[]",
-    "extra": "{}",
     "progress": None,
     "progress_message": "",
-    "progress_data": None,
-    "checkpoint": None,
     "checkpoint_seq": 0,
-    "checkpoint_info": None,
     "digest": None,
 }
 

@@ -22,6 +22,7 @@ from django_ojs.services.claim import claim, has_work, sources
 from django_ojs.store import inserting
 from django_ojs.store.bounded import read_in_index_order
 from django_ojs.store.sources import Sources
+from tests.support import analyze_jobs
 
 from .records import record
 
@@ -49,15 +50,6 @@ def _store(count: int, queues: int, kind: str, types: int, at: datetime, **field
             ],
             using="default",
         )
-
-
-def _analyze() -> None:
-    with connection.cursor() as cursor:
-        if connection.vendor == "mysql":
-            cursor.execute("ANALYZE TABLE django_ojs_job")
-            cursor.fetchall()
-        else:
-            cursor.execute("ANALYZE django_ojs_job")
 
 
 def _forget_statistics() -> None:
@@ -88,7 +80,7 @@ def _ours() -> None:
 def _fresh() -> None:
     _foreign()
     _ours()
-    _analyze()
+    analyze_jobs()
 
 
 def _none() -> None:
@@ -99,21 +91,21 @@ def _none() -> None:
 def _stale_ours() -> None:
     """From a time when all that waited was ours."""
     _ours()
-    _analyze()
+    analyze_jobs()
     _foreign()
 
 
 def _stale_foreign() -> None:
     """From a time when none of it was."""
     _foreign()
-    _analyze()
+    analyze_jobs()
     _ours()
 
 
 def _stale_nothing() -> None:
     """From a time when nothing waited."""
     _store(2000, 1, "mine.t", 2, NOW, state=State.COMPLETED, attempt=1, started_at=NOW, finished_at=NOW)
-    _analyze()
+    analyze_jobs()
     _foreign()
     _ours()
 
@@ -151,7 +143,7 @@ def beside(
         yield name
         _autovacuum(None)
         empty_tables()
-        _analyze()
+        analyze_jobs()
 
 
 def _autovacuum(enabled: str | None) -> None:

@@ -11,7 +11,8 @@ from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.store import inserting, locking
 from tests.store.records import record
-from tests.store.test_claim_plans import _analyze, _read
+from tests.store.test_claim_plans import _read
+from tests.support import analyze_jobs
 
 pytestmark = pytest.mark.every_database
 
@@ -23,7 +24,7 @@ def _reads(backlog: int) -> int:
     Job.objects.all().delete()
     due = {"state": State.SCHEDULED, "scheduled_at": NOW}
     inserting.jobs([record("q", "t", NOW, **due) for _ in range(backlog)], using="default")
-    _analyze()
+    analyze_jobs()
     found: list[UUID] = []
     read = _read(lambda: found.extend(locking.promotable(NOW, TAKEN, using="default")))
     assert len(set(found)) >= TAKEN

@@ -18,6 +18,7 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.store import inserting, leases, locking, selectors, upcoming
+from tests.support import analyze_jobs
 
 from .records import record
 
@@ -59,12 +60,7 @@ def full(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
         empty_tables()
         load(ROWS - MINE, NOW + timedelta(seconds=ROWS - MINE), using="default")
         inserting.jobs([_row(n) for n in range(ROWS - MINE, ROWS)], using="default")
-        with connection.cursor() as cursor:
-            if connection.vendor == "mysql":
-                cursor.execute("ANALYZE TABLE django_ojs_job")
-                cursor.fetchall()
-            else:
-                cursor.execute("ANALYZE django_ojs_job")
+        analyze_jobs()
         yield
         empty_tables()
 
