@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
 
     ``claimed`` is the record that the reporter got with the lease, if it still has it. ``tried_at`` is
     when the report was first tried, where it has only waited for a held row since: by that it is
-    judged.
+    judged. ``principal`` is the reporter's credential, ``None`` for a worker of this project.
     """
 
     lease: Held
@@ -54,6 +54,11 @@ class Outcome(NamedTuple):
     failure: Failure | None = None
     claimed: JobRecord | None = None
     tried_at: datetime | None = None
+    principal: str | None = None
+
+    def holds(self, lease_id: UUID | None, principal: str | None) -> bool:
+        """Whether this is the lease, and the reporter's own."""
+        return (lease_id, principal) == (self.lease.lease_id, self.principal)
 
 
 class Verdict(StrEnum):
@@ -86,10 +91,11 @@ def settle(
     Jobs whose row another transaction holds come last, one by one; without ``wait`` their reports are
     ``HELD`` and to be sent again.
 
-    A report whose lease is not the current one changes nothing: it is ``LOST``, and noted on its
-    attempt. So is one that came when the time of the attempt was up (:class:`Judge`), which ends the
-    attempt with its timeout; a worker's own report of that timeout counts. Repeating an ACK that was
-    honoured is ``REPLAYED`` (decision L2). A constant number of statements for any number of reports:
+    A report whose lease is not the current one, or another credential's, changes nothing: it is
+    ``LOST``, and noted on its attempt if that was the reporter's. So is one that came when the time
+    of the attempt was up (:class:`Judge`), which ends the attempt with its timeout; a worker's own
+    report of that timeout counts. Repeating an ACK that was honoured is ``REPLAYED`` (decision L2). A
+    constant number of statements for any number of reports:
     two for ACKs whose reporter still has the record.
     """
     using = using or conf.current().database
@@ -190,7 +196,8 @@ def _report(
         raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
     given, now = now, now or clock.now(using)
     if evidence.lease_id is not None and evidence.lease_id != job.lease_id:
-        late = Outcome(Held(job_id, evidence.lease_id), kind, result, failure)
+        lease = Held(job_id, evidence.lease_id)
+        late = Outcome(lease, kind, result, failure, principal=evidence.principal)
         settled = _settle([late], given, using)[0]
         if settled.verdict is Verdict.REPLAYED:
             return settled
@@ -201,7 +208,7 @@ def _report(
         if job.state != State.ACTIVE:
             note_late(job, evidence, _noted(kind, failure), now=now, using=using)
         return refusal
-    outcome = Outcome(lease, kind, result, failure, tried_at=tried_at)
+    outcome = Outcome(lease, kind, result, failure, tried_at=tried_at, principal=evidence.principal)
     settled = _settle([outcome], given, using)[0]
     if settled.verdict is Verdict.LOST:
         assert settled.job is not None
@@ -241,7 +248,7 @@ def _settle(
         if job is None:
             verdict = Verdict.HELD if outcome.lease.job_id in held else Verdict.MISSING
             answers.append(Settled(verdict, None))
-        elif job.lease_id != outcome.lease.lease_id or job.id in settled:
+        elif job.id in settled or not outcome.holds(job.lease_id, job.lease_principal):
             answers.append(None)
         else:
             settled.add(job.id)
@@ -299,6 +306,8 @@ def _refuse(outcomes: Sequence[Outcome], now: datetime, using: str) -> set[Held]
     for attempt in attempts:
         lease = Held(attempt.job_id, attempt.lease_id)
         outcome = late[lease]
+        if not outcome.holds(attempt.lease_id, attempt.principal):
+            continue
         if attempt.outcome == "completed" and outcome.report is Report.ACK:
             replayed.add(lease)
         elif attempt.late_report is None:

@@ -101,7 +101,8 @@ def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
             for outcome in outcomes:
                 job = found.get(outcome.lease.job_id)
                 if job is not None and job.lease_id is not None:
-                    outcome = outcome._replace(lease=Held(job.id, job.lease_id))
+                    lease = Held(job.id, job.lease_id)
+                    outcome = outcome._replace(lease=lease, principal=job.lease_principal)
                     answers += real([outcome], now, using)
                 else:
                     forced = None if job is None else otherwise(outcome, now, using)

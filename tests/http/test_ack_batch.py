@@ -96,6 +96,14 @@ def test_the_same_reports_again_are_answered_as_the_first_time(api: Api) -> None
     assert Attempt.objects.filter(job_id__in=[job["id"] for job in jobs]).count() == 2
 
 
+def test_reports_repeated_by_another_client_are_refused(api: Api, caller: Caller) -> None:
+    (job,) = fetched(api, 1)
+    assert ack(api, report(job)).body["acknowledged"] is True
+    (refused,) = ack(caller(name="other"), report(job)).body["results"]
+    assert (refused["acknowledged"], "state" in refused) == (False, False)
+    assert refused["error"]["details"]["reason"] == "not_active"
+
+
 def test_one_job_twice_in_a_batch_counts_once(api: Api) -> None:
     (job,) = fetched(api, 1)
     answer = ack(api, report(job, result=1), report(job, result=2))

@@ -304,6 +304,33 @@ def test_a_lease_is_bound_to_the_credential_that_fetched(caller: Caller) -> None
     assert ack(mine, job, lease_id=job["lease"]["id"]).status == 200
 
 
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+def test_a_report_repeated_by_another_client_is_refused(caller: Caller, verb: str) -> None:
+    """Whoever has learned the lease id must not learn the outcome, nor speak for its worker."""
+    mine, other = caller(name="mine"), caller(name="other")
+    enqueue(mine, retry={"max_attempts": 1})
+    job = fetch(mine)[0]
+    report = {"job_id": job["id"], "lease_id": job["lease"]["id"], "error": {"message": "no"}}
+    assert mine.post(f"/workers/{verb}", report).status == 200
+    foreign = other.post(f"/workers/{verb}", report)
+    assert (foreign.status, foreign.body["error"]["details"]["reason"]) == (409, "not_active")
+    assert Attempt.objects.get(job_id=job["id"]).late_report is None
+    assert mine.post(f"/workers/{verb}", report).status == (200 if verb == "ack" else 409)
+
+
+def test_a_late_report_of_another_client_is_not_noted(caller: Caller, frozen: FrozenClock) -> None:
+    """A note says that the worker of the attempt still spoke: nobody else may make it."""
+    mine, other = caller(name="mine"), caller(name="other")
+    enqueue(mine, timeout=600)
+    job = fetch(mine, visibility_timeout_ms=1000)[0]
+    frozen.advance(1.5)
+    assert reap().counts == {"visibility": 1}
+    assert ack(other, job, lease_id=job["lease"]["id"]).status == 409
+    assert Attempt.objects.get(job_id=job["id"]).late_report is None
+    assert ack(mine, job, lease_id=job["lease"]["id"]).status == 409
+    assert Attempt.objects.get(job_id=job["id"]).late_report is not None
+
+
 def test_the_lease_is_shown_to_its_holder_only(api: Api) -> None:
     enqueue(api)
     job = fetch(api)[0]

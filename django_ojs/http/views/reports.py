@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -35,7 +36,7 @@ class ReportViewSet(OJSViewSet):
         items = self.body().get("jobs")
         if not isinstance(items, list) or not 0 < len(items) <= MAX_REPORTS:
             raise InvalidRequest("jobs", f"must be an array of 1 to {MAX_REPORTS} reports")
-        outcomes = each("jobs", items, _outcome)
+        outcomes = each("jobs", items, partial(_outcome, principal=self.caller.key))
         ids = [outcome.lease.job_id for outcome in outcomes]
         records = selectors.jobs(ids, without=LARGE, using=self.using)
         answers = [self._refusal(outcome, records.get(outcome.lease.job_id)) for outcome in outcomes]
@@ -60,11 +61,9 @@ class ReportViewSet(OJSViewSet):
                 yield told if isinstance(told, OJSError) else told.small()
 
     def _refusal(self, outcome: Outcome, record: JobRecord | None) -> OJSError | None:
-        """Why the report is not even tried: a job, or a lease, that is not the caller's."""
+        """Why the report is not even tried: a job that the caller may not see."""
         if record is None or not self.caller.sees(record.queue):
             return missing("job", str(outcome.lease.job_id))
-        if record.lease_id == outcome.lease.lease_id and record.lease_principal != self.caller.key:
-            return refused(record, "lease_lost")
         return None
 
     def _shape(self, outcome: Outcome, answer: JobRecord | OJSError) -> shapes.Shape:
@@ -75,7 +74,7 @@ class ReportViewSet(OJSViewSet):
         return shapes.acknowledged(answer)
 
 
-def _outcome(item: Any) -> Outcome:
+def _outcome(item: Any, *, principal: str) -> Outcome:
     if not isinstance(item, dict):
         raise InvalidRequest("job", "must be an object with job_id and lease_id")
     field = "id" if item.get("job_id") is None else "job_id"
@@ -89,7 +88,8 @@ def _outcome(item: Any) -> Outcome:
     result = None
     if "result" in item:
         result = encode(item["result"], "result", max_bytes=MAX_RESULT_BYTES)
-    return Outcome(Held(job_id, parse_lease(lease, "lease_id")), Report.ACK, result)
+    held = Held(job_id, parse_lease(lease, "lease_id"))
+    return Outcome(held, Report.ACK, result, principal=principal)
 
 
 def _verdict(outcome: Outcome, settled: Settled) -> JobRecord | OJSError:
