@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import transaction
 
 from django_ojs import clock, conf
+from django_ojs.clock import new_id
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.envelope import encode_args, from_call
 from django_ojs.domain.errors import (
@@ -70,6 +71,7 @@ __all__ = [
     "extend_timeout",
     "get",
     "job",
+    "new_id",
     "pause_queues",
     "reschedule",
     "resume_queues",

@@ -14,7 +14,6 @@ from django.db.utils import load_backend
 from django.utils.module_loading import import_string
 
 from django_ojs import clock, conf, hooks
-from django_ojs.domain.errors import InvalidRequest
 from django_ojs.services.terms import policy_of
 
 Message = checks.CheckMessage
@@ -34,13 +33,16 @@ def register_all() -> None:
 
 
 def check_settings(app_configs: object, **kwargs: Any) -> list[Message]:
-    """``ojs.E001``: a key or value of ``settings.OJS`` is wrong."""
-    try:
-        conf.parse(getattr(settings, "OJS", {}))
-    except InvalidRequest as error:
-        hint = "The keys and their forms are in the settings reference."
-        return [checks.Error(str(error), hint=hint, id="ojs.E001")]
-    return []
+    """``ojs.E001``: a key or value of ``settings.OJS`` is wrong; one for each."""
+    _, wrong = conf.read(getattr(settings, "OJS", {}))
+    return [
+        checks.Error(
+            str(error),
+            hint="The keys and their forms: docs/reference/settings.md of the source distribution.",
+            id="ojs.E001",
+        )
+        for error in wrong
+    ]
 
 
 def check_limits(app_configs: object, **kwargs: Any) -> list[Message]:

@@ -340,7 +340,7 @@ def using_clock(clock: Clock) -> Iterator[Clock]:
 
 
 def new_id() -> uuid.UUID:
-    """A fresh UUIDv7, monotonic within the process."""
+    """A fresh UUIDv7 (RFC 9562), such as the ``id`` of a job; growing within the process."""
     return _ids.next(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big"))
 
 

@@ -6,10 +6,10 @@ An unknown key or a bad value is reported by the system check ``ojs.E001``, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
@@ -20,14 +20,14 @@ from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.events import ROUTINE, Kind
 from django_ojs.domain.jsonvalue import MAX_ENVELOPE_BYTES
-from django_ojs.domain.limits import Limits, parse_limits
+from django_ojs.domain.limits import Limits
 from django_ojs.domain.retry import RetryPolicy, parse_policy
+from django_ojs.domain.sections import Section, choice, count, flag, optional, text, words
 
 _DAY_MS = 86_400_000
-_LIMIT_KEYS = frozenset(
-    {"timeout", "grace_period", "heartbeat_timeout", "total_timeout", "enqueue_ttl"}
-)
-_RETENTION_MS = {
+_LIMITS = ("timeout", "grace_period", "heartbeat_timeout", "total_timeout", "enqueue_ttl")
+_DEFAULT_KEYS = frozenset({*_LIMITS, "retry", "queue", "priority"})
+_RETENTION_MS: Mapping[str, int | None] = {
     "completed": 7 * _DAY_MS,
     "cancelled": 7 * _DAY_MS,
     "discarded": 30 * _DAY_MS,
@@ -65,7 +65,18 @@ _HTTP_COUNTS = {
     "STREAMS": 32,
     "STREAMS_PER_TOKEN": 4,
 }
-_REDACT = ("pass", "token", "secret", "key", "auth", "cookie", "card", "credential", "signature")
+_HTTP_KEYS = ("AUTHENTICATION", "DEV_TOKEN", "TEST_DIRECTIVES")
+_REDACT: tuple[str, ...] = (
+    "pass",
+    "token",
+    "secret",
+    "key",
+    "auth",
+    "cookie",
+    "card",
+    "credential",
+    "signature",
+)
 _AUTHENTICATION = (
     "django_ojs.http.authentication.TokenAuthentication",
     "django_ojs.http.authentication.StaffSessionAuthentication",
@@ -142,53 +153,41 @@ class Settings:
     admin: AdminSettings
 
 
-def parse_defaults(value: object, where: str, *, keys: frozenset[str] = frozenset()) -> Defaults:
-    """Limits, ``retry``, ``queue`` and ``priority`` of a job type, a queue or ``DEFAULTS``.
-
-    Accepts the forms of the Python API (seconds, ``timedelta``, ``"10s"``, ISO 8601). Raises
-    :class:`InvalidRequest` naming the key, also where two limits contradict each other.
-    """
-    if not isinstance(value, Mapping):
-        raise InvalidRequest(where, "must be a dict")
-    unknown = set(value) - _LIMIT_KEYS - {"retry", "priority"} - keys
-    if unknown:
-        raise InvalidRequest(where, f"unknown key {sorted(map(str, unknown))[0]!r}")
-    given = {key: item for key, item in value.items() if item is not None}
-    limits = parse_limits({key: given[key] for key in _LIMIT_KEYS if key in given})
+def _defaults(section: Section, *, queue: bool = True) -> Defaults:
+    ms: dict[str, Any] = {f"{name}_ms": section.read(name, _limit(name), None) for name in _LIMITS}
+    limits = Limits(**ms)
     total, timeout = limits.total_timeout_ms, limits.timeout_ms
     if total is not None and timeout is not None and total < timeout:
-        raise InvalidRequest(f"{where}.total_timeout", "must not be below timeout")
-    queue = given.get("queue")
-    if queue is not None:
-        queue = _queue_name(queue, f"{where}.queue")
-    retry = given.get("retry")
-    if retry is not None:
-        parse_policy(retry, field=f"{where}.retry")
-    priority = given.get("priority")
-    if priority is not None and (type(priority) is not int or not -100 <= priority <= 100):
-        raise InvalidRequest(f"{where}.priority", "must be an integer from -100 to 100")
-    return Defaults(limits, retry, queue, priority)
+        section.refuse("total_timeout", "must not be below timeout")
+    return Defaults(
+        limits,
+        section.read("retry", optional(_retry), None),
+        section.read("queue", optional(_queue_name), None) if queue else None,
+        section.read("priority", optional(_priority), None),
+    )
 
 
-def _queue_name(value: object, field: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidRequest(field, "must be a string")
-    return check_queue_name(value, field)
+def job_defaults(options: Mapping[str, Any], job_type: str) -> Defaults:
+    """The options of ``@job``: limits, ``retry``, ``queue`` and ``priority``; ``None`` is not given.
+
+    Accepts the forms of the Python API (seconds, ``timedelta``, ``"10s"``, ISO 8601). Raises
+    :class:`InvalidRequest` naming the type and the option, also where two limits contradict each other.
+    """
+    wrong: list[InvalidRequest] = []
+    section = Section(options, f"@job({job_type!r})", _DEFAULT_KEYS, wrong, key_form="{}: {}")
+    defaults = _defaults(section)
+    if wrong:
+        raise wrong[0]
+    return defaults
 
 
-def parse(value: object) -> Settings:
-    """``settings.OJS`` as :class:`Settings`. Raises :class:`InvalidRequest` naming the key."""
-    if not isinstance(value, Mapping):
-        raise InvalidRequest("OJS", "must be a dict")
-    unknown = set(value) - _KEYS
-    if unknown:
-        raise InvalidRequest(f"OJS[{sorted(map(str, unknown))[0]!r}]", "is not a setting")
-    defaults = parse_defaults(value.get("DEFAULTS", {}), "OJS['DEFAULTS']", keys=frozenset({"queue"}))
-    queues = value.get("QUEUES", {})
-    if not isinstance(queues, Mapping):
-        raise InvalidRequest("OJS['QUEUES']", "must be a dict of dicts")
-    return Settings(
-        database=_text(value, "DATABASE", "default"),
+def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
+    """``settings.OJS``, with defaults for what is wrong in it, and all that is wrong."""
+    wrong: list[InvalidRequest] = []
+    whole = Section(value, "OJS", _KEYS, wrong)
+    defaults = _defaults(whole.section("DEFAULTS", _DEFAULT_KEYS))
+    settings = Settings(
+        database=whole.read("DATABASE", text, "default"),
         limits=defaults.limits.over(
             Limits(timeout_ms=1_800_000, grace_period_ms=30_000, heartbeat_timeout_ms=60_000)
         ),
@@ -196,136 +195,117 @@ def parse(value: object) -> Settings:
         retry=RetryPolicy() if defaults.retry is None else parse_policy(defaults.retry),
         queue=defaults.queue or "default",
         priority=defaults.priority or 0,
-        queues={
-            _queue_name(name, f"OJS['QUEUES'][{name!r}]"): parse_defaults(
-                item, f"OJS['QUEUES'][{name!r}]"
-            )
-            for name, item in queues.items()
-        },
-        autodiscover=_autodiscover(value.get("AUTODISCOVER", ("jobs", "tasks"))),
-        stored_events=_events(value.get("EVENTS", "problems")),
-        strict_timeouts=_flag(value, "STRICT_TIMEOUTS", False),
-        unfenced_ack=_choice(value, "UNFENCED_ACK", ("auto", "deny", "allow")),
-        retention_ms=_retention(value.get("RETENTION", {})),
-        notify=_flag(value, "NOTIFY", True),
-        listen_database=_alias(value, "LISTEN_DATABASE"),
-        executor_max_jobs=_count(value, "EXECUTOR_MAX_JOBS", 5000),
-        prefetch_ms=_count(value, "PREFETCH_MS", 100, least=0),
-        background_threads=_prefixes(value.get("BACKGROUND_THREADS", ())),
-        http=_http(value.get("HTTP", {})),
-        admin=_admin(value.get("ADMIN", {})),
+        queues=_queues(whole.section("QUEUES")),
+        autodiscover=whole.read("AUTODISCOVER", _autodiscover, ("jobs", "tasks")),
+        stored_events=whole.read("EVENTS", _events, _events("problems", "")),
+        strict_timeouts=whole.read("STRICT_TIMEOUTS", flag, False),
+        unfenced_ack=whole.read("UNFENCED_ACK", choice("auto", "deny", "allow"), "auto"),
+        retention_ms=_retention(whole.section("RETENTION", _RETENTION_MS)),
+        notify=whole.read("NOTIFY", flag, True),
+        listen_database=whole.read("LISTEN_DATABASE", optional(text), None),
+        executor_max_jobs=whole.read("EXECUTOR_MAX_JOBS", count(1), 5000),
+        prefetch_ms=whole.read("PREFETCH_MS", count(0), 100),
+        background_threads=whole.read("BACKGROUND_THREADS", words("beginnings of names"), ()),
+        http=_http(whole.section("HTTP", {*_HTTP_COUNTS, *_HTTP_KEYS})),
+        admin=_admin(whole.section("ADMIN", ("READ_ONLY", "REDACT", "SEARCH_WINDOW"))),
+    )
+    return settings, wrong
+
+
+def _queues(section: Section) -> dict[str, Defaults]:
+    for name in section.keys:
+        try:
+            _queue_name(name, section.name(name))
+        except InvalidRequest as error:
+            section.wrong.append(error)
+    return {
+        name: _defaults(section.section(name, _DEFAULT_KEYS - {"queue"}), queue=False)
+        for name in section.keys
+    }
+
+
+def _http(section: Section) -> HttpSettings:
+    counts = {
+        key.lower(): section.read(key, count(1), default) for key, default in _HTTP_COUNTS.items()
+    }
+    return HttpSettings(
+        section.read("AUTHENTICATION", words("dotted class names"), _AUTHENTICATION),
+        section.read("DEV_TOKEN", _dev_token, None),
+        section.read("TEST_DIRECTIVES", flag, None),
+        **counts,
     )
 
 
-def _http(value: object) -> HttpSettings:
-    if not isinstance(value, Mapping):
-        raise InvalidRequest("OJS['HTTP']", "must be a dict")
-    unknown = set(value) - set(_HTTP_COUNTS) - {"AUTHENTICATION", "DEV_TOKEN", "TEST_DIRECTIVES"}
-    if unknown:
-        raise InvalidRequest(f"OJS['HTTP'][{sorted(map(str, unknown))[0]!r}]", "is not a setting")
-    classes = value.get("AUTHENTICATION", _AUTHENTICATION)
-    if not isinstance(classes, (list, tuple)) or not all(isinstance(c, str) for c in classes):
-        raise InvalidRequest("OJS['HTTP']['AUTHENTICATION']", "must be a list of dotted class names")
-    dev_token = value.get("DEV_TOKEN") or None
-    if dev_token is not None and not isinstance(dev_token, str):
-        raise InvalidRequest("OJS['HTTP']['DEV_TOKEN']", "must be a string or None")
-    counts = {key.lower(): _count(value, key, least) for key, least in _HTTP_COUNTS.items()}
-    directives = _flag(value, "TEST_DIRECTIVES", False) if "TEST_DIRECTIVES" in value else None
-    return HttpSettings(tuple(classes), dev_token, directives, **counts)
-
-
-def _admin(value: object) -> AdminSettings:
-    if not isinstance(value, Mapping):
-        raise InvalidRequest("OJS['ADMIN']", "must be a dict")
-    unknown = set(value) - {"READ_ONLY", "REDACT", "SEARCH_WINDOW"}
-    if unknown:
-        raise InvalidRequest(f"OJS['ADMIN'][{sorted(map(str, unknown))[0]!r}]", "is not a setting")
-    words = value.get("REDACT", _REDACT)
-    if not isinstance(words, (list, tuple)) or not all(isinstance(w, str) and w for w in words):
-        raise InvalidRequest("OJS['ADMIN']['REDACT']", "must be a list of words")
+def _admin(section: Section) -> AdminSettings:
     return AdminSettings(
-        _flag(value, "READ_ONLY", False),
-        tuple(word.lower() for word in words),
-        _count(value, "SEARCH_WINDOW", 100_000),
+        section.read("READ_ONLY", flag, False),
+        tuple(word.lower() for word in section.read("REDACT", words("words"), _REDACT)),
+        section.read("SEARCH_WINDOW", count(1), 100_000),
     )
 
 
-def _text(value: Mapping[str, Any], key: str, default: str) -> str:
-    item = value.get(key, default)
-    if not isinstance(item, str) or not item:
-        raise InvalidRequest(f"OJS[{key!r}]", "must be a non-empty string")
+def _retention(section: Section) -> dict[str, int | None]:
+    return {
+        key: section.read(key, optional(parse_seconds_ms), default)
+        for key, default in _RETENTION_MS.items()
+    }
+
+
+def _limit(name: str) -> Callable[[Any, str], int | None]:
+    zero = name == "grace_period"
+    return optional(lambda item, where: parse_seconds_ms(item, where, allow_zero=zero))
+
+
+def _retry(item: object, where: str) -> Mapping[str, Any]:
+    parse_policy(item, field=where)
+    return cast(Mapping[str, Any], item)
+
+
+def _priority(item: object, where: str) -> int:
+    if type(item) is not int or not -100 <= item <= 100:
+        raise InvalidRequest(where, "must be an integer from -100 to 100")
     return item
 
 
-def _alias(value: Mapping[str, Any], key: str) -> str | None:
-    return None if value.get(key) is None else _text(value, key, "")
+def _queue_name(item: object, where: str) -> str:
+    if not isinstance(item, str):
+        raise InvalidRequest(where, "must be a string")
+    return check_queue_name(item, where)
 
 
-def _autodiscover(value: object) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not all(
-        isinstance(name, str) and all(part.isidentifier() for part in name.split(".")) for name in value
+def _dev_token(item: object, where: str) -> str | None:
+    if item and not isinstance(item, str):
+        raise InvalidRequest(where, "must be a string or None")
+    return cast(str, item) or None
+
+
+def _autodiscover(item: object, where: str) -> tuple[str, ...]:
+    if not isinstance(item, (list, tuple)) or not all(
+        isinstance(name, str) and all(part.isidentifier() for part in name.split(".")) for name in item
     ):
-        raise InvalidRequest("OJS['AUTODISCOVER']", "must be a list of module names")
-    return tuple(value)
+        raise InvalidRequest(where, "must be a list of module names")
+    return tuple(item)
 
 
-def _flag(value: Mapping[str, Any], key: str, default: bool) -> bool:
-    item = value.get(key, default)
-    if not isinstance(item, bool):
-        raise InvalidRequest(f"OJS[{key!r}]", "must be True or False")
-    return item
-
-
-def _choice(value: Mapping[str, Any], key: str, choices: tuple[str, ...]) -> str:
-    item = value.get(key, choices[0])
-    if item not in choices:
-        raise InvalidRequest(f"OJS[{key!r}]", f"must be one of {', '.join(choices)}")
-    return str(item)
-
-
-def _count(value: Mapping[str, Any], key: str, default: int, *, least: int = 1) -> int:
-    item = value.get(key, default)
-    if type(item) is not int or item < least:
-        raise InvalidRequest(f"OJS[{key!r}]", f"must be an integer of at least {least}")
-    return item
-
-
-def _prefixes(value: object) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(p, str) and p for p in value):
-        raise InvalidRequest("OJS['BACKGROUND_THREADS']", "must be a list of beginnings of names")
-    return tuple(value)
-
-
-def _events(value: object) -> frozenset[str]:
+def _events(item: object, where: str) -> frozenset[str]:
     every = frozenset(str(kind) for kind in Kind)
-    if value == "all":
+    if item == "all":
         return every
     problems = every - ROUTINE
-    if value == "problems":
+    if item == "problems":
         return problems
-    kinds = value if isinstance(value, (list, tuple, set, frozenset)) else (None,)
+    kinds = item if isinstance(item, (list, tuple, set, frozenset)) else (None,)
     if all(isinstance(kind, str) and kind in every for kind in kinds):
         return problems | frozenset(map(str, kinds))
-    raise InvalidRequest("OJS['EVENTS']", "must be 'all', 'problems' or a list of event kinds")
-
-
-def _retention(value: object) -> Mapping[str, int | None]:
-    if not isinstance(value, Mapping) or set(value) - set(_RETENTION_MS):
-        allowed = ", ".join(_RETENTION_MS)
-        raise InvalidRequest("OJS['RETENTION']", f"must be a dict with keys out of {allowed}")
-    given = {
-        str(key): None if item is None else parse_seconds_ms(item, f"OJS['RETENTION'][{key!r}]")
-        for key, item in value.items()
-    }
-    return {**_RETENTION_MS, **given}
+    raise InvalidRequest(where, "must be 'all', 'problems' or a list of event kinds")
 
 
 @cache
 def _load() -> Settings:
-    try:
-        return parse(getattr(django_settings, "OJS", {}))
-    except InvalidRequest as error:
-        raise ImproperlyConfigured(str(error)) from error
+    settings, wrong = read(getattr(django_settings, "OJS", {}))
+    if wrong:
+        raise ImproperlyConfigured("; ".join(map(str, wrong)))
+    return settings
 
 
 def current() -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from django.test import override_settings
 from django_ojs import checks, clock, conf, hooks
 from django_ojs.api import job
 from django_ojs.domain.errors import InvalidRequest
+from tests.support import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding setting DATABASES")
 
@@ -84,8 +86,8 @@ def test_sqlite_is_named_when_it_is_deployed_and_not_in_every_test_run() -> None
 @pytest.mark.parametrize(
     ("ojs", "words"),
     [
-        ({"DEFAULTS": {"queue": "Bad Queue!"}}, "OJS['DEFAULTS'].queue: must be of a-z"),
-        ({"DEFAULTS": {"queue": []}}, "OJS['DEFAULTS'].queue: must be a string"),
+        ({"DEFAULTS": {"queue": "Bad Queue!"}}, "OJS['DEFAULTS']['queue']: must be of a-z"),
+        ({"DEFAULTS": {"queue": []}}, "OJS['DEFAULTS']['queue']: must be a string"),
         ({"QUEUES": {"Also Bad!": {}}}, "OJS['QUEUES']['Also Bad!']: must be of a-z"),
         ({"QUEUES": {5: {}}}, "OJS['QUEUES'][5]: must be a string"),
         ({"LISTEN_DATABASE": 5}, "OJS['LISTEN_DATABASE']: must be a non-empty string"),
@@ -94,17 +96,30 @@ def test_sqlite_is_named_when_it_is_deployed_and_not_in_every_test_run() -> None
         ({"AUTODISCOVER": ["my jobs"]}, "OJS['AUTODISCOVER']: must be a list of module names"),
         ({"AUTODISCOVER": 5}, "OJS['AUTODISCOVER']: must be a list of module names"),
         ({"EVENTS": [["job.enqueued"]]}, "OJS['EVENTS']: must be"),
+        ({"DEFAULTS": {"timeout": 0}}, "OJS['DEFAULTS']['timeout']: must be more than 0"),
+        ({"DEFAULTS": {"timeout": 1.5}}, "OJS['DEFAULTS']['timeout']: must be whole seconds"),
+        ({"DEFAULTS": {"priority": 101}}, "OJS['DEFAULTS']['priority']: must be an integer"),
+        ({"QUEUES": {"q": {"queue": "r"}}}, "OJS['QUEUES']['q']['queue']: is not a setting"),
+        ({"HTTP": {"MAX_BATCH": 0}}, "OJS['HTTP']['MAX_BATCH']: must be an integer of at least 1"),
+        ({"ADMIN": {"READ_ONLY": 1}}, "OJS['ADMIN']['READ_ONLY']: must be True or False"),
+        ({"RETENTION": {"events": -1}}, "OJS['RETENTION']['events']: must be"),
+        (
+            {"RETENTION": {"event": 1}},
+            "OJS['RETENTION']['event']: is not a setting: did you",
+        ),
+        ({"COLOUR": 5}, "OJS['COLOUR']: is not a setting: the settings are ADMIN, AUTODISCOVER, "),
+        ({"DEFAULT": {}}, "OJS['DEFAULT']: is not a setting: did you mean 'DEFAULTS'?"),
         (
             {"DEFAULTS": {"timeout": 60, "total_timeout": 10}},
-            "OJS['DEFAULTS'].total_timeout: must not be below timeout",
+            "OJS['DEFAULTS']['total_timeout']: must not be below timeout",
         ),
         (
             {"QUEUES": {"q": {"timeout": 60, "total_timeout": 10}}},
-            "OJS['QUEUES']['q'].total_timeout: must not be below timeout",
+            "OJS['QUEUES']['q']['total_timeout']: must not be below timeout",
         ),
         (
             {"DEFAULTS": {"retry": {"max_attempt": 9}}},
-            "OJS['DEFAULTS'].retry.max_attempt: is no field of a retry policy: did you mean "
+            "OJS['DEFAULTS']['retry'].max_attempt: is no field of a retry policy: did you mean "
             "'max_attempts'?",
         ),
     ],
@@ -116,6 +131,35 @@ def test_what_is_wrong_with_the_settings_is_said(ojs: dict[str, Any], words: str
     assert message.msg.startswith(words)
 
 
+def test_all_that_is_wrong_is_said_at_once_and_where_the_settings_are_described() -> None:
+    """Whoever mends one and starts again should not meet the next."""
+    ojs = {
+        "DEFAULTS": {"timeout": "soon", "grace_periode": 5, "retry": {"max_attempts": -1}},
+        "QUEUES": {"mail": {"timeout": "later"}, "Bad Name": {}},
+        "HTTP": {"MAX_BATCH": "many", "STREAMS": 0},
+        "NOTIFY": "yes",
+    }
+    with override_settings(OJS=ojs):
+        messages = checks.check_settings(None)
+        with pytest.raises(ImproperlyConfigured) as refused:
+            conf.current()
+    assert {message.msg.partition(": ")[0] for message in messages} == {
+        "OJS['DEFAULTS']['timeout']",
+        "OJS['DEFAULTS']['grace_periode']",
+        "OJS['DEFAULTS']['retry'].max_attempts",
+        "OJS['QUEUES']['mail']['timeout']",
+        "OJS['QUEUES']['Bad Name']",
+        "OJS['HTTP']['MAX_BATCH']",
+        "OJS['HTTP']['STREAMS']",
+        "OJS['NOTIFY']",
+    }
+    for message in messages:
+        assert message.msg in str(refused.value)
+        assert message.hint is not None
+        (address,) = re.findall(r"docs/\S+\.md", message.hint)
+        assert (ROOT / address).is_file()
+
+
 @pytest.fixture
 def declared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Declare a job type, for the test only."""
@@ -123,7 +167,7 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     monkeypatch.setattr(hooks, "_job_types", types)
 
     def declare(name: str, **options: Any) -> None:
-        types[name] = conf.parse_defaults(options, name, keys=frozenset({"queue"}))
+        types[name] = conf.job_defaults(options, name)
 
     return declare
 
@@ -153,7 +197,9 @@ def test_a_queues_timeout_that_no_job_of_it_can_use(declared: Callable[..., None
 
 
 def test_a_decorator_that_contradicts_itself_is_refused_at_import() -> None:
-    with pytest.raises(InvalidRequest, match=r"^test\.odd\.total_timeout: must not be below timeout$"):
+    with pytest.raises(
+        InvalidRequest, match=r"^@job\('test\.odd'\): total_timeout: must not be below timeout$"
+    ):
         job("test.odd", timeout=100, total_timeout=10)
     with pytest.raises(TypeError, match="did you mean 'max_attempts'"):
         job("test.odd", retry={"max_attempt": 9})

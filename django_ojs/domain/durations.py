@@ -24,14 +24,15 @@ _RFC3339 = re.compile(
     r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})",
     re.ASCII,
 )
-_FORMS = 'seconds, "10s", "4m", "1h" or an ISO 8601 duration such as "PT5M"'
+_FORMS = 'whole seconds, "10s", "4m", "1h" or an ISO 8601 duration such as "PT5M"'
 
 
 def parse_seconds_ms(value: object, field: str, *, allow_zero: bool = False) -> int:
     """A limit whose bare numbers are seconds, in milliseconds.
 
     Accepts an integer, ``timedelta``, ``"10s"``, ``"500ms"``, ``"1h30m"``, ISO 8601 without years
-    and months, and digits. Raises :class:`InvalidRequest` for anything else, for zero (unless
+    and months, and digits; no float, for which the error says what to write.
+    Raises :class:`InvalidRequest` for anything else, for zero (unless
     ``allow_zero``) and for more than ten years.
     """
     if type(value) is int:
@@ -40,6 +41,8 @@ def parse_seconds_ms(value: object, field: str, *, allow_zero: bool = False) -> 
         return _bounded(value // timedelta(milliseconds=1), field, allow_zero)
     if isinstance(value, str):
         return _bounded(_text_ms(value, field), field, allow_zero)
+    if type(value) is float and 0 < value < TEN_YEARS_MS:
+        raise InvalidRequest(field, f'must be {_FORMS}: write "{round(value * 1000)}ms"')
     raise InvalidRequest(field, f"must be {_FORMS}")
 
 

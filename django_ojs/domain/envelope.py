@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django_ojs.domain.durations import parse_instant
+from django_ojs.domain.durations import parse_instant, parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest, TooLarge, Unsupported
 from django_ojs.domain.ids import parse_uuid7
 from django_ojs.domain.jsonvalue import (
@@ -21,6 +21,7 @@ from django_ojs.domain.jsonvalue import (
 from django_ojs.domain.kept import KEPT, check_kept
 from django_ojs.domain.limits import NAMES, NO_LIMITS, Limits, parse_limits
 from django_ojs.domain.retry import parse_policy
+from django_ojs.domain.suggestions import did_you_mean
 
 OWN_PREFIX = "ojs."
 """How the types of django_ojs itself begin: nobody else may enqueue them over HTTP."""
@@ -208,23 +209,11 @@ def from_wire(body: object, *, now: datetime) -> Envelope:
     )
 
 
-_CALL_OPTIONS = (
-    frozenset(
-        [
-            "queue",
-            "priority",
-            "meta",
-            "tags",
-            "retry",
-            "delay",
-            "scheduled_at",
-            "expires_at",
-            "id",
-            "pending",
-        ]
-    )
-    | _LIMIT_KEYS
+_NAMED_OPTIONS = (
+    *("delay", "scheduled_at", "queue", "priority", *NAMES, "expires_at", "retry"),
+    *("meta", "tags", "pending", "id"),
 )
+_CALL_OPTIONS = _LIMIT_KEYS.union(_NAMED_OPTIONS)
 
 
 def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) -> Envelope:
@@ -239,14 +228,18 @@ def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) 
         return Envelope(checked, args_json)
     unknown = options.keys() - _CALL_OPTIONS
     if unknown:
-        raise TypeError(f"enqueue() has no option {sorted(unknown)[0]!r}")
+        name = sorted(unknown)[0]
+        hint = did_you_mean(name, _NAMED_OPTIONS, "options", _CALL_OPTIONS)
+        raise TypeError(f"enqueue() has no option {name!r}: {hint}")
     given = {key: value for key, value in options.items() if value is not None}
     if "delay" in given and "scheduled_at" in given:
         raise InvalidRequest("delay", "excludes scheduled_at")
-    when = given.get("scheduled_at", given.get("delay"))
+    name = "delay" if "delay" in given else "scheduled_at"
+    when = given.get(name)
+    if isinstance(when, float):
+        parse_seconds_ms(when, name)
     if isinstance(when, int) and not isinstance(when, bool):
         when = f"{min(when, 10**11)}s" if when >= 0 else when
-    name = "delay" if "delay" in given else "scheduled_at"
     start = None if when is None else (name, when)
     scheduled_at, scheduled_text = _moment(start, now)
     expiry = ("expires_at", given["expires_at"]) if "expires_at" in given else None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django_ojs.domain.errors import InvalidTransition
-from django_ojs.domain.states import ARROWS, FENCED, Arrow, State, Trigger
+from django_ojs.domain.states import ARROWS, FENCED, Arrow, State, Trigger, sources_of
 
 LARGE: Mapping[str, Any] = {
     "args": "[]",
@@ -177,13 +177,12 @@ class Transition:
 
     def __post_init__(self) -> None:
         if (self.trigger, self.source, self.target) not in ARROWS:
+            sources = sorted(source for source in sources_of(self.trigger) if source)
             raise InvalidTransition(
-                f"a job that is {self.source} cannot {self.trigger} to {self.target}",
+                f"{self.trigger} needs a job that is {' or '.join(sources)}: this one is {self.source}",
                 job_id=str(self.job.id),
                 current_state=str(self.source),
-                expected_state=" | ".join(
-                    sorted({a.source for a in ARROWS if a.trigger is self.trigger and a.source})
-                ),
+                expected_state=" | ".join(sources),
             )
         if self.trigger in FENCED and self.job.lease_id is None:
             raise InvalidTransition(f"{self.trigger} needs a lease", job_id=str(self.job.id))

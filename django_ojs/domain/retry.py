@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -13,6 +12,7 @@ from typing import Any, Literal, cast
 from django_ojs.domain.durations import format_iso, parse_duration_ms, parse_ms
 from django_ojs.domain.errors import InvalidRequest, InvalidRetryPolicy, UnknownRetryKey
 from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode, sanitise_text
+from django_ojs.domain.suggestions import did_you_mean
 
 Strategy = Literal["exponential", "linear", "polynomial", "constant"]
 Exhaustion = Literal["discard", "dead_letter"]
@@ -118,8 +118,7 @@ def parse_policy(value: object, field: str = "retry", base: RetryPolicy = DEFAUL
 
 def _unknown(key: str, field: str) -> UnknownRetryKey:
     shown = sanitise_text(key, 100)
-    near = difflib.get_close_matches(shown, sorted(_KEYS), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the fields are {', '.join(DEFAULT.to_wire())}"
+    hint = did_you_mean(shown, DEFAULT.to_wire(), "fields", _KEYS)
     return UnknownRetryKey(f"{field}.{shown}", f"is no field of a retry policy: {hint}")
 
 

@@ -11,15 +11,14 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overl
 from django.db import transaction
 
 from django_ojs import clock, conf, hooks
-from django_ojs.conf import Defaults, parse_defaults
+from django_ojs.conf import Defaults, job_defaults
 from django_ojs.domain.envelope import (
     Envelope,
     check_job_type,
-    check_queue_name,
     encode_args,
     from_call,
 )
-from django_ojs.domain.errors import HandlerNotFound
+from django_ojs.domain.errors import HandlerNotFound, InvalidRequest
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.enqueue import enqueue, enqueue_alike
 from django_ojs.worker.context import JobContext
@@ -48,16 +47,24 @@ class JobHandler(Generic[P, R]):
         self.is_async = asyncio.iscoroutinefunction(function)
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())
+        if parameters and parameters[0].name in ("self", "cls"):
+            raise TypeError(
+                f"@job({job_type!r}): {_origin(self)} begins with {parameters[0].name!r}: a job has "
+                "nothing to call a method on: decorate a function, or a @staticmethod"
+            )
         self.wants_context = bool(parameters) and _is_context(parameters[0])
         if self.wants_context:
             parameters = parameters[1:]
         for parameter in parameters:
             if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
                 raise TypeError(
-                    f"{job_type}: the arguments of a job are a list, so a handler cannot have the "
-                    f"keyword-only parameter {parameter.name!r}"
+                    f"@job({job_type!r}): the arguments of a job are a list, so {_origin(self)} "
+                    f"cannot have the keyword-only parameter {parameter.name!r}"
                 )
-        self._signature = signature.replace(parameters=parameters)
+        self._signature = signature.replace(
+            parameters=[one.replace(annotation=one.empty) for one in parameters],
+            return_annotation=signature.empty,
+        )
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", job_type)
         self.__module__ = function.__module__
@@ -106,12 +113,18 @@ class JobHandler(Generic[P, R]):
     ) -> Envelope:
         """The validated request for one call."""
         if kwargs:
-            bound = self._signature.bind(*args, **kwargs)
+            bound = self._bound(args, kwargs)
             bound.apply_defaults()
             args = bound.args
         else:
             args = self._fitting(args)
         return from_call(self.type, args, now=now or clock.now(conf.current().database), **self.options)
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+        try:
+            return self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self.type}: {_origin(self)}{self._signature}: {error}") from None
 
     def _fitting(self, args: Sequence[Any]) -> Sequence[Any]:
         bounds = self.__dict__.get("_arity")
@@ -122,7 +135,7 @@ class JobHandler(Generic[P, R]):
             most = len(positional) if len(positional) == len(kinds) else 1 << 30
             bounds = self.__dict__["_arity"] = (least, most)
         if not bounds[0] <= len(args) <= bounds[1]:
-            self._signature.bind(*args)
+            self._bound(args, {})
         return args if isinstance(args, (list, tuple)) else list(args)
 
 
@@ -174,16 +187,15 @@ def job(
     stuck handler is seen; ``"auto"`` sees a stopped or frozen process.
 
     Without an argument the type is ``<app module>.<function name>``. Raises :class:`InvalidRequest`
-    for a bad option, ``ValueError`` when another function has the type.
+    for a bad option, ``ValueError`` when another function has the type, ``TypeError`` for a method
+    and for keyword-only parameters.
     """
     if callable(job_type):
         module = job_type.__module__.removesuffix(".jobs").removesuffix(".tasks")
         return job(f"{module}.{job_type.__name__}".lower())(job_type)
     check_job_type(job_type, "type")
-    if queue is not None:
-        check_queue_name(queue, "queue")
     if heartbeat not in ("auto", "manual"):
-        raise ValueError("heartbeat must be 'auto' or 'manual'")
+        raise InvalidRequest(f"@job({job_type!r}): heartbeat", "must be one of auto, manual")
     named = {
         "queue": queue,
         "timeout": timeout,
@@ -194,9 +206,7 @@ def job(
         "retry": retry,
         "priority": priority,
     }
-    given = {key: value for key, value in named.items() if value is not None}
-    defaults = parse_defaults(given, job_type, keys=frozenset({"queue"}))
-    return _Decorator(job_type, heartbeat, defaults)
+    return _Decorator(job_type, heartbeat, job_defaults(named, job_type))
 
 
 class _Decorator:

@@ -94,7 +94,7 @@ def test_every_http_setting_is_documented() -> None:
 
     page = (PAGE.parent / "settings.md").read_text()
     shown = dict(re.findall(r'^\| `HTTP\["(\w+)"\]` \| `?([^`|]*?)`? \|', page, re.MULTILINE))
-    settings = conf.parse({}).http
+    settings = conf.read({})[0].http
     names = {name.upper(): getattr(settings, name) for name in settings.__slots__}
     assert shown.keys() == names.keys()
     for name, value in names.items():

@@ -145,6 +145,14 @@ class TestSeconds:
         assert caught.value.rule
         assert caught.value.code == "invalid_request"
 
+    def test_a_fraction_of_a_second_is_refused_with_what_to_write(self) -> None:
+        """JSON has no whole numbers: what a client computes may be off by a rounding error."""
+        for value, hint in ((1.5, '"1500ms"'), (0.25, '"250ms"')):
+            with pytest.raises(InvalidRequest) as caught:
+                parse_seconds_ms(value, "timeout")
+            assert caught.value.rule.startswith("must be whole seconds, ")
+            assert caught.value.rule.endswith(f": write {hint}")
+
     @pytest.mark.parametrize(
         "value",
         [

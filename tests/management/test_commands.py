@@ -235,7 +235,7 @@ class TestOjs:
         ack(job)
         code, said = refused("ojs", "retry", str(job.id))
         assert code == 1
-        assert "a job that is completed cannot retry" in said
+        assert said == "retry needs a job that is discarded: this one is completed"
         assert refused("ojs", "inspect", str(clock.new_id()))[0] == 1
         assert refused("ojs", "inspect", "nonsense") == (2, "ID: 'nonsense' is not a job id")
         assert refused("ojs", "pause", "No Good")[0] == 2

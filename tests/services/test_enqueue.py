@@ -10,8 +10,8 @@ from django.db import OperationalError, connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_ojs import clock
-from django_ojs.api import enqueue, enqueue_many, enqueue_on_commit, get
+from django_ojs import api, clock
+from django_ojs.api import enqueue, enqueue_many, enqueue_on_commit, get, new_id
 from django_ojs.domain.envelope import from_call
 from django_ojs.domain.errors import Duplicate, InvalidRequest
 from django_ojs.domain.job import JobRecord
@@ -249,6 +249,7 @@ def test_the_same_id_with_other_content_is_refused_and_nothing_is_written() -> N
         ({"meta": []}, "meta"),
         ({"retry": {"max_attempts": -1}}, "retry.max_attempts"),
         ({"delay": 5, "scheduled_at": "5s"}, "delay"),
+        ({"delay": 1.5}, "delay"),
         ({"id": "not-a-uuid"}, "id"),
         ({"tags": "x"}, "tags"),
     ],
@@ -261,8 +262,31 @@ def test_bad_options_name_the_field(options: dict[str, object], field: str) -> N
 
 
 def test_an_unknown_option_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="tiemout"):
+    with pytest.raises(TypeError) as refused:
         enqueue("test.job", [], tiemout=5)
+    assert str(refused.value) == "enqueue() has no option 'tiemout': did you mean 'timeout'?"
+
+
+def test_where_no_option_is_near_all_are_named() -> None:
+    """What another system calls ``countdown`` is ``delay`` here: nobody can guess that."""
+    with pytest.raises(TypeError) as refused:
+        enqueue("test.job", [], countdown=5)
+    listed = str(refused.value).removeprefix(
+        "enqueue() has no option 'countdown': the options are delay, "
+    )
+    documented = api.enqueue.__doc__ or ""
+    assert "pending" in listed
+    for option in ("delay", *listed.split(", ")):
+        assert f"``{option}``" in documented, option
+
+
+def test_an_id_of_ones_own_makes_repeating_harmless() -> None:
+    """Python has no UUIDv7 before 3.14: the ids that we take can be made with us."""
+    mine = new_id()
+    assert (mine.version, new_id() > mine) == (7, True)
+    first, again = (enqueue("test.job", [1], id=mine) for _ in range(2))
+    assert first.id == again.id == mine
+    assert Job.objects.count() == 1
 
 
 @pytest.mark.fault("F109")
