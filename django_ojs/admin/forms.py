@@ -16,7 +16,8 @@ from django_ojs.domain.durations import parse_instant, parse_seconds_ms
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.jsonvalue import MAX_ARGS_BYTES, MAX_META_BYTES, encode
-from django_ojs.services import bulk, operate
+from django_ojs.domain.own import is_own
+from django_ojs.services import operate
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ class RetryForm(ReasonForm):
 
 
 def _queue_name(name: str) -> str:
-    if name == bulk.QUEUE:
+    if is_own(queue=name):
         raise forms.ValidationError(_("This queue is for the work of django_ojs itself."))
     try:
         return check_queue_name(name, "queue")

@@ -15,9 +15,9 @@ from django_ojs.admin.clocks import words
 from django_ojs.admin.forms import ExtendForm, PlaceForm, PurgeForm, RequeueForm, RetryForm, WhenForm
 from django_ojs.domain import operations
 from django_ojs.domain.durations import format_instant
-from django_ojs.domain.envelope import OWN_PREFIX
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor, JobRecord, Transition
+from django_ojs.domain.own import is_own
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job
 from django_ojs.services import operate
@@ -80,12 +80,8 @@ class _Refused(Exception):
     """Why a job is left as it is, in the words of the user."""
 
 
-def _is_own(job: Any) -> bool:
-    return str(job.type).startswith(OWN_PREFIX)
-
-
 def _refuse_own(job: JobRecord) -> None:
-    if _is_own(job):
+    if is_own(type=job.type):
         said = _("%s is a job of django_ojs itself: start it again from the list.")
         raise _Refused(said % job.id)
 
@@ -203,7 +199,7 @@ def _granted(change: Changed) -> str:
 
 
 def _is(states: frozenset[State], *, own: bool) -> Callable[[Any], bool]:
-    return lambda row: row.state in states and (own or not _is_own(row))
+    return lambda row: row.state in states and (own or not is_own(type=row.type))
 
 
 def _operation(name: str, label: Any, permission: str, consequence: Any, **more: Any) -> Operation:

@@ -20,13 +20,10 @@ from django_ojs.domain.jsonvalue import (
 )
 from django_ojs.domain.kept import KEPT, check_kept
 from django_ojs.domain.limits import NAMES, NO_LIMITS, Limits, parse_limits
+from django_ojs.domain.own import OWN_PREFIX, is_own
 from django_ojs.domain.retry import parse_policy
 from django_ojs.domain.suggestions import did_you_mean
 
-OWN_PREFIX = "ojs."
-"""How the types of django_ojs itself begin: nobody else may enqueue them over HTTP."""
-OWN_QUEUE = "ojs-admin"
-"""Where the jobs of our own types are, and no others."""
 _TYPE = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)*", re.ASCII)
 _QUEUE = re.compile(r"[a-z0-9][a-z0-9_\-.]*", re.ASCII)
 _PRIORITIES = {"HIGH": 10, "NORMAL": 0, "LOW": -10}
@@ -187,7 +184,7 @@ def from_wire(body: object, *, now: datetime) -> Envelope:
     scheduled_at, scheduled_text = _moment(when, now)
     expires_at, expires_text = _moment(expiry, now)
     job_type = _type(body["type"])
-    if job_type.startswith(OWN_PREFIX):
+    if is_own(type=job_type):
         raise InvalidRequest("type", f"must not begin with {OWN_PREFIX!r}, which is reserved")
     return Envelope(
         type=job_type,

@@ -13,7 +13,7 @@ from uuid import UUID
 from django.http import HttpResponse
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import NotFound as RouteNotFound
-from rest_framework.permissions import BasePermission
+from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -22,6 +22,7 @@ from rest_framework.viewsets import ViewSet
 from django_ojs import clock, conf
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError, PermissionDenied
 from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.domain.own import is_own
 from django_ojs.http import media, problems, warned
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
@@ -173,16 +174,24 @@ class OJSViewSet(ViewSet):
     def job(self, job_id: str, *, fresh: bool = False) -> JobRecord:
         """A job that the principal may see, promoted or ended first with ``fresh``.
 
-        Raises :class:`NotFound`, whether it does not exist or is in a foreign queue.
+        Raises :class:`NotFound`, whether it does not exist or is in a foreign queue, and
+        :class:`PermissionDenied` for one of django_ojs itself, unless it is only read.
         """
         key = self.key(job_id)
         try:
             job = inspect.find(key, using=self.using)
-            if self.caller.sees(job.queue):
-                return refresh.current(key, using=self.using) if fresh else job
         except NotFound:
-            pass
-        raise missing("job", job_id)
+            job = None
+        if job is None or not self.caller.sees(job.queue):
+            raise missing("job", job_id)
+        if is_own(type=job.type) and self.request.method not in SAFE_METHODS:
+            raise PermissionDenied("This is a job of django_ojs itself: act on it in the admin.")
+        if not fresh:
+            return job
+        try:
+            return refresh.current(key, using=self.using)
+        except NotFound:
+            raise missing("job", job_id) from None
 
     def key(self, job_id: str) -> UUID:
         """The key of a job by its id. Raises :class:`NotFound` for what can be no id."""
@@ -211,11 +220,12 @@ class OJSViewSet(ViewSet):
 
     def may_use(self, queue: str, field: str) -> str:
         """The queue, if the principal may. Raises :class:`PermissionDenied`."""
-        if not self.caller.sees(queue):
-            raise PermissionDenied(
-                f"This credential may not use the queue {queue!r}.", field=field, queue=queue
-            )
-        return queue
+        if self.caller.sees(queue) and not is_own(queue=queue):
+            return queue
+        said = f"This credential may not use the queue {queue!r}."
+        if is_own(queue=queue):
+            said = f"The queue {queue!r} is for the work of django_ojs itself."
+        raise PermissionDenied(said, field=field, queue=queue)
 
 
 def missing(kind: str, name: str) -> NotFound:

@@ -8,7 +8,7 @@ to its id: nobody who may enqueue jobs, or edit them, can give such an order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -16,8 +16,9 @@ from typing import Any
 from django.core import signing
 
 from django_ojs import clock, conf
-from django_ojs.domain.envelope import OWN_PREFIX, OWN_QUEUE, from_call
+from django_ojs.domain.envelope import Envelope, from_call
 from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.domain.own import OWN_PREFIX, OWN_QUEUE
 from django_ojs.services import audit
 from django_ojs.services.enqueue import enqueue
 from django_ojs.store.contention import atomically
@@ -43,7 +44,10 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a bulk job is to do: to which jobs, since when, for whom. ``user`` is the key of theirs."""
+    """What a bulk job is to do: to which jobs, since when, for whom. ``user`` is the key of theirs.
+
+    The address that it was given from is in the audit only.
+    """
 
     job: str
     operation: str
@@ -89,17 +93,18 @@ def start(
     now = clock.now(using)
     job_id = clock.new_id()
     plain = {key: value for key, value in cleaned.items() if isinstance(value, (str, int, bool))}
-    order = Order(str(job_id), operation, narrowed, plain, actor, str(user), now.isoformat())
+    giver = replace(actor, address="")
+    order = Order(str(job_id), operation, narrowed, plain, giver, str(user), now.isoformat())
     shown = {key: value for key, value in asdict(narrowed).items() if value}
     meta = {"operation": operation, "actor": actor.name, "reason": actor.reason, "filter": shown}
     envelope = from_call(TYPE, [order.signed()], now=now, queue=QUEUE, meta=meta)
     what = {"operation": operation, "filter": shown, "count": count}
-    return atomically(using, partial(_start, envelope._replace(id=job_id), order, what, now, using))
+    return atomically(using, partial(_start, envelope._replace(id=job_id), actor, what, now, using))
 
 
 def _start(
-    envelope: Any, order: Order, what: Mapping[str, Any], now: datetime, using: str
+    envelope: Envelope, actor: Actor, what: Mapping[str, Any], now: datetime, using: str
 ) -> JobRecord:
-    target = ("job", order.job)
-    audit.note("bulk.started", order.actor, target=target, now=now, using=using, **what)
+    target = ("job", str(envelope.id))
+    audit.note("bulk.started", actor, target=target, now=now, using=using, **what)
     return enqueue([envelope], now=now, using=using)[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from django_ojs.domain.envelope import OWN_PREFIX, OWN_QUEUE
+from django_ojs.domain.own import is_own
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
 from django_ojs.store.dialects.base import Dialect
@@ -110,7 +110,7 @@ class Sources:
             return False
         if self.types is None:
             return True
-        return job_type in self.types and job_type.startswith(OWN_PREFIX) == (queue == OWN_QUEUE)
+        return job_type in self.types and is_own(type=job_type) == is_own(queue=queue)
 
     def rank(self, queue: str) -> int:
         """The place of a queue in the order of service, lower is earlier."""

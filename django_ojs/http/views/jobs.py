@@ -198,8 +198,9 @@ class JobViewSet(OJSViewSet):
 
     def _envelope(self, body: Any, now: datetime) -> Envelope:
         envelope = from_wire(body, now=now)
-        if not self.caller.unrestricted:
-            self.may_use(terms_for(envelope).queue, "queue")
+        queue = envelope.queue if self.caller.unrestricted else terms_for(envelope).queue
+        if queue is not None:
+            self.may_use(queue, "queue")
         return envelope
 
     def _warn_about(self, body: Any, envelope: Envelope, misses: NearMisses, **more: Any) -> None:

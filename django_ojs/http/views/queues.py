@@ -89,7 +89,7 @@ class QueueViewSet(OJSViewSet):
         return self._switch(name, False)
 
     def _switch(self, name: str, paused: bool) -> Response:
-        name = self._seen(check_queue_name(name, "queue"))
+        name = self.may_use(self._seen(check_queue_name(name, "queue")), "queue")
         actor = self.actor(parse_reason(self.body(required=False)))
         (queues.pause if paused else queues.resume)([name], actor=actor, using=self.using)
         shape = self._shape(name)

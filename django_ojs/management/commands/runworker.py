@@ -13,9 +13,10 @@ from django.db import connections
 
 from django_ojs import __version__, conf
 from django_ojs.domain.durations import parse_seconds_ms
-from django_ojs.domain.envelope import OWN_PREFIX, check_queue_name
+from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.evidence import check_worker_id
+from django_ojs.domain.own import is_own
 from django_ojs.management.base import OJSCommand
 from django_ojs.management.logs import add_log_format, log_format, set_up_logging
 from django_ojs.services import queues
@@ -123,7 +124,7 @@ class Command(OJSCommand):
             sys.exit(run_reloading())
         alias = self.alias(options)
         config = self._config(alias, options)
-        if all(name.startswith(OWN_PREFIX) for name in registry.types()):
+        if all(is_own(type=name) for name in registry.types()):
             modules = " or ".join(f"{name}.py" for name in conf.current().autodiscover)
             raise CommandError(
                 f"no job handlers are registered: put functions with @job into {modules} of an "
