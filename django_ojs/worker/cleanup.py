@@ -9,7 +9,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_ojs import clock
-from django_ojs.worker import processes
+from django_ojs.worker import processes, signals
 from django_ojs.worker.background import Threads
 from django_ojs.worker.process_state import ProcessWatch
 from django_ojs.worker.session_state import end_session, is_changed, watch_sessions
@@ -45,7 +45,7 @@ class Surroundings:
         Its alarm would go off in the next job, and what it has masked would not reach that.
         """
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signals.pthread_sigmask(signal.SIG_SETMASK, ())
         tidy_connections()
         left = self._process.differences()
         if self._threads.left(tidy_connections):

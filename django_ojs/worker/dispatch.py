@@ -120,7 +120,6 @@ class Dispatcher:
         return last == job.type or queued < self.estimate.depth(last)
 
     def _give(self, child: Child, running: Running) -> None:
-        running.given_at = clock.boottime()
         child.queued.append(running)
         self._pool.send(child, _run_frame(running))
 
@@ -186,7 +185,7 @@ class Dispatcher:
         now = clock.boottime()
         child.running = None
         child.jobs_done += 1
-        self.estimate.add(running.job.type, took, now - max(running.given_at, child.done_at))
+        self.estimate.add(running.job.type, took, now - max(running.received_at, child.done_at))
         self.last_done = child.done_at = now
         if left := frame.get("left"):
             child.recycle = "a handler left behind: " + ", ".join(map(str, left))

@@ -45,7 +45,8 @@ class Estimate:
     def add(self, job_type: str, seconds: float, needed: float) -> None:
         """One finished job: how long its handler ran, and how long it kept its executor from the next.
 
-        The latter is more where the job is large or the machine busy.
+        The latter is more where the job is large or the machine busy, and while jobs that are claimed
+        wait for the runner.
         """
         known = self._types.get(job_type)
         if known is None:

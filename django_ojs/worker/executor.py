@@ -18,7 +18,7 @@ from typing import Any
 
 from django_ojs import clock
 from django_ojs.domain.errors import Conflict
-from django_ojs.worker import cleanup, registry
+from django_ojs.worker import cleanup, registry, signals
 from django_ojs.worker.context import JobContext
 from django_ojs.worker.errors import LeaseGone, SoftStop
 from django_ojs.worker.frames import Frame
@@ -83,7 +83,7 @@ class Executor:
         self._current = frame["lease"]
         began = clock.boottime()
         self._line.send(f'{{"op":"begin","lease":"{frame["lease"]}"}}')
-        signal.signal(BELL, self._rung)
+        signals.signal(BELL, self._rung)
         outcome = self._outcome(frame)
         if os.getpid() != self._pid:
             # A fork that came back out of the handler has no right to speak for this job.

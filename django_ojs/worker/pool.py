@@ -47,8 +47,6 @@ class Running:
     """About how much text the job holds."""
     total_at: float = inf
     """When the total timeout ends; what is left after it is a grace period."""
-    given_at: float = 0.0
-    """When it was given to its executor."""
     began_at: float | None = None
     soft_at: float | None = None
     told: str | None = None

@@ -6,10 +6,10 @@ import contextlib
 import os
 import signal
 import sys
-from _signal import getsignal  # type: ignore[import-not-found]
 from typing import Any, NamedTuple
 
 from django_ojs import clock
+from django_ojs.worker.signals import getsignal
 
 try:
     import resource
@@ -104,5 +104,4 @@ def _umask() -> int:
 
 
 def _signal_handlers() -> tuple[Any, ...]:
-    # That of the module `signal` makes an enumeration of each, which takes ten times as long.
     return tuple(map(getsignal, _SIGNALS))

@@ -120,3 +120,29 @@ def test_an_extension_before_the_beginning_counts(child: Child) -> None:
     dispatcher.on_frame(child, {"op": "begin", "lease": running.lease})
     assert running.ends == pytest.approx(clock.boottime() + 100, abs=1)
     assert running.soft_at == pytest.approx(clock.boottime() + 90, abs=1)
+
+
+def test_time_that_a_claimed_job_waits_for_a_busy_runner_counts(
+    child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors that starve beside claimed jobs start fewer: what is claimed beyond that goes back."""
+    make(40)
+    pool, desk = Pool(), Desk()
+    pool.children.append(child)
+    dispatcher = Dispatcher(pool, desk, using="default", worker_id="w1")  # type: ignore[arg-type]
+    began = now = clock.boottime()
+    monkeypatch.setattr(clock, "boottime", lambda: now)
+    child.phase = Phase.STARTING
+    dispatcher.take(take(40), Moment(clock.now("default"), now))
+    child.phase = Phase.READY
+    while dispatcher.waiting or child.queued:
+        now += 0.02  # so long the runner does something else
+        dispatcher.assign()
+        while child.queued:
+            lease = child.queued[0].lease
+            dispatcher.on_frame(child, {"op": "begin", "lease": lease})
+            now += 0.001
+            done = {"op": "done", "lease": lease, "ok": True, "result": None, "took": 0.001}
+            dispatcher.on_frame(child, done)
+    took = (now - began) / 40
+    assert dispatcher.estimate.prefetch(1, 1) <= 1.5 * 0.1 / took
