@@ -52,6 +52,7 @@ _LINKED = frozenset({"job", "queue", "worker"})
 _TARGETS = _LINKED | {"token"}
 _DETAIL = (
     "directive",
+    "client",
     "changed",
     "old",
     "new",
@@ -220,6 +221,9 @@ class AuditEntryAdmin(OJSModelAdmin):
     def _target_url(self, row: Any) -> str:
         if row.target_type not in _LINKED:
             return ""
+        if row.target_type == "worker":
+            # A name, which several clients may use; the worker may be forgotten too.
+            return links.list_of(self.admin_site, "worker", status="all", q=row.target_id)
         return links.page_of(self.admin_site, row.target_type, row.target_id)
 
     @admin.display(description=gettext_lazy("reason"))

@@ -106,6 +106,10 @@ class OJSModelAdmin(ModelAdmin):
         """Rows are deleted by retention, or by the operation that says so."""
         return False
 
+    def names(self, keys: Sequence[Any]) -> list[str]:
+        """What people call the rows with these keys, for confirmations and the audit."""
+        return [str(key) for key in keys]
+
     # Operations
 
     def may(self, request: HttpRequest, operation: Operation) -> bool:
@@ -251,10 +255,11 @@ class OJSModelAdmin(ModelAdmin):
         exception would take the note back where ``ATOMIC_REQUESTS`` is on.
         """
         if request.method == "POST" and self.has_view_permission(request):
-            target = (self.kind, keys[0]) if len(keys) == 1 else ("", "")
+            names = self.names(keys[:10])
+            target = (self.kind, names[0]) if len(keys) == len(names) == 1 else ("", "")
             more: dict[str, Any] = {}
             if len(keys) != 1:
-                more = {"count": len(keys), "ids": [key[:64] for key in keys[:10]]}
+                more = {"count": len(keys), "ids": [name[:64] for name in names]}
             name, who = f"{self.kind}.{operation.name}", self.actor(request)
             audit.note(name, who, target=target, result="denied", using=self.using, **more)
         return permission_denied(request, PermissionDenied())
@@ -300,7 +305,7 @@ class OJSModelAdmin(ModelAdmin):
             "opts": self.opts,
             "operation": operation,
             "form": form,
-            "keys": [str(key) for key in keys[:10]],
+            "keys": self.names(keys[:10]),
             "count": len(keys),
             "many": many,
             "narrowed": narrowed,
@@ -345,7 +350,7 @@ class OJSModelAdmin(ModelAdmin):
         field: Any = self.opts.pk
         for key in request.POST.getlist(ACTION_CHECKBOX_NAME):
             try:
-                field.to_python(key)
+                field.run_validators(field.to_python(key))
             except ValidationError as error:
                 raise BadRequest(f"{ACTION_CHECKBOX_NAME}: no such key") from error
 
@@ -353,7 +358,8 @@ class OJSModelAdmin(ModelAdmin):
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The audit of the row: Django's own history knows of forms only."""
-        url = self._history(request, f'{self.kind}:"{unquote(object_id)}"')
+        names = self.names([unquote(object_id)]) or [""]
+        url = self._history(request, f'{self.kind}:"{names[0]}"')
         return HttpResponseRedirect(url) if url else permission_denied(request, PermissionDenied())
 
     def _history(self, request: HttpRequest, words: str) -> str:

@@ -73,6 +73,7 @@ def _facts(job: JobRecord, shows_args: bool) -> list[tuple[str, Any]]:
         (_("priority"), job.priority),
         (_("attempt"), f"{job.attempt}/{job.max_attempts}"),
         (_("worker"), job.worker_id),
+        (_("client"), job.lease_principal),
         (_("created"), job.created_at),
         (_("enqueued"), job.enqueued_at),
         (_("scheduled"), job.scheduled_at),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 from django.contrib import messages
 from django.contrib.admin.views.main import ChangeList
@@ -114,16 +114,16 @@ class KeysetChangeList(LimitedChangeList):
         return int(self.queryset.values("pk")[: COUNT_CAP + 1].count())
 
     def _name(self, row: Any) -> str:
-        return "~".join(paging.written([getattr(row, name) for name, _down in self.keys()]))
+        parts = paging.written([getattr(row, name) for name, _down in self.keys()])
+        # A name may have any letters, the one between the parts too.
+        return "~".join(part.replace("%", "%25").replace("~", "%7E") for part in parts)
 
     def _cursor(self, request: HttpRequest, name: str) -> list[Any] | None:
         text = request.GET.get(name)
         if not text:
             return None
-        # The last is the primary key, which may be a name with any letters.
-        parts = text.split("~", len(self.keys()) - 1)
         try:
-            return paging.read(self.model, self.keys(), parts)
+            return paging.read(self.model, self.keys(), [unquote(part) for part in text.split("~")])
         except (ValueError, OverflowError, ValidationError):
             # Somebody typed it: the first page is as good an answer as any.
             return None

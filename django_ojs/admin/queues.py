@@ -65,9 +65,9 @@ def live_workers(now: datetime, using: str) -> list[Any]:
     rows = Worker.objects.using(using).filter(heartbeat_at__gt=now - inspect.LIVE_WORKER)
     rows = rows.exclude(phase=Worker.Phase.STOPPED)
     return list(
-        rows.only("id", "queues", "types", "phase", "directive", "principal").order_by("-heartbeat_at")[
-            :MOST_WORKERS
-        ]
+        rows.only("id", "name", "queues", "types", "phase", "directive", "principal").order_by(
+            "-heartbeat_at"
+        )[:MOST_WORKERS]
     )
 
 
@@ -294,8 +294,8 @@ class QueueAdmin(OJSModelAdmin):
             "chart": draw(points),
             "workers": [
                 {
-                    "name": worker.id,
-                    "url": links.page_of(site, "worker", worker.id),
+                    "name": worker.name,
+                    "url": links.page_of(site, "worker", worker.pk),
                     "phase": worker.get_phase_display(),
                     "all": not worker.queues,
                 }

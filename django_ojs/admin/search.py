@@ -93,6 +93,11 @@ def _worker(found: Search, value: str) -> None:
     found.windowed &= Q(worker_id=value)
 
 
+def _client(found: Search, value: str) -> None:
+    # No credential is one too: of what this project's own workers run.
+    found.windowed &= Q(lease_principal=value) if value else Q(lease_principal=None)
+
+
 def _tag(found: Search, value: str) -> None:
     # As text: not every database can look into an array. Some keep the text as it was written.
     matching = Q()
@@ -110,6 +115,7 @@ _QUALIFIERS: dict[str, Callable[[Search, str], None]] = {
     "type": _type,
     "queue": _queue,
     "worker": _worker,
+    "client": _client,
     "tag": _tag,
     "error": _error,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -95,11 +96,11 @@ class StatusFilter(admin.SimpleListFilter):
 
 
 class WorkerChangeList(KeysetChangeList):
-    """By id: a list by heartbeat would be another one at every look."""
+    """By name: a list by heartbeat would be another one at every look."""
 
     def keys(self) -> Sequence[tuple[str, bool]]:
-        """By id."""
-        return [("pk", False)]
+        """By name, those of one name by their age."""
+        return [("name", False), ("pk", False)]
 
 
 def _telling(order: str | None) -> Callable[[Sequence[Any], Mapping[str, Any], Actor], Report]:
@@ -108,20 +109,21 @@ def _telling(order: str | None) -> Callable[[Sequence[Any], Mapping[str, Any], A
     def run(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> Report:
         report = Report()
         for key in keys:
+            found: Any = key
             try:
                 found = workers.find(key)
                 if found.phase == _PHASE.STOPPED:
-                    report.skipped.append(_("The worker %s has stopped.") % key)
+                    report.skipped.append(_("The worker %s has stopped.") % found)
                 elif found.directive != order:
                     workers.direct(key, order, actor=actor)
                     report.done += 1
                 elif order is None:
-                    report.skipped.append(_("The worker %s was told nothing.") % key)
+                    report.skipped.append(_("The worker %s was told nothing.") % found)
                 else:
-                    report.skipped.append(_("The worker %s was told that already.") % key)
+                    report.skipped.append(_("The worker %s was told that already.") % found)
             except Conflict:
                 # It stopped between the look and the order.
-                report.skipped.append(_("The worker %s has stopped.") % key)
+                report.skipped.append(_("The worker %s has stopped.") % found)
             except OJSError as error:
                 report.skipped.append(error.message)
         return report
@@ -174,11 +176,12 @@ WORKER_OPERATIONS = (
 
 @admin.register(Worker)
 class WorkerAdmin(OJSModelAdmin):
-    """The workers, by id."""
+    """The workers, by name."""
 
     operations = WORKER_OPERATIONS
     list_display = (
-        "id",
+        "name",
+        "client",
         "badges",
         "heartbeat",
         "slots",
@@ -189,14 +192,25 @@ class WorkerAdmin(OJSModelAdmin):
         "uptime",
     )
     list_filter = (StatusFilter,)
-    search_fields = ("id__startswith", "hostname__startswith")
-    search_help_text = gettext_lazy("The beginning of an id or of a host name.")
+    search_fields = ("name__startswith", "hostname__startswith")
+    search_help_text = gettext_lazy("The beginning of a name or of a host name.")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WorkerChangeList]:
-        """By id."""
+        """By name."""
         return WorkerChangeList
 
+    def names(self, keys: Sequence[Any]) -> list[str]:
+        """Their names, those that are known: a key says nothing to anybody."""
+        numbers = [key for key in map(str, keys) if re.fullmatch("[0-9]{1,18}", key)]
+        rows = Worker.objects.using(self.using).filter(pk__in=numbers)
+        return list(rows.order_by("name", "pk").values_list("name", flat=True))
+
     # Columns
+
+    @admin.display(description=gettext_lazy("client"))
+    def client(self, row: Any) -> str:
+        """The credential that it comes with, and that its name belongs to."""
+        return row.principal or "—"
 
     @admin.display(description=gettext_lazy("status"))
     def badges(self, row: Any) -> SafeString:
@@ -211,9 +225,10 @@ class WorkerAdmin(OJSModelAdmin):
     @admin.display(description=gettext_lazy("slots used"))
     def slots(self, row: Any) -> str:
         """Running jobs of as many as it takes, with a link to them."""
-        url = links.list_of(self.admin_site, "job", state=State.ACTIVE, q=f'worker:"{row.id}"')
+        asked = f'worker:"{row.name}" client:"{row.principal}"'
+        url = links.list_of(self.admin_site, "job", state=State.ACTIVE, q=asked)
         text = slots(row)
-        return links.link(url, text) if row.running and '"' not in row.id else text
+        return links.link(url, text) if row.running and asked.count('"') == 4 else text
 
     @admin.display(description=gettext_lazy("queues"))
     def served(self, row: Any) -> str:
@@ -241,12 +256,13 @@ class WorkerAdmin(OJSModelAdmin):
     def facts(self, row: Any) -> dict[str, Any]:
         """Everything about one worker."""
         now = clock.now(self.using)
-        jobs = running_jobs(row.id, self.using)
+        jobs = running_jobs(row, self.using)
         return {
             "worker": row,
             "badges": badges(row, now),
             "facts": [
                 (_("last heartbeat"), since(row.heartbeat_at, now)),
+                (_("client"), row.principal or "—"),
                 (_("sends heartbeats"), _("yes") if row.beats else _("no")),
                 (_("slots used"), slots(row)),
                 (_("host"), row.hostname or "—"),
@@ -282,9 +298,12 @@ def slots(row: Any) -> str:
     return f"{row.running}/{row.concurrency}" if row.concurrency is not None else str(row.running)
 
 
-def running_jobs(worker_id: str, using: str) -> list[Any]:
+def running_jobs(worker: Worker, using: str) -> list[Any]:
     """The jobs that a worker runs, by the index of active jobs: one more than is shown."""
-    rows = selectors.in_state(Job.objects.using(using).filter(worker_id=worker_id), State.ACTIVE)
+    whose = Job.objects.using(using).filter(
+        worker_id=worker.name, lease_principal=worker.principal or None
+    )
+    rows = selectors.in_state(whose, State.ACTIVE)
     columns = (
         "type",
         "queue",

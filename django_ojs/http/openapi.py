@@ -76,6 +76,13 @@ _EVENTS: Mapping[str, tuple[Any, str]] = {
     "cursor": (_TEXT, "The same as `after`."),
     "since": (_TEXT, "RFC 3339; without `after`."),
 }
+_WHOSE: Mapping[str, tuple[Any, str]] = {
+    "client": (
+        _TEXT,
+        "Whose worker, as in the list; empty for one of the project. Without: the caller's own, or the"
+        " only one of that name. 409 where there are several.",
+    ),
+}
 _CHANNEL = (_TEXT, "`all`, `job:<id>` or `queue:<name>`.")
 _LEASE = "`lease.id` of the fetch, instead of `lease_id` in the body."
 _PARAMETERS: Mapping[str, tuple[Any, str]] = {
@@ -156,12 +163,12 @@ OPERATIONS: Mapping[str, Operation] = {
     "WorkViewSet.register": _ok(s.RegisterAnswer, s.RegisterRequest),
     "WorkViewSet.deregister": _ok(s.Deregistered, s.DeregisterRequest),
     "WorkerViewSet.list": _ok(s.WorkerPage, query=_LIST),
-    "WorkerViewSet.retrieve": _ok(s.WorkerAnswer),
-    "WorkerViewSet.health": _ok(s.WorkerAnswer),
-    "WorkerViewSet.quiet": _ok(s.WorkerAnswer, s.Reason),
-    "WorkerViewSet.terminate": _ok(s.WorkerAnswer, s.Reason),
-    "WorkerViewSet.resume": _ok(s.WorkerAnswer, s.Reason),
-    "WorkerViewSet.destroy": _ok(s.Deregistered),
+    "WorkerViewSet.retrieve": _ok(s.WorkerAnswer, query=_WHOSE),
+    "WorkerViewSet.health": _ok(s.WorkerAnswer, query=_WHOSE),
+    "WorkerViewSet.quiet": _ok(s.WorkerAnswer, s.Reason, query=_WHOSE),
+    "WorkerViewSet.terminate": _ok(s.WorkerAnswer, s.Reason, query=_WHOSE),
+    "WorkerViewSet.resume": _ok(s.WorkerAnswer, s.Reason, query=_WHOSE),
+    "WorkerViewSet.destroy": _ok(s.Deregistered, query=_WHOSE),
     "ProgressViewSet.report": _ok(
         s.Progress, s.JobProgressRequest, in_body=s.ProgressRequest, lease=True
     ),

@@ -230,8 +230,9 @@ def worker(row: Worker, now: datetime) -> Shape:
     elif state != Worker.Phase.RUNNING:
         status = "degraded"
     return {
-        "worker_id": row.pk,
-        "id": row.pk,
+        "worker_id": row.name,
+        "id": row.name,
+        "client": row.principal or None,
         "state": state,
         "status": status,
         "directive": row.directive,

@@ -297,7 +297,9 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='Worker',
             fields=[
-                ('id', django_ojs.models.fields.TokenField(max_length=255, primary_key=True, serialize=False)),
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('name', django_ojs.models.fields.TokenField(max_length=255, verbose_name='name')),
+                ('principal', django_ojs.models.fields.TokenField(db_default='', default='', max_length=255, verbose_name='client')),
                 ('incarnation', models.UUIDField()),
                 ('phase', django_ojs.models.fields.TokenField(choices=[('running', 'running'), ('quiet', 'quiet'), ('drain', 'draining'), ('terminate', 'terminating'), ('stopped', 'stopped')], db_default='running', max_length=16, verbose_name='phase')),
                 ('directive', django_ojs.models.fields.TokenField(max_length=16, null=True, verbose_name='directive')),
@@ -312,12 +314,12 @@ class Migration(migrations.Migration):
                 ('started_at', models.DateTimeField(verbose_name='started')),
                 ('heartbeat_at', models.DateTimeField(verbose_name='last heartbeat')),
                 ('beats', models.BooleanField(db_default=False, verbose_name='sends heartbeats')),
-                ('principal', django_ojs.models.fields.TokenField(max_length=255, null=True, verbose_name='credential')),
             ],
             options={
                 'verbose_name': 'worker',
                 'verbose_name_plural': 'workers',
                 'permissions': [('direct_worker', 'Can tell workers to be quiet, to stop, to go on')],
+                'constraints': [models.UniqueConstraint(fields=('name', 'principal'), name='ojs_worker_name')],
             },
         ),
         migrations.CreateModel(

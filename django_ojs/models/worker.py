@@ -9,7 +9,12 @@ from django_ojs.models.fields import TokenField
 
 
 class Worker(models.Model):
-    """One row per worker id. ``incarnation`` is new at every start of a process under that id."""
+    """One row per name and credential, so that clients may name their workers alike.
+
+    ``principal`` is the credential that its requests come with, empty for a worker of this project.
+    ``incarnation`` is new at every start of a process under that name. Jobs and attempts have the
+    plain name in ``worker_id``; with ``lease_principal`` or ``principal`` it is this row's.
+    """
 
     class Phase(models.TextChoices):
         """What the worker said of itself in its last beat."""
@@ -20,10 +25,11 @@ class Worker(models.Model):
         TERMINATE = "terminate", _("terminating")
         STOPPED = "stopped", _("stopped")
 
-    id = TokenField(primary_key=True, max_length=255)
+    id = models.BigAutoField(primary_key=True)
+    name = TokenField(_("name"), max_length=255)
+    principal = TokenField(_("client"), max_length=255, default="", db_default="")
     incarnation = models.UUIDField()
     phase = TokenField(_("phase"), max_length=16, choices=Phase.choices, db_default="running")
-    principal = TokenField(_("credential"), max_length=255, null=True)
     beats = models.BooleanField(_("sends heartbeats"), db_default=False)
     directive = TokenField(_("directive"), max_length=16, null=True)
     hostname = models.CharField(_("host"), max_length=255, default="", db_default="")
@@ -40,7 +46,10 @@ class Worker(models.Model):
     class Meta:
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
+        constraints = [
+            models.UniqueConstraint(fields=["name", "principal"], name="ojs_worker_name"),
+        ]
         permissions = [("direct_worker", "Can tell workers to be quiet, to stop, to go on")]
 
     def __str__(self) -> str:
-        return str(self.id)
+        return str(self.name)

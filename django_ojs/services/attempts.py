@@ -99,22 +99,25 @@ def stop_in_grace(job: JobRecord, attempt: Attempt | None, now: datetime) -> Sto
 
 def told_to_stop(
     worker_id: str,
+    principal: str,
     named: Iterable[tuple[JobRecord, UUID | None]],
     *,
     now: datetime,
     using: str,
 ) -> dict[UUID, tuple[str, Stop | None]]:
-    """Why a worker must stop jobs whose lease it has lost, and the grace period where there is one.
+    """Why the worker of that name of a credential must stop jobs whose lease it has lost, and the grace
+    period where there is one.
 
     ``named`` are their records and the leases that the worker showed, if any; what is not known is
     ``lost``.
     """
     asked = list(named)
-    ended = last_of(worker_id, [job.id for job, _ in asked], using=using) if asked else {}
+    ended = _last_of(worker_id, principal, [job.id for job, _ in asked], using) if asked else {}
     told: dict[UUID, tuple[str, Stop | None]] = {}
     for job, lease_id in asked:
         row = ended.get(job.id)
-        if job.state == State.ACTIVE and job.worker_id == worker_id:
+        mine = (job.worker_id, job.lease_principal) == (worker_id, principal)
+        if job.state == State.ACTIVE and mine:
             row, current = None, job.lease_id
         else:
             current = None if row is None else row.lease_id
@@ -127,8 +130,9 @@ def told_to_stop(
     return told
 
 
-def last_of(worker_id: str, ids: Iterable[UUID], *, using: str) -> Mapping[UUID, Attempt]:
+def _last_of(worker_id: str, principal: str, ids: Iterable[UUID], using: str) -> Mapping[UUID, Attempt]:
     """The last ended attempt of each job, where it was this worker's."""
     rows = Attempt.objects.using(using).filter(job_id__in=list(ids)).order_by("lease_seq")
     last = {row.job_id: row for row in rows.defer("error", "late_report")}
-    return {job_id: row for job_id, row in last.items() if row.worker_id == worker_id}
+    whose = (worker_id, principal)
+    return {job_id: row for job_id, row in last.items() if (row.worker_id, row.principal) == whose}

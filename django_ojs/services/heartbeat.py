@@ -19,7 +19,7 @@ from django_ojs.domain.events import Kind, fact
 from django_ojs.domain.job import LARGE, Fact, JobRecord
 from django_ojs.domain.timeouts import after
 from django_ojs.models import Attempt, Job, Worker
-from django_ojs.services import attempts
+from django_ojs.services import attempts, workers
 from django_ojs.services.commit import publish
 from django_ojs.services.judging import in_time
 from django_ojs.signals import by_kind
@@ -63,10 +63,10 @@ def register(info: WorkerInfo, *, now: datetime | None = None, using: str | None
 
     def work() -> None:
         Worker.objects.using(using).update_or_create(
-            id=info.id,
+            name=info.id,
+            principal="",
             defaults={
                 "incarnation": info.incarnation,
-                "principal": None,
                 "beats": True,
                 "phase": Worker.Phase.RUNNING,
                 "directive": None,
@@ -101,8 +101,8 @@ def report_worker(
     """
     using = using or conf.current().database
     now = now or clock.now(using)
-    workers = Worker.objects.using(using).filter(id=info.id)
-    mine = workers.filter(incarnation=info.incarnation)
+    same_name = workers.named(info.id, None, using=using)
+    mine = same_name.filter(incarnation=info.incarnation)
     try:
         with transaction.atomic(using=using):
             written = mine.update(phase=phase, running=running, heartbeat_at=now)
@@ -111,8 +111,8 @@ def report_worker(
             raise
         written = mine.exists()
     if written:
-        return Directive(workers.values_list("directive", flat=True).first())
-    if workers.exists():
+        return Directive(same_name.values_list("directive", flat=True).first())
+    if same_name.exists():
         return Directive("replaced")
     register(info, now=now, using=using)
     return Directive(None)
@@ -122,7 +122,7 @@ def deregister(info: WorkerInfo, *, now: datetime | None = None, using: str | No
     """The worker has stopped; its row stays until retention takes it."""
     using = using or conf.current().database
     now = now or clock.now(using)
-    mine = Worker.objects.using(using).filter(id=info.id, incarnation=info.incarnation)
+    mine = workers.named(info.id, None, using=using).filter(incarnation=info.incarnation)
 
     def work() -> None:
         if mine.update(phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now):

@@ -96,7 +96,8 @@ def status(*, now: datetime | None = None, using: str | None = None) -> dict[str
     ]
     workers = [
         {
-            "id": worker.id,
+            "id": worker.name,
+            "client": worker.principal or None,
             "phase": worker.phase,
             "running": worker.running,
             "concurrency": worker.concurrency,
@@ -104,7 +105,7 @@ def status(*, now: datetime | None = None, using: str | None = None) -> dict[str
         }
         for worker in Worker.objects.using(using)
         .exclude(phase=Worker.Phase.STOPPED)
-        .order_by("id")[:100]
+        .order_by("name", "principal")[:100]
     ]
     chores = {run.name: format_instant(run.last_run_at) for run in ChoreRun.objects.using(using).all()}
     backlog = maintenance.backlog(now=now, using=using)

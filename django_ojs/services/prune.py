@@ -150,5 +150,6 @@ def _workers(before: datetime, room: int, dry_run: bool, using: str) -> int:
     rows = Worker.objects.using(using).filter(heartbeat_at__lt=before)
     old = list(rows.values_list("pk", flat=True)[:room])
     if old and not dry_run:
+        # Again by its age: one that has come back since is what it was.
         rows.filter(pk__in=old)._raw_delete(using)
     return len(old)

@@ -1,6 +1,7 @@
 """The workers that speak HTTP: seen by what they send, told what to do by their next beat.
 
-Their identity is a name of their own choice; whoever used it first owns it while it is alive.
+A worker is known by a name of its own choice together with the credential that it comes with: two
+clients may use one name without seeing or hurting each other.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import IntegrityError
-from django.db.models import F
+from django.db.models import Exists, F, OuterRef, QuerySet
 
 from django_ojs import clock, conf
-from django_ojs.domain.errors import Conflict, NotFound, PermissionDenied
+from django_ojs.domain.errors import Conflict, NotFound
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, Fact
 from django_ojs.domain.states import State
@@ -26,37 +27,47 @@ from django_ojs.store.contention import atomically
 
 STALE = timedelta(seconds=60)
 """Without a sign of life for so long a worker counts as stale."""
-ABANDONED = timedelta(seconds=600)
-"""After so long, another credential may use the worker's name."""
 _SEEN_EVERY = timedelta(seconds=1)
 """How exactly it is known when a worker was heard: reports without a lease are judged by it."""
 _RUNNING = (Worker.Phase.RUNNING, Worker.Phase.STOPPED)
 
 
-def silent(*, now: datetime, using: str, most: int = 1000) -> dict[str, int]:
-    """How many jobs each silent worker holds that a heartbeat timeout will end: by worker, ``""`` for
-    those without a name.
+def named(worker_id: str, principal: str | None, *, using: str) -> QuerySet[Worker]:
+    """The row of the worker of that name of a credential, ``None`` for this project's own."""
+    return Worker.objects.using(using).filter(name=worker_id, principal=principal or "")
+
+
+class Silent(NamedTuple):
+    """A worker that never beats, ``None`` without a name, and how many of its jobs will end so."""
+
+    worker_id: str | None
+    client: str
+    jobs: int
+
+
+def silent(*, now: datetime, using: str, most: int = 1000) -> list[Silent]:
+    """The silent workers that hold jobs which a heartbeat timeout will end.
 
     Silent is who fetched over HTTP a job whose ``heartbeat_timeout`` binds, and let a quarter of it go
     by without any sign of life: workers should beat four times as often (OJS timeouts 5.5).
     """
-    beating = Worker.objects.using(using).filter(beats=True)
+    same = {"name": OuterRef("worker_id"), "principal": OuterRef("lease_principal")}
     held = (
         Job.objects.using(using)
         .filter(
+            ~Exists(Worker.objects.using(using).filter(beats=True, **same)),
             state=State.ACTIVE,
             heartbeat_explicit=True,
             heartbeat_at=F("started_at"),
             lease_principal__isnull=False,
         )
-        .exclude(worker_id__in=beating.values("pk"))
-        .values_list("worker_id", "heartbeat_at", "heartbeat_timeout_ms")
+        .values_list("worker_id", "lease_principal", "heartbeat_at", "heartbeat_timeout_ms")
     )
-    found = Counter[str]()
-    for worker_id, heard_at, timeout_ms in held[:most]:
+    found = Counter[tuple[str | None, str]]()
+    for worker_id, client, heard_at, timeout_ms in held[:most]:
         if heard_at is not None and now - heard_at > timedelta(milliseconds=timeout_ms / 4):
-            found[worker_id or ""] += 1
-    return dict(found)
+            found[worker_id, client or ""] += 1
+    return [Silent(*whose, jobs) for whose, jobs in found.items()]
 
 
 def seen(
@@ -72,8 +83,7 @@ def seen(
 
     ``said`` are columns that the worker reported (``phase``, ``running``, ``hostname`` ...).
     ``beats`` is true for a heartbeat or a registration, which arms the default heartbeat timeout
-    of the jobs that it claims from then on (decision T4). Raises :class:`PermissionDenied` when the
-    name belongs to another credential that was heard within ten minutes.
+    of the jobs that it claims from then on (decision T4).
     """
     using = using or conf.current().database
     now = now or clock.now(using)
@@ -93,26 +103,20 @@ def _seen(
     using: str,
 ) -> Worker:
     # Locked, since the whole row is written: an order must not be lost to what was read before it.
-    worker = Worker.objects.using(using).select_for_update().filter(pk=worker_id).first()
+    worker = named(worker_id, principal, using=using).select_for_update().first()
     if worker is None:
         # Said, since a default of the database is no value yet.
-        worker = Worker(id=worker_id, principal=principal, beats=False)
+        worker = Worker(name=worker_id, principal=principal or "", beats=False)
         _begin(worker, now)
         _take(worker, beats, said, now)
         worker.save(using=using, force_insert=True)
-        _announce(Kind.WORKER_STARTED, worker_id, now, using)
+        _announce(Kind.WORKER_STARTED, worker, now, using)
         return worker
-    gone = worker.phase == Worker.Phase.STOPPED or now - worker.heartbeat_at > ABANDONED
-    if worker.principal != principal and not gone:
-        raise PermissionDenied(
-            f"the worker id {worker_id!r} is in use by another credential", field="worker_id"
-        )
     quiet_before = worker.phase not in _RUNNING
-    if gone or now - worker.heartbeat_at > STALE:
+    if worker.phase == Worker.Phase.STOPPED or now - worker.heartbeat_at > STALE:
         # Another process under the same name: what the last one was told is not for this one.
-        worker.principal = principal
         _begin(worker, now)
-        _announce(Kind.WORKER_STARTED, worker_id, now, using)
+        _announce(Kind.WORKER_STARTED, worker, now, using)
     elif (
         worker.beats >= beats
         and now - worker.heartbeat_at < _SEEN_EVERY
@@ -121,7 +125,7 @@ def _seen(
         return worker
     _take(worker, beats, said, now)
     if worker.phase not in _RUNNING and not quiet_before:
-        _announce(Kind.WORKER_QUIET, worker_id, now, using)
+        _announce(Kind.WORKER_QUIET, worker, now, using)
     worker.save(using=using, force_update=True)
     return worker
 
@@ -150,8 +154,8 @@ def heard(
     """
     using = using or conf.current().database
     now = now or clock.now(using)
-    mine = Worker.objects.using(using).filter(pk=worker_id, principal=principal)
-    mine = mine.exclude(phase=Worker.Phase.STOPPED).filter(heartbeat_at__lte=now - _SEEN_EVERY)
+    mine = named(worker_id, principal, using=using).exclude(phase=Worker.Phase.STOPPED)
+    mine = mine.filter(heartbeat_at__lte=now - _SEEN_EVERY)
     if not mine.exists():
         return
 
@@ -167,9 +171,9 @@ def last_heard(
     names: Iterable[str | None], principal: str | None, *, using: str
 ) -> Mapping[str, datetime]:
     """When each of the workers of this credential was heard last; not of those that have stopped."""
-    known = Worker.objects.using(using).filter(pk__in=list(names), principal=principal)
+    known = Worker.objects.using(using).filter(name__in=list(names), principal=principal or "")
     running = known.exclude(phase=Worker.Phase.STOPPED)
-    return dict(running.values_list("pk", "heartbeat_at"))
+    return dict(running.values_list("name", "heartbeat_at"))
 
 
 def live_together(principal: str, *, now: datetime, using: str) -> bool:
@@ -193,51 +197,40 @@ def may_fetch(worker: Worker) -> bool:
     return worker.phase == Worker.Phase.RUNNING and worker.directive is None
 
 
-def deregister(worker_id: str, *, now: datetime | None = None, using: str | None = None) -> None:
+def deregister(
+    worker_id: str, principal: str | None, *, now: datetime | None = None, using: str | None = None
+) -> None:
     """The worker says that it is gone; its jobs keep their leases. Unknown names are no error."""
     using = using or conf.current().database
     now = now or clock.now(using)
 
     def work() -> None:
-        mine = Worker.objects.using(using).filter(pk=worker_id).exclude(phase=Worker.Phase.STOPPED)
+        mine = named(worker_id, principal, using=using).exclude(phase=Worker.Phase.STOPPED)
         if mine.update(phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now):
-            _announce(Kind.WORKER_STOPPED, worker_id, now, using)
+            gone = Worker(name=worker_id, principal=principal or "")
+            _announce(Kind.WORKER_STOPPED, gone, now, using)
 
     atomically(using, work)
 
 
-def own(worker_id: str, principal: str | None, *, using: str | None = None) -> None:
-    """Raise :class:`PermissionDenied` when the worker belongs to another credential."""
-    worker = Worker.objects.using(using or conf.current().database).filter(pk=worker_id).first()
-    if worker is not None and worker.principal != principal:
-        raise PermissionDenied(
-            f"the worker id {worker_id!r} is in use by another credential", field="worker_id"
-        )
-
-
-def look(worker_id: str, *, using: str) -> Worker | None:
-    """The row of a worker, if there is one; no sign of life."""
-    return Worker.objects.using(using).filter(pk=worker_id).first()
-
-
-def find(worker_id: str, *, lock: bool = False, using: str | None = None) -> Worker:
-    """The row of a worker, held until the transaction ends with ``lock``. Raises :class:`NotFound`."""
-    rows = Worker.objects.using(using or conf.current().database).filter(pk=worker_id)
+def find(key: int, *, lock: bool = False, using: str | None = None) -> Worker:
+    """A row by its key, held until the transaction ends with ``lock``. Raises :class:`NotFound`."""
+    rows = Worker.objects.using(using or conf.current().database).filter(pk=key)
     worker = (rows.select_for_update() if lock else rows).first()
     if worker is None:
-        raise NotFound(f"no worker {worker_id}", resource_type="worker", resource_id=worker_id)
+        raise NotFound("the worker is forgotten", resource_type="worker", resource_id=str(key))
     return worker
 
 
 def direct(
-    worker_id: str,
+    key: int,
     order: str | None,
     *,
     actor: Actor = Actor(),
     now: datetime | None = None,
     using: str | None = None,
 ) -> Worker:
-    """Tell a worker ``quiet`` or ``terminate``, or with ``None`` take that back.
+    """Tell the worker of the row ``key`` ``quiet`` or ``terminate``, or with ``None`` take that back.
 
     Delivered with every beat until it is taken back or the worker starts anew. Raises
     :class:`NotFound`, and :class:`Conflict` for a worker that has stopped.
@@ -247,16 +240,18 @@ def direct(
 
     def work() -> Worker:
         # Locked: a worker that stops at the same moment is told nothing.
-        worker = find(worker_id, lock=True, using=using)
+        worker = find(key, lock=True, using=using)
         if worker.phase == Worker.Phase.STOPPED:
-            raise Conflict(f"the worker {worker_id} has stopped", worker_id=worker_id)
+            raise Conflict(f"the worker {worker} has stopped", worker_id=worker.name)
         worker.directive = order
         worker.save(using=using, update_fields=["directive"])
         if order is not None:
-            _announce(Kind.WORKER_QUIET, worker_id, now, using, order=order, actor=actor)
+            _announce(Kind.WORKER_QUIET, worker, now, using, order=order, actor=actor)
         else:
-            audit.note("worker.resumed", actor, target=("worker", worker_id), now=now, using=using)
-        wake((), [worker_id], using=using)
+            target = ("worker", worker.name)
+            audit.note("worker.resumed", actor, target=target, now=now, using=using, **_client(worker))
+        # By name: another client's worker of the same one looks in vain.
+        wake((), [worker.name], using=using)
         return worker
 
     return atomically(using, work)
@@ -264,16 +259,20 @@ def direct(
 
 def _announce(
     kind: Kind,
-    worker_id: str,
+    worker: Worker,
     now: datetime,
     using: str,
     *,
     order: str | None = None,
     actor: Actor | None = None,
 ) -> None:
-    data: dict[str, Any] = {"worker_id": worker_id}
+    data: dict[str, Any] = {"worker_id": worker.name, **_client(worker)}
     if order is not None:
         data["directive"] = order
     if actor is not None:
         data |= actor.told()
     publish([Fact(kind, data)], now=now, using=using)
+
+
+def _client(worker: Worker) -> dict[str, str]:
+    return {"client": worker.principal} if worker.principal else {}

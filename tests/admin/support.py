@@ -59,7 +59,13 @@ def do(client: Client, job: Any, name: str, **fields: Any) -> Any:
 
 def do_to(client: Client, kind: str, key: str, name: str, **fields: str) -> Any:
     """Confirm an operation on one queue or worker."""
-    return client.post(f"/admin/django_ojs/{kind}/{key}/do/{name}/", {"_confirmed": "1", **fields})
+    place = at(key) if kind == "worker" else f"{kind}/{key}"
+    return client.post(f"/admin/django_ojs/{place}/do/{name}/", {"_confirmed": "1", **fields})
+
+
+def at(name: str = "w1") -> str:
+    """Where the pages of a worker are: by its key, since several may have the name."""
+    return f"worker/{Worker.objects.get(name=name).pk}"
 
 
 def cell(text: str, key: str, column: str) -> str:
@@ -72,7 +78,7 @@ def worker(name: str = "w1", age: int = 0, **columns: Any) -> Worker:
     """A worker that was heard so many seconds ago."""
     now = clock.now("default")
     return Worker.objects.create(
-        id=name,
+        name=name,
         incarnation=clock.new_lease(),
         started_at=now - timedelta(hours=2),
         heartbeat_at=now - timedelta(seconds=age),

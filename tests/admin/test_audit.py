@@ -229,8 +229,8 @@ def test_read_only_takes_the_tokens_away_too() -> None:
 def test_denied_operations_are_in_it() -> None:
     browser = login("view_auditentry", "view_job", "view_queue", "view_worker")
     (job,) = make()
-    workers.seen("w1", None, beats=True)
-    for path in (f"job/{job.id}/do/cancel", "queue/default/do/pause", "worker/w1/do/stop"):
+    key = workers.seen("w1", None, beats=True).pk
+    for path in (f"job/{job.id}/do/cancel", "queue/default/do/pause", f"worker/{key}/do/stop"):
         answer = browser.post(f"/admin/django_ojs/{path}/", {"_confirmed": "1"})
         assert answer.status_code == 403, path
     assert listed(browser, ended="denied") == ["w1", "default", str(job.id)]

@@ -70,13 +70,13 @@ def test_cards(at: clock.FrozenClock) -> None:
     counted(at)
     scan.scan(cadence=timedelta(seconds=1), ran_by="test")
     Worker.objects.create(
-        id="w1",
+        name="w1",
         incarnation=clock.new_lease(),
         started_at=at.time,
         heartbeat_at=at.time - timedelta(seconds=30),
     )
     Worker.objects.create(
-        id="gone",
+        name="gone",
         incarnation=clock.new_lease(),
         started_at=START,
         heartbeat_at=at.time - timedelta(seconds=90),

@@ -22,7 +22,7 @@ from django_ojs.domain.own import OWN_QUEUE
 from django_ojs.models import ApiToken, AuditEntry, Event, Job, Worker
 from django_ojs.services import operate, tokens, workers
 from django_ojs.services.enqueue import enqueue
-from tests.admin.support import do, do_to, login, page, worker
+from tests.admin.support import at, do, do_to, login, page, worker
 from tests.services.support import ack, fail, make, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("no_users")]
@@ -329,16 +329,16 @@ def test_a_bad_time_is_said_at_its_field(by: str, other: str) -> None:
 
 def test_a_worker_that_was_told_nothing_has_nothing_to_take_back(clerk: Client) -> None:
     worker("w1")
-    said = clerk.post("/admin/django_ojs/worker/w1/do/resume/", {"_confirmed": "1"}, follow=True)
+    said = clerk.post(f"/admin/django_ojs/{at()}/do/resume/", {"_confirmed": "1"}, follow=True)
     assert "w1 was told nothing" in said.content.decode()
     assert not AuditEntry.objects.exists()
 
 
 @pytest.mark.parametrize("order", ["quiet", "terminate", None])
 def test_a_worker_that_has_stopped_is_told_nothing(order: str | None) -> None:
-    worker("w1", phase="stopped")
+    key = worker("w1", phase="stopped").pk
     with pytest.raises(Conflict):
-        workers.direct("w1", order, actor=ADA)
+        workers.direct(key, order, actor=ADA)
     assert Worker.objects.get().directive is None
     assert not AuditEntry.objects.exists()
     assert not Event.objects.exists()
@@ -346,8 +346,8 @@ def test_a_worker_that_has_stopped_is_told_nothing(order: str | None) -> None:
 
 def test_a_worker_that_stops_while_it_is_told(clerk: Client) -> None:
     worker("w1", principal="token:a")
-    with under_lock(lambda: workers.deregister("w1")):
+    with under_lock(lambda: workers.deregister("w1", "token:a")):
         said = do_to(clerk, "worker", "w1", "quiet")
     assert said.status_code == 302
-    assert "w1 has stopped" in page(clerk, "worker/w1/change/")
+    assert "w1 has stopped" in page(clerk, f"{at()}/change/")
     assert Worker.objects.get().directive is None

@@ -58,7 +58,7 @@ class Statement:
 def browser(django_db_setup: None, django_db_blocker: Any) -> Iterator[Client]:
     """A browser over many jobs with fresh statistics."""
     with many_jobs(django_db_blocker) as now:
-        Worker.objects.create(id="w1", incarnation=clock.new_id(), started_at=now, heartbeat_at=now)
+        Worker.objects.create(name="w1", incarnation=clock.new_id(), started_at=now, heartbeat_at=now)
         found = login(superuser=True)
         found.get("/admin/django_ojs/job/")
         yield found

@@ -139,7 +139,7 @@ def test_the_job_list_is_german_for_a_german_site() -> None:
 @pytest.mark.usefixtures("no_users")
 @pytest.mark.parametrize(
     ("path", "said"),
-    [("queue/", "Warteschlangen"), ("worker/", "Der Anfang einer ID"), ("attempt/", "Versuche")],
+    [("queue/", "Warteschlangen"), ("worker/", "Der Anfang eines Namens"), ("attempt/", "Versuche")],
 )
 def test_other_lists_are_german_too(path: str, said: str) -> None:
     browser = login(superuser=True)

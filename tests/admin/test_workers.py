@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import unquote, urlencode
 
 import pytest
-from django.contrib.admin.utils import quote as admin_quote
 from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
+from django.utils.html import escape
 
 from django_ojs import clock
 from django_ojs.clock import FrozenClock
 from django_ojs.models import AuditEntry, Worker
 from django_ojs.services import heartbeat, workers
 from django_ojs.services.heartbeat import WorkerInfo
-from tests.admin.support import cell, do_to, login, page, reads, worker
+from tests.admin.support import at, cell, do_to, login, page, reads, worker
 from tests.services.support import make, take
 
 pytestmark = pytest.mark.usefixtures("no_users")
@@ -53,7 +53,7 @@ def test_list_and_page_show_the_facts(frozen: FrozenClock) -> None:
         ("uptime", ">2 h</time>"),
     ):
         assert said in cell(text, job.worker_id, column), column
-    text = page(browser, f"worker/{admin_quote(job.worker_id)}/change/")
+    text = page(browser, f"{at(job.worker_id)}/change/")
     assert f'href="/admin/django_ojs/job/{job.id}/change/"' in text
     for said in ("web-1", "4711", "1/4", "mail, other", "zone", ">20 s<"):
         assert said in text, said
@@ -80,7 +80,7 @@ def test_status(frozen: FrozenClock, columns: dict[str, Any], age: int, said: st
     browser = login("view_worker")
     worker(age=age, **columns)
     assert f">{said}</span>" in cell(page(browser, "worker/", status="all"), "w1", "badges")
-    assert f">{said}</span>" in page(browser, "worker/w1/change/")
+    assert f">{said}</span>" in page(browser, f"{at()}/change/")
 
 
 def test_filter_by_status(frozen: FrozenClock) -> None:
@@ -117,15 +117,15 @@ def test_an_operation_asks_acts_and_leaves_an_audit_row(
 ) -> None:
     browser = login("view_worker", "direct_worker")
     worker("web-1_a", directive=before)
-    key = "web-1_5Fa"
-    assert f"{key}/do/{name}/" in page(browser, f"worker/{key}/change/")
-    asked = browser.get(f"{LIST}{key}/do/{name}/")
+    place = at("web-1_a")
+    assert f"{place}/do/{name}/" in page(browser, f"{place}/change/")
+    asked = browser.get(f"/admin/django_ojs/{place}/do/{name}/")
     assert asked.status_code == 200
     assert "claim" in asked.content.decode()
-    again = browser.post(f"{LIST}{key}/do/{name}/", {"reason": "x"})
+    again = browser.post(f"/admin/django_ojs/{place}/do/{name}/", {"reason": "x"})
     assert (again.status_code, Worker.objects.get().directive) == (200, before)
-    done = do_to(browser, "worker", key, name, reason="update")
-    assert (done.status_code, done["Location"]) == (302, f"{LIST}{key}/change/")
+    done = do_to(browser, "worker", "web-1_a", name, reason="update")
+    assert (done.status_code, done["Location"]) == (302, f"/admin/django_ojs/{place}/change/")
     assert Worker.objects.get().directive == after
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.result, entry.source) == (action, "done", "admin")
@@ -154,19 +154,17 @@ def test_a_worker_over_http_hears_it(frozen: FrozenClock) -> None:
 
 def test_a_stopped_worker_is_left_alone() -> None:
     browser = login("view_worker", "direct_worker")
-    worker("gone", phase="stopped")
-    worker("told", directive="quiet")
-    worker("w1")
-    assert "/do/" not in page(browser, "worker/gone/change/")
-    assert "do/quiet/" not in page(browser, "worker/told/change/")
-    keys = ["gone", "told", "w1"]
+    rows = [worker("gone", phase="stopped"), worker("told", directive="quiet"), worker("w1")]
+    assert "/do/" not in page(browser, f"{at('gone')}/change/")
+    assert "do/quiet/" not in page(browser, f"{at('told')}/change/")
+    keys = [row.pk for row in rows]
     data = {"action": "quiet", "_selected_action": keys, "select_across": "0", "index": "0"}
     done = browser.post(f"{LIST}?status=all", {**data, "_confirmed": "1"}, follow=True)
     text = done.content.decode()
     assert "1 done" in text
     assert "gone has stopped" in text
     assert "told was told that already" in text
-    assert Worker.objects.get(pk="gone").directive is None
+    assert Worker.objects.get(name="gone").directive is None
     assert AuditEntry.objects.get().target_id == "w1"
 
 
@@ -175,12 +173,14 @@ def test_a_forged_post_is_refused_and_noted(name: str) -> None:
     browser = login("view_worker", "pause_queue")
     worker(directive="quiet" if name == "resume" else None)
     before = Worker.objects.values().get()
-    assert "/do/" not in page(browser, "worker/w1/change/")
+    assert "/do/" not in page(browser, f"{at()}/change/")
     assert do_to(browser, "worker", "w1", name).status_code == 403
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.result, entry.actor) == (f"worker.{name}", "denied", "ada")
     assert (entry.target_id, entry.address, entry.source) == ("w1", "127.0.0.1", "admin")
-    browser.post(LIST, {"action": name, "_selected_action": ["w1"], "_confirmed": "1"})
+    browser.post(
+        LIST, {"action": name, "_selected_action": [Worker.objects.get().pk], "_confirmed": "1"}
+    )
     assert Worker.objects.values().get() == before
 
 
@@ -188,9 +188,11 @@ def test_read_only_takes_everything_away() -> None:
     browser = login(superuser=True)
     worker()
     with override_settings(OJS={"ADMIN": {"READ_ONLY": True}}):
-        assert "/do/" not in page(browser, "worker/w1/change/")
+        assert "/do/" not in page(browser, f"{at()}/change/")
         assert do_to(browser, "worker", "w1", "stop").status_code == 403
-        browser.post(LIST, {"action": "stop", "_selected_action": ["w1"], "_confirmed": "1"})
+        browser.post(
+            LIST, {"action": "stop", "_selected_action": [Worker.objects.get().pk], "_confirmed": "1"}
+        )
     assert Worker.objects.get().directive is None
 
 
@@ -216,10 +218,64 @@ def test_everything_shown_is_escaped() -> None:
         directive="<script>1",
         running=1,
     )
-    path = f"worker/{quote(admin_quote(HOSTILE))}/change/"
+    path = f"{at(HOSTILE)}/change/"
     for text in (page(browser, "worker/"), page(browser, path)):
         assert "<script>alert" not in text
         assert "<script>1" not in text
         assert "<img src=x" not in text
         assert "&lt;script&gt;alert" in text
         assert " style=" not in text.partition('id="content"')[2]
+
+
+def test_workers_of_one_name_are_told_apart_by_their_client(frozen: FrozenClock) -> None:
+    browser = login("view_worker", "view_job", "direct_worker", "view_auditentry")
+    make(2)
+    (own,) = take()
+    (foreign,) = take(principal="token:a")
+    mine = worker(running=1)
+    theirs = worker(running=1, principal="token:a")
+    text = page(browser, "worker/")
+    assert text.count(">w1</a></th>") == 2
+    for client in ("", "token:a"):
+        asked = urlencode({"state": "active", "q": f'worker:"w1" client:"{client}"'})
+        assert f"?{escape(asked)}" in text
+        found = page(browser, "job/", state="active", q=f'worker:"w1" client:"{client}"')
+        shown, hidden = (foreign, own) if client else (own, foreign)
+        assert (str(shown.id) in found, str(hidden.id) in found) == (True, False), client
+    for row, shown, hidden in ((mine, own, foreign), (theirs, foreign, own)):
+        text = page(browser, f"worker/{row.pk}/change/")
+        assert (str(shown.id) in text, str(hidden.id) in text) == (True, False)
+        assert (">token:a<" in text) == (row is theirs)
+    assert ">token:a<" in page(browser, f"job/{foreign.id}/change/")
+    path = f"{LIST}{theirs.pk}/do/quiet/"
+    assert browser.post(path, {"_confirmed": "1"}).status_code == 302
+    assert set(Worker.objects.values_list("principal", "directive")) == {
+        ("", None),
+        ("token:a", "quiet"),
+    }
+    entry = AuditEntry.objects.get()
+    assert (entry.target_id, entry.data["client"]) == ("w1", "token:a")
+    # A link by name: the worker may be forgotten, and others be called so.
+    text = page(browser, "auditentry/")
+    assert 'href="/admin/django_ojs/worker/?status=all&amp;q=w1"' in text
+    assert browser.get(f"{LIST}{theirs.pk}/history/")["Location"].endswith("q=worker%3A%22w1%22")
+
+
+def test_a_confirmation_and_a_refusal_name_workers_not_their_keys() -> None:
+    row = worker("named-so")
+    data = {"action": "quiet", "_selected_action": [row.pk], "select_across": "0", "index": "0"}
+    asked = login("view_worker", "direct_worker").post(LIST, data)
+    assert "<code>named-so</code>" in asked.content.decode()
+    assert do_to(login("view_worker", name="bob"), "worker", "named-so", "quiet").status_code == 403
+    assert AuditEntry.objects.get().target_id == "named-so"
+
+
+@pytest.mark.parametrize("key", ["x", "-1", "9" * 18, "9" * 40, "%00"])
+def test_what_can_be_no_key_is_no_error_of_the_database(key: str) -> None:
+    browser = login("view_worker", "direct_worker", "view_auditentry")
+    for path in (f"{key}/change/", f"{key}/do/quiet/", f"{key}/history/"):
+        assert browser.get(f"{LIST}{path}").status_code in (302, 404), path
+    assert browser.post(f"{LIST}{key}/do/quiet/", {"_confirmed": "1"}).status_code == 404
+    data = {"action": "quiet", "_selected_action": [unquote(key)], "_confirmed": "1"}
+    assert browser.post(LIST, data).status_code in (200, 302, 400)
+    assert login("view_worker", name="bob").post(LIST, data).status_code == 403

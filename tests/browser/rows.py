@@ -265,7 +265,7 @@ def _events(jobs: list[Job], running: Job, late: Job, made: Any, now: datetime) 
 def _workers(now: datetime) -> None:
     for number, name in enumerate(WORKERS):
         Worker.objects.create(
-            id=name,
+            name=name,
             incarnation=clock.new_lease(),
             hostname=name.partition(":")[0],
             pid=int(name.partition(":")[2]),
@@ -343,7 +343,7 @@ def hostile() -> list[UUID]:
         error = {"type": text, "message": f"{text}\n{text}", "backtrace": [text, text], "code": text}
         Queue.objects.create(name=text, paused=True, paused_at=now, paused_by=text, reason=text)
         Worker.objects.create(
-            id=text,
+            name=text,
             incarnation=clock.new_lease(),
             principal=text,
             hostname=text,

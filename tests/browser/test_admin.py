@@ -182,10 +182,10 @@ def test_pause_and_resume_a_queue(browser: Browser) -> None:
 
 def test_quiet_a_worker(browser: Browser) -> None:
     now = clock.now("default")
-    Worker.objects.create(
-        id="web-1_a", incarnation=clock.new_lease(), started_at=now, heartbeat_at=now, concurrency=4
+    row = Worker.objects.create(
+        name="web-1_a", incarnation=clock.new_lease(), started_at=now, heartbeat_at=now, concurrency=4
     )
-    browser.open(f"worker/{quote('web-1_a')}/change/")
+    browser.open(f"worker/{row.pk}/change/")
     browser.follow("Quiet", ".object-tools")
     browser.confirm()
     poll(lambda: Worker.objects.get().directive == "quiet")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_ojs.models import Job
+from django_ojs.models import Job, Worker
 from tests.browser.rows import showcase
 from tests.browser.support import Browser
 from tests.services.support import make
@@ -41,8 +41,9 @@ def visible(browser: Browser, selector: str) -> list[tuple[str, int, int, int]]:
 
 def test_every_panel_of_a_page_is_there(sized: Browser) -> None:
     jobs = showcase()
+    worker = Worker.objects.get(name="app-1:4021").pk
     paths = [f"job/{key}/change/" for key in jobs.values()]
-    for path in (*paths, "queue/mail/change/", "worker/app-1_3A4021/change/"):
+    for path in (*paths, "queue/mail/change/", f"worker/{worker}/change/"):
         sized.open(path)
         found = visible(sized, ".ojs-panel")
         assert found, path

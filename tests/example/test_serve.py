@@ -38,7 +38,7 @@ def test_a_stopped_worker_is_replaced(ojs_db: None, tmp_path: Path) -> None:
     try:
         running = Worker.objects.filter(phase=Worker.Phase.RUNNING)
         first = poll(lambda: running.values_list("pk", flat=True).first() or not serve.running, 30)
-        assert isinstance(first, str), serve.stderr
+        assert isinstance(first, int), serve.stderr
         workers.direct(first, "terminate", actor=Actor("admin", "ada"))
         poll(lambda: running.exclude(pk=first).exists() or not serve.running, 60)
         assert serve.running, serve.stderr

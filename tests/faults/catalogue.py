@@ -188,7 +188,7 @@ S2  | 1 | a role that may not | refused: every route by every role
 S3  | 1 | a credential of other queues | as if the job, queue or worker did not exist
 S4  | 1 | ids of another tenant | the same answer as for none
 S5  | 1 | a stolen lease | worth nothing to another credential; shown to its holder only
-S6  | 1 | a beat under another worker's name | refused, nothing extended
+S6  | 1 | requests under another client's worker name | a worker of its own; the other's notices nothing
 S7  | 1 | columns named in a body | never written
 S8  | 1 | a session without its CSRF token | refused
 S9  | 1 | staff without the permission | the action is neither shown nor done

@@ -183,7 +183,7 @@ def test_a_bare_report_counts_again_when_the_earlier_attempt_cannot_live(
 def test_a_waiting_fetch_is_no_sign_of_life_after_it_was_sent(api: Api) -> None:
     """Its worker may have died since: the server does not see every socket."""
     assert fetch(api, worker="w1", wait_ms=2500) == []
-    asked = Worker.objects.get(pk="w1").heartbeat_at
+    asked = Worker.objects.get(name="w1").heartbeat_at
     assert clock.now("default") - asked > timedelta(seconds=2)
 
 

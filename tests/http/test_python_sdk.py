@@ -186,7 +186,7 @@ def _comes_back(place: Site, *, beats: bool) -> tuple[str, SdkWorker, SdkWorker]
     if beats:
         name = late.told("start", job=job)[0]["worker"]
         ended = Attempt.objects.get(job_id=job, lease_seq=1).ended_at
-        poll(lambda: Worker.objects.get(pk=name).heartbeat_at > ended, 30)
+        poll(lambda: Worker.objects.get(name=name).heartbeat_at > ended, 30)
         place.release(job, 1)
     poll(lambda: late.told("ack", job=job), 30)
     return job, late, present

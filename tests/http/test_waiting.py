@@ -45,7 +45,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def waits(worker: str) -> None:
     """Until the fetch of the worker has arrived at the server."""
-    poll(lambda: Worker.objects.filter(pk=worker).exists())
+    poll(lambda: Worker.objects.filter(name=worker).exists())
 
 
 def waiting_fetch(

@@ -51,13 +51,13 @@ def test_a_beat_takes_null_for_nothing(api: Api) -> None:
 def test_an_order_to_a_worker_outlives_a_beat_at_the_same_moment(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers.seen("w1", None, beats=False)
+    key = workers.seen("w1", None, beats=False).pk
     take = workers._take
     other: list[threading.Thread] = []
 
     def order() -> None:
         try:
-            workers.direct("w1", "quiet")
+            workers.direct(key, "quiet")
         finally:
             connections["default"].close()
 
@@ -72,7 +72,7 @@ def test_an_order_to_a_worker_outlives_a_beat_at_the_same_moment(
     workers.seen("w1", None, beats=True)
     other[0].join(10)
     monkeypatch.undo()
-    assert Worker.objects.get(pk="w1").directive == "quiet"
+    assert Worker.objects.get(name="w1").directive == "quiet"
 
 
 @pytest.mark.parametrize("name", ["a/b", "/", "w/", ".", ".."])

@@ -199,7 +199,7 @@ def test_banner_names_what_is_served(worker: StartWorker) -> None:
     assert runner.wait() == 0
     assert "worker named" in runner.stdout
     assert "one, two" in runner.stdout
-    assert Worker.objects.get().id == "named"
+    assert Worker.objects.get().name == "named"
 
 
 def test_queues_are_served_as_told(worker: StartWorker) -> None:

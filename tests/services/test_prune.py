@@ -6,13 +6,15 @@ import json
 import subprocess
 import sys
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models import QuerySet
 
 from django_ojs import clock
-from django_ojs.models import Event, Job
-from django_ojs.services import prune
+from django_ojs.models import Event, Job, Worker
+from django_ojs.services import prune, workers
 from django_ojs.store import invariants
 from tests.services.support import ack, fail, make, take
 from tests.support import ROOT, database_url
@@ -88,3 +90,24 @@ def test_large_rows_are_not_read() -> None:
     assert json.loads(counts)["completed"] == 500
     assert int(peak) < 150 * 1024, f"{int(peak) // 1024} MiB"
     assert not Job.objects.exists()
+
+
+def test_a_worker_that_comes_back_while_it_is_forgotten_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With what it was told: its row is looked at again when it is deleted."""
+    now = clock.now("default")
+    workers.seen("gone", "token:a", beats=True, now=now)
+    key = workers.seen("back", "token:a", beats=True, now=now).pk
+    workers.direct(key, "quiet")
+    later = now + timedelta(days=2)
+    delete = QuerySet._raw_delete
+
+    def interrupted(self: Any, using: str) -> Any:
+        if self.model is Worker:
+            Worker.objects.filter(pk=key).update(heartbeat_at=later)
+        return delete(self, using)
+
+    monkeypatch.setattr(QuerySet, "_raw_delete", interrupted)
+    prune.prune(now=later)
+    assert list(Worker.objects.values_list("name", "directive")) == [("back", "quiet")]

@@ -1,11 +1,13 @@
-"""HTTP workers: first sight, ownership, what they said and were told."""
+"""HTTP workers: first sight, names, what they said and were told."""
 
 from __future__ import annotations
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_ojs.clock import FrozenClock
-from django_ojs.domain.errors import NotFound, PermissionDenied
+from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job import Actor
 from django_ojs.models import Event, Worker
 from django_ojs.services import workers
@@ -24,7 +26,7 @@ def kinds() -> list[str]:
 def test_the_first_sign_makes_the_row(frozen: FrozenClock) -> None:
     worker = seen(beats=False, hostname="h", queues=["q"])
     stored = Worker.objects.get()
-    assert (stored.pk, stored.principal, stored.hostname, stored.queues) == (
+    assert (stored.name, stored.principal, stored.hostname, stored.queues) == (
         "w1",
         "token:a",
         "h",
@@ -56,24 +58,48 @@ def test_fetches_in_quick_succession_write_nothing(frozen: FrozenClock) -> None:
     assert Worker.objects.get().heartbeat_at > first
 
 
-def test_the_name_belongs_to_the_credential_that_uses_it(frozen: FrozenClock) -> None:
+def test_each_credential_has_a_worker_of_the_name(frozen: FrozenClock) -> None:
+    first = seen(phase="quiet")
+    frozen.advance(5)
+    other, own = seen(principal="token:b"), workers.seen("w1", None, beats=True)
+    assert len({first.pk, other.pk, own.pk}) == 3
+    assert (other.phase, own.phase, own.principal) == ("running", "running", "")
+    workers.deregister("w1", "token:b")
+    workers.heard("w1", "token:b")
+    stored = {row.principal: row for row in Worker.objects.all()}
+    assert [stored[name].phase for name in ("token:a", "token:b", "")] == [
+        "quiet",
+        "stopped",
+        "running",
+    ]
+    assert stored["token:a"].heartbeat_at == first.heartbeat_at
+    heard = workers.last_heard(["w1"], "token:a", using="default")
+    assert heard == {"w1": first.heartbeat_at}
+    told = Event.objects.filter(kind="worker.started").order_by("id").values_list("data", flat=True)
+    assert list(told) == [
+        {"worker_id": "w1", "client": "token:a"},
+        {"worker_id": "w1", "client": "token:b"},
+        {"worker_id": "w1"},
+    ]
+
+
+def test_a_sign_of_life_is_two_statements(frozen: FrozenClock) -> None:
     seen()
-    with pytest.raises(PermissionDenied):
-        seen(principal="token:b")
-    with pytest.raises(PermissionDenied):
-        workers.own("w1", "token:b")
-    frozen.advance(601)
-    assert seen(principal="token:b").principal == "token:b"
+    frozen.advance(2)
+    with CaptureQueriesContext(connection) as asked:
+        seen()
+    words = [query["sql"].split()[0] for query in asked if query["sql"].startswith(("SEL", "UPD"))]
+    assert words == ["SELECT", "UPDATE"]
 
 
-def test_a_stopped_worker_leaves_its_name(frozen: FrozenClock) -> None:
-    first = seen().incarnation
-    workers.deregister("w1")
-    workers.deregister("w1")
-    workers.deregister("unknown")
-    again = seen(principal="token:b")
-    assert (again.phase, again.principal) == ("running", "token:b")
-    assert again.incarnation != first
+def test_a_stopped_worker_may_start_again(frozen: FrozenClock) -> None:
+    first = seen()
+    workers.deregister("w1", "token:a")
+    workers.deregister("w1", "token:a")
+    workers.deregister("unknown", "token:a")
+    again = seen()
+    assert (again.pk, again.phase) == (first.pk, "running")
+    assert again.incarnation != first.incarnation
     assert kinds() == ["worker.started", "worker.stopped", "worker.started"]
 
 
@@ -86,20 +112,20 @@ def test_what_it_says_of_itself_stops_the_fetches(frozen: FrozenClock) -> None:
 
 
 def test_after_a_long_silence_it_begins_anew(frozen: FrozenClock) -> None:
-    seen(phase="quiet")
-    workers.direct("w1", "terminate", actor=Actor("admin", "ada", "update"))
+    key = seen(phase="quiet").pk
+    workers.direct(key, "terminate", actor=Actor("admin", "ada", "update"))
     frozen.advance(61)
     worker = seen()
     assert (worker.phase, worker.directive) == ("running", None)
 
 
 def test_directives(frozen: FrozenClock) -> None:
-    seen()
-    assert workers.direct("w1", "quiet", actor=Actor("admin", "ada", "update")).directive == "quiet"
+    key = seen().pk
+    assert workers.direct(key, "quiet", actor=Actor("admin", "ada", "update")).directive == "quiet"
     assert not workers.may_fetch(seen(phase="running"))
-    assert workers.direct("w1", None).directive is None
+    assert workers.direct(key, None).directive is None
     assert workers.may_fetch(seen())
     told = Event.objects.get(kind="worker.quiet").data
     assert (told["directive"], told["actor"], told["reason"]) == ("quiet", "ada", "update")
     with pytest.raises(NotFound):
-        workers.direct("unknown", "quiet")
+        workers.direct(key + 1, "quiet")

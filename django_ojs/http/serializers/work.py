@@ -273,10 +273,11 @@ class Deregistered(Shape):
 
 
 class Worker(Shape):
-    """A worker. ``id`` equals ``worker_id``."""
+    """A worker. ``id`` equals ``worker_id``; it is one of a kind together with ``client``."""
 
     worker_id = CharField()
     id = CharField()
+    client = _or_null(text="The credential that it comes with; null for a worker of the project.")
     state = CharField()
     status = _text(enum=["healthy", "degraded", "stale"])
     directive = _or_null(text="What it was told.")

@@ -77,7 +77,8 @@ class WorkViewSet(OJSViewSet):
             beats = False
             if worker_id is not None:
                 # Heard when it asked: while it waits, nothing is known of it.
-                worker = workers.look(worker_id, using=self.using) if heard else None
+                mine = workers.named(worker_id, self.caller.key, using=self.using)
+                worker = mine.first() if heard else None
                 if worker is None:
                     worker = workers.seen(
                         worker_id, self.caller.key, beats=False, said=said, using=self.using
@@ -169,6 +170,7 @@ class WorkViewSet(OJSViewSet):
         held = {lease.job_id for lease in kept}
         told = attempts.told_to_stop(
             worker_id,
+            self.caller.key,
             [
                 (job, lease_id)
                 for job_id, lease_id in named
@@ -211,8 +213,7 @@ class WorkViewSet(OJSViewSet):
     def deregister(self, request: Request) -> Response:
         """A worker stops; its jobs keep their leases until those end."""
         worker_id = worker_id_of(self.body())
-        workers.own(worker_id, self.caller.key, using=self.using)
-        workers.deregister(worker_id, using=self.using)
+        workers.deregister(worker_id, self.caller.key, using=self.using)
         return Response({"ok": True, "worker_id": worker_id})
 
     def _report(self, name: str, body: Mapping[str, Any], kind: Report, **told: Any) -> Response:
@@ -282,7 +283,7 @@ def _beat_shape(
     said = {"drain": "quiet", "stopped": "running"}.get(state, state)
     return {
         "acknowledged": True,
-        "worker_id": worker.pk,
+        "worker_id": worker.name,
         "state": said,
         "directive": order or "continue",
         "jobs_extended": [str(job_id) for job_id in held],

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from django_ojs import clock
+from django_ojs.domain.errors import Conflict
 from django_ojs.http import listing, shapes
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.principal import parse_reason
 from django_ojs.models import Worker
 from django_ojs.services import workers
 
+CLIENT = "client"
+_MOST_NAMED = 10
+
 
 class WorkerViewSet(OJSViewSet):
-    """The workers, in this project's processes and over HTTP."""
+    """The workers, in this project's processes and over HTTP.
+
+    Clients choose the names of their workers, so that there may be several of one name. A path means
+    the caller's own worker first; the query parameter ``client`` says whose is meant.
+    """
 
     scopes = {
         "list": ("inspect",),
@@ -37,7 +45,7 @@ class WorkerViewSet(OJSViewSet):
             rows,
             lambda found: [shapes.worker(row, now) for row in found],
             "workers",
-            keys=("id",),
+            keys=("name", "principal"),
             large="labels",
         )
         states = [(item["status"], item["state"]) for item in page["items"]]
@@ -71,28 +79,41 @@ class WorkerViewSet(OJSViewSet):
 
     def destroy(self, request: Request, worker_id: str) -> Response:
         """Deregister a worker; its jobs keep their leases. A worker may do so for itself."""
-        found = self._find(worker_id)
-        if not self.caller.may("administer") and found.principal != self.caller.key:
-            raise missing("worker", worker_id)
-        workers.deregister(worker_id, using=self.using)
+        found = self._find(worker_id, own=not self.caller.may("administer"))
+        workers.deregister(found.name, found.principal, using=self.using)
         return Response({"ok": True, "deleted": True, "worker_id": worker_id})
 
     def _direct(self, worker_id: str, order: str | None) -> Response:
-        self._find(worker_id)
+        key = self._find(worker_id).pk
         actor = self.actor(parse_reason(self.body(required=False)))
-        return Response(self._shape(workers.direct(worker_id, order, actor=actor, using=self.using)))
+        return Response(self._shape(workers.direct(key, order, actor=actor, using=self.using)))
 
     def _shape(self, row: Worker) -> shapes.Shape:
         shape = shapes.worker(row, clock.now(self.using))
         return {**shape, "worker": shape}
 
-    def _find(self, worker_id: str) -> Worker:
-        found = self._visible().filter(pk=worker_id).first()
-        if found is None:
+    def _find(self, worker_id: str, *, own: bool = False) -> Worker:
+        """The worker that a path means; with ``own`` none but the caller's."""
+        listing.allow(self.request, frozenset({CLIENT}), frozenset())
+        client = self.request.query_params.get(CLIENT)
+        rows = self._visible().filter(name=worker_id)
+        mine = rows.filter(principal=self.caller.key)
+        if client is not None:
+            found = list((mine if own else rows).filter(principal=client))
+        else:
+            found = list(mine) or ([] if own else list(rows.order_by("principal")[:_MOST_NAMED]))
+        if not found:
             raise missing("worker", worker_id)
-        return found
+        if len(found) > 1:
+            raise Conflict(
+                f"Several clients have a worker {worker_id!r}: say with the query parameter"
+                f" '{CLIENT}' whose is meant, empty for a worker of the project.",
+                field=CLIENT,
+                clients=[row.principal for row in found],
+            )
+        return found[0]
 
     def _visible(self) -> QuerySet[Worker]:
         """All of them, or with a credential for some queues only its own."""
         rows = Worker.objects.using(self.using).all()
-        return rows if self.caller.unrestricted else rows.filter(Q(principal=self.caller.key))
+        return rows if self.caller.unrestricted else rows.filter(principal=self.caller.key)

@@ -109,8 +109,9 @@ class Command(OJSCommand):
             name = queue["name"] + (" (paused)" if queue["paused"] else "")
             self._line(f"  {name}", {s: queue[s] for s in State}, report["count_cap"])
         for worker in report["workers"]:
+            of = f" of {worker['client']}" if worker["client"] else ""
             self.say(
-                f"worker {worker['id']}: {worker['phase']}, {worker['running']} of "
+                f"worker {worker['id']}{of}: {worker['phase']}, {worker['running']} of "
                 f"{worker['concurrency']} slots, heard {worker['heartbeat_age_seconds']} s ago"
             )
         if not report["workers"]:
@@ -231,7 +232,7 @@ class Command(OJSCommand):
                 {
                     "checked": sorted(invariants.RULES),
                     "broken": [finding._asdict() for finding in findings],
-                    "silent_workers": silent,
+                    "silent_workers": [one._asdict() for one in silent],
                     "backlog": backlog,
                 }
             )
@@ -242,10 +243,10 @@ class Command(OJSCommand):
                     f" (for example {', '.join(finding.examples)})",
                     style=self.style.ERROR,
                 )
-            for name, count in silent.items():
+            for one in silent:
                 self.say(
-                    f"worker {name or 'without a name'} sends no heartbeats:"
-                    f" {count} of its jobs will end by their heartbeat_timeout",
+                    f"worker {one.worker_id or 'without a name'} of {one.client} sends no heartbeats:"
+                    f" {one.jobs} of its jobs will end by their heartbeat_timeout",
                     style=self.style.WARNING,
                 )
             if not findings and options["verbosity"]:
