@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 from django.contrib import admin, messages
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 
 from django_ojs.admin.forms import ReasonForm
 from django_ojs.domain.job import Actor
 
 Words = Any
+_GO_BACK = gettext_lazy("Go back")
 
 
 class Chosen(NamedTuple):
@@ -56,6 +57,11 @@ class Operation:
     """For one row at a time only."""
     also: Sequence[str] = ()
     """Further permissions that it needs."""
+    several: Words = ""
+    """The label for more than one row, where it is another."""
+    back: tuple[Words, Words] = (_GO_BACK, _GO_BACK)
+    """What the way back from its confirmation is called, for one row and for several: never like the
+    way on."""
 
 
 def tell(

@@ -26,6 +26,7 @@ from django_ojs.admin.charts import at_least
 from django_ojs.admin.forms import ReasonForm
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.admin.limits import SLOW, limited
+from django_ojs.admin.lookups import filter_parameters
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.services import audit
@@ -36,15 +37,6 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 MOST_AT_ONCE = 1000
-
-
-def filter_parameters(filters: Sequence[Any]) -> set[str]:
-    """The parameters in the address of a list that its filters read.
-
-    Django takes any column and lookup there: by trying values whoever sees the list could find out
-    what a column holds that it does not show, and most columns have no index.
-    """
-    return {getattr(item, "parameter_name", None) or f"{item}__exact" for item in filters}
 
 
 class OJSModelAdmin(ModelAdmin):
@@ -299,9 +291,13 @@ class OJSModelAdmin(ModelAdmin):
         narrowed: Sequence[str] = (),
         many: str = "",
     ) -> HttpResponse:
+        one = row is not None or (len(keys) == 1 and not many)
+        label = operation.label if one else operation.several or operation.label
         context = {
             **self.admin_site.each_context(request),
-            "title": operation.label,
+            "title": label,
+            "label": label,
+            "keep": operation.back[not one],
             "opts": self.opts,
             "operation": operation,
             "form": form,

@@ -135,6 +135,12 @@ class KeysetChangeList(LimitedChangeList):
         return at_least(COUNT_CAP) if over else plain(self.result_count)
 
     @property
+    def shown_unit(self) -> str:
+        """What is counted, in the singular for one."""
+        name = self.opts.verbose_name if self.shown_count == "1" else self.opts.verbose_name_plural
+        return str(name)
+
+    @property
     def next_url(self) -> str | None:
         """The older page."""
         return self._page("after", self.next_after)

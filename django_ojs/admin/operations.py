@@ -207,6 +207,7 @@ def _operation(name: str, label: Any, permission: str, consequence: Any, **more:
     return Operation(name, label, permission, consequence, runner(name), allowed=allowed, **more)
 
 
+_KEEP = gettext_lazy("Keep job"), gettext_lazy("Keep jobs")
 JOB_OPERATIONS: tuple[Operation, ...] = (
     _operation(
         "retry",
@@ -261,6 +262,8 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
             "Cancelled at once and for good. A running job's worker is told to stop it; "
             "its result will be refused."
         ),
+        several=gettext_lazy("Cancel jobs"),
+        back=_KEEP,
         danger=True,
     ),
     _operation(
@@ -270,6 +273,7 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
         gettext_lazy(
             "Waiting jobs are given up. They do not enter the dead letter; a retry is possible."
         ),
+        back=_KEEP,
         danger=True,
     ),
     Operation(
@@ -282,6 +286,7 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
         _purge,
         form=PurgeForm,
         allowed=_is(TERMINAL, own=True),
+        back=_KEEP,
         danger=True,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from argparse import SUPPRESS
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -65,6 +65,13 @@ class OJSCommand(BaseCommand):
         line = one_line(text)
         self._write(line if style is None else style(line), trouble=trouble)
 
+    def table(self, rows: Sequence[Sequence[str]]) -> None:
+        """Write rows of text, the first of them a heading, with their columns below each other."""
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+            self.say("  ".join(cells).rstrip())
+
     def _write(self, line: str, *, trouble: bool = False) -> None:
         """Nobody reading it any more is no reason to stop working."""
         with suppress(OSError):
@@ -85,6 +92,11 @@ class OJSCommand(BaseCommand):
             ) from error
         except DatabaseError as error:
             raise CommandError(f"the database {alias!r} refused: {first_line(error)}") from error
+
+
+def plural(count: int, word: str) -> str:
+    """So many of something: ``1 job``, ``2 jobs``."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def standard_options(parser: CommandParser) -> None:

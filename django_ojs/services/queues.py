@@ -77,6 +77,13 @@ def known(*, using: str | None = None) -> list[str]:
     return list(Queue.objects.using(using).order_by("name").values_list("name", flat=True))
 
 
+def unused(names: Iterable[str], *, using: str | None = None) -> list[str]:
+    """Those of the names that no queue has had so far, in order."""
+    names = set(names)
+    rows = Queue.objects.using(using or conf.current().database).filter(name__in=names)
+    return sorted(names.difference(rows.values_list("name", flat=True)))
+
+
 def discover(*, using: str | None = None) -> int:
     """Give a row to queues that have jobs but none: after a crash between commit and callback."""
     using = using or conf.current().database

@@ -36,13 +36,13 @@ class Reaped:
     counts: Counter[str] = field(default_factory=Counter)
     lateness_ms: int = 0
     next_due: datetime | None = None
-    jobs: list[UUID] = field(default_factory=list)
+    jobs: dict[UUID, Clock] = field(default_factory=dict)
 
     def add(self, more: Reaped) -> int:
         """Count what one transaction has done; returns its number of jobs."""
         self.counts += more.counts
         self.lateness_ms = max(self.lateness_ms, more.lateness_ms)
-        self.jobs += more.jobs
+        self.jobs |= more.jobs
         return len(more.jobs)
 
 
@@ -169,7 +169,7 @@ def _decide(ids: Sequence[UUID], hearing: Hearing, now: datetime, dry_run: bool,
         done.counts[str(due.clock)] += 1
         grace = job.grace_period_ms if due.clock is Clock.EXECUTION else 0
         done.lateness_ms = max(done.lateness_ms, due.elapsed_ms - due.limit_ms - grace)
-        done.jobs.append(job.id)
+        done.jobs[job.id] = due.clock
         moves.append(move)
     if not dry_run:
         commit(moves, now=now, using=using)

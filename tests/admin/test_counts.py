@@ -19,7 +19,7 @@ from django_ojs.domain import tallies
 from django_ojs.models import ChoreRun, MinuteStat
 from django_ojs.services import rollup
 from django_ojs.store import selectors
-from tests.admin.support import across, cell, login, page
+from tests.admin.support import across, cell, login, page, worker
 from tests.services.support import ack, make, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db", "no_users")]
@@ -130,3 +130,13 @@ def test_minutes_that_are_not_counted_yet_are_not_drawn(frozen: FrozenClock) -> 
     chart = page(browser, "queue/default/change/").partition('id="ojs-hour"')[2]
     last = timezone.localtime(reached - timedelta(minutes=1))
     assert re.findall(r'<th scope="row">([^<]+)</th>', chart)[-1] == date_format(last, "H:i")
+
+
+def test_one_is_no_plural() -> None:
+    browser = login("view_job", "view_worker", "view_queue")
+    make(1)
+    worker()
+    for path, words in (("job/", "1 job"), ("worker/", "1 worker"), ("queue/", "1 queue")):
+        assert f"<span>{words}</span>" in page(browser, path)
+    make(1)
+    assert "<span>2 jobs</span>" in page(browser, "job/")

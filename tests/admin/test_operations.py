@@ -311,7 +311,7 @@ def test_words_of_buttons_are_not_those_of_the_way_back() -> None:
     with override_settings(LANGUAGE_CODE="de"):
         text = browser.get(path).content.decode()
     assert 'value="Job abbrechen"' in text
-    assert ">Zurück</a>" in text
+    assert ">Job behalten</a>" in text
 
 
 def test_a_job_that_has_ended_is_not_loaded_anew() -> None:
@@ -337,3 +337,31 @@ def test_lists_say_what_they_are(name: str) -> None:
     text = page(login(superuser=True), f"{name}/")
     assert "to view" not in text
     assert "to change" not in text
+
+
+def test_the_confirmation_asks_about_this_job_and_its_buttons_are_no_riddle() -> None:
+    """*Cancel* beside *Go back* could each be taken for the other, and for another job."""
+    browser = login("view_job", "cancel_job", "discard_job", "retry_job")
+    job = in_state("active")
+    text = page(browser, f"job/{job.id}/do/cancel/")
+    assert (
+        f'<p class="ojs-question"><strong>Cancel job?</strong> <code>test.job {job.id}</code>' in text
+    )
+    assert re.findall(r'name="_confirmed" value="([^"]+)"', text) == ["Cancel job"]
+    assert re.findall(r'class="closelink">([^<]+)<', text) == ["Keep job"]
+    text = page(browser, f"job/{in_state('available').id}/do/discard/")
+    assert re.findall(r'class="closelink">([^<]+)<', text) == ["Keep job"]
+    text = page(browser, f"job/{in_state('discarded').id}/do/retry/")
+    assert "<strong>Retry?</strong>" in text
+    assert re.findall(r'class="closelink">([^<]+)<', text) == ["Go back"]
+
+
+def test_the_confirmation_for_several_jobs_speaks_of_several() -> None:
+    browser = login("view_job", "cancel_job")
+    ids = [str(job.id) for job in make(3)]
+    for chosen, asked, kept in ((ids, "Cancel jobs", "Keep jobs"), (ids[:1], "Cancel job", "Keep job")):
+        answer = browser.post(LIST, {"action": "cancel", "_selected_action": chosen})
+        text = answer.content.decode()
+        assert f"<strong>{asked}?</strong>" in text
+        assert re.findall(r'name="_confirmed" value="([^"]+)"', text) == [asked]
+        assert re.findall(r'class="closelink">([^<]+)<', text) == [kept]

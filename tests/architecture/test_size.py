@@ -1,14 +1,16 @@
-"""A large module is news about the design: over 400 lines it is named, over 600 refused."""
+"""A large module is news about the design: over 400 lines it needs a reason, over 600 there is none."""
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
-
-import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "django_ojs"
 LOOK, REFUSE = 400, 600
+LARGE = {
+    "worker/dispatch.py": "what a frame of an executor leads to, in one table",
+    "worker/runner.py": "the life of a worker, start to end",
+}
+"""Why these are one module all the same."""
 
 
 def sizes(root: Path) -> dict[str, int]:
@@ -20,16 +22,21 @@ def sizes(root: Path) -> dict[str, int]:
     }
 
 
-@pytest.mark.filterwarnings("default::UserWarning")
+def too_large(found: dict[str, int]) -> dict[str, int]:
+    """The modules that are larger than they may be."""
+    return {name: lines for name, lines in found.items() if lines > (REFUSE if name in LARGE else LOOK)}
+
+
 def test_no_module_grows_out_of_sight() -> None:
     found = sizes(PACKAGE)
     assert len(found) > 40
-    for name, lines in found.items():
-        if lines > LOOK:
-            warnings.warn(f"{name} has {lines} lines: look at the design", stacklevel=1)
-    assert {name: lines for name, lines in found.items() if lines > REFUSE} == {}
+    assert too_large(found) == {}, "divide it, or say in LARGE why not"
+    assert not [name for name in LARGE if found.get(name, 0) <= LOOK], "no longer large"
 
 
 def test_a_large_module_is_found(tmp_path: Path) -> None:
-    (tmp_path / "big.py").write_text("x = 1\n" * (REFUSE + 1))
-    assert sizes(tmp_path) == {"big.py": REFUSE + 1}
+    (tmp_path / "big.py").write_text("x = 1\n" * (LOOK + 1))
+    (tmp_path / "small.py").write_text("x = 1\n" * LOOK)
+    (tmp_path / "worker").mkdir()
+    (tmp_path / "worker" / "runner.py").write_text("x = 1\n" * (REFUSE + 1))
+    assert too_large(sizes(tmp_path)) == {"big.py": LOOK + 1, "worker/runner.py": REFUSE + 1}

@@ -142,7 +142,7 @@ def test_cancel_a_running_job(browser: Browser) -> None:
     take()
     browser.open(f"job/{job.id}/change/")
     browser.follow("Cancel", ".object-tools")
-    browser.follow("Go back")
+    browser.follow("Keep job")
     assert now_stored(job).state == "active"
     browser.follow("Cancel", ".object-tools")
     browser.confirm("not needed")

@@ -122,7 +122,7 @@ def test_the_snippets_of_a_page_work(page: Path, tmp_path: Path) -> None:
                 said += run(*command.split(), stdin=stdin)
     assert "System check identified" in said
     if page.name == "README.md":
-        assert "1 jobs in" in said
+        assert "1 job in" in said
         assert "completed 1" in said
         assert "WARNINGS" not in said
         assert run("manage.py", "shell", "-c", _ADMIN_IS_THERE).strip().endswith("/admin/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 
@@ -15,6 +16,7 @@ from django.db.backends.signals import connection_created
 from django_ojs import clock
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.models import Event, Job
@@ -91,6 +93,23 @@ class TestReapTimeouts:
         code, said = refused("reap_timeouts", "--check")
         assert (code, "1 overdue" in said) == (3, True)
         assert now_stored(job).state == "available"
+
+    def test_what_is_overdue_is_named_up_to_a_screenful(self, frozen: FrozenClock) -> None:
+        """Who asks what would be ended wants to look at it."""
+        jobs = [*make(2, enqueue_ttl=2), *make(1, total_timeout=2, timeout=1)]
+        frozen.advance(3)
+        first, *named = run("reap_timeouts", "--dry-run").splitlines()
+        assert first.startswith("3 overdue (enqueue_ttl 2, total 1; ")
+        assert sorted(named) == sorted(
+            f"  {job.id} {kind}"
+            for job, kind in zip(jobs, ("enqueue_ttl", "enqueue_ttl", "total"), strict=True)
+        )
+        assert refused("reap_timeouts", "--check")[1].splitlines()[1:] == named
+        make(30, enqueue_ttl=1)
+        frozen.advance(3)
+        said = run("reap_timeouts", "--dry-run").splitlines()
+        assert (len(said), said[-1]) == (22, "  and 13 more: --format json names all")
+        assert len(as_json("reap_timeouts", "--dry-run")["jobs"]) == 33
 
     def test_due_jobs_are_promoted(self, frozen: FrozenClock) -> None:
         job = enqueue("test.job", delay=5)
@@ -255,6 +274,19 @@ class TestOjs:
         assert run("ojs", "pause", "mail") == "mail was already paused\n"
         assert as_json("ojs", "resume", "mail") == {"resumed": ["mail"]}
 
+    def test_a_queue_that_nobody_has_used_is_paused_with_a_word(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """It may be meant for the jobs to come, or be a misspelled one that goes on."""
+        make(1, queue="mail")
+        said = run("ojs", "pause", "mail", "maill")
+        assert said == "mail paused\nmaill paused\n"
+        warned = capsys.readouterr().err
+        assert warned == "maill: nobody has used this queue yet: is the name right?\n"
+        assert list(queues.paused()) == ["mail", "maill"]
+        assert as_json("ojs", "pause", "other") == {"paused": ["other"]}
+        assert "other" in capsys.readouterr().err
+
     @pytest.mark.fault("S34")
     def test_prune(self, frozen: FrozenClock) -> None:
         make()
@@ -293,7 +325,9 @@ class TestToken:
         assert made is not None
         assert (made.name, made.scopes, made.queues) == ("mailer", ["work"], ["mail*"])
         shown = run("ojs", "token", "list")
-        assert shown.strip() == f"mailer {made.prefix} live: work in mail*"
+        head, row = shown.splitlines()
+        assert head.split() == ["CLIENT", "PREFIX", "STATE", "SCOPES", "QUEUES", "EXPIRES"]
+        assert row.split() == ["mailer", made.prefix, "live", "work", "mail*", "never"]
         rotated = as_json("ojs", "token", "rotate", "mailer")["token"]
         assert tokens.verify(text)
         assert tokens.verify(rotated)
@@ -315,3 +349,19 @@ class TestToken:
     def test_what_is_refused(self, words: list[str], code: int) -> None:
         assert refused("ojs", "token", *words)[0] == code
         assert not tokens.listed()
+
+    def test_the_columns_of_the_list_stand_below_each_other(self, frozen: FrozenClock) -> None:
+        assert run("ojs", "token", "list") == "no tokens\n"
+        run("ojs", "token", "create", "a", "--scope", "work")
+        wide = ("--scope", "produce", "--scope", "inspect", "--queue", "mail*", "--queue", "default")
+        run("ojs", "token", "create", "a-client-with-a-name", *wide, "--expires-at", "12h")
+        head, *rows = run("ojs", "token", "list").splitlines()
+        assert [row.split()[0] for row in rows] == ["a", "a-client-with-a-name"]
+        for column, texts in (
+            ("SCOPES", ("work", "produce,inspect")),
+            ("QUEUES", ("*", "mail*,default")),
+            ("EXPIRES", ("never", format_instant(frozen.time + timedelta(hours=12)))),
+        ):
+            at = head.index(column)
+            assert [row[at:].split()[0] for row in rows] == list(texts)
+        assert not [line for line in (head, *rows) if line != line.rstrip()]

@@ -91,7 +91,7 @@ def test_what_is_small_does_not_wait_behind_long_histories(
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(pass_time):
-        ended = reap.reap().jobs
+        ended = list(reap.reap().jobs)
     assert len(ended) == 14
     assert ended.index(due.id) < 4
     assert ended.index(soon.id) < 8

@@ -102,7 +102,7 @@ class TestBeats:
         assert not reap.reap().counts
         frozen.advance(0.1)
         reaped = reap.reap()
-        assert (dict(reaped.counts), reaped.jobs) == ({"stalled": 1}, [jobs[1].id])
+        assert (dict(reaped.counts), list(reaped.jobs)) == ({"stalled": 1}, [jobs[1].id])
 
     def test_a_beat_that_is_not_put_aside_is_found(self, row_locks: None, frozen: FrozenClock) -> None:
         with MUTANTS["beats-not-put-aside"](), pytest.raises(AssertionError):
@@ -159,7 +159,7 @@ class TestBeats:
         assert now_stored(jobs[0]).heartbeat_at == frozen.time
         frozen.advance(2.001)
         reaped = reap.reap()
-        assert (dict(reaped.counts), reaped.jobs) == ({"stalled": 1}, [jobs[1].id])
+        assert (dict(reaped.counts), list(reaped.jobs)) == ({"stalled": 1}, [jobs[1].id])
 
     def test_a_late_beat_shortens_no_visibility_lease(self, frozen: FrozenClock) -> None:
         make(1)

@@ -194,8 +194,11 @@ class Command(OJSCommand):
 
     def do_pause(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs pause QUEUE...``."""
+        unused = queues.unused(options["queues"], using=alias)
         changed = queues.pause(options["queues"], actor=_actor(options), using=alias)
         self._changed("paused", changed, options)
+        for name in unused:
+            self.say(f"{name}: nobody has used this queue yet: is the name right?", trouble=True)
 
     def do_resume(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs resume QUEUE...``."""
@@ -319,14 +322,16 @@ class Command(OJSCommand):
         if options["format"] == "json":
             self.emit(found)
             return
-        for row in found:
-            state = "live" if row["live"] else "revoked" if row["revoked_at"] else "expired"
-            self.say(
-                f"{row['client']} {row['prefix']} {state}: {', '.join(row['scopes'])} "
-                f"in {', '.join(row['queues'])}"
-            )
         if not found:
             self.say("no tokens")
+            return
+        rows = [("CLIENT", "PREFIX", "STATE", "SCOPES", "QUEUES", "EXPIRES")]
+        for row in found:
+            state = "live" if row["live"] else "revoked" if row["revoked_at"] else "expired"
+            expires = format_instant(row["expires_at"]) if row["expires_at"] else "never"
+            lists = ",".join(row["scopes"]), ",".join(row["queues"])
+            rows.append((row["client"], row["prefix"], state, *lists, expires))
+        self.table(rows)
 
     def _jobs(self, jobs: list[JobRecord], options: dict[str, Any]) -> None:
         if options["format"] == "json":

@@ -28,6 +28,7 @@ from django_ojs.worker.receivers import Receivers
 
 _RECEIVERS_S = 25.0
 """How long the last receivers of signals may take at the end; as long as a worker's shutdown."""
+_SHOWN = 20
 _ALIVE_EVERY = 1.0
 _PATIENCE = 5.0
 """How long the transaction in hand may take at the end."""
@@ -136,6 +137,14 @@ class Command(OJSCommand):
             total = sum(reaped.counts.values())
             late = f" ({kinds}; at most {reaped.lateness_ms / 1000:.2f} s late)" if total else ""
             self.say(f"{total} {word}{late}")
+            if word == "overdue":
+                self._name(reaped)
+
+    def _name(self, reaped: Reaped) -> None:
+        for job_id, kind in list(reaped.jobs.items())[:_SHOWN]:
+            self.say(f"  {job_id} {kind}")
+        if len(reaped.jobs) > _SHOWN:
+            self.say(f"  and {len(reaped.jobs) - _SHOWN} more: --format json names all")
 
 
 def _interval(text: str) -> float:

@@ -17,7 +17,7 @@ from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.evidence import check_worker_id
 from django_ojs.domain.own import is_own
-from django_ojs.management.base import OJSCommand
+from django_ojs.management.base import OJSCommand, plural
 from django_ojs.management.logs import add_log_format, log_format, set_up_logging
 from django_ojs.services import queues
 from django_ojs.worker import registry
@@ -156,7 +156,7 @@ class Command(OJSCommand):
             )
         elif verbosity:
             self.say(
-                f"{summary.jobs} jobs in {summary.seconds:.2f} s, {rate:.0f} jobs/s, "
+                f"{plural(summary.jobs, 'job')} in {summary.seconds:.2f} s, {rate:.0f} jobs/s, "
                 f"{per_job:.2f} statements per job"
             )
         if summary.exit_code:
