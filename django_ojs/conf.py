@@ -60,6 +60,7 @@ _HTTP_COUNTS = {
     "MAX_BODY_BYTES": MAX_ENVELOPE_BYTES,
     "MAX_BATCH": 1000,
     "ENQUEUE_RATE": 1000,
+    "ENQUEUE_BYTES": 64 << 20,
     "LONG_POLLS": 64,
     "LONG_POLLS_PER_TOKEN": 16,
     "STREAMS": 32,
@@ -98,7 +99,7 @@ class HttpSettings:
     """``OJS["HTTP"]``: who may come in, and how much of everything.
 
     ``dev_token`` and ``test_directives`` hold only while ``DEBUG`` is on; ``test_directives`` of
-    ``None`` are on then. The caps of long polls and streams count per process.
+    ``None`` are on then. Rates and caps count per process.
     """
 
     authentication: tuple[str, ...]
@@ -107,6 +108,7 @@ class HttpSettings:
     max_body_bytes: int
     max_batch: int
     enqueue_rate: int
+    enqueue_bytes: int
     long_polls: int
     long_polls_per_token: int
     streams: int

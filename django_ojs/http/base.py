@@ -165,7 +165,8 @@ class OJSViewSet(ViewSet):
     def body(self, *, required: bool = True) -> Mapping[str, Any]:
         """The JSON object in the body; without ``required`` an empty body is ``{}``."""
         if not hasattr(self, "_body"):
-            self._body = read(self.request._request, limit=conf.current().http.max_body_bytes)
+            limit = conf.current().http.max_body_bytes
+            self._body, self.body_bytes = read(self.request._request, limit=limit)
         value = self._body
         if value is None and not required:
             return {}

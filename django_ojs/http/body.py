@@ -23,8 +23,8 @@ _TYPES = frozenset({"", "application/openjobspec+json", "application/json"})
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
-def read(request: HttpRequest, *, limit: int) -> Any:
-    """The JSON value in the body, ``None`` for an empty body.
+def read(request: HttpRequest, *, limit: int) -> tuple[Any, int]:
+    """The JSON value in the body, ``None`` for an empty body, and its size when unpacked.
 
     Raises :class:`TooLarge` above ``limit`` bytes, before and after decompression,
     :class:`InvalidPayload` for what is not JSON, :class:`InvalidRequest` for another content type
@@ -35,14 +35,15 @@ def read(request: HttpRequest, *, limit: int) -> Any:
         raise _too_large(limit)
     raw = _read(_source(request), limit)
     if not raw:
-        return None
+        return None, 0
     media = request.content_type or ""
     if media.lower() not in _TYPES:
         raise InvalidRequest("Content-Type", "must be application/openjobspec+json or application/json")
-    value = parse(_decoded(raw, request.META.get("HTTP_CONTENT_ENCODING", ""), limit))
+    plain = _decoded(raw, request.META.get("HTTP_CONTENT_ENCODING", ""), limit)
+    value = parse(plain)
     if value is None:
         raise InvalidPayload("The body is null; a JSON object is needed.")
-    return value
+    return value, len(plain)
 
 
 def parse(raw: bytes) -> Any:

@@ -1,60 +1,83 @@
-"""How much of everything: counters in Django's cache, and places for those who wait."""
+"""How much of everything, in this process: counts by the second or minute, places for who waits."""
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from django.core.cache import cache
 
 from django_ojs import clock, conf
 from django_ojs.http.principal import Principal
 from django_ojs.http.problems import RateLimited
 
-logger = logging.getLogger("django_ojs.http")
+MAX_FAILURES = 30
+"""Wrong credentials from one address in a minute, before they are answered with 429."""
 
 
-def used(name: str, *, window: int) -> int:
-    """What was counted under ``name`` in this window of so many seconds; 0 when the cache is away."""
-    try:
-        return int(cache.get(_key(name, window), 0))
-    except Exception as error:
-        logger.warning("the cache does not answer, limits are not enforced: %s", error)
-        return 0
+class Window:
+    """Counts by name, of the current window of so many seconds.
+
+    No more than ``most`` names are kept: beyond, what began to be counted first is forgotten.
+    """
+
+    def __init__(self, seconds: int, *, most: int = 10_000) -> None:
+        self.seconds = seconds
+        self._most = most
+        self._lock = threading.Lock()
+        self._current = 0
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def count(self, name: str, amount: int = 1) -> int:
+        """Count, and say how much it is now."""
+        current = window_of(self.seconds)
+        with self._lock:
+            if current != self._current:
+                self._current = current
+                self._counts.clear()
+            now = self._counts.get(name, 0) + amount
+            self._counts[name] = now
+            if len(self._counts) > self._most:
+                self._counts.popitem(last=False)
+            return now
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._counts.clear()
 
 
-def count(name: str, amount: int, *, window: int) -> int:
-    """Count, and say how much it is now. Shared by all processes that share the cache."""
-    key = _key(name, window)
-    try:
-        for _ in range(2):
-            try:
-                return int(cache.incr(key, amount))
-            except ValueError:
-                # Nothing was counted yet; if another request is the first now, once more.
-                if cache.add(key, amount, timeout=2 * window):
-                    break
-        return amount
-    except Exception as error:
-        logger.warning("the cache does not answer, limits are not enforced: %s", error)
-        return 0
+def window_of(seconds: int) -> int:
+    """The number of the window of so many seconds that it is now."""
+    return int(clock.boottime() // seconds)
 
 
-def _key(name: str, window: int) -> str:
-    # The time of day: hosts that share the cache have been up for different times.
-    return f"ojs:{name}:{int(clock.SystemClock().now('').timestamp() // window)}"
+_JOBS = Window(1)
+_BYTES = Window(1)
+_FAILURES = Window(60)
 
 
-def charge_enqueue(principal: Principal, jobs: int) -> None:
-    """Count enqueued jobs against the rate of the credential. Raises :class:`RateLimited`."""
-    rate = conf.current().http.enqueue_rate
-    if count(f"enqueue:{principal.key}", jobs, window=1) > max(rate, jobs):
-        raise RateLimited(
-            f"More than {rate} jobs a second with this credential.", retry_after=1, limit=rate
-        )
+def charge_enqueue(principal: Principal, jobs: int, size: int) -> None:
+    """Count enqueued jobs, and the bytes of the request, against the rates of the credential.
+
+    One request alone in its second always passes: the size of bodies and batches is limited anyway.
+    Raises :class:`RateLimited`.
+    """
+    http = conf.current().http
+    for window, what, amount, rate in (
+        (_JOBS, "jobs", jobs, http.enqueue_rate),
+        (_BYTES, "bytes of jobs", size, http.enqueue_bytes),
+    ):
+        if window.count(principal.key, amount) > max(rate, amount):
+            raise RateLimited(
+                f"More than {rate} {what} a second with this credential.", retry_after=1, limit=rate
+            )
+
+
+def charge_failure(address: str) -> None:
+    """Count a wrong credential. Raises :class:`RateLimited` for one of many from this address."""
+    if _FAILURES.count(address) > MAX_FAILURES:
+        raise RateLimited("Too many wrong credentials.", retry_after=_FAILURES.seconds)
 
 
 class Places:

@@ -8,7 +8,7 @@ import re
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,7 +27,7 @@ OVERLAP = timedelta(hours=24)
 COST = 1 << 14
 """Of the hash: 16 MiB and some 50 ms."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
+_NAME = re.compile(r"(?!ojs_)[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 _PATTERN = re.compile(r"\*|[a-z0-9][a-z0-9_\-.]{0,254}\*?", re.ASCII)
 _PREFIX = re.compile(r"ojs_[a-z0-9]{12}", re.ASCII)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -74,7 +74,9 @@ def check_new(
     """Raise what :func:`create` would: :class:`InvalidRequest` or :class:`Conflict`."""
     using = using or conf.current().database
     if not _NAME.fullmatch(name):
-        raise InvalidRequest("name", "must be letters, digits, '.', '_' and '-', at most 200")
+        raise InvalidRequest(
+            "name", "must be letters, digits, '.', '_' and '-', at most 200, and not begin with 'ojs_'"
+        )
     moment = now or clock.now(using)
     _check_expiry(expires_at, moment)
     if any(is_live(token, moment) for token in ApiToken.objects.using(using).filter(name=name)):
@@ -240,26 +242,21 @@ def prefix_of(text: str) -> str | None:
     return prefix
 
 
-def verify(
-    text: str,
-    *,
-    only_known: Callable[[], bool] = lambda: False,
-    now: datetime | None = None,
-    using: str | None = None,
-) -> ApiToken | None:
+def verify(text: str, *, now: datetime | None = None, using: str | None = None) -> ApiToken | None:
     """The live token that ``text`` is, or ``None``; the row is read every time, so that a
-    revocation holds at once. The costly hash is computed once per process and token; where
-    ``only_known`` says so, when it is needed, it is not, and what this process has not seen before
-    is refused.
+    revocation holds at once.
+
+    A guess costs that one look, whether there is a token with its prefix or not; the costly hash is
+    computed for the right secret only, once per process.
     """
     using = using or conf.current().database
     prefix = prefix_of(text)
     if prefix is None:
         return None
-    secret = text.partition(".")[2]
     token = credentials.token(prefix, using=using)
+    right = _matches(_NOBODYS if token is None else token.secret_hash, text.partition(".")[2])
     moment = now or clock.now(using)
-    if token is None or not is_live(token, moment) or not _matches(token, secret, only_known):
+    if token is None or not right or not is_live(token, moment):
         return None
     if token.last_used_at is None or moment - token.last_used_at > _USED_EVERY:
         ApiToken.objects.using(using).filter(pk=token.pk).update(last_used_at=moment)
@@ -278,16 +275,17 @@ _known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 _lock = threading.Lock()
 
 
-def _matches(token: ApiToken, secret: str, only_known: Callable[[], bool]) -> bool:
-    key = (token.secret_hash, hashlib.sha256(secret.encode(errors="replace")).digest())
+def _matches(stored: str, secret: str) -> bool:
+    check, salt, _ = stored.split("$")
+    # Nothing is given away by it: of 256 random bits that leaves 224 to guess.
+    if not hmac.compare_digest(_check(secret, bytes.fromhex(salt)), check):
+        return False
+    key = (stored, hashlib.sha256(secret.encode(errors="replace")).digest())
     with _lock:
         if key in _known:
             _known.move_to_end(key)
             return True
-    if only_known():
-        return False
-    salt, _, _ = token.secret_hash.partition("$")
-    right = hmac.compare_digest(_hash(secret, bytes.fromhex(salt)), token.secret_hash)
+    right = hmac.compare_digest(_hash(secret, bytes.fromhex(salt)), stored)
     if right:
         with _lock:
             _known[key] = None
@@ -296,6 +294,14 @@ def _matches(token: ApiToken, secret: str, only_known: Callable[[], bool]) -> bo
     return right
 
 
+def _check(secret: str, salt: bytes) -> str:
+    return hashlib.sha256(salt + secret.encode(errors="replace")).hexdigest()[:8]
+
+
 def _hash(secret: str, salt: bytes) -> str:
     data = hashlib.scrypt(secret.encode(errors="replace"), salt=salt, n=COST, r=8, p=1)
-    return f"{salt.hex()}${data.hex()}"
+    return f"{_check(secret, salt)}${salt.hex()}${data.hex()}"
+
+
+_NOBODYS = f"{'0' * 8}${'0' * 32}$"
+"""What a secret is compared with where no token has its prefix."""

@@ -12,7 +12,7 @@ import pytest
 from django.test import override_settings
 
 from django_ojs.clock import FrozenClock
-from django_ojs.http import authentication
+from django_ojs.http import limits
 from django_ojs.http.base import OPEN, OJSViewSet, ScopePermission
 from django_ojs.models import Job, Queue, Worker
 from django_ojs.services import tokens
@@ -73,7 +73,7 @@ def test_no_route_takes_a_bad_credential(
 
     With other defaults of the project each with two: none, and one of the others in turn.
     """
-    monkeypatch.setattr(authentication, "_FAILURES", 10**9)
+    monkeypatch.setattr(limits, "MAX_FAILURES", 10**9)
     monkeypatch.setattr(tokens, "_hash", functools.cache(tokens._hash))
     bodies = set()
     with override_settings(REST_FRAMEWORK=rest_framework):

@@ -54,7 +54,7 @@ class JobViewSet(OJSViewSet):
         body = self.body()
         now = clock.now(self.using)
         envelope = self._envelope(body, now)
-        charge_enqueue(self.caller, 1)
+        charge_enqueue(self.caller, 1, self.body_bytes)
         record = self._shown(self._enqueue([envelope], now)[0], body, now)
         headers = {"Location": f"/ojs/v1/jobs/{record.id}"}
         self._warn_about(body, envelope, NearMisses())
@@ -70,7 +70,7 @@ class JobViewSet(OJSViewSet):
             raise InvalidRequest("jobs", f"must be an array of 1 to {most} jobs")
         now = clock.now(self.using)
         envelopes = each("jobs", items, lambda item: self._envelope(item, now))
-        charge_enqueue(self.caller, len(envelopes))
+        charge_enqueue(self.caller, len(envelopes), self.body_bytes)
         records = self._enqueue(envelopes, now)
         found = [
             shapes.job(self._shown(record, item, now))
