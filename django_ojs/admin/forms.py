@@ -16,8 +16,7 @@ from django_ojs.domain.durations import parse_instant, parse_seconds_ms
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.jsonvalue import MAX_ARGS_BYTES, MAX_META_BYTES, encode
-from django_ojs.domain.own import is_own
-from django_ojs.services import operate
+from django_ojs.domain.own import RETRIED_FROM, check_meta_keys, is_own
 
 T = TypeVar("T")
 
@@ -194,7 +193,11 @@ class RequeueForm(ReasonForm):
         value = {} if value is None else value
         if not isinstance(value, dict):
             raise forms.ValidationError(_("Meta is an object."))
-        lineage = {operate.RETRIED_FROM: str(UUID(int=0))}
+        try:
+            check_meta_keys(value, "meta")
+        except InvalidRequest as error:
+            raise forms.ValidationError(error.rule) from error
+        lineage = {RETRIED_FROM: str(UUID(int=0))}
         return _storable(value, {**value, **lineage}, "meta", MAX_META_BYTES)
 
     def clean_once(self) -> tuple[UUID, UUID] | None:

@@ -13,6 +13,7 @@ from django_ojs.admin.clocks import clocks, words
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.admin.timeline import picture, spans
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.own import RETRIED_FROM
 from django_ojs.domain.states import TERMINAL
 from django_ojs.models import Attempt, Event, Job
 from django_ojs.services import bulk, inspect
@@ -136,7 +137,7 @@ def _event(row: Event) -> dict[str, Any]:
 def _related(job: JobRecord, using: str) -> dict[str, Any]:
     rows = Job.objects.using(using)
     meta = job.json("meta")
-    origin = meta.get("retried_from") if isinstance(meta, dict) else None
+    origin = meta.get(RETRIED_FROM) if isinstance(meta, dict) else None
     # No index knows the type of a job: only those made shortly before are looked at.
     first = selectors.newest_before(job.id, RELATED_WINDOW, using=using)
     made = rows.filter(pk__lt=job.id, pk__gte=first)

@@ -20,7 +20,7 @@ from django_ojs.domain.jsonvalue import (
 )
 from django_ojs.domain.kept import KEPT, check_kept
 from django_ojs.domain.limits import NAMES, NO_LIMITS, Limits, parse_limits
-from django_ojs.domain.own import OWN_PREFIX, is_own
+from django_ojs.domain.own import OWN_PREFIX, check_lineage, check_meta_keys, is_own
 from django_ojs.domain.retry import parse_policy
 from django_ojs.domain.suggestions import did_you_mean
 
@@ -77,6 +77,12 @@ SYSTEM_MANAGED = frozenset(
         "args_json",
         "job",
         "_ojs_verbatim",
+        "lease_principal",
+        "lease_visibility_ms",
+        "heartbeat_armed",
+        "heartbeat_explicit",
+        "timeout_explicit",
+        "checkpoint_info",
     ]
 )
 _LIMIT_KEYS = frozenset(NAMES) | {f"{name}_ms" for name in NAMES}
@@ -366,12 +372,14 @@ def _wire_meta(body: Mapping[str, Any], options: Mapping[str, Any]) -> str:
             if not isinstance(value, Mapping):
                 raise InvalidRequest(name, "must be an object")
             merged.update(value)
+    check_lineage(merged)
     return _meta(merged, "meta") if merged else "{}"
 
 
 def _meta(value: object, name: str) -> str:
     if not isinstance(value, Mapping):
         raise InvalidRequest(name, "must be an object")
+    check_meta_keys(value, name)
     try:
         return encode(dict(value), name, max_bytes=MAX_META_BYTES)
     except TooLarge as error:

@@ -13,6 +13,11 @@ _UNSAFE = re.compile(f"[{_CONTROLS}]")
 _UNSAFE_BUT_NEWLINES = re.compile(f"(?!\n)[{_CONTROLS}]")
 
 
+def is_plain(text: str) -> bool:
+    """Whether there is no control, direction or line character in the text."""
+    return _UNSAFE.search(text) is None
+
+
 def one_line(text: str) -> str:
     """The text with control, direction and line characters written as escapes."""
     return _UNSAFE.sub(_escape, text)

@@ -14,6 +14,7 @@ from django_ojs.domain.admission import VERBATIM
 from django_ojs.domain.envelope import Envelope, from_call
 from django_ojs.domain.errors import Conflict, LeaseLost, NotFound
 from django_ojs.domain.job import Actor, JobRecord, Transition
+from django_ojs.domain.own import RETRIED_FROM
 from django_ojs.domain.states import TERMINAL
 from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.services import audit, prune
@@ -26,8 +27,6 @@ from django_ojs.store.leases import Held
 
 Decide = Callable[[JobRecord, datetime], Transition | None]
 API = Actor("api")
-RETRIED_FROM = "retried_from"
-"""Where the meta of a requeued job has the id of the old one."""
 
 
 class Changed(NamedTuple):

@@ -37,6 +37,17 @@ def test_the_form_sent_twice_makes_one_job() -> None:
     assert Job.objects.filter(queue="q").count() == 4
 
 
+@pytest.mark.parametrize("meta", ['{"a\\nb": 1}', '{"_ojs_x": 1}'])
+def test_reserved_keys_are_an_error_of_the_form(meta: str) -> None:
+    browser = login(superuser=True)
+    (job,) = make(1)
+    ack(*take(1))
+    answer = do(browser, job, "requeue", args="[]", meta=meta, queue="default")
+    assert answer.status_code == 200
+    assert "errorlist" in answer.content.decode()
+    assert Job.objects.count() == 1
+
+
 @pytest.mark.parametrize("args", ['["\\ud800"]', '[{"\\udfff": 1}]'])
 def test_halves_of_characters_are_shown_as_they_were_typed(args: str) -> None:
     browser = login(superuser=True)

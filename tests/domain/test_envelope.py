@@ -249,6 +249,7 @@ BAD: list[tuple[str, Any]] = [
     ("options", 0),
     ("options", False),
     *each("meta", [], "x", 1, True, {"a": "\x00"}, {"\ud800": 1}, {"a": DEEP}),
+    *each("meta", {"a\nb": 1}, {"a\x1b[2J": 1}, {"a\u202eb": 1}, {"_ojs_x": 1}, {"retried_from": "x"}),
     ("metadata", []),
 ]
 BAD_IN_BOTH: list[tuple[str, Any]] = [
