@@ -33,23 +33,26 @@ ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
     "purge": (gettext_lazy("purge"), ("job.purged", "job.purge")),
     "queue": (
         gettext_lazy("pause, resume queue"),
-        ("queue.paused", "queue.resumed", "queue.pause", "queue.resume"),
+        ("queue.paused", "queue.resumed", "queue.pause", "queue.resume", "queue.created"),
     ),
     "worker": (
         gettext_lazy("quiet, stop, resume worker"),
-        ("worker.quiet", "worker.resumed", "worker.stop", "worker.resume"),
+        ("worker.quiet", "worker.resumed", "worker.stopped", "worker.stop", "worker.resume"),
     ),
+    "activate": (gettext_lazy("activate"), ("job.activated",)),
     "bulk": (gettext_lazy("bulk work"), ("bulk.started",)),
     "token": (
         gettext_lazy("API tokens"),
         ("token.created", "token.changed", "token.rotated", "token.revoked"),
     ),
+    "schema": (gettext_lazy("schemas"), ("schema.created", "schema.deleted")),
+    "refused": (gettext_lazy("refused over HTTP"), ("http.refused",)),
 }
 """What can be filtered by: what was done, and what was refused."""
 SOURCES = ("admin", "http", "api", "command")
 RESULTS = {"done": gettext_lazy("done"), "denied": gettext_lazy("denied")}
 _LINKED = frozenset({"job", "queue", "worker"})
-_TARGETS = _LINKED | {"token"}
+_TARGETS = _LINKED | {"token", "schema"}
 _DETAIL = (
     "directive",
     "client",
@@ -61,6 +64,9 @@ _DETAIL = (
     "prefixes",
     "operation",
     "count",
+    "method",
+    "route",
+    "rule",
 )
 _WORD = re.compile(r'(?:(\w+):)?(?:"([^"]*)"|(\S+))')
 _WINDOW = "_ojs_audit_window"

@@ -23,7 +23,7 @@ from django_ojs import clock, conf
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError, PermissionDenied
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.own import is_own
-from django_ojs.http import media, problems, warned
+from django_ojs.http import media, problems, refusals, warned
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
 from django_ojs.http.principal import Principal, of_user
@@ -109,6 +109,14 @@ class OJSViewSet(ViewSet):
     def get_exception_handler(self) -> Callable[..., Response]:
         """Ours, whatever the project's settings are."""
         return problems.handle
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """The answer to an error; refusals are in the audit."""
+        response = super().handle_exception(exc)
+        if response.status_code in (401, 403):
+            error = response.data["error"]
+            refusals.note(self, error["code"], error["message"])
+        return response
 
     def set_rollback(self) -> None:
         """Nothing to roll back: no transaction is open around a view."""

@@ -90,7 +90,7 @@ def patterns() -> list[URLPattern]:
     ]
     # ``jobs/fetch`` before ``jobs/{job_id}``: what is spelled out comes first.
     views.sort(key=lambda item: [segment.startswith("{") for segment in item[0].split("/")])
-    return [re_path(_regex(template), view) for template, view in views]
+    return [re_path(_regex(template), view, name=_full(template)) for template, view in views]
 
 
 def plain_patterns() -> list[URLPattern]:

@@ -131,10 +131,25 @@ def cancelling(*, actor: Actor = API, strict: bool = False) -> Decide:
 
 
 def activate(
-    ids: Iterable[UUID], *, now: datetime | None = None, using: str | None = None
+    ids: Iterable[UUID],
+    *,
+    actor: Actor = API,
+    now: datetime | None = None,
+    using: str | None = None,
 ) -> list[JobRecord]:
     """Release ``pending`` jobs to the workers (OJS core ACTIVATE)."""
-    return decide_each(ids, lambda job, now: operations.activate(job, now=now), now=now, using=using)
+    using = using or conf.current().database
+
+    def decide(job: JobRecord, now: datetime) -> Transition:
+        return operations.activate(job, now=now)
+
+    def work() -> list[JobRecord]:
+        after = decide_each(ids, decide, now=now, using=using)
+        for job in after:
+            audit.note("job.activated", actor, target=("job", str(job.id)), now=now, using=using)
+        return after
+
+    return atomically(using, work)
 
 
 def retry_dead(

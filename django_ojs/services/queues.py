@@ -13,6 +13,7 @@ from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, Fact
 from django_ojs.domain.states import State
 from django_ojs.models import Queue
+from django_ojs.services import audit
 from django_ojs.services.commit import publish, wake
 from django_ojs.services.enqueue import remember_queues
 from django_ojs.store import inserting, selectors
@@ -101,6 +102,20 @@ def paused(*, using: str | None = None) -> list[str]:
 def ensure(names: Iterable[str], *, using: str | None = None) -> None:
     """Give the queues a row, if they have none."""
     remember_queues(list(names), using=using or conf.current().database)
+
+
+def create(
+    name: str, *, actor: Actor = Actor(), now: datetime | None = None, using: str | None = None
+) -> None:
+    """Give a queue a row before its first use, for the audit too if it had none."""
+    using = using or conf.current().database
+
+    def work() -> None:
+        if not Queue.objects.using(using).filter(pk=name).exists():
+            inserting.queues([name], using=using)
+            audit.note("queue.created", actor, target=("queue", name), now=now, using=using)
+
+    atomically(using, work)
 
 
 def counts(name: str, *, using: str | None = None) -> dict[str, int]:

@@ -198,9 +198,17 @@ def may_fetch(worker: Worker) -> bool:
 
 
 def deregister(
-    worker_id: str, principal: str | None, *, now: datetime | None = None, using: str | None = None
+    worker_id: str,
+    principal: str | None,
+    *,
+    actor: Actor | None = None,
+    now: datetime | None = None,
+    using: str | None = None,
 ) -> None:
-    """The worker says that it is gone; its jobs keep their leases. Unknown names are no error."""
+    """The worker is gone; its jobs keep their leases. Unknown names are no error.
+
+    ``actor`` is who says so, if it is not the worker itself: for the event and the audit.
+    """
     using = using or conf.current().database
     now = now or clock.now(using)
 
@@ -208,7 +216,7 @@ def deregister(
         mine = named(worker_id, principal, using=using).exclude(phase=Worker.Phase.STOPPED)
         if mine.update(phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now):
             gone = Worker(name=worker_id, principal=principal or "")
-            _announce(Kind.WORKER_STOPPED, gone, now, using)
+            _announce(Kind.WORKER_STOPPED, gone, now, using, actor=actor)
 
     atomically(using, work)
 

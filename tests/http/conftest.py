@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_ojs.http import limits
+from django_ojs.http import limits, refusals
 from django_ojs.services import tokens
 from django_ojs.services.tokens import SCOPES
 from tests.http.support import Api, LiveApi
@@ -19,7 +19,7 @@ Caller = Callable[..., Api]
 
 def start_counting_anew() -> None:
     """Forget what earlier tests have used of the rates."""
-    for window in vars(limits).values():
+    for window in (*vars(limits).values(), *vars(refusals).values()):
         if isinstance(window, limits.Window):
             window.clear()
 

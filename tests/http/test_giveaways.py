@@ -42,7 +42,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setattr("django_ojs.services.inspect.find", fail)
     monkeypatch.setattr("django_ojs.services.stream.read", fail)
     monkeypatch.setattr("django_ojs.services.workers.seen", fail)
-    monkeypatch.setattr("django_ojs.services.queues.ensure", fail)
+    monkeypatch.setattr("django_ojs.services.queues.create", fail)
 
 
 def failing_requests(api: Api) -> Iterator[Answer]:

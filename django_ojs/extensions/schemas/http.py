@@ -43,7 +43,8 @@ class SchemaViewSet(OJSViewSet):
         """
         self._may_write()
         schema = self.body().get("schema")
-        row, fresh = services.put(type, _number(version), schema, using=self.using)
+        actor = self.actor()
+        row, fresh = services.put(type, _number(version), schema, actor=actor, using=self.using)
         self.warn("schema", "stored, not enforced")
         return Response(_shape(row), status=201 if fresh else 200)
 
@@ -74,7 +75,7 @@ class SchemaViewSet(OJSViewSet):
         Schemas are for all queues, so that a credential for some of them may not.
         """
         self._may_write()
-        services.delete(type, _number(version), using=self.using)
+        services.delete(type, _number(version), actor=self.actor(), using=self.using)
         return Response({"deleted": True, "type": type, "version": int(version)})
 
     def _may_write(self) -> None:

@@ -9,12 +9,19 @@ from django.db import IntegrityError, transaction
 from django_ojs import conf
 from django_ojs.domain.envelope import check_job_type
 from django_ojs.domain.errors import Conflict, InvalidRequest, NotFound
+from django_ojs.domain.job import Actor
 from django_ojs.domain.jsonvalue import MAX_ARGS_BYTES, encode
 from django_ojs.models import JobSchema
+from django_ojs.services import audit
 
 
 def put(
-    job_type: str, version: int, schema: object, *, using: str | None = None
+    job_type: str,
+    version: int,
+    schema: object,
+    *,
+    actor: Actor = Actor(),
+    using: str | None = None,
 ) -> tuple[JobSchema, bool]:
     """Register a version; returns it, and whether it is new.
 
@@ -31,7 +38,9 @@ def put(
     if there is None:
         try:
             with transaction.atomic(using=using):
-                return rows.create(type=job_type, version=version, schema=dict(schema)), True
+                made = rows.create(type=job_type, version=version, schema=dict(schema))
+                _note("created", made, actor, using)
+                return made, True
         except IntegrityError:
             there = rows.get(type=job_type, version=version)
     if not _same(there.schema, schema):
@@ -58,11 +67,18 @@ def versions(job_type: str, *, using: str | None = None) -> list[JobSchema]:
     return list(rows.filter(type=job_type).order_by("version").defer("schema"))
 
 
-def delete(job_type: str, version: int, *, using: str | None = None) -> None:
+def delete(job_type: str, version: int, *, actor: Actor = Actor(), using: str | None = None) -> None:
     """Forget a version. Raises :class:`NotFound`."""
-    rows = JobSchema.objects.using(using or conf.current().database)
-    if not rows.filter(type=job_type, version=version).delete()[0]:
-        raise _missing(job_type, version)
+    using = using or conf.current().database
+    with transaction.atomic(using=using):
+        rows = JobSchema.objects.using(using).filter(type=job_type, version=version)
+        if not rows.delete()[0]:
+            raise _missing(job_type, version)
+        _note("deleted", JobSchema(type=job_type, version=version), actor, using)
+
+
+def _note(what: str, row: JobSchema, actor: Actor, using: str) -> None:
+    audit.note(f"schema.{what}", actor, target=("schema", f"{row.type}/{row.version}"), using=using)
 
 
 def _same(one: object, other: object) -> bool:

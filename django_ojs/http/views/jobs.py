@@ -116,7 +116,9 @@ class JobViewSet(OJSViewSet):
 
     def activate(self, request: Request, job_id: str) -> Response:
         """Let a ``pending`` job run."""
-        record = operate.activate([self.job(job_id).id], using=self.using)[0]
+        ids = [self.job(job_id).id]
+        actor = self.actor(parse_reason(self.body(required=False)))
+        record = operate.activate(ids, actor=actor, using=self.using)[0]
         when = shapes.moment(record.enqueued_at)
         return Response(shapes.wrapped(record, previous_state="pending", activated_at=when))
 

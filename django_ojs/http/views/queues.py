@@ -56,7 +56,7 @@ class QueueViewSet(OJSViewSet):
         if body.get("config") is not None:
             check_queue_config(body["config"])
             self.warn("config", "not kept: a queue has no configuration yet")
-        queues.ensure([name], using=self.using)
+        queues.create(name, actor=self.actor(parse_reason(body)), using=self.using)
         return Response(self._shape(name), status=201)
 
     def retrieve(self, request: Request, name: str) -> Response:

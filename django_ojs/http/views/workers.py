@@ -80,7 +80,9 @@ class WorkerViewSet(OJSViewSet):
     def destroy(self, request: Request, worker_id: str) -> Response:
         """Deregister a worker; its jobs keep their leases. A worker may do so for itself."""
         found = self._find(worker_id, own=not self.caller.may("administer"))
-        workers.deregister(found.name, found.principal, using=self.using)
+        reason = parse_reason(self.body(required=False))
+        actor = None if found.principal == self.caller.key else self.actor(reason)
+        workers.deregister(found.name, found.principal, actor=actor, using=self.using)
         return Response({"ok": True, "deleted": True, "worker_id": worker_id})
 
     def _direct(self, worker_id: str, order: str | None) -> Response:

@@ -1,0 +1,63 @@
+"""Who was kept out of what, in the audit: as much of it as a flood leaves readable."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import DatabaseError
+from rest_framework.exceptions import APIException
+
+from django_ojs.domain.job import Actor
+from django_ojs.domain.jsonvalue import sanitise_text
+from django_ojs.http.limits import Window
+from django_ojs.services import audit, tokens
+
+logger = logging.getLogger("django_ojs.http")
+
+MOST = {"unauthenticated": 10, "permission_denied": 100}
+"""How many rows of each kind one process writes in a minute: strangers are many."""
+
+_SEEN = Window(60)
+_NOTED = Window(60)
+_TARGETS = {"job_id": "job", "worker_id": "worker", "name": "queue", "type": "schema"}
+
+
+def note(view: Any, code: str, rule: str) -> None:
+    """Write a row for a refusal: one a minute for each client or address, path and rule.
+
+    A database that does not take it now changes nothing about the refusal.
+    """
+    request = view.request
+    client = "" if code == "unauthenticated" else _client(view)
+    actor = Actor("http", client, "", request.META.get("REMOTE_ADDR", ""))
+    route = getattr(request.resolver_match, "url_name", None) or ""
+    who = client or actor.address
+    if _SEEN.count(f"{who} {request.method} {route} {rule}") > 1 or _NOTED.count(code) > MOST[code]:
+        return
+    target = _target(view.kwargs) if client else _guessed(request.META.get("HTTP_AUTHORIZATION", ""))
+    said = {"method": request.method, "route": route, "rule": sanitise_text(rule, 1000)}
+    try:
+        audit.note("http.refused", actor, target=target, result="denied", using=view.using, **said)
+    except DatabaseError as error:
+        logger.warning("a refusal could not be noted in the audit: %s", error)
+
+
+def _client(view: Any) -> str:
+    try:
+        return "" if view.principal is None else view.principal.name
+    except APIException:
+        return ""
+
+
+def _target(kwargs: Mapping[str, Any]) -> tuple[str, str]:
+    for name, kind in _TARGETS.items():
+        if name in kwargs:
+            return kind, sanitise_text(str(kwargs[name]), 255)
+    return "", ""
+
+
+def _guessed(header: str) -> tuple[str, str]:
+    prefix = tokens.prefix_of(header.partition(" ")[2].strip())
+    return ("", "") if prefix is None else ("token", prefix)
