@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs.admin import clocks
@@ -52,12 +53,12 @@ class JobColumns:
     @admin.display(description=gettext_lazy("attempt"))
     def attempts(self, row: Any) -> str:
         """So many of so many."""
-        return f"{row.attempt}/{row.max_attempts}"
+        return _labelled(_("attempt"), f"{row.attempt}/{row.max_attempts}")
 
     @admin.display(description=gettext_lazy("age"))
     def age(self, row: Any) -> str:
         """Since it was created."""
-        return _ago(row.ojs_now - row.created_at, row.created_at)
+        return _labelled(_("age"), _ago(row.ojs_now - row.created_at, row.created_at))
 
     @admin.display(description=gettext_lazy("problem"))
     def problem(self, row: Any) -> str:
@@ -94,28 +95,36 @@ class JobColumns:
         """How long ago."""
         if row.heartbeat_at is None:
             return ""
-        return _ago(row.ojs_now - row.heartbeat_at, row.heartbeat_at)
+        age = _ago(row.ojs_now - row.heartbeat_at, row.heartbeat_at)
+        return _labelled(_("last heartbeat"), age)
 
     @admin.display(description=gettext_lazy("runs in"))
     def runs_in(self, row: Any) -> str:
         """Until its time comes."""
         if row.scheduled_at is None:
             return ""
-        return _ago(row.scheduled_at - row.ojs_now, row.scheduled_at)
+        left = _ago(row.scheduled_at - row.ojs_now, row.scheduled_at)
+        return _labelled(_("runs in"), left)
 
     @admin.display(description=gettext_lazy("duration"))
     def duration(self, row: Any) -> str:
         """Of the last attempt."""
         if row.started_at is None or row.finished_at is None:
             return ""
-        return clocks.words(row.finished_at - row.started_at)
+        return _labelled(_("duration"), clocks.words(row.finished_at - row.started_at))
 
     @admin.display(description=gettext_lazy("waited"))
     def waited(self, row: Any) -> str:
         """From becoming available to its start."""
         if row.started_at is None or row.enqueued_at is None:
             return ""
-        return clocks.words(max(timedelta(0), row.started_at - row.enqueued_at))
+        waited = max(timedelta(0), row.started_at - row.enqueued_at)
+        return _labelled(_("waited"), clocks.words(waited))
+
+
+def _labelled(name: str, value: str) -> str:
+    """With what it is called, for screens that are too narrow for headings."""
+    return format_html('<span data-label="{}">{}</span>', name, value)
 
 
 def _ago(span: timedelta, moment: Any) -> str:

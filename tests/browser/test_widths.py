@@ -22,6 +22,13 @@ return [...document.querySelectorAll(arguments[0])].map(function (element) {
 });
 """
 
+_FITS = """
+return [...document.querySelectorAll(arguments[0])].every(
+    (element) => element.scrollWidth <= element.clientWidth);
+"""
+_LABEL = "return getComputedStyle(document.querySelector(arguments[0]), '::before').content"
+_HEADING = "return document.querySelector(arguments[0]).textContent.trim().toLowerCase()"
+
 
 @pytest.fixture(params=WIDTHS)
 def sized(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Browser]:
@@ -39,6 +46,11 @@ def visible(browser: Browser, selector: str) -> list[tuple[str, int, int, int]]:
     return [tuple(row) for row in browser.driver.execute_script(_VISIBLE, selector)]
 
 
+def fits(browser: Browser, selector: str) -> bool:
+    """Whether nothing in the elements is to be had by scrolling sideways only."""
+    return bool(browser.driver.execute_script(_FITS, selector))
+
+
 def test_every_panel_of_a_page_is_there(sized: Browser) -> None:
     jobs = showcase()
     worker = Worker.objects.get(name="app-1:4021").pk
@@ -50,6 +62,9 @@ def test_every_panel_of_a_page_is_there(sized: Browser) -> None:
         for name, seen, width, height in found:
             assert seen == width >= 300, (path, name, seen, width)
             assert height >= 40, (path, name, height)
+        assert fits(sized, ".ojs-panel"), path
+        for name, _seen, width, height in visible(sized, ".ojs-panel td:not(:empty)"):
+            assert width >= 25 and height <= 8 * width, (path, name, "a column of letters")
 
 
 def test_the_error_of_an_attempt_can_be_read(sized: Browser) -> None:
@@ -60,19 +75,67 @@ def test_the_error_of_an_attempt_can_be_read(sized: Browser) -> None:
     assert height < 200
 
 
-def test_the_columns_that_matter_are_on_the_screen(sized: Browser) -> None:
-    """With Django's sidebar open, as it is by default."""
+def test_why_a_job_failed_can_be_read_in_the_list(sized: Browser) -> None:
+    """With Django's sidebar open, as it is by default; beside long names too."""
+    showcase()
+    long = Job.objects.filter(state="discarded").order_by("-finished_at")[0]
+    Job.objects.filter(pk=long.pk).update(type="shop.reports.of.the.month", queue="tenant-47.reports")
+    for path in ("job/?state=discarded", "job/?state=retryable", "deadletter/", "job/"):
+        sized.open(path)
+        cells = visible(sized, "#result_list tbody .field-problem:has(b)")
+        assert len(cells) >= 5, path
+        for name, seen, width, height in cells:
+            assert seen == width >= 150, (path, name, seen, width)
+            assert height <= 100, (path, name, height)
+        assert fits(sized, ".results"), path
+
+
+def test_what_runs_can_be_seen_in_the_list(sized: Browser) -> None:
+    showcase()
+    sized.open("job/?state=active")
+    for column in ("worker_id", "budget", "heartbeat_age"):
+        cells = visible(sized, f"#result_list tbody .field-{column}")
+        assert cells
+        assert all(seen == width > 20 for _name, seen, width, _height in cells), column
+
+
+def test_the_columns_of_queues_are_on_a_small_laptop(sized: Browser) -> None:
     if sized.driver.execute_script("return window.innerWidth") < 1280:
-        pytest.skip("phones and tablets scroll lists sideways")
+        pytest.skip("phones and tablets scroll this list sideways")
+    showcase()
+    sized.open("queue/")
+    for column in ("failures", "paused_because"):
+        for name, seen, width, _height in visible(sized, f"#result_list tbody .field-{column}"):
+            assert seen == width, (name, seen, width)
+    assert fits(sized, ".results")
+
+
+def test_a_list_of_cards_says_what_each_number_is(sized: Browser) -> None:
+    """Where there is no line of headings, the numbers have their names with them."""
+    if sized.driver.execute_script("return window.innerWidth") >= 1280:
+        pytest.skip("headings")
     showcase()
     for path, column in (
-        ("job/?state=discarded", "field-problem"),
-        ("job/?state=active", "field-heartbeat_age"),
-        ("queue/", "field-failures"),
+        ("job/?state=active", "heartbeat_age"),
+        ("job/?state=retryable", "runs_in"),
+        ("job/?state=completed", "duration"),
+        ("job/?state=completed", "waited"),
+        ("job/", "age"),
+        ("job/", "attempts"),
     ):
         sized.open(path)
-        name, seen, width, _height = visible(sized, f"#result_list tbody .{column}")[0]
-        assert seen == width, (path, name, seen, width)
+        label = sized.driver.execute_script(_LABEL, f"#result_list tbody .field-{column} [data-label]")
+        heading = sized.driver.execute_script(_HEADING, f"#result_list thead .column-{column}")
+        assert label == f'"{heading}: "', (path, column)
+    assert visible(sized, "#action-toggle")[0][1] > 5, "all can be selected"
+
+
+def test_no_page_is_wider_than_the_screen(sized: Browser) -> None:
+    showcase()
+    for path in ("job/", "queue/", "worker/", "failurestat/", "dashboard/", "attempt/", "auditentry/"):
+        sized.open(path)
+        wide = sized.driver.execute_script("return document.documentElement.scrollWidth")
+        assert wide <= sized.driver.execute_script("return window.innerWidth"), path
 
 
 def test_long_names_do_not_make_the_page_wide(sized: Browser) -> None:
