@@ -34,6 +34,7 @@ _RETENTION_MS: Mapping[str, int | None] = {
     "dead_letter": 180 * _DAY_MS,
     "events": 7 * _DAY_MS,
     "workers": _DAY_MS,
+    "queues": 7 * _DAY_MS,
     "audit": 365 * _DAY_MS,
     "stats": 30 * _DAY_MS,
 }
@@ -65,6 +66,8 @@ _HTTP_COUNTS = {
     "LONG_POLLS_PER_TOKEN": 16,
     "STREAMS": 32,
     "STREAMS_PER_TOKEN": 4,
+    "MAX_NEW_QUEUES_PER_HOUR": 100,
+    "MAX_WORKERS": 1000,
 }
 _HTTP_KEYS = ("AUTHENTICATION", "DEV_TOKEN", "TEST_DIRECTIVES")
 _REDACT: tuple[str, ...] = (
@@ -113,6 +116,8 @@ class HttpSettings:
     long_polls_per_token: int
     streams: int
     streams_per_token: int
+    max_new_queues_per_hour: int
+    max_workers: int
 
 
 @dataclass(frozen=True, slots=True)

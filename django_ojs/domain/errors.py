@@ -90,6 +90,16 @@ class LeaseLost(Conflict):
     """The lease is not, or no longer, the current one of the job; the report changed nothing."""
 
 
+class RateLimited(OJSError):
+    """Too much at once; ``retry_after`` is in seconds."""
+
+    code = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after: int, **details: Any) -> None:
+        super().__init__(message, retry_after=retry_after, **details)
+        self.retry_after = retry_after
+
+
 class HandlerNotFound(OJSError):
     """No handler is registered for the job's type in this process."""
 

@@ -6,7 +6,7 @@ their viewsets on :class:`OJSViewSet` too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
@@ -27,7 +27,7 @@ from django_ojs.http import media, problems, refusals, warned
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
 from django_ojs.http.principal import Principal, of_user
-from django_ojs.services import inspect, refresh
+from django_ojs.services import inspect, queues, refresh
 
 T = TypeVar("T")
 
@@ -235,6 +235,10 @@ class OJSViewSet(ViewSet):
         if is_own(queue=queue):
             said = f"The queue {queue!r} is for the work of django_ojs itself."
         raise PermissionDenied(said, field=field, queue=queue)
+
+    def first_use(self, names: Iterable[str]) -> list[str]:
+        """Make queues known that the request is the first to name. Raises :class:`RateLimited`."""
+        return queues.first_use(names, self.caller.key, token_id=self.caller.token_id, using=self.using)
 
 
 def missing(kind: str, name: str) -> NotFound:

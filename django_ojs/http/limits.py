@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django_ojs import clock, conf
+from django_ojs.domain.errors import RateLimited
+from django_ojs.domain.lru import LRU
 from django_ojs.http.principal import Principal
-from django_ojs.http.problems import RateLimited
 
 MAX_FAILURES = 30
 """Wrong credentials from one address in a minute, before they are answered with 429."""
@@ -18,15 +19,14 @@ MAX_FAILURES = 30
 class Window:
     """Counts by name, of the current window of so many seconds.
 
-    No more than ``most`` names are kept: beyond, what began to be counted first is forgotten.
+    No more than ``most`` names are kept: beyond, what was counted longest ago is forgotten.
     """
 
     def __init__(self, seconds: int, *, most: int = 10_000) -> None:
         self.seconds = seconds
-        self._most = most
         self._lock = threading.Lock()
         self._current = 0
-        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._counts: LRU[str, int] = LRU(most)
 
     def count(self, name: str, amount: int = 1) -> int:
         """Count, and say how much it is now."""
@@ -35,16 +35,13 @@ class Window:
             if current != self._current:
                 self._current = current
                 self._counts.clear()
-            now = self._counts.get(name, 0) + amount
-            self._counts[name] = now
-            if len(self._counts) > self._most:
-                self._counts.popitem(last=False)
+            now = (self._counts.get(name) or 0) + amount
+            self._counts.put(name, now)
             return now
 
     def clear(self) -> None:
         """Forget everything."""
-        with self._lock:
-            self._counts.clear()
+        self._counts.clear()
 
 
 def window_of(seconds: int) -> int:

@@ -15,7 +15,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from django_ojs import clock
-from django_ojs.domain.errors import OJSError
+from django_ojs.domain.errors import OJSError, RateLimited
 
 logger = logging.getLogger("django_ojs.http")
 
@@ -64,16 +64,6 @@ class WaitTimeout(OJSError):
     """What was waited for has not happened in time."""
 
     code = "wait_timeout"
-
-
-class RateLimited(OJSError):
-    """Too much at once; ``retry_after`` is in seconds."""
-
-    code = "rate_limited"
-
-    def __init__(self, message: str, *, retry_after: int, **details: Any) -> None:
-        super().__init__(message, retry_after=retry_after, **details)
-        self.retry_after = retry_after
 
 
 def envelope(

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from django.db import connections
 
 from django_ojs import clock
+from django_ojs.domain.lru import LRU
 from django_ojs.store.wakeup import Listener, place_of
 
 T = TypeVar("T")
@@ -24,6 +25,7 @@ MAX_WAIT_MS = 30_000
 _FIRST_LOOK = 0.05
 _SLOWEST_LOOK = 0.5
 _SLOWEST_WHEN_TOLD = 2.0
+_MOST_QUEUES = 10_000
 
 
 class Bell:
@@ -31,8 +33,10 @@ class Bell:
 
     def __init__(self, using: str) -> None:
         self._changed = threading.Condition()
-        self._rung: dict[str, int] = {}
+        self._rung: LRU[str, int] = LRU(_MOST_QUEUES)
         self._count = 0
+        self._forgotten = 0
+        """The last of the rings that are not known by their queue any more: they count for all."""
         self._using = using
         self._listener: Listener | None = None
         self._pid = 0
@@ -54,14 +58,14 @@ class Bell:
         with self._changed:
             return self._count
 
+    def rang(self, queues: Collection[str], since: int) -> bool:
+        """Whether it may have rung for one of the queues, or for all, since that count."""
+        return any((self._rung.get(queue) or self._forgotten) > since for queue in ("", *queues))
+
     def wait(self, queues: Collection[str], since: int, seconds: float) -> int:
         """Wait until one of the queues rings, at most so long; returns the new count."""
-
-        def rung() -> bool:
-            return any(self._rung.get(queue, 0) > since for queue in ("", *queues))
-
         with self._changed:
-            self._changed.wait_for(rung, timeout=seconds)
+            self._changed.wait_for(lambda: self.rang(queues, since), timeout=seconds)
             return self._count
 
     def _ring(self, payload: str) -> None:
@@ -69,7 +73,7 @@ class Bell:
             queue = place_of(payload)[0]
             with self._changed:
                 self._count += 1
-                self._rung[queue] = self._count
+                self._forgotten = self._rung.put(queue, self._count) or self._forgotten
                 self._changed.notify_all()
 
 

@@ -287,11 +287,14 @@ class Migration(migrations.Migration):
                 ('paused_by', models.CharField(db_default='', default='', max_length=255, verbose_name='paused by')),
                 ('reason', models.TextField(default='', verbose_name='reason')),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), verbose_name='created')),
+                ('created_by', django_ojs.models.fields.TokenField(db_default='', default='', max_length=255)),
+                ('used_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
                 'verbose_name': 'queue',
                 'verbose_name_plural': 'queues',
                 'permissions': [('pause_queue', 'Can pause and resume queues')],
+                'indexes': [models.Index(fields=['created_by', 'created_at'], name='ojs_queue_by')],
             },
         ),
         migrations.CreateModel(
@@ -319,7 +322,7 @@ class Migration(migrations.Migration):
                 'verbose_name': 'worker',
                 'verbose_name_plural': 'workers',
                 'permissions': [('direct_worker', 'Can tell workers to be quiet, to stop, to go on')],
-                'constraints': [models.UniqueConstraint(fields=('name', 'principal'), name='ojs_worker_name')],
+                'constraints': [models.UniqueConstraint(fields=('principal', 'name'), name='ojs_worker_name')],
             },
         ),
         migrations.CreateModel(

@@ -10,7 +10,11 @@ from django_ojs.models.fields import TokenField
 
 
 class Queue(models.Model):
-    """Pausing stops claims, not clocks (decision T11)."""
+    """Pausing stops claims, not clocks (decision T11).
+
+    ``created_by`` is the credential whose request named it first, empty where there was none.
+    ``used_at`` is when retention found it in use last: it forgets a queue that nobody uses.
+    """
 
     name = TokenField(_("name"), primary_key=True, max_length=255)
     paused = models.BooleanField(_("paused"), db_default=False)
@@ -18,10 +22,13 @@ class Queue(models.Model):
     paused_by = models.CharField(_("paused by"), max_length=255, default="", db_default="")
     reason = models.TextField(_("reason"), default="")
     created_at = models.DateTimeField(_("created"), db_default=Now())
+    created_by = TokenField(max_length=255, default="", db_default="")
+    used_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
+        indexes = [models.Index(fields=["created_by", "created_at"], name="ojs_queue_by")]
         permissions = [("pause_queue", "Can pause and resume queues")]
 
     def __str__(self) -> str:

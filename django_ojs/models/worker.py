@@ -47,7 +47,7 @@ class Worker(models.Model):
         verbose_name = _("worker")
         verbose_name_plural = _("workers")
         constraints = [
-            models.UniqueConstraint(fields=["name", "principal"], name="ojs_worker_name"),
+            models.UniqueConstraint(fields=["principal", "name"], name="ojs_worker_name"),
         ]
         permissions = [("direct_worker", "Can tell workers to be quiet, to stop, to go on")]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
+from math import inf
 from uuid import UUID
 
 from django.db import transaction
@@ -15,6 +16,7 @@ from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import Duplicate
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.lru import LRU
 from django_ojs.domain.states import State
 from django_ojs.services.commit import publish
 from django_ojs.services.terms import terms_for
@@ -25,7 +27,10 @@ from django_ojs.store.wakeup import payloads
 
 _ANNOUNCED = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
 _AVAILABLE = State.AVAILABLE.value
-_known_queues: set[tuple[str, str]] = set()
+_KNOWN_FOR = 600.0
+"""Seconds after which a queue is made sure of once more: retention may have forgotten it."""
+_known_queues: LRU[tuple[str, str], float] = LRU(10_000)
+"""By database and name: when it was known to have a row (boottime)."""
 
 
 def enqueue(
@@ -118,20 +123,39 @@ def _existing(
 
 
 def remember_queues(names: Iterable[str], *, using: str) -> None:
+    """Give each queue its row, if this process does not know that it has one."""
+    add_queues(unknown(names, using=using), using=using)
+
+
+def unknown(names: Iterable[str], *, using: str) -> list[str]:
+    """Those of the queues of which this process has not seen lately that they have a row."""
+    since = clock.boottime() - _KNOWN_FOR
+    return [name for name in sorted(set(names)) if (_known_queues.get((using, name)) or -inf) < since]
+
+
+def add_queues(names: Sequence[str], *, using: str) -> None:
     """Give each queue its row, after the commit: a row lock in a caller's long transaction would
     hold up every other first use of the queue. The ``queues`` chore finds what a crash left out.
     """
-    new = sorted(name for name in names if (using, name) not in _known_queues)
 
     # A function, not a partial: when it fails Django names it, and fails itself where it cannot.
     def add() -> None:
-        inserting.queues(new, using=using)
-        _known_queues.update((using, name) for name in new)
+        inserting.queues(names, using=using)
+        know_queues(names, using=using)
 
-    if new:
+    if names:
         transaction.on_commit(add, using=using, robust=True)
 
 
-def forget_queues() -> None:
-    """Forget which queues have rows: after their table was emptied, in tests."""
-    _known_queues.clear()
+def know_queues(names: Iterable[str], *, using: str) -> None:
+    """Remember that these queues have rows."""
+    for name in names:
+        _known_queues.put((using, name), clock.boottime())
+
+
+def forget_queues(names: Iterable[str] | None = None, *, using: str = "") -> None:
+    """Forget that these queues have rows; without names, of all: when their table was emptied."""
+    if names is None:
+        _known_queues.clear()
+    for name in names or ():
+        _known_queues.pop((using, name))

@@ -16,7 +16,7 @@ from django_ojs.domain.ids import uuid7
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt, AuditEntry, ChoreRun, Event, Job, Worker
 from django_ojs.models.chore import PRUNE
-from django_ojs.services import rollup
+from django_ojs.services import queues, rollup
 from django_ojs.store import leases, locking
 from django_ojs.store.contention import atomically
 
@@ -47,7 +47,8 @@ def prune(
     dry_run: bool = False,
     using: str | None = None,
 ) -> Mapping[str, int]:
-    """Delete finished jobs with their attempts, events and gone workers past ``OJS["RETENTION"]``.
+    """Delete finished jobs with their attempts, events, gone workers and queues that nobody uses past
+    ``OJS["RETENTION"]``.
 
     Returns how many of each; ``limit`` bounds each kind. Each batch of at most 200 rows is a
     transaction of its own.
@@ -89,6 +90,7 @@ def _due(now: datetime) -> Iterator[tuple[str, datetime, _Delete]]:
     """What is kept for a limited time: until when it is too old, and how it is deleted."""
     kinds: dict[str, _Delete] = {name: partial(_jobs, state, dead) for name, state, dead in _JOBS}
     kinds |= {"events": _events, "audit": _audit, "stats": rollup.forget, "workers": _workers}
+    kinds["queues"] = partial(_queues, now)
     keep = conf.current().retention_ms
     for name, delete in kinds.items():
         if (age := keep[name]) is not None:
@@ -153,3 +155,7 @@ def _workers(before: datetime, room: int, dry_run: bool, using: str) -> int:
         # Again by its age: one that has come back since is what it was.
         rows.filter(pk__in=old)._raw_delete(using)
     return len(old)
+
+
+def _queues(now: datetime, before: datetime, room: int, dry_run: bool, using: str) -> int:
+    return queues.forget(before, min(room, BATCH), now=now, dry_run=dry_run, using=using)

@@ -9,15 +9,19 @@ from typing import Any
 
 from django_ojs import clock, conf
 from django_ojs.domain.envelope import check_queue_name
+from django_ojs.domain.errors import RateLimited
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, Fact
 from django_ojs.domain.states import State
-from django_ojs.models import Queue
-from django_ojs.services import audit
+from django_ojs.models import ApiToken, MinuteStat, Queue
+from django_ojs.services import audit, enqueue
 from django_ojs.services.commit import publish, wake
-from django_ojs.services.enqueue import remember_queues
 from django_ojs.store import inserting, selectors
 from django_ojs.store.contention import atomically
+
+_HOUR = timedelta(hours=1)
+_AMONG = 100_000
+"""Among how many jobs of a state a queue is looked for before it is forgotten."""
 
 
 def pause(
@@ -55,9 +59,13 @@ def _switch(
 
 
 def _write(names: list[str], paused: bool, actor: Actor, now: datetime | None, using: str) -> list[str]:
-    inserting.queues(names, using=using)
-    rows = Queue.objects.using(using).select_for_update().filter(name__in=names)
-    changed = [row.name for row in rows.order_by("name") if row.paused is not paused]
+    rows = Queue.objects.using(using).select_for_update().filter(name__in=names).order_by("name")
+    held = list[Queue]()
+    # Again where one was forgotten between the two statements: a pause must not be lost.
+    while len(held) < len(names):
+        inserting.queues(names, using=using)
+        held = list(rows.all())
+    changed = [row.name for row in held if row.paused is not paused]
     now = now or clock.now(using)
     Queue.objects.using(using).filter(name__in=changed).update(
         paused=paused,
@@ -90,7 +98,8 @@ def discover(*, using: str | None = None) -> int:
     using = using or conf.current().database
     there = set(known(using=using))
     missing = [name for name in selectors.queues_with_work(using=using) if name not in there]
-    remember_queues(missing, using=using)
+    # Whatever this process knows of them: they may have been forgotten since.
+    enqueue.add_queues(missing, using=using)
     return len(missing)
 
 
@@ -101,18 +110,105 @@ def paused(*, using: str | None = None) -> list[str]:
 
 def ensure(names: Iterable[str], *, using: str | None = None) -> None:
     """Give the queues a row, if they have none."""
-    remember_queues(list(names), using=using or conf.current().database)
+    enqueue.add_queues(list(names), using=using or conf.current().database)
+
+
+def first_use(
+    names: Iterable[str],
+    principal: str,
+    *,
+    token_id: int | None = None,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> list[str]:
+    """Make the queues known that a credential names first, all of them or none; returns these.
+
+    Raises :class:`RateLimited` when that would be more of them than
+    ``OJS["HTTP"]["MAX_NEW_QUEUES_PER_HOUR"]``. No statement for queues that this process knows.
+    """
+    using = using or conf.current().database
+    asked = enqueue.unknown(names, using=using)
+    if not asked:
+        return []
+    there = set(Queue.objects.using(using).filter(name__in=asked).values_list("name", flat=True))
+    new = [name for name in asked if name not in there]
+    if new:
+        atomically(using, partial(_first_use, new, principal, token_id, now or clock.now(using), using))
+    enqueue.know_queues(asked, using=using)
+    return new
+
+
+def _first_use(
+    new: Sequence[str], principal: str, token_id: int | None, now: datetime, using: str
+) -> None:
+    most = conf.current().http.max_new_queues_per_hour
+    # One request with a token at a time: several together must not make more either.
+    if token_id is not None:
+        list(ApiToken.objects.using(using).select_for_update().filter(pk=token_id).values_list("pk"))
+    mine = Queue.objects.using(using).filter(created_by=principal, created_at__gt=now - _HOUR)
+    made = list(mine.order_by("created_at").values_list("created_at", flat=True))
+    over = len(made) + len(new) - most
+    if over > 0:
+        # When as many are an hour old as are too many now.
+        free = made[min(over, len(made)) - 1] if made else now
+        wait = 1 + int((free + _HOUR - now).total_seconds())
+        raise RateLimited(
+            f"More than {most} new queues an hour with this credential"
+            " (OJS['HTTP']['MAX_NEW_QUEUES_PER_HOUR']).",
+            retry_after=wait,
+            limit=most,
+            field="queue",
+        )
+    rows = [
+        Queue(name=name, paused=False, created_at=now, created_by=principal, used_at=now)
+        for name in new
+    ]
+    Queue.objects.using(using).bulk_create(rows, ignore_conflicts=True)
+
+
+def forget(before: datetime, most: int, *, now: datetime, dry_run: bool = False, using: str) -> int:
+    """Forget queues that nobody has used since: of which nothing has ended, that have no job which can
+    run yet, and that are neither paused nor in the settings. Returns how many.
+
+    Whoever names one again gets it again. One in use is looked at again as long after.
+    """
+    settings = conf.current()
+    # For an hour it counts as new, whatever retention says.
+    before = min(before, now - _HOUR)
+    idle = Queue.objects.using(using).filter(paused=False, used_at__lt=before)
+    idle = idle.exclude(name__in=[*settings.queues, settings.queue])
+    names = list(idle.order_by("used_at").values_list("name", flat=True)[:most])
+    if not names:
+        return 0
+    depths = selectors.depths(names, cap=1, among=_AMONG, using=using)
+    ended = MinuteStat.objects.using(using).filter(step__in=(60, 3600), at__gte=before)
+    used = set(ended.filter(queue__in=names).values_list("queue", flat=True).distinct())
+    used |= {name for name, depth in depths.items() if any(depth.counts.values()) or depth.capped}
+    unused = [name for name in names if name not in used]
+    if not dry_run:
+        enqueue.forget_queues(unused, using=using)
+        # Not one that was paused meanwhile.
+        idle.filter(name__in=unused)._raw_delete(using)
+        idle.filter(name__in=used).update(used_at=now)
+    return len(unused)
 
 
 def create(
-    name: str, *, actor: Actor = Actor(), now: datetime | None = None, using: str | None = None
+    name: str,
+    *,
+    is_new: bool = False,
+    actor: Actor = Actor(),
+    now: datetime | None = None,
+    using: str | None = None,
 ) -> None:
-    """Give a queue a row before its first use, for the audit too if it had none."""
+    """Give a queue a row before its first use, for the audit too if it had none or it ``is_new``."""
     using = using or conf.current().database
 
     def work() -> None:
-        if not Queue.objects.using(using).filter(pk=name).exists():
+        there = Queue.objects.using(using).filter(pk=name).exists()
+        if not there:
             inserting.queues([name], using=using)
+        if is_new or not there:
             audit.note("queue.created", actor, target=("queue", name), now=now, using=using)
 
     atomically(using, work)

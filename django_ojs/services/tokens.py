@@ -6,8 +6,6 @@ import hashlib
 import hmac
 import re
 import secrets
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 from django_ojs import clock, conf
 from django_ojs.domain.errors import Conflict, InvalidRequest, NotFound, PermissionDenied
 from django_ojs.domain.job import Actor
+from django_ojs.domain.lru import LRU
 from django_ojs.models import ApiToken
 from django_ojs.services import audit
 from django_ojs.store import credentials
@@ -270,9 +269,8 @@ def still_live(token_id: int, *, using: str | None = None) -> bool:
     return token is not None and is_live(token, clock.now(using))
 
 
-_known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+_known: LRU[tuple[str, bytes], bool] = LRU(_KNOWN_MOST)
 """What was found right, by stored hash: only as good as the row that is read beside it."""
-_lock = threading.Lock()
 
 
 def _matches(stored: str, secret: str) -> bool:
@@ -281,16 +279,11 @@ def _matches(stored: str, secret: str) -> bool:
     if not hmac.compare_digest(_check(secret, bytes.fromhex(salt)), check):
         return False
     key = (stored, hashlib.sha256(secret.encode(errors="replace")).digest())
-    with _lock:
-        if key in _known:
-            _known.move_to_end(key)
-            return True
+    if _known.get(key):
+        return True
     right = hmac.compare_digest(_hash(secret, bytes.fromhex(salt)), stored)
     if right:
-        with _lock:
-            _known[key] = None
-            while len(_known) > _KNOWN_MOST:
-                _known.popitem(last=False)
+        _known.put(key, True)
     return right
 
 

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from django.db import IntegrityError
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from django_ojs import clock, conf
-from django_ojs.domain.errors import Conflict, NotFound
+from django_ojs.domain.errors import Conflict, NotFound, RateLimited
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, Fact
 from django_ojs.domain.states import State
@@ -83,7 +83,8 @@ def seen(
 
     ``said`` are columns that the worker reported (``phase``, ``running``, ``hostname`` ...).
     ``beats`` is true for a heartbeat or a registration, which arms the default heartbeat timeout
-    of the jobs that it claims from then on (decision T4).
+    of the jobs that it claims from then on (decision T4). Raises :class:`RateLimited` for a new one
+    beyond ``OJS["HTTP"]["MAX_WORKERS"]``.
     """
     using = using or conf.current().database
     now = now or clock.now(using)
@@ -105,6 +106,8 @@ def _seen(
     # Locked, since the whole row is written: an order must not be lost to what was read before it.
     worker = named(worker_id, principal, using=using).select_for_update().first()
     if worker is None:
+        if principal:
+            _make_room(principal, now, using)
         # Said, since a default of the database is no value yet.
         worker = Worker(name=worker_id, principal=principal or "", beats=False)
         _begin(worker, now)
@@ -128,6 +131,27 @@ def _seen(
         _announce(Kind.WORKER_QUIET, worker, now, using)
     worker.save(using=using, force_update=True)
     return worker
+
+
+def _make_room(principal: str, now: datetime, using: str) -> None:
+    """Forget the gone workers of a credential that are one too many with a new one; those that live
+    may not be more than ``OJS["HTTP"]["MAX_WORKERS"]``.
+    """
+    most = conf.current().http.max_workers
+    mine = Worker.objects.using(using).filter(principal=principal)
+    over = mine.count() - most + 1
+    if over <= 0:
+        return
+    gone = mine.filter(Q(phase=Worker.Phase.STOPPED) | Q(heartbeat_at__lt=now - STALE))
+    oldest = list(gone.order_by("heartbeat_at").values_list("pk", flat=True)[:over])
+    if len(oldest) < over:
+        raise RateLimited(
+            f"More than {most} live workers with this credential (OJS['HTTP']['MAX_WORKERS']).",
+            retry_after=int(STALE.total_seconds()),
+            limit=most,
+            field="worker_id",
+        )
+    gone.filter(pk__in=oldest).delete()
 
 
 def _begin(worker: Worker, now: datetime) -> None:

@@ -17,10 +17,10 @@ from django.test import override_settings
 
 from django_ojs import clock
 from django_ojs.api import get
+from django_ojs.domain.errors import RateLimited
 from django_ojs.http import waiting
 from django_ojs.http.limits import LONG_POLLS, Places
 from django_ojs.http.principal import Principal
-from django_ojs.http.problems import RateLimited
 from django_ojs.models import Worker
 from tests.http.conftest import Caller
 from tests.http.support import Api, LiveApi, enqueue, fetch, look

@@ -54,7 +54,7 @@ class JobViewSet(OJSViewSet):
         body = self.body()
         now = clock.now(self.using)
         envelope = self._envelope(body, now)
-        charge_enqueue(self.caller, 1, self.body_bytes)
+        self._charge([envelope])
         record = self._shown(self._enqueue([envelope], now)[0], body, now)
         headers = {"Location": f"/ojs/v1/jobs/{record.id}"}
         self._warn_about(body, envelope, NearMisses())
@@ -70,7 +70,7 @@ class JobViewSet(OJSViewSet):
             raise InvalidRequest("jobs", f"must be an array of 1 to {most} jobs")
         now = clock.now(self.using)
         envelopes = each("jobs", items, lambda item: self._envelope(item, now))
-        charge_enqueue(self.caller, len(envelopes), self.body_bytes)
+        self._charge(envelopes)
         records = self._enqueue(envelopes, now)
         found = [
             shapes.job(self._shown(record, item, now))
@@ -133,6 +133,7 @@ class JobViewSet(OJSViewSet):
         record = self.job(job_id, fresh=True)
         changes = self._changes()
         reason = parse_reason(self.body())
+        self.first_use(placed_in(changes))
         after = operate.edit([record.id], changes, actor=self.actor(reason), using=self.using)
         return Response(shapes.wrapped(after[0]))
 
@@ -177,6 +178,12 @@ class JobViewSet(OJSViewSet):
         if found is None:
             raise WaitTimeout(f"The job has not ended within {seconds} s.", job_id=job_id)
         return found
+
+    def _charge(self, envelopes: Sequence[Envelope]) -> None:
+        """Count against the limits of the credential. Raises :class:`RateLimited`."""
+        charge_enqueue(self.caller, len(envelopes), self.body_bytes)
+        # What a request does not name, the settings do.
+        self.first_use(envelope.queue for envelope in envelopes if envelope.queue is not None)
 
     def _enqueue(self, envelopes: Sequence[Envelope], now: datetime) -> Sequence[JobRecord]:
         try:
@@ -275,6 +282,11 @@ def placed(body: Any, view: OJSViewSet) -> dict[str, Any]:
     return place
 
 
+def placed_in(place: Mapping[str, Any]) -> list[str]:
+    """The queue of :func:`placed`, if one was named."""
+    return [place["queue"]] if "queue" in place else []
+
+
 def _overridden(body: Any) -> Any:
     override = body.get("override")
     if override is None:
@@ -302,6 +314,7 @@ def revive(job_id: Any, body: Any, view: OJSViewSet) -> Any:
         value = body["expires_at"]
         expires_at = None if value is None else parse_instant(value, "expires_at", now)[0]
     actor = view.actor(parse_reason(body))
+    view.first_use(placed_in(place))
     try:
         return operate.retry_dead(
             [job_id], expires_at=expires_at, place=place, actor=actor, using=view.using

@@ -56,7 +56,9 @@ class QueueViewSet(OJSViewSet):
         if body.get("config") is not None:
             check_queue_config(body["config"])
             self.warn("config", "not kept: a queue has no configuration yet")
-        queues.create(name, actor=self.actor(parse_reason(body)), using=self.using)
+        is_new = bool(self.first_use([name]))
+        actor = self.actor(parse_reason(body))
+        queues.create(name, is_new=is_new, actor=actor, using=self.using)
         return Response(self._shape(name), status=201)
 
     def retrieve(self, request: Request, name: str) -> Response:
@@ -91,6 +93,7 @@ class QueueViewSet(OJSViewSet):
     def _switch(self, name: str, paused: bool) -> Response:
         name = self.may_use(self._seen(check_queue_name(name, "queue")), "queue")
         actor = self.actor(parse_reason(self.body(required=False)))
+        self.first_use([name])
         (queues.pause if paused else queues.resume)([name], actor=actor, using=self.using)
         shape = self._shape(name)
         word = "paused_at" if paused else "resumed_at"
