@@ -86,27 +86,33 @@ def derived_kinds() -> frozenset[str]:
 
 def read(
     wanted: Wanted, *, after: Place, limit: int, using: str | None = None
-) -> list[tuple[Event, Place]]:
-    """Up to ``limit`` events behind a place, stored and derived; each with the place behind it."""
+) -> tuple[list[tuple[Event, Place]], bool]:
+    """Up to ``limit`` events behind a place, stored and derived, each with the place behind it; and
+    whether there are more.
+    """
     using = using or conf.current().database
     derived = derived_kinds()
     asked = frozenset(kind for kind in derived if asks(wanted, kind))
-    stored = stream.read(replace(wanted, omitted=derived), after=after.stored, limit=limit, using=using)
+    omitting = replace(wanted, omitted=derived)
+    stored, cut = stream.read(omitting, after=after.stored, limit=limit, using=using)
     sources: list[Iterable[Told]] = [
         [((_ms(row.created_at), 2), row, {"stored": row.seq}) for row in stored]
     ]
     if asked & _ENTRIES:
-        sources.append(_entries(wanted, asked, after, limit, using))
+        sources.append(_entries(wanted, asked, after, limit + 1, using))
     if asked - _ENTRIES:
-        sources.append(_ends(wanted, asked, after, limit, using))
+        sources.append(_ends(wanted, asked, after, limit + 1, using))
     found: list[tuple[Event, Place]] = []
     place = after
+    left = len(stored)
     for _, event, change in heapq.merge(*sources, key=lambda told: told[0]):
+        # What stands behind stored events that were not read waits for those.
+        if len(found) == limit or (cut and not left):
+            return found, True
         place = replace(place, **change)
         found.append((event, place))
-        if len(found) == limit:
-            break
-    return found
+        left -= "stored" in change
+    return found, cut
 
 
 def place_of(event_id: UUID, *, using: str | None = None) -> Place:
@@ -145,7 +151,8 @@ def place_at(moment: datetime, *, using: str | None = None) -> Place:
 def history(job_id: UUID, *, using: str | None = None) -> list[Event]:
     """Everything that is known of one job, in order: each attempt, the running one too.
 
-    Of more than a thousand attempts and as many stored events the newest.
+    Of more than a thousand attempts and as many stored events the newest. What is stored comes without
+    its data: :func:`stream.filled` reads that.
     """
     using = using or conf.current().database
     job = Job.objects.using(using).filter(pk=job_id).only(*_HISTORY_COLUMNS).first()
@@ -153,7 +160,7 @@ def history(job_id: UUID, *, using: str | None = None) -> list[Event]:
         return []
     derived = derived_kinds()
     rows = Event.objects.using(using).filter(job_id=job_id).exclude(kind__in=derived)
-    stored = list(rows.order_by("-id")[:_MOST_ATTEMPTS])
+    stored = list(rows.order_by("-id").defer("data")[:_MOST_ATTEMPTS])
     attempts = Attempt.objects.using(using).filter(job_id=job_id).order_by("-lease_seq")
     newest = list(attempts.only(*_ATTEMPT_COLUMNS)[:_MOST_ATTEMPTS])
     result = _short_results([job_id], using).get(job_id)

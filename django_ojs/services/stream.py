@@ -7,18 +7,23 @@ gives each event its place instead, under a lock, and readers remember places.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast, Length
 
 from django_ojs import conf
 from django_ojs.models import Event, EventStream
 from django_ojs.store import sequencing
+from django_ojs.store.batches import parts
 from django_ojs.store.contention import atomically
 
+MOST_BYTES = 8 << 20
+"""Of text in the data of the events that are read together."""
 BATCH = 1000
 MOST_BATCHES = 20
 
@@ -40,8 +45,9 @@ class Wanted:
 
 def read(
     wanted: Wanted, *, after: int, limit: int, settled: bool = False, using: str | None = None
-) -> list[Event]:
-    """Up to ``limit`` events behind the place ``after``, in order.
+) -> tuple[list[Event], bool]:
+    """Up to ``limit`` events behind the place ``after``, in order, as many as fit ``MOST_BYTES``; and
+    whether there are more.
 
     ``settled`` is for those who have just asked for the :func:`newest`.
     """
@@ -49,7 +55,33 @@ def read(
     if not settled:
         settle(using=using)
     rows = _matching(wanted, using).filter(seq__gt=after).order_by("seq")
-    return list(rows[:limit])
+    known = list(rows.defer("data")[: limit + 1])
+    found, seen = filled(known[:limit], using=using)
+    return found, seen < len(known)
+
+
+def filled(events: Sequence[Event], *, using: str) -> tuple[list[Event], int]:
+    """The first of the events, as many as fit ``MOST_BYTES``, or one; and how many of them that are.
+
+    They come without their data, which is read here, or are not stored. What was deleted meanwhile is
+    left out.
+    """
+    keys = [event.pk for event in events if event.get_deferred_fields()]
+    rows = Event.objects.using(using).filter(pk__in=keys)
+    sized = rows.annotate(size=Length(Cast("data", TextField())))
+    sizes: dict[UUID, int] = dict(sized.values_list("pk", "size"))
+    fits = partial(operator.ge, MOST_BYTES)
+    part = next(parts(events, lambda event: sizes.get(event.pk, 0), fits), [])
+    wanted = [event.pk for event in part if event.pk in sizes]
+    data = dict(rows.filter(pk__in=wanted).values_list("pk", "data"))
+    found = []
+    for event in part:
+        if event.get_deferred_fields():
+            if event.pk not in data:
+                continue
+            event.data = data[event.pk]
+        found.append(event)
+    return found, len(part)
 
 
 def place_of(event_id: UUID, *, using: str | None = None) -> int | None:

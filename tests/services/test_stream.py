@@ -27,12 +27,12 @@ def kinds(rows: list[Event]) -> list[str]:
 
 def test_events_are_read_in_order_and_once() -> None:
     ack(*take() if make() else [])
-    first = stream.read(ANY, after=0, limit=2)
-    rest = stream.read(ANY, after=first[-1].seq or 0, limit=10)
+    first = stream.read(ANY, after=0, limit=2)[0]
+    rest = stream.read(ANY, after=first[-1].seq or 0, limit=10)[0]
     assert kinds(first) == ["job.enqueued", "job.started"]
     assert kinds(rest) == ["job.completed"]
     assert [row.seq for row in (*first, *rest)] == [1, 2, 3]
-    assert stream.read(ANY, after=3, limit=10) == []
+    assert stream.read(ANY, after=3, limit=10)[0] == []
     assert stream.newest() == 3
     assert stream.place_of(first[0].pk) == 1
 
@@ -52,12 +52,12 @@ def test_filters(wanted: Wanted, expected: list[str]) -> None:
     make(queue="a")
     make(queue="b")
     pause_queues(["b"])
-    assert kinds(stream.read(wanted, after=0, limit=10)) == expected
+    assert kinds(stream.read(wanted, after=0, limit=10)[0]) == expected
 
 
 def test_by_job() -> None:
     one, two = make(2)
-    found = stream.read(Wanted(job_id=two.id), after=0, limit=10)
+    found = stream.read(Wanted(job_id=two.id), after=0, limit=10)[0]
     assert [row.job_id for row in found] == [two.id]
     assert one.id != two.id
 
@@ -82,11 +82,11 @@ def test_a_late_commit_is_not_lost(vendor: str) -> None:
     thread.start()
     assert opened.wait(10)
     quick = enqueue("quick.job").id
-    seen = stream.read(ANY, after=0, limit=10)
+    seen = stream.read(ANY, after=0, limit=10)[0]
     assert [row.job_id for row in seen] == [quick]
     go.set()
     thread.join(10)
-    more = stream.read(ANY, after=seen[-1].seq or 0, limit=10)
+    more = stream.read(ANY, after=seen[-1].seq or 0, limit=10)[0]
     assert [row.job_id for row in more] == late
     assert more[0].pk < seen[0].pk
 
@@ -99,7 +99,7 @@ def test_two_readers_at_once_give_each_event_one_place() -> None:
     def reader() -> None:
         try:
             barrier.wait(10)
-            found.append([row.seq or 0 for row in stream.read(ANY, after=0, limit=1000)])
+            found.append([row.seq or 0 for row in stream.read(ANY, after=0, limit=1000)[0]])
         finally:
             connections["default"].close()
 
@@ -117,7 +117,7 @@ def test_places_go_on_after_retention(frozen: clock.FrozenClock) -> None:
     assert stream.newest() == 2
     Event.objects.all().delete()
     make()
-    assert [row.seq for row in stream.read(ANY, after=2, limit=10)] == [3]
+    assert [row.seq for row in stream.read(ANY, after=2, limit=10)[0]] == [3]
 
 
 def test_since(frozen: clock.FrozenClock) -> None:
@@ -127,7 +127,7 @@ def test_since(frozen: clock.FrozenClock) -> None:
     make()
     stream.settle(using="default")
     before = stream.place_before(boundary)
-    assert len(stream.read(ANY, after=before, limit=10)) == 1
+    assert len(stream.read(ANY, after=before, limit=10)[0]) == 1
     frozen.advance(10)
     assert stream.place_before(clock.new_id()) == stream.newest() == 2
 

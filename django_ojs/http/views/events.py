@@ -68,8 +68,7 @@ class EventViewSet(OJSViewSet):
                 found, more = self._history(wanted, after, query.get("since"), part.limit)
                 return Response(_page(part, found, more, after))
             place = self._derived_place(after, query.get("since"))
-            rows = derived.read(wanted, after=place, limit=part.limit + 1, using=self.using)
-        more, rows = len(rows) > part.limit, rows[: part.limit]
+            rows, more = derived.read(wanted, after=place, limit=part.limit, using=self.using)
         if rows:
             after = _cursor(*rows[-1])
         return Response(_page(part, [row for row, _ in rows], more, after))
@@ -148,7 +147,8 @@ class EventViewSet(OJSViewSet):
             and (wanted.queues is None or event.queue in wanted.queues)
             and (self.caller.unrestricted or (event.queue and self.caller.sees(event.queue)))
         ]
-        return found[:limit], len(found) > limit
+        page, seen = stream.filled(found[:limit], using=self.using)
+        return page, seen < len(found)
 
     def _derived_place(self, after: str | None, since: str | None) -> Place:
         """The place behind which to go on: a cursor of ours, the id of an event, or a time."""
@@ -278,13 +278,13 @@ def _follow(
             ):
                 return
         newest = stream.newest(using=using)
-        rows = stream.read(wanted, after=after, limit=BATCH, settled=True, using=using)
+        rows, more = stream.read(wanted, after=after, limit=BATCH, settled=True, using=using)
         for row in rows:
             after = row.seq or after
             spoken = now
             data = json.dumps(shapes.event(row), separators=(",", ":"))
             yield f"id: evt_{row.pk}\nevent: {row.kind}\ndata: {data}\n\n".encode()
-        if len(rows) == BATCH:
+        if more:
             continue
         # What this reader does not want is not looked at again.
         after = max(after, newest)
