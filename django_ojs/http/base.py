@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.http import HttpResponse
 from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import NotAuthenticated
 from rest_framework.exceptions import NotFound as RouteNotFound
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
@@ -23,7 +24,7 @@ from django_ojs import clock, conf
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError, PermissionDenied
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.own import is_own
-from django_ojs.http import media, problems, refusals, warned
+from django_ojs.http import media, problems, refusals, waiting, warned
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
 from django_ojs.http.principal import Principal, of_user
@@ -92,6 +93,16 @@ class OJSViewSet(ViewSet):
         principal = self.principal
         assert principal is not None
         return principal
+
+    def over(self) -> bool:
+        """Whether a request that waits should wait no more: its client has hung up, or a new one would
+        not be let in as it was. Raises :class:`NotAuthenticated` when the credential is no longer good.
+        """
+        now = self.caller.renewed(using=self.using)
+        if now is None:
+            raise NotAuthenticated
+        # Last: what is taken for a client that hangs up after this is lost to it.
+        return not now.covers(self.caller, self.needed()) or waiting.hung_up(self.request.META)
 
     def actor(self, reason: str = "") -> Actor:
         """Who asks, for events and audit."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django_ojs.domain.jsonvalue import sanitise_text
 from django_ojs.models import ApiToken
+from django_ojs.services import tokens
 from django_ojs.services.tokens import SCOPES
 
 EVERYTHING = ("*",)
@@ -17,7 +18,8 @@ EVERYTHING = ("*",)
 class Principal:
     """Who asks. ``key`` is what leases and workers are bound to; rotation of a token keeps it.
 
-    ``queues`` are names, or prefixes that end in ``*``. ``token_id`` is set for API tokens.
+    ``queues`` are names, or prefixes that end in ``*``. ``token_id`` is set for API tokens, ``user``
+    for users of the project.
     """
 
     key: str
@@ -25,6 +27,7 @@ class Principal:
     scopes: frozenset[str]
     queues: Collection[str] = EVERYTHING
     token_id: int | None = None
+    user: Any = field(default=None, compare=False, repr=False)
 
     def may(self, *scopes: str) -> bool:
         """Whether any of the scopes is given."""
@@ -42,6 +45,26 @@ class Principal:
             for pattern in self.queues
         )
 
+    def renewed(self, *, using: str) -> Principal | None:
+        """As the credential is by now, ``None`` when it is no longer good: for what goes on for long.
+
+        What a class of the project's own made of something else than users is taken as it was.
+        """
+        if self.token_id is not None:
+            token = tokens.live(self.token_id, using=using)
+            return None if token is None else of_token(token)
+        users = getattr(self.user.__class__, "_default_manager", None)
+        if users is None:
+            return self
+        user = users.filter(pk=self.user.pk).first()
+        if user is None or not user.is_active or (self.user.is_staff and not user.is_staff):
+            return None
+        return of_user(user)
+
+    def covers(self, earlier: Principal, scopes: Collection[str]) -> bool:
+        """Whether what was begun as ``earlier`` may go on: one of the scopes, and the same queues."""
+        return self.may(*scopes) and self.queues == earlier.queues
+
 
 def of_token(token: ApiToken) -> Principal:
     """The principal that an API token stands for."""
@@ -53,7 +76,7 @@ def of_token(token: ApiToken) -> Principal:
 def of_user(user: Any) -> Principal:
     """The principal of a Django user: the scopes are the permissions ``django_ojs.http_*``."""
     scopes = [scope for scope in SCOPES if user.has_perm(f"django_ojs.http_{scope}")]
-    return Principal(f"user:{user.pk}", user.get_username(), frozenset(scopes))
+    return Principal(f"user:{user.pk}", user.get_username(), frozenset(scopes), user=user)
 
 
 DEVELOPER = Principal("dev", "dev", frozenset(SCOPES))

@@ -262,11 +262,11 @@ def verify(text: str, *, now: datetime | None = None, using: str | None = None) 
     return token
 
 
-def still_live(token_id: int, *, using: str | None = None) -> bool:
-    """Whether a token that was verified is neither revoked nor expired now."""
+def live(token_id: int, *, using: str | None = None) -> ApiToken | None:
+    """A token that was verified as it is now, ``None`` when it was revoked or has expired since."""
     using = using or conf.current().database
     token = ApiToken.objects.using(using).filter(pk=token_id).first()
-    return token is not None and is_live(token, clock.now(using))
+    return token if token is not None and is_live(token, clock.now(using)) else None
 
 
 _known: LRU[tuple[str, bytes], bool] = LRU(_KNOWN_MOST)

@@ -64,10 +64,10 @@ def test_revocation_holds_at_once() -> None:
     text, other = make(), make("other")
     found = tokens.verify(text)
     assert found is not None
-    assert tokens.still_live(found.pk)
+    assert tokens.live(found.pk) == found
     assert tokens.revoke("billing") == 1
     assert tokens.verify(text) is None
-    assert not tokens.still_live(found.pk)
+    assert tokens.live(found.pk) is None
     assert tokens.revoke(other.partition(".")[0]) == 1
     with pytest.raises(NotFound):
         tokens.revoke("billing")

@@ -27,7 +27,7 @@ from django_ojs.http.limits import STREAMS
 from django_ojs.http.principal import Principal
 from django_ojs.http.waiting import hung_up
 from django_ojs.models import Event
-from django_ojs.services import derived, stream, tokens
+from django_ojs.services import derived, stream
 from django_ojs.services.derived import Place
 from django_ojs.services.stream import Wanted
 from django_ojs.store.bounded import time_limit
@@ -273,9 +273,8 @@ def _follow(
     while (now := clock.boottime()) - start < STREAM_SECONDS:
         if now - checked >= RECHECK_SECONDS:
             checked = now
-            if principal.token_id is not None and not tokens.still_live(
-                principal.token_id, using=using
-            ):
+            now_is = principal.renewed(using=using)
+            if now_is is None or not now_is.covers(principal, EventViewSet.scopes["stream"]):
                 return
         newest = stream.newest(using=using)
         rows, more = stream.read(wanted, after=after, limit=BATCH, settled=True, using=using)

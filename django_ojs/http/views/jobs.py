@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rest_framework.exceptions import NotAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -25,7 +24,7 @@ from django_ojs.http.evidence import evidence_of
 from django_ojs.http.limits import LONG_POLLS, charge_enqueue
 from django_ojs.http.principal import parse_reason
 from django_ojs.http.problems import WaitTimeout
-from django_ojs.services import fencing, operate, tokens
+from django_ojs.services import fencing, operate
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.terms import terms_for, warnings_about
 
@@ -156,11 +155,9 @@ class JobViewSet(OJSViewSet):
 
     def _ended(self, job_id: str, seconds: int) -> JobRecord:
         """The job when it has ended. Raises :class:`WaitTimeout`."""
-        limits, token_id = conf.current().http, self.caller.token_id
+        limits = conf.current().http
 
         def look() -> JobRecord | None:
-            if token_id is not None and not tokens.still_live(token_id, using=self.using):
-                raise NotAuthenticated
             record = self.job(job_id, fresh=True)
             return record if record.state in TERMINAL else None
 
@@ -171,7 +168,7 @@ class JobViewSet(OJSViewSet):
                 look,
                 (),
                 seconds * 1000,
-                gone=lambda: waiting.hung_up(self.request.META),
+                gone=self.over,
                 using=self.using,
                 rings=False,
             )

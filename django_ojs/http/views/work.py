@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from rest_framework.exceptions import NotAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -35,7 +34,7 @@ from django_ojs.http.worker_bodies import (
     worker_id_of,
 )
 from django_ojs.models import Worker
-from django_ojs.services import attempts, heartbeat, operate, promote, tokens, workers
+from django_ojs.services import attempts, heartbeat, operate, promote, workers
 from django_ojs.services import claim as claiming
 from django_ojs.services.operate import Extension
 from django_ojs.services.settle import Report, report
@@ -71,9 +70,6 @@ class WorkViewSet(OJSViewSet):
 
         def look() -> list[JobRecord]:
             nonlocal heard
-            token_id = self.caller.token_id if wait_ms else None
-            if token_id is not None and not tokens.still_live(token_id, using=self.using):
-                raise NotAuthenticated
             beats = False
             if worker_id is not None:
                 # Heard when it asked: while it waits, nothing is known of it.
@@ -109,7 +105,7 @@ class WorkViewSet(OJSViewSet):
                     look,
                     queues,
                     wait_ms,
-                    gone=lambda: waiting.hung_up(request.META),
+                    gone=self.over,
                     using=self.using,
                 )
         else:
