@@ -20,12 +20,12 @@ def is_plain(text: str) -> bool:
 
 def one_line(text: str) -> str:
     """The text with control, direction and line characters written as escapes."""
-    return _UNSAFE.sub(_escape, text)
+    return text if text.isprintable() else _UNSAFE.sub(_escape, text)
 
 
 def lines(text: str) -> str:
     """The same, but newlines stay."""
-    return _UNSAFE_BUT_NEWLINES.sub(_escape, text)
+    return text if text.isprintable() else _UNSAFE_BUT_NEWLINES.sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:

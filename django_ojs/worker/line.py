@@ -58,15 +58,15 @@ class ChildLine:
         self.arrived: deque[Frame] = deque()
         self.ring = self._bell.ring
 
-    def buffer(self, frame: Frame) -> None:
-        """Send with whatever is sent next; from the main thread."""
+    def buffer(self, frame: Frame | str) -> None:
+        """Send an object, or its JSON text, with whatever is sent next; from the main thread."""
         with self._bell, self._sending:
-            self._unsent.append(text_of(frame))
+            self._unsent.append(_text(frame))
 
     def send(self, frame: Frame | str) -> None:
         """Send an object, or its JSON text, now, after what was buffered."""
         with self._bell, self._sending:
-            self._unsent.append(frame if isinstance(frame, str) else text_of(frame))
+            self._unsent.append(_text(frame))
             self._write()
 
     def flush(self) -> None:
@@ -102,3 +102,7 @@ class ChildLine:
                 self.arrived.extend(self._reader.feed(data))
                 if len(data) < _CHUNK:
                     break
+
+
+def _text(frame: Frame | str) -> str:
+    return frame if isinstance(frame, str) else text_of(frame)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import unicodedata
+
 import pytest
 
 from django_ojs.domain.printable import lines, one_line
@@ -18,3 +21,16 @@ def test_controls_are_escaped(control: str) -> None:
 @pytest.mark.parametrize("text", ["", "plain", "Größe 10 µs ≤ 日本語 👍🏽", "a\\nb"])
 def test_other_text_stays(text: str) -> None:
     assert one_line(text) == lines(text) == text
+
+
+def test_nothing_that_ends_a_line_or_commands_a_terminal_counts_as_printable() -> None:
+    """Printable text is passed on unread."""
+    unsafe = {character for character in map(chr, range(sys.maxunicode + 1)) if _is_unsafe(character)}
+    assert {"\x1b", "\x9b", "\u202e", "\u2028"} <= unsafe
+    assert not [character for character in unsafe if character.isprintable()]
+
+
+def _is_unsafe(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Zl", "Zp") or unicodedata.bidirectional(
+        character
+    ) in {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
