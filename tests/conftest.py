@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connections, transaction
 from django.test.utils import setup_databases, teardown_databases
+from hypothesis import HealthCheck, settings
 
 from django_ojs import clock
 from django_ojs.http import waiting
@@ -32,6 +33,10 @@ from django_ojs.services import enqueue as enqueue_service
 from django_ojs.services import scan, tokens
 from tests.faults import tally
 from tests.support import poll
+
+# How long an example takes is the machine's affair.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 OURS = (
     Attempt,

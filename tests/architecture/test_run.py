@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import hypothesis
 import pytest
 
 from tests.part import ROOT, Part
@@ -188,3 +189,10 @@ def test_a_failing_test_fails_the_run_and_is_named_again(tmp_path: Path) -> None
     assert failed.startswith("failed: SQLite: ")
     assert failed.endswith("test_broken.py::test_a")
     assert lines[-2:] == ["1 passed, 1 failed, 1 skipped", "skipped: SQLite: 1 x why"]
+
+
+def test_no_example_fails_for_how_long_it_took() -> None:
+    """A busy machine takes longer than Hypothesis allows by default."""
+    assert hypothesis.settings.default is not None
+    assert hypothesis.settings.default.deadline is None
+    assert hypothesis.HealthCheck.too_slow in hypothesis.settings.default.suppress_health_check

@@ -178,7 +178,6 @@ def fuzz(fuzzer: Fuzzer, operation: Any, mode: GenerationMode) -> None:
     @hypothesis.settings(
         max_examples=EXAMPLES,
         database=None,
-        deadline=None,
         suppress_health_check=QUIET,
         phases=[hypothesis.Phase.generate],
         verbosity=hypothesis.Verbosity.quiet,
@@ -308,7 +307,6 @@ def test_known_fields_of_random_values(api: Api, endpoint: str) -> None:
         max_examples=EACH,
         derandomize=TIMES == 1,
         database=None,
-        deadline=None,
         suppress_health_check=QUIET,
     )
     @given(st.one_of(some_fields, some_fields, some_fields, values), st.booleans())

@@ -19,7 +19,6 @@ SHORT = settings(
     stateful_step_count=40,
     derandomize=True,
     database=None,
-    deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
