@@ -12,7 +12,7 @@ from django_ojs.models.fields import TokenField
 class ApiToken(models.Model):
     """One credential. ``name`` is the client it belongs to: rotation keeps it, so leases stay valid.
 
-    ``secret_hash`` is ``check$salt$scrypt`` in hex (ADR 22); ``scopes`` out of ``produce``,
+    ``secret_hash`` is ``check$salt$scrypt`` in hex (ADR 24); ``scopes`` out of ``produce``,
     ``work``, ``inspect``, ``administer``; ``queues`` are names or prefixes that end in ``*``.
     """
 
