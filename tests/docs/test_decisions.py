@@ -17,5 +17,5 @@ def test_each_number_is_one_decision() -> None:
 
 def test_the_heading_has_the_number_of_the_file() -> None:
     headings = {page.name: page.read_text().partition("\n")[0] for page in PAGES}
-    wrong = {name: said for name, said in headings.items() if not said.startswith(f"# {int(name[:4])}. ")}
-    assert wrong == {}
+    wrong = {name for name, said in headings.items() if not said.startswith(f"# {int(name[:4])}. ")}
+    assert wrong == set()
