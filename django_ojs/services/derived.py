@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import F, Q, QuerySet, TextField
@@ -28,10 +27,13 @@ from django_ojs.domain.timeouts import elapsed
 from django_ojs.models import Attempt, Event, Job
 from django_ojs.services import stream
 from django_ojs.services.stream import Wanted, any_of
+from django_ojs.store import selectors
 
 DERIVABLE: frozenset[str] = frozenset({Kind.ENQUEUED, Kind.SCHEDULED, Kind.STARTED, Kind.COMPLETED})
 SETTLING = timedelta(milliseconds=250)
 """What is younger may be overtaken by a commit that is under way, and is not told yet."""
+WINDOW = 50_000
+"""How many jobs, ends of jobs and stored events are looked through for a reader who wants some."""
 _ENTRY_COLUMNS = ("type", "queue", "priority", "created_at", "scheduled_at", "retry_delay_ms")
 _END_COLUMNS = ("type", "queue", "lease_seq", "finished_at")
 _HISTORY_COLUMNS = (
@@ -45,6 +47,7 @@ _MOST_ATTEMPTS = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK = timedelta(microseconds=1)
 _FIRST = UUID(int=0)
+_LAST = UUID(int=(1 << 128) - 1)
 _ALL_BITS = (1 << 74) - 1
 _SHORT = 1024
 """Characters of a result that an event repeats, as those that are stored."""
@@ -75,8 +78,19 @@ class Place:
         return cls(stored, UUID(job), _EPOCH + micros * _TICK, UUID(ended), half)
 
 
-Told = tuple[tuple[int, int], Event, dict[str, Any]]
-"""An event, behind its order (millisecond, rank of its source), before what it changes of the place."""
+Told = tuple[tuple[int, int], Event | None, dict[str, Any]]
+"""An event, behind its order (millisecond, rank of its source), before what it changes of the place.
+
+``None`` stands for the end of a window: so far was looked, and nothing behind it is told yet.
+"""
+
+
+class Page(NamedTuple):
+    """Events, the place behind them, and whether there are more: maybe on the next page but one."""
+
+    events: list[Event]
+    place: Place
+    more: bool
 
 
 def derived_kinds() -> frozenset[str]:
@@ -84,35 +98,45 @@ def derived_kinds() -> frozenset[str]:
     return DERIVABLE - conf.current().stored_events
 
 
-def read(
-    wanted: Wanted, *, after: Place, limit: int, using: str | None = None
-) -> tuple[list[tuple[Event, Place]], bool]:
-    """Up to ``limit`` events behind a place, stored and derived, each with the place behind it; and
-    whether there are more.
+def read(wanted: Wanted, *, after: Place, limit: int, using: str | None = None) -> Page:
+    """Up to ``limit`` events behind a place, stored and derived.
+
+    For a reader who wants some of many, no more than ``WINDOW`` jobs and events of each source are
+    looked through: a page may have none, and a place from which to go on.
     """
     using = using or conf.current().database
     derived = derived_kinds()
     asked = frozenset(kind for kind in derived if asks(wanted, kind))
     omitting = replace(wanted, omitted=derived)
-    stored, cut = stream.read(omitting, after=after.stored, limit=limit, using=using)
-    sources: list[Iterable[Told]] = [
-        [((_ms(row.created_at), 2), row, {"stored": row.seq}) for row in stored]
-    ]
+    stream.settle(using=using)
+    behind = Event.objects.using(using).filter(seq__gt=after.stored).order_by("seq")
+    narrow = wanted.narrowed or wanted.kinds is not None
+    last = _last_of_window(behind, "seq", "created_at") if narrow else None
+    until = None if last is None else last[0]
+    stored, cut = stream.read(
+        omitting, after=after.stored, limit=limit, until=until, settled=True, using=using
+    )
+    told: list[Told] = [((_ms(row.created_at), 2), row, {"stored": row.seq}) for row in stored]
+    if last is not None and not cut:
+        told.append(((_ms(last[1]), 2), None, {"stored": until}))
+    sources: list[Iterable[Told]] = [told]
     if asked & _ENTRIES:
         sources.append(_entries(wanted, asked, after, limit + 1, using))
     if asked - _ENTRIES:
         sources.append(_ends(wanted, asked, after, limit + 1, using))
-    found: list[tuple[Event, Place]] = []
+    found: list[Event] = []
     place = after
     left = len(stored)
     for _, event, change in heapq.merge(*sources, key=lambda told: told[0]):
         # What stands behind stored events that were not read waits for those.
         if len(found) == limit or (cut and not left):
-            return found, True
+            return Page(found, place, True)
         place = replace(place, **change)
-        found.append((event, place))
+        if event is None:
+            return Page(found, place, True)
+        found.append(event)
         left -= "stored" in change
-    return found, cut
+    return Page(found, place, cut)
 
 
 def place_of(event_id: UUID, *, using: str | None = None) -> Place:
@@ -195,36 +219,54 @@ def _entries(
     wanted: Wanted, asked: frozenset[str], after: Place, limit: int, using: str
 ) -> Iterator[Told]:
     """That jobs were enqueued or scheduled, by the primary key."""
-    rows = _jobs(wanted, using).filter(pk__gt=after.job_id).exclude(state=State.PENDING)
+    behind = Job.objects.using(using).filter(pk__gt=after.job_id).order_by("pk")
+    rows = _those(wanted, behind).exclude(state=State.PENDING)
     if asked & _ENTRIES != _ENTRIES:
         scheduled = Q(retry_delay_ms__isnull=True, scheduled_at__gt=F("created_at"))
         rows = rows.filter(scheduled if Kind.SCHEDULED in asked else ~scheduled)
-    found = list(rows.order_by("pk").only(*_ENTRY_COLUMNS)[:limit])
-    for job in takewhile(_settled(using, lambda job: job.created_at), found):
+    narrow = wanted.narrowed or asked & _ENTRIES != _ENTRIES
+    last = _last_of_window(behind, "pk", "created_at") if narrow else None
+    if last is not None:
+        rows = rows.filter(pk__lte=last[0])
+    found = list(rows.only(*_ENTRY_COLUMNS)[:limit])
+    horizon = clock.now(using) - SETTLING
+    for job in found:
+        if job.created_at > horizon:
+            return
         yield (time_of(job.pk), 0), _entry(job), {"job_id": job.pk}
+    if last is not None and len(found) < limit and last[1] <= horizon:
+        yield (time_of(last[0]), 0), None, {"job_id": last[0]}
 
 
 def _ends(
     wanted: Wanted, asked: frozenset[str], after: Place, limit: int, using: str
 ) -> Iterator[Told]:
     """The last attempts of completed jobs, by when those ended: begin and end stand there together."""
+    completed = selectors.in_state(Job.objects.using(using), State.COMPLETED)
+    by_end = selectors.by_index(completed, "ojs_job_finished", using=using).order_by("finished_at")
+    later = by_end.filter(finished_at__gt=after.ended_at)
     behind = Q(finished_at__gt=after.ended_at) | Q(finished_at=after.ended_at, pk__gte=after.ended_id)
     # The first of the two is what an index can begin at.
-    rows = _jobs(wanted, using).filter(
-        Q(finished_at__gte=after.ended_at), behind, state=State.COMPLETED
-    )
+    rows = _those(wanted, by_end).filter(Q(finished_at__gte=after.ended_at), behind)
+    last = _last_of_window(later, "finished_at") if wanted.narrowed else None
+    if last is not None:
+        rows = rows.filter(finished_at__lte=last[0])
     found = list(rows.order_by("finished_at", "pk").only(*_END_COLUMNS)[: limit + 1])
     ids = [job.pk for job in found]
-    last = {job.pk: job.lease_seq for job in found}
+    seqs = {job.pk: job.lease_seq for job in found}
     attempts = {
         attempt.job_id: attempt
         for attempt in Attempt.objects.using(using).filter(job_id__in=ids).only(*_ATTEMPT_COLUMNS)
-        if attempt.lease_seq == last[attempt.job_id]
+        if attempt.lease_seq == seqs[attempt.job_id]
     }
     results = _short_results(ids, using) if Kind.COMPLETED in asked else {}
-    for job in takewhile(_settled(using, lambda job: job.finished_at), found):
+    horizon = clock.now(using) - SETTLING
+    for job in found:
+        assert job.finished_at is not None
+        if job.finished_at > horizon:
+            return
         attempt = attempts.get(job.pk)
-        if attempt is None or job.finished_at is None:
+        if attempt is None:
             continue
         order = (_ms(job.finished_at), 1)
         told = (_started(job, attempt), _completed(job, attempt, results.get(job.pk)))
@@ -232,20 +274,22 @@ def _ends(
             known = (job.finished_at, job.pk, half) <= (after.ended_at, after.ended_id, after.half)
             if event.kind in asked and not known:
                 yield order, event, {"ended_at": job.finished_at, "ended_id": job.pk, "half": half}
+    if last is not None and len(found) <= limit and last[0] <= horizon:
+        yield (_ms(last[0]), 1), None, {"ended_at": last[0], "ended_id": _LAST, "half": 1}
 
 
-def _jobs(wanted: Wanted, using: str) -> QuerySet[Job]:
-    rows = Job.objects.using(using).all()
+def _last_of_window(rows: QuerySet[Any], *names: str) -> tuple[Any, ...] | None:
+    """These columns of the last of the first ``WINDOW`` rows; ``None`` if there are not as many."""
+    found = list(rows.values_list(*names)[WINDOW - 1 : WINDOW])
+    return found[0] if found else None
+
+
+def _those(wanted: Wanted, rows: QuerySet[Job]) -> QuerySet[Job]:
     if wanted.queues is not None:
         rows = rows.filter(queue__in=list(wanted.queues))
     if wanted.within is not None:
         rows = rows.filter(any_of("queue", wanted.within))
     return rows
-
-
-def _settled(using: str, moment: Callable[[Any], datetime]) -> Callable[[Any], bool]:
-    horizon = clock.now(using) - SETTLING
-    return lambda row: moment(row) <= horizon
 
 
 def _short_results(ids: list[UUID], using: str) -> dict[UUID, Any]:

@@ -42,12 +42,23 @@ class Wanted:
     within: Collection[str] | None = None
     omitted: Collection[str] = ()
 
+    @property
+    def narrowed(self) -> bool:
+        """Whether it is about some queues only."""
+        return self.queues is not None or self.within is not None
+
 
 def read(
-    wanted: Wanted, *, after: int, limit: int, settled: bool = False, using: str | None = None
+    wanted: Wanted,
+    *,
+    after: int,
+    limit: int,
+    until: int | None = None,
+    settled: bool = False,
+    using: str | None = None,
 ) -> tuple[list[Event], bool]:
     """Up to ``limit`` events behind the place ``after``, in order, as many as fit ``MOST_BYTES``; and
-    whether there are more.
+    whether there are more, as far as the place ``until``.
 
     ``settled`` is for those who have just asked for the :func:`newest`.
     """
@@ -55,6 +66,8 @@ def read(
     if not settled:
         settle(using=using)
     rows = _matching(wanted, using).filter(seq__gt=after).order_by("seq")
+    if until is not None:
+        rows = rows.filter(seq__lte=until)
     known = list(rows.defer("data")[: limit + 1])
     found, seen = filled(known[:limit], using=using)
     return found, seen < len(known)

@@ -19,7 +19,7 @@ _depth: ContextVar[int] = ContextVar("django_ojs.limits", default=0)
 """How many limits this one is within."""
 _RESTORE = (
     "SELECT set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true),"
-    " set_config('jit', %s, true)"
+    " set_config('enable_sort', %s, true), set_config('jit', %s, true)"
 )
 
 
@@ -100,12 +100,15 @@ def read_in_index_order(using: str) -> Iterator[None]:
 
 
 @contextmanager
-def time_limit(ms: int, *, using: str, by_index: bool = False) -> Iterator[None]:
+def time_limit(
+    ms: int, *, using: str, by_index: bool = False, in_order: bool = False
+) -> Iterator[None]:
     """Let the database cancel statements of the block that take longer; SQLite has no such limit.
 
     ``by_index`` keeps PostgreSQL's planner from reading a whole table: with half of the rows in a
     window it may think that as cheap as the range of an index. Nothing is compiled there: to compile
-    would take longer than what is read.
+    would take longer than what is read. ``in_order`` keeps it from sorting too: a planner that knows
+    nothing of a table reads all of it, and sorts, for the first rows of an index.
 
     A cancelled statement raises ``OperationalError``.
     """
@@ -115,11 +118,12 @@ def time_limit(ms: int, *, using: str, by_index: bool = False) -> Iterator[None]
         with transaction.atomic(using=using), connection.cursor() as cur:
             cur.execute(
                 "SELECT current_setting('statement_timeout'), current_setting('enable_seqscan'),"
-                " current_setting('jit'), set_config('statement_timeout', %s, true),"
-                " set_config('enable_seqscan', %s, true), set_config('jit', 'off', true)",
-                [f"{ms}ms", "off" if by_index else "on"],
+                " current_setting('enable_sort'), current_setting('jit'),"
+                " set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true),"
+                " set_config('enable_sort', %s, true), set_config('jit', 'off', true)",
+                [f"{ms}ms", "off" if by_index else "on", "off" if in_order else "on"],
             )
-            before = cur.fetchone()[:3]
+            before = cur.fetchone()[:4]
             yield
             # They outlive a savepoint that is released, but not one that is rolled back.
             if outer and not connection.needs_rollback:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -34,6 +34,7 @@ WINDOW = 100_000
 PAGE = 50
 CAPPED = 11_000
 WINDOWED = WINDOW + 20_000
+JOBS = ("django_ojs_job",)
 EXPLAIN = {
     "postgresql": "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON)",
     "sqlite": "EXPLAIN QUERY PLAN",
@@ -65,15 +66,16 @@ def browser(django_db_setup: None, django_db_blocker: Any) -> Iterator[Client]:
 
 
 class Asked:
-    """The reads of a page."""
+    """The reads of a page, with the plans of those that are about some tables."""
 
-    def __init__(self) -> None:
+    def __init__(self, tables: Sequence[str] = JOBS) -> None:
         self.all: list[Statement] = []
+        self._tables = re.compile(rf"\b({'|'.join(tables)})\b")
 
     def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         if re.match(r"\(?\s*SELECT", sql, re.I) and "set_config" not in sql:
             plan: list[dict[str, Any]] = []
-            if "django_ojs_job" in sql.replace("_jobschema", ""):
+            if self._tables.search(sql):
                 execute(f"{EXPLAIN[connection.vendor]} {sql}", params, many, context)
                 cursor = context["cursor"]
                 names = [column[0] for column in cursor.description]
@@ -104,28 +106,27 @@ def tree(statement: Statement) -> Iterator[dict[str, Any]]:
     yield from nodes((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
 
 
-def scans(statement: Statement) -> list[str]:
-    """The parts of a plan that read the whole table of jobs."""
+def scans(statement: Statement, tables: Sequence[str] = JOBS) -> list[str]:
+    """The parts of a plan that read a whole table."""
     if connection.vendor == "postgresql":
         return [
             str(node)
             for node in tree(statement)
-            if node["Node Type"] == "Seq Scan" and node["Relation Name"] == "django_ojs_job"
+            if node["Node Type"] == "Seq Scan" and node["Relation Name"] in tables
         ]
     if connection.vendor == "sqlite":
         details = [row["detail"] for row in statement.plan]
-        return [
-            detail for detail in details if re.match(r"SCAN (?:j|django_ojs_job)\b(?!.*USING)", detail)
-        ]
+        names = "|".join(("j", *tables))
+        return [detail for detail in details if re.match(rf"SCAN (?:{names})\b(?!.*USING)", detail)]
     return [
         str(row)
         for row in statement.plan
-        if row["table"] in ("j", "django_ojs_job") and (row["type"] == "ALL" or not row["key"])
+        if row["table"] in ("j", *tables) and (row["type"] == "ALL" or not row["key"])
     ]
 
 
-def rows_read(statement: Statement) -> int:
-    """How many rows of jobs and their indexes a statement reads; SQLite keeps no count."""
+def rows_read(statement: Statement, tables: Sequence[str] = JOBS) -> int:
+    """How many rows of tables and their indexes a statement reads; SQLite keeps no count."""
     if connection.vendor == "postgresql":
         return sum(
             (
@@ -135,7 +136,7 @@ def rows_read(statement: Statement) -> int:
             )
             * node["Actual Loops"]
             for node in tree(statement)
-            if node.get("Relation Name") == "django_ojs_job"
+            if node.get("Relation Name") in tables
         )
     if connection.vendor == "mysql":
         with connection.cursor() as cursor:

@@ -196,3 +196,21 @@ def test_a_history_reads_nothing_large_however_many_attempts(api: Api) -> None:
         assert not [found for sql in told for found in columns.findall(sql)]
         statements.append(len(reads))
     assert statements[0] == statements[1]
+
+
+@pytest.mark.parametrize("stored", ["problems", "all"])
+def test_a_page_without_events_leads_on(api: Api, monkeypatch: pytest.MonkeyPatch, stored: str) -> None:
+    """Of many events a reader wants one: no page looks through all, and none is the last too early."""
+    monkeypatch.setattr(derived, "WINDOW", 4)
+    with override_settings(OJS={"EVENTS": stored}):
+        for _ in range(3):
+            for _ in range(9):
+                done(api, queue="busy")
+            done(api, queue="rare")
+        first = api.get("/events?queues=rare").body
+        assert (first["events"], first["has_more"]) == ([], True)
+        assert first["pagination"]["next_cursor"] == first["cursor"]
+        found = walk(api, "queues=rare")
+        assert kinds(found) == ["job.enqueued", "job.started", "job.completed"] * 3
+        assert {event["data"]["queue"] for event in found} == {"rare"}
+        assert kinds(walk(api, "types=job.started&queues=rare&limit=1")) == ["job.started"] * 3

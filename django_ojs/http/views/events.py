@@ -63,15 +63,15 @@ class EventViewSet(OJSViewSet):
         part = listing.window(request)
         wanted = self._wanted(request)
         after = query.get("cursor") or query.get("after")
-        with time_limit(listing.TIME_LIMIT_MS, using=self.using, by_index=True):
+        with time_limit(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
             if wanted.job_id is not None:
                 found, more = self._history(wanted, after, query.get("since"), part.limit)
                 return Response(_page(part, found, more, after))
             place = self._derived_place(after, query.get("since"))
-            rows, more = derived.read(wanted, after=place, limit=part.limit, using=self.using)
-        if rows:
-            after = _cursor(*rows[-1])
-        return Response(_page(part, [row for row, _ in rows], more, after))
+            page = derived.read(wanted, after=place, limit=part.limit, using=self.using)
+        if page.events or page.place != place:
+            after = _cursor(page)
+        return Response(_page(part, page.events, page.more, after))
 
     def stream(self, request: Request) -> Any:
         """Server-sent events of ``channel``: ``all``, ``job:<id>`` or ``queue:<name>``."""
@@ -93,7 +93,7 @@ class EventViewSet(OJSViewSet):
         query, part = request.query_params, listing.window(request)
         wanted = replace(self._wanted(request), job_id=self.job(job_id).id)
         after = query.get("cursor") or query.get("after")
-        with time_limit(listing.TIME_LIMIT_MS, using=self.using, by_index=True):
+        with time_limit(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
             found, more = self._history(wanted, after, query.get("since"), part.limit)
         return Response(_page(part, found, more, after))
 
@@ -206,11 +206,11 @@ def _page(part: listing.Window, rows: Sequence[Event], more: bool, after: str | 
     return {"events": items, "items": items, "cursor": last, "has_more": more, "pagination": paging}
 
 
-def _cursor(event: Event, place: Place) -> str:
-    """The id of the event where all are stored; otherwise a text that has every place in it."""
-    if not derived.derived_kinds():
-        return f"evt_{event.pk}"
-    return signing.dumps(place.packed(), salt=_SALT)
+def _cursor(page: derived.Page) -> str:
+    """The id of the last event where all are stored; otherwise a text that has every place in it."""
+    if page.events and not derived.derived_kinds():
+        return f"evt_{page.events[-1].pk}"
+    return signing.dumps(page.place.packed(), salt=_SALT)
 
 
 def _event_key(event_id: str, field: str) -> UUID:
