@@ -109,8 +109,8 @@ def paused(*, using: str | None = None) -> list[str]:
 
 
 def ensure(names: Iterable[str], *, using: str | None = None) -> None:
-    """Give the queues a row, if they have none."""
-    enqueue.add_queues(list(names), using=using or conf.current().database)
+    """Give the queues a row, if this process does not know that they have one."""
+    enqueue.remember_queues(names, using=using or conf.current().database)
 
 
 def first_use(

@@ -9,7 +9,6 @@ import pytest
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
-from django_ojs.http import waiting
 from django_ojs.http.principal import Principal, of_token, of_user
 from django_ojs.http.views import events
 from django_ojs.models import ApiToken, Job
@@ -131,16 +130,17 @@ def polled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Answer:
     """What a fetch that waits is answered when the change comes after its first look, with a job."""
-    looks: list[int] = []
+    asked: list[int] = []
+    renewed = Principal.renewed
 
-    def hung_up(environ: Any) -> bool:
-        looks.append(1)
-        if len(looks) == 2:
+    def interrupted(self: Principal, *, using: str) -> Principal | None:
+        asked.append(1)
+        if len(asked) == 2:
             change()
             enqueue(every)
-        return False
+        return renewed(self, using=using)
 
-    monkeypatch.setattr(waiting, "hung_up", hung_up)
+    monkeypatch.setattr(Principal, "renewed", interrupted)
     return post({"queues": ["default"], "wait_ms": 20_000})
 
 

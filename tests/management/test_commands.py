@@ -12,6 +12,7 @@ from django.core.management import call_command, load_command_class
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import connection
 from django.db.backends.signals import connection_created
+from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
 from django_ojs.api import enqueue
@@ -19,7 +20,8 @@ from django_ojs.clock import FrozenClock
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.models import Event, Job
+from django_ojs.domain.states import State
+from django_ojs.models import Event, Job, Queue
 from django_ojs.services import heartbeat, queues, scan, tokens
 from django_ojs.services.heartbeat import WorkerInfo
 from django_ojs.services.settle import Outcome, Report, settle
@@ -147,6 +149,29 @@ class TestOjs:
         scan.scan(cadence=None, ran_by="test")
         assert as_json("ojs", "status")["troubles"] == []
         assert "jobs: available 2, active 1" in run("ojs", "status")
+
+    def test_status_counts_many_queues_in_few_statements(self) -> None:
+        """Whoever may enqueue can make thousands; with one statement each it took eight seconds."""
+        Queue.objects.bulk_create(Queue(name=f"q{number:03}", paused=False) for number in range(450))
+        make(3, queue="q007")
+        ack(*take(1, queues=("q007",)))
+        make(queue="q449")
+        queues.pause(["q449"])
+        with CaptureQueriesContext(connection) as asked:
+            report = as_json("ojs", "status")
+        assert len(asked) <= 25
+        found = {queue["name"]: queue for queue in report["queues"]}
+        assert list(found) == sorted(found)
+        assert len(found) == 450
+        busy = found["q007"]
+        assert (busy["available"], busy["completed"], busy["active"], busy["paused"]) == (
+            2,
+            1,
+            0,
+            False,
+        )
+        assert (found["q449"]["available"], found["q449"]["paused"]) == (1, True)
+        assert set(found["q001"]) == {"name", "paused", *map(str, State)}
 
     def test_inspect_tells_the_story_but_not_the_lease(self) -> None:
         make(retry={"max_attempts": 2})
