@@ -10,7 +10,7 @@ from uuid import UUID
 
 import django_filters
 from django.core import signing
-from django.db.models import Q, QuerySet, TextField, Value
+from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast, Length
 from django.http import QueryDict
 from rest_framework.request import Request
@@ -26,7 +26,7 @@ from django_ojs.http.principal import Principal
 from django_ojs.models import Job
 from django_ojs.services.stream import any_of
 from django_ojs.store import selectors
-from django_ojs.store.batches import parts
+from django_ojs.store.batches import parts_that_fit
 from django_ojs.store.bounded import time_limit
 
 DEFAULT_LIMIT = 50
@@ -243,11 +243,15 @@ def listed(
         ordered = ordered.filter(_beyond(keys, _continued(part.cursor, name), False))
     start = 0 if part.cursor is not None else part.offset
     with time_limit(TIME_LIMIT_MS, using=rows.db):
-        size = Value(0) if large is None else Length(Cast(large, TextField()))
-        sized = ordered.annotate(text_size=size).values_list("pk", "text_size")
-        known = list(sized[start : start + part.limit + 1])
-        sizes = {key: size or 0 for key, size in known[: part.limit]}
-        wanted = next(parts(sizes, sizes.__getitem__, lambda held: held <= MAX_BYTES), [])
+        known = list(ordered.values_list("pk", flat=True)[start : start + part.limit + 1])
+        wanted = known[: part.limit]
+        if large is not None:
+            sized = ordered.annotate(text_size=Length(Cast(large, TextField())))
+
+            def sizes(some: Sequence[Any]) -> dict[Any, int | None]:
+                return dict(sized.filter(pk__in=some).values_list("pk", "text_size"))
+
+            wanted = next(parts_that_fit(wanted, sizes, MAX_BYTES), [])
         found = list(ordered.filter(pk__in=wanted)) if wanted else []
         items = shape(found)
         total = _count(rows)

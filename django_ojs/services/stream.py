@@ -7,7 +7,6 @@ gives each event its place instead, under a lock, and readers remember places.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from django.db.models.functions import Cast, Length
 from django_ojs import conf
 from django_ojs.models import Event, EventStream
 from django_ojs.store import sequencing
-from django_ojs.store.batches import parts
+from django_ojs.store.batches import parts_that_fit
 from django_ojs.store.contention import atomically
 
 MOST_BYTES = 8 << 20
@@ -81,14 +80,15 @@ def filled(events: Sequence[Event], *, using: str) -> tuple[list[Event], int]:
     """
     keys = [event.pk for event in events if event.get_deferred_fields()]
     rows = Event.objects.using(using).filter(pk__in=keys)
-    sized = rows.annotate(size=Length(Cast("data", TextField())))
-    sizes: dict[UUID, int] = dict(sized.values_list("pk", "size"))
-    fits = partial(operator.ge, MOST_BYTES)
-    part = next(parts(events, lambda event: sizes.get(event.pk, 0), fits), [])
-    wanted = [event.pk for event in part if event.pk in sizes]
-    data = dict(rows.filter(pk__in=wanted).values_list("pk", "data"))
+    sized = rows.annotate(size=Length(Cast("data", TextField()))).values_list("pk", "size")
+
+    def sizes(some: Sequence[UUID]) -> dict[UUID, int]:
+        return dict(sized.filter(pk__in=some))
+
+    part = next(parts_that_fit([event.pk for event in events], sizes, MOST_BYTES), [])
+    data = dict(rows.filter(pk__in=part).values_list("pk", "data"))
     found = []
-    for event in part:
+    for event in events[: len(part)]:
         if event.get_deferred_fields():
             if event.pk not in data:
                 continue

@@ -8,7 +8,7 @@ alone is set aside.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, TypeVar
@@ -29,6 +29,8 @@ take: whether it is away is known when it does not answer on a new connection.""
 MAX_BYTES = 8 << 20
 _SMALL = 256 << 10
 """Less than a quarter of the packet of any server in use: not worth a question."""
+_MEASURED = 50
+"""Of how many rows the sizes are asked at once."""
 _packets: dict[str, int] = {}
 
 
@@ -111,6 +113,25 @@ def parts(
         part.append(item)
     if part:
         yield part
+
+
+def parts_that_fit(
+    keys: Sequence[T], sizes_of: Callable[[Sequence[T]], Mapping[T, int | None]], most_bytes: int
+) -> Iterator[list[T]]:
+    """The keys of rows in parts that hold no more text than ``most_bytes``, or one row.
+
+    Of how many more it is known how large they are is bounded too: to find that out, a server reads
+    them.
+    """
+    sizes: dict[T, int | None] = {}
+
+    def measured() -> Iterator[T]:
+        for start in range(0, len(keys), _MEASURED):
+            some = keys[start : start + _MEASURED]
+            sizes.update(sizes_of(some))
+            yield from some
+
+    return parts(measured(), lambda key: sizes.get(key) or 0, lambda held: held <= most_bytes)
 
 
 def _halving(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,14 +15,12 @@ from django.db.models.sql.datastructures import BaseTable
 from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job, Queue, Worker
-from django_ojs.store.batches import parts
+from django_ojs.store import batches
 from django_ojs.store.columns import DUE, ENDED, JOB, UNTIMED, Kind, among
 from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
 COUNT_CAP = 10_000
-_MEASURED = 50
-"""Of how many jobs the sizes are asked at once."""
 DEPTH_CAP = 1000
 """Where many queues are counted at once."""
 AMONG_CAP = 5_000
@@ -60,20 +59,8 @@ def text_sizes(ids: Sequence[UUID], columns: Iterable[str] = LARGE, *, using: st
 
 
 def parts_that_fit(ids: Sequence[UUID], most_bytes: int, *, using: str) -> Iterator[list[UUID]]:
-    """The jobs in parts that hold no more text than ``most_bytes``, or one job.
-
-    Of how many more it is known how large they are is bounded too: to find that out, a server reads
-    them.
-    """
-    sizes: dict[UUID, int] = {}
-
-    def measured() -> Iterator[UUID]:
-        for start in range(0, len(ids), _MEASURED):
-            some = ids[start : start + _MEASURED]
-            sizes.update(text_sizes(some, using=using))
-            yield from some
-
-    return parts(measured(), lambda job_id: sizes.get(job_id, 0), lambda held: held <= most_bytes)
+    """The jobs in parts that hold no more text than ``most_bytes``, or one job."""
+    return batches.parts_that_fit(ids, partial(text_sizes, using=using), most_bytes)
 
 
 def queues_with_work(*, using: str) -> list[str]:
