@@ -150,7 +150,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "JobViewSet.retrieve": _ok(s.JobAnswer),
     "JobViewSet.result": _ok(s.Result, query=_WAIT),
     "JobViewSet.cancel": _ok(s.JobAnswer, s.Reason, query={"reason": (_TEXT, "Why.")}),
-    "JobViewSet.activate": _ok(s.JobAnswer),
+    "JobViewSet.activate": _ok(s.JobAnswer, s.Reason),
     "JobViewSet.retry": _ok(s.JobAnswer, s.RetryRequest),
     "JobViewSet.partial_update": _ok(s.JobAnswer, s.JobPatch),
     "JobViewSet.extend": _ok(s.JobAnswer, s.ExtendRequest, lease=True),
