@@ -39,7 +39,7 @@ PATIENT = {**LIMITS, "timeout": 10}
 """For jobs whose attempts are to end by a silent worker, before their own time is up."""
 EXPIRES_IN = 1
 """Seconds until a job of that kind falls due, and at the same moment expires: it never runs."""
-LONG_STEPS = 16
+LONG_STEPS = 24
 """Seconds that the first attempt of a long job takes: its worker is suspended and comes back to it."""
 LONG_AGAIN = 10
 """And each later one: it is to be running while the worker of the earlier one works on."""
