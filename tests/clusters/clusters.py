@@ -249,7 +249,7 @@ class PostgreSQL(Cluster):
         """``pg_ctl -m immediate``."""
         assert self._process is not None
         self._process.send_signal(signal.SIGQUIT)
-        self._process.wait(20)
+        self._process.wait(60)
         self._process = None
         connections.close_all()
 
