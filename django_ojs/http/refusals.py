@@ -16,16 +16,19 @@ from django_ojs.services import audit, tokens
 
 logger = logging.getLogger("django_ojs.http")
 
-MOST = {"unauthenticated": 10, "permission_denied": 100}
-"""How many rows of each kind one process writes in a minute: strangers are many."""
+MOST = {"clients": 100, "guesses": 10, "strangers": 10}
+"""How many rows about each one process writes in a minute."""
+MOST_EACH = 10
+"""And about one client or address."""
 
 _SEEN = Window(60)
-_NOTED = Window(60)
+_EACH = Window(60)
+_ALL = Window(60)
 _TARGETS = {"job_id": "job", "worker_id": "worker", "name": "queue", "type": "schema"}
 
 
 def note(view: Any, code: str, rule: str) -> None:
-    """Write a row for a refusal: one a minute for each client or address, path and rule.
+    """Write a row for a refusal: one a minute for each path and client, or address.
 
     A database that does not take it now changes nothing about the refusal.
     """
@@ -33,10 +36,15 @@ def note(view: Any, code: str, rule: str) -> None:
     client = "" if code == "unauthenticated" else _client(view)
     actor = Actor("http", client, "", request.META.get("REMOTE_ADDR", ""))
     route = getattr(request.resolver_match, "url_name", None) or ""
-    who = client or actor.address
-    if _SEEN.count(f"{who} {request.method} {route} {rule}") > 1 or _NOTED.count(code) > MOST[code]:
+    shown = request.META.get("HTTP_AUTHORIZATION", "")
+    who, kind = client or actor.address, "clients" if client else "guesses" if shown else "strangers"
+    if (
+        _SEEN.count(f"{kind} {who} {request.method} {route}") > 1
+        or _EACH.count(f"{kind} {who}") > MOST_EACH
+        or _ALL.count(kind) > MOST[kind]
+    ):
         return
-    target = _target(view.kwargs) if client else _guessed(request.META.get("HTTP_AUTHORIZATION", ""))
+    target = _target(view.kwargs) if client else _guessed(shown)
     said = {"method": request.method, "route": route, "rule": sanitise_text(rule, 1000)}
     try:
         audit.note("http.refused", actor, target=target, result="denied", using=view.using, **said)

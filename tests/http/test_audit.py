@@ -106,6 +106,31 @@ def test_strangers_do_not_fill_the_table(caller: Caller) -> None:
     assert noted("actor")[-1] == "narrow"
 
 
+def test_neither_does_one_client(caller: Caller) -> None:
+    """Whatever it names: another queue each time makes another message."""
+    narrow, other = caller("work", name="narrow", queues=["mail"]), caller("work", name="other")
+    for n in range(20):
+        asked = {"queues": [f"q{n}"], "worker_id": "w1"}
+        assert narrow.post("/workers/fetch", asked).status == 403
+    assert noted("actor") == ["narrow"]
+    for path in ("jobs", "queues", "workers", "events", "dead-letter", "admin/jobs", "admin/stats"):
+        assert narrow.get(f"/{path}").status == 403
+        assert narrow("POST", f"/{path}", {}).status in (403, 405)
+    assert len(noted("pk")) == 10
+    assert other.get("/jobs").status == 403
+    assert noted("actor")[-1] == "other"
+
+
+def test_who_shows_nothing_does_not_hide_who_guesses(caller: Caller) -> None:
+    for n in range(20):
+        stranger = Client(REMOTE_ADDR=f"203.0.113.{n}", raise_request_exception=False)
+        assert read(stranger).status == 401
+    assert len(noted("pk")) == 10
+    guesser = Client(REMOTE_ADDR="203.0.113.99", raise_request_exception=False)
+    assert read(guesser, Authorization="Bearer x").status == 401
+    assert noted("address")[-1] == "203.0.113.99"
+
+
 def test_odd_names_in_a_path_are_no_error_of_the_audit(caller: Caller) -> None:
     narrow = caller("produce", name="narrow")
     for name in ("a%00b", "%ED%A0%80", "x" * 3000, "%1b%5b2J"):
