@@ -67,9 +67,14 @@ else:
     EMAIL_BACKEND = _MAIL_BACKEND
     EMAIL_FILE_PATH = VAR_DIR / "mail"
 
-# ``OJS_DEV_TOKEN=dev`` lets conformance suites in, and gives them their hook into heartbeats.
+# ``OJS_DEV_TOKEN=dev`` lets conformance suites in, with their hook into heartbeats and as many
+# new queues as they have cases.
 _DEV_TOKEN = os.environ.get("OJS_DEV_TOKEN")
 OJS = {
     "EVENTS": "all",
-    "HTTP": {"DEV_TOKEN": _DEV_TOKEN, "TEST_DIRECTIVES": bool(_DEV_TOKEN)},
+    "HTTP": {
+        "DEV_TOKEN": _DEV_TOKEN,
+        "TEST_DIRECTIVES": bool(_DEV_TOKEN),
+        "MAX_NEW_QUEUES_PER_HOUR": 10_000 if _DEV_TOKEN else 100,
+    },
 }

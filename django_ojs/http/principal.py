@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.jsonvalue import sanitise_text
 from django_ojs.models import ApiToken
 from django_ojs.services import tokens
@@ -84,6 +85,10 @@ DEVELOPER = Principal("dev", "dev", frozenset(SCOPES))
 
 
 def parse_reason(body: Mapping[str, Any] | None) -> str:
-    """``reason`` of a request, for the event: cleaned and cut, never refused."""
+    """``reason`` of a request, for the event: cleaned and cut. Raises :class:`InvalidRequest` for what
+    is no text.
+    """
     reason = (body or {}).get("reason")
-    return sanitise_text(reason, 1000) if isinstance(reason, str) else ""
+    if reason is not None and not isinstance(reason, str):
+        raise InvalidRequest("reason", "must be a string")
+    return sanitise_text(reason or "", 1000)

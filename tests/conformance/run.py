@@ -21,7 +21,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,12 +60,14 @@ def main() -> int:
     if not Path(options.suites).is_dir():
         print(f"{options.suites} is no folder", file=sys.stderr)
         return 2
-    if options.url:
-        return _run(options, options.url, more)
     if options.bare:
         options.folder = options.folder or list(BARE)
-    with _served(options) as url:
-        return _run(options, url, more)
+    worst = 0
+    for reading in ([], ["--strict"]):
+        # Each case has queues of its own, and a client may name a hundred new ones in an hour.
+        with nullcontext(options.url) if options.url else _served(options) as url:
+            worst = max(worst, _run(options, url, [*reading, *more]))
+    return worst
 
 
 def _run(options: argparse.Namespace, url: str, more: list[str]) -> int:
@@ -81,10 +83,9 @@ def _run(options: argparse.Namespace, url: str, more: list[str]) -> int:
     if not options.folder:
         parts.append(["--folder", "ext-observability", "--test-id", *OBSERVABILITY])
     worst = 0
-    for reading in ([], ["--strict"]):
-        for part in parts:
-            print(f"\n== {' '.join(reading) or 'normally'}", flush=True)
-            worst = max(worst, subprocess.run([*base, *reading, *part], check=False).returncode)
+    for part in parts:
+        print(f"\n== {' '.join(more) or 'normally'}", flush=True)
+        worst = max(worst, subprocess.run([*base, *part], check=False).returncode)
     return worst
 
 

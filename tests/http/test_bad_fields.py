@@ -192,3 +192,29 @@ def test_names_of_255_bytes_are_stored_and_told_apart(api: Api) -> None:
         found = look(api, job)
         assert (found["queue"], found["type"]) == (name, "t" * 255)
         assert [one["id"] for one in fetch(api, name)] == [job["id"]]
+
+
+@pytest.mark.parametrize("value", [{}, [], True, 5], ids=repr)
+def test_a_reason_that_is_no_text(api: Api, value: Any) -> None:
+    """Whoever gives one wants it kept: it was dropped, and the audit had none."""
+    dead, waiting = enqueue(api), enqueue(api)
+    discard([UUID(dead["id"])])
+    api.post("/workers/register", {"worker_id": "w1"})
+    paths = (
+        ("POST", f"/jobs/{waiting['id']}/cancel"),
+        ("POST", f"/jobs/{waiting['id']}/activate"),
+        ("PATCH", f"/jobs/{waiting['id']}"),
+        ("POST", f"/jobs/{dead['id']}/retry"),
+        ("POST", "/queues/default/pause"),
+        ("POST", "/queues/default/resume"),
+        ("POST", "/workers/w1/quiet"),
+        ("POST", "/workers/w1/terminate"),
+        ("POST", "/workers/w1/resume"),
+    )
+    for method, path in paths:
+        answer = api(method, path, {"reason": value, "priority": 3})
+        refused(answer, 400, "invalid_request", "reason")
+    assert api.get(f"/jobs/{waiting['id']}").body["state"] == "available"
+    assert api.get(f"/jobs/{dead['id']}").body["state"] == "discarded"
+    for said in (None, "", "x" * 5000, "\x00\ud800"):
+        assert api.post("/queues/default/pause", {"reason": said}).status == 200
