@@ -80,5 +80,6 @@ def tell(
     for text in report.skipped[:5]:
         page.message_user(request, text, messages.WARNING)
     if len(report.skipped) > 5:
-        more = _("%d more were left as they are.") % (len(report.skipped) - 5)
-        page.message_user(request, more, messages.WARNING)
+        more = len(report.skipped) - 5
+        left = ngettext("%d more was left as it is.", "%d more were left as they are.", more)
+        page.message_user(request, left % more, messages.WARNING)

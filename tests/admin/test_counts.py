@@ -140,3 +140,13 @@ def test_one_is_no_plural() -> None:
         assert f"<span>{words}</span>" in page(browser, path)
     make(1)
     assert "<span>2 jobs</span>" in page(browser, "job/")
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(6, "1 more was left as it is."), (7, "2 more were left as they are.")]
+)
+def test_what_was_left_alone_is_counted_in_words_that_fit(count: int, said: str) -> None:
+    browser = login("view_job", "retry_job")
+    chosen = [str(job.id) for job in make(count)]
+    data = {"action": "retry", "_selected_action": chosen, "_confirmed": "1"}
+    assert said in browser.post("/admin/django_ojs/job/", data, follow=True).content.decode()
