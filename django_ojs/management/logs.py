@@ -14,7 +14,9 @@ from django_ojs.domain.printable import lines
 LOGGER = "django_ojs"
 FORMATS = ("text", "json")
 _LEVELS = {0: logging.WARNING, 1: logging.INFO}
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message", "asctime", "taskName", "more_follow",
+}  # fmt: skip
 """The attributes that every record has: the others come from ``extra``."""
 
 
@@ -44,6 +46,26 @@ class JSONFormatter(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+
+class LineHandler(logging.StreamHandler[Any]):
+    """Writes in one go what one commit has to say: each write lets another thread run instead."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the record's line, and write what there is unless more follows at once."""
+        try:
+            self._lines.append(self.format(record) + self.terminator)
+            if not getattr(record, "more_follow", False):
+                text = "".join(self._lines)
+                self._lines.clear()
+                self.stream.write(text)
+                self.flush()
+        except Exception:
+            self.handleError(record)
 
 
 def log_format(text: str) -> str:
@@ -76,7 +98,7 @@ def set_up_logging(stream: Any, verbosity: int, form: str | None) -> None:
     if form is not None:
         logger.handlers.clear()
         logger.propagate = False
-    handler = logging.StreamHandler(stream)
+    handler = LineHandler(stream)
     plain = TextFormatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JSONFormatter() if form == "json" else plain)
     logger.addHandler(handler)

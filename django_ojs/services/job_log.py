@@ -59,8 +59,8 @@ def after_commit(moves: Sequence[Transition], *, now: datetime, using: str) -> N
 
     # A function, not a partial: when it fails Django names it, and fails itself where it cannot.
     def write() -> None:
-        for level, move in wanted:
-            _write(level, move, now)
+        for place, (level, move) in enumerate(wanted, 1):
+            _write(level, move, now, more_follow=place < len(wanted))
 
     transaction.on_commit(write, using=using, robust=True)
 
@@ -72,7 +72,7 @@ def _level(move: Transition) -> int:
     return _LEVELS.get(move.trigger, logging.NOTSET)
 
 
-def _write(level: int, move: Transition, now: datetime) -> None:
+def _write(level: int, move: Transition, now: datetime, *, more_follow: bool) -> None:
     job = move.job
     attempt = move.changes.get("attempt", job.attempt) if move.trigger is Trigger.CLAIM else job.attempt
     outcome = _WORDS.get(move.trigger) or str(move.target)
@@ -109,6 +109,7 @@ def _write(level: int, move: Transition, now: datetime) -> None:
     record = logger.makeRecord(
         logger.name, level, __file__, 0, message, tuple(values), None, "_write", about
     )
+    record.more_follow = more_follow
     logger.handle(record)
 
 

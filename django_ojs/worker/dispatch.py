@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import inf
 from operator import attrgetter
 from uuid import UUID
@@ -65,12 +65,17 @@ class Dispatcher:
         Their deadlines are converted with it, not counted from when the claim was begun: it may
         have waited for a lock.
         """
+        # The jobs of one claim share their times mostly.
+        when, now = cache(at.of), clock.boottime()
         for job in jobs:
             assert job.deadline_at is not None
             assert job.started_at is not None
             assert job.lease_id is not None
-            claimed_at, now = at.of(job.started_at), clock.boottime()
-            deadline, total = at.of(job.deadline_at), total_deadline(job)
+            claimed_at, deadline, total = (
+                when(job.started_at),
+                when(job.deadline_at),
+                total_deadline(job),
+            )
             running = Running(
                 job,
                 job.lease_id.hex,
@@ -94,8 +99,10 @@ class Dispatcher:
             if child.idle and child.recycle is None:
                 self._give(child, self.waiting.popleft())
         for child in self._pool:
-            if self._may_queue(child):
-                while self.waiting and self._has_room(child, self.waiting[0]):
+            if self.waiting and self._may_queue(child):
+                held = sum(map(_TEXT_BYTES, child.queued))
+                while self.waiting and self._has_room(child, held, self.waiting[0]):
+                    held += self.waiting[0].text_bytes
                     self._give(child, self.waiting.popleft())
 
     def _may_queue(self, child: Child) -> bool:
@@ -106,14 +113,15 @@ class Dispatcher:
             return bool(child.queued)
         return clock.boottime() - (child.running.began_at or 0) <= _STUCK_BEHIND
 
-    def _has_room(self, child: Child, running: Running) -> bool:
+    def _has_room(self, child: Child, held: int, running: Running) -> bool:
+        """Whether this job may wait there too, behind those that hold so many bytes of text."""
         job = running.job
         if job.max_attempts <= 1:
             return False
         queued = len(child.queued)
         if queued >= self.estimate.depth(job.type):
             return False
-        if queued and sum(map(_TEXT_BYTES, child.queued)) + running.text_bytes > QUEUED_BYTES:
+        if queued and held + running.text_bytes > QUEUED_BYTES:
             return False
         # What is queued already was let in by the same rule; its type may have slowed down since.
         last = child.queued[-1].job.type if queued else job.type

@@ -196,6 +196,9 @@ class Runner:
             waits.append(dispatch)
         if self._dispatcher.enforcer.shutdown_at is not None:
             waits.append(max(0.0, self._dispatcher.enforcer.shutdown_at - now))
+        if any(child.running is not None for child in self._pool):
+            # A keeper that a handler has stopped says nothing.
+            waits.append(max(0.0, self._look_due - now))
         if self.phase != "terminate" and len(self._pool.children) < self.config.concurrency:
             waits.append(max(0.0, self._pool.spawn_after - now))
         return min(waits)
