@@ -30,9 +30,9 @@ def check_meta_keys(meta: Mapping[Any, Any], name: str) -> None:
     """Raise :class:`InvalidRequest` for control characters, and for keys that are reserved for us."""
     for key in (key for key in meta if isinstance(key, str)):
         if not is_plain(key):
-            raise InvalidRequest(name, f"must have no control characters in its keys: {key[:80]!r}")
+            raise InvalidRequest(f"{name}.<key>", f"must have no control characters: {key[:80]!r}")
         if key.startswith(OWN_META):
-            raise InvalidRequest(name, f"must have no key that begins with {OWN_META!r}: {key[:80]!r}")
+            raise InvalidRequest(f"{name}.<key>", f"must not begin with {OWN_META!r}: {key[:80]!r}")
 
 
 def check_lineage(meta: Mapping[str, Any]) -> None:
