@@ -32,6 +32,8 @@ from django_ojs.store import selectors
 DERIVABLE: frozenset[str] = frozenset({Kind.ENQUEUED, Kind.SCHEDULED, Kind.STARTED, Kind.COMPLETED})
 SETTLING = timedelta(milliseconds=250)
 """What is younger may be overtaken by a commit that is under way, and is not told yet."""
+_OLDER = timedelta(milliseconds=250)
+"""By how much at most an id may be older than its job: two clocks are no more alike."""
 WINDOW = 50_000
 """How many jobs, ends of jobs and stored events are looked through for a reader who wants some."""
 _ENTRY_COLUMNS = ("type", "queue", "priority", "created_at", "scheduled_at", "retry_delay_ms")
@@ -166,10 +168,13 @@ def place_of(event_id: UUID, *, using: str | None = None) -> Place:
 
 
 def place_at(moment: datetime, *, using: str | None = None) -> Place:
-    """The place before everything from this moment on."""
+    """The place before everything from this moment on.
+
+    An id is of the clock of whoever made it, and may be a little older than its job.
+    """
     ms = _ms(moment)
     before = stream.place_before(uuid7(ms, 0), using=using or conf.current().database)
-    return Place(before, uuid7(ms - 1, _ALL_BITS), moment)
+    return Place(before, uuid7(_ms(moment - _OLDER), 0), moment)
 
 
 def history(job_id: UUID, *, using: str | None = None) -> list[Event]:
@@ -224,6 +229,8 @@ def _entries(
     if asked & _ENTRIES != _ENTRIES:
         scheduled = Q(retry_delay_ms__isnull=True, scheduled_at__gt=F("created_at"))
         rows = rows.filter(scheduled if Kind.SCHEDULED in asked else ~scheduled)
+    if wanted.since is not None:
+        rows = rows.filter(created_at__gte=wanted.since)
     narrow = wanted.narrowed or asked & _ENTRIES != _ENTRIES
     last = _last_of_window(behind, "pk", "created_at") if narrow else None
     if last is not None:

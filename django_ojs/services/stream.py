@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from uuid import UUID
 
@@ -32,7 +33,7 @@ class Wanted:
     """Which events: of these kinds (``job.*`` for a family), queues, job; ``None`` is any.
 
     ``within`` are the queues, or prefixes that end in ``*``, that the reader may see; ``omitted`` are
-    kinds that the reader has from elsewhere.
+    kinds that the reader has from elsewhere; ``since`` is the moment where a reader begins.
     """
 
     kinds: Collection[str] | None = None
@@ -40,6 +41,7 @@ class Wanted:
     job_id: UUID | None = None
     within: Collection[str] | None = None
     omitted: Collection[str] = ()
+    since: datetime | None = None
 
     @property
     def narrowed(self) -> bool:

@@ -13,6 +13,8 @@ from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
+from django_ojs import clock
+from django_ojs.domain.ids import uuid7
 from django_ojs.models import Attempt, Event
 from django_ojs.services import derived
 from tests.http.conftest import Caller
@@ -118,6 +120,14 @@ def test_a_cursor_goes_on_with_what_came_later(api: Api) -> None:
     assert later[0] == later[1]
     assert kinds(later[0]) == ["job.enqueued", "job.started", "job.completed"]
     assert told(api, f"?types=job.*&since={later[0][0]['time']}") == later[0]
+
+
+def test_since_finds_a_job_whose_id_was_made_a_moment_before(api: Api) -> None:
+    before = enqueue(api)
+    ms = int(clock.now("default").timestamp() * 1000)
+    made = enqueue(api, id=str(uuid7(ms - 100, 5)))
+    (event,) = told(api, f"?types=job.enqueued&since={made['created_at']}")
+    assert event["data"]["job_id"] == made["id"] != before["id"]
 
 
 def test_a_forged_cursor_is_refused(api: Api) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -67,7 +68,10 @@ class EventViewSet(OJSViewSet):
             if wanted.job_id is not None:
                 found, more = self._history(wanted, after, query.get("since"), part.limit)
                 return Response(_page(part, found, more, after))
-            place = self._derived_place(after, query.get("since"))
+            since = query.get("since")
+            if since and not after:
+                wanted = replace(wanted, since=self._moment(since))
+            place = self._derived_place(after, wanted.since)
             page = derived.read(wanted, after=place, limit=part.limit, using=self.using)
         if page.events or page.place != place:
             after = _cursor(page)
@@ -138,7 +142,7 @@ class EventViewSet(OJSViewSet):
             ids = [event.pk for event in told]
             told = told[ids.index(key) + 1 :] if key in ids else told
         elif since:
-            moment = parse_instant(since, "since", clock.now(self.using))[0]
+            moment = self._moment(since)
             told = [event for event in told if event.created_at >= moment]
         found = [
             event
@@ -150,7 +154,10 @@ class EventViewSet(OJSViewSet):
         page, seen = stream.filled(found[:limit], using=self.using)
         return page, seen < len(found)
 
-    def _derived_place(self, after: str | None, since: str | None) -> Place:
+    def _moment(self, since: str) -> datetime:
+        return parse_instant(since, "since", clock.now(self.using))[0]
+
+    def _derived_place(self, after: str | None, since: datetime | None) -> Place:
         """The place behind which to go on: a cursor of ours, the id of an event, or a time."""
         if after and not after.startswith("evt_"):
             try:
@@ -160,8 +167,7 @@ class EventViewSet(OJSViewSet):
         if after:
             return derived.place_of(_event_key(after, "after"), using=self.using)
         if since:
-            moment = parse_instant(since, "since", clock.now(self.using))[0]
-            return derived.place_at(moment, using=self.using)
+            return derived.place_at(since, using=self.using)
         return Place()
 
     def _place(self, event_id: str | None, field: str) -> int | None:
