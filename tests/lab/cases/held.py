@@ -27,7 +27,7 @@ def ended_job(stage: Stage) -> None:
     """The row of a job whose handler ends meanwhile, and so do those of its neighbours."""
     first = stage.live()[0]
     stage.probe_all()
-    with stage.held("SELECT id FROM django_ojs_job WHERE name = %s FOR UPDATE", stage.row(first)):
+    with stage.held("SELECT id FROM django_ojs_job WHERE id = %s FOR UPDATE", stage.row(first)):
         stage.last()
 
 
