@@ -94,7 +94,7 @@ def as_heard(
     heard = job.heartbeat_at or began_at(job)
     deadline = job.deadline_at
     air = hearing.air
-    if deadline is not None and air is not None and began_at(job) < air.start:
+    if deadline is not None and air is not None and began_at(job) < air.start <= now:
         # Written to the rows by the scan that found the outage, where nobody held them.
         deadline = max(deadline, air.end)
         total = total_deadline(job)

@@ -7,6 +7,8 @@ from datetime import timedelta
 import pytest
 
 from django_ojs.clock import FrozenClock
+from django_ojs.models import Attempt
+from django_ojs.services import refresh
 from django_ojs.services.heartbeat import beat
 from django_ojs.services.scan import scan
 from tests.services.support import held, make, now_stored, take
@@ -45,3 +47,20 @@ def test_an_attempt_that_begins_after_an_outage_gets_no_air_for_it(
     take()
     frozen.advance(10)
     assert scan(cadence=cadence, ran_by="test").counts == {"execution": 1}
+
+
+def test_an_outage_at_a_moment_that_is_yet_to_come_again_moves_no_deadline(
+    ojs_db: None, frozen: FrozenClock
+) -> None:
+    cadence = timedelta(seconds=5)
+    scan(cadence=cadence, ran_by="test")
+    frozen.advance(200)
+    scan(cadence=cadence, ran_by="test")
+    frozen.advance(-7200)
+    make(timeout=60, grace_period=5, visibility_timeout=12)
+    (job,) = take(beats=False)
+    frozen.advance(13)
+    refresh.current(job.id)
+    attempt = Attempt.objects.get(job_id=job.id)
+    assert attempt.outcome == "visibility_timeout"
+    assert attempt.deadline_at == job.deadline_at
