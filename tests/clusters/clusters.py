@@ -365,7 +365,8 @@ class MariaDB(Cluster):
 
         try:
             self.admin(f"KILL CONNECTION {session}")
-        except pymysql.err.OperationalError:
+        except pymysql.OperationalError:
+            # Not ``pymysql.err``: Django, which knows it as MySQLdb, loads that a second time.
             return False
         return True
 
