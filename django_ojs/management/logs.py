@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,14 +59,22 @@ class LineHandler(logging.StreamHandler[Any]):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record's line, and write what there is unless more follows at once."""
         try:
-            self._lines.append(self.format(record) + self.terminator)
-            if not getattr(record, "more_follow", False):
+            try:
+                self._lines.append(self.format(record) + self.terminator)
+            finally:
+                if not getattr(record, "more_follow", False):
+                    self.flush()
+        except Exception:
+            self.handleError(record)
+
+    def flush(self) -> None:
+        """Write what there is: at the end of the process too, if the last of several was left out."""
+        with self.lock or nullcontext():
+            if self._lines:
                 text = "".join(self._lines)
                 self._lines.clear()
                 self.stream.write(text)
-                self.flush()
-        except Exception:
-            self.handleError(record)
+            super().flush()
 
 
 def log_format(text: str) -> str:

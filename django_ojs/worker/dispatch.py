@@ -71,11 +71,8 @@ class Dispatcher:
             assert job.deadline_at is not None
             assert job.started_at is not None
             assert job.lease_id is not None
-            claimed_at, deadline, total = (
-                when(job.started_at),
-                when(job.deadline_at),
-                total_deadline(job),
-            )
+            claimed_at, deadline = when(job.started_at), when(job.deadline_at)
+            total = total_deadline(job)
             running = Running(
                 job,
                 job.lease_id.hex,
