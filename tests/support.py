@@ -261,6 +261,23 @@ def lock_job_table(patience_s: int = 60) -> None:
             cursor.execute(statement)
 
 
+def tidy_tables() -> None:
+    """After many rows were deleted: what is left of them would be read by every test that follows, and
+    the statistics would be theirs.
+    """
+    from django.db import connection
+
+    tables = "django_ojs_job, django_ojs_attempt"
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(f"VACUUM (ANALYZE) {tables}")
+        elif connection.vendor == "mysql":
+            cursor.execute(f"ANALYZE TABLE {tables}")
+            cursor.fetchall()
+        else:
+            cursor.execute("ANALYZE")
+
+
 def analyze_jobs() -> None:
     """Fresh statistics of the table of jobs."""
     from django.db import connection

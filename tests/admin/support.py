@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from benchmarks.rows import load
 from django_ojs import clock
 from django_ojs.models import Job, Worker
+from tests.support import tidy_tables
 
 MANY = 70_000 if connection.vendor == "sqlite" else 200_000
 
@@ -32,6 +33,7 @@ def many_jobs(blocker: Any) -> Iterator[datetime]:
         yield now
         empty_tables()
         User.objects.all().delete()
+        tidy_tables()
 
 
 def login(*permissions: str, superuser: bool = False, name: str = "ada") -> Client:

@@ -20,7 +20,6 @@ from django_ojs.services import derived, tokens
 from tests.admin.support import MANY, many_jobs
 from tests.admin.test_scale import Asked, Statement, rows_read, scans
 from tests.http.support import Answer, Api
-from tests.support import analyze_jobs
 
 pytestmark = [pytest.mark.every_database, pytest.mark.timeout(900)]
 
@@ -72,8 +71,6 @@ def now(
         if request.param == "none":
             forget_statistics(cursor)
         yield made
-        Attempt.objects.all().delete()
-    analyze(django_db_blocker)
 
 
 def forget_statistics(cursor: Any) -> None:
@@ -91,12 +88,6 @@ def forget_statistics(cursor: Any) -> None:
         )
     # SQLite reads them when it connects.
     connection.close()
-
-
-def analyze(blocker: Any) -> None:
-    """The statistics are those of the next test again."""
-    with blocker.unblock():
-        analyze_jobs()
 
 
 @pytest.fixture
