@@ -37,6 +37,9 @@ class Fired(NamedTuple):
     elapsed_ms: int
 
 
+_MILLISECOND = timedelta(milliseconds=1)
+
+
 def after(start: datetime, ms: int) -> datetime:
     """``start`` plus ``ms``, at the end of time rather than an overflow."""
     try:
@@ -47,7 +50,7 @@ def after(start: datetime, ms: int) -> datetime:
 
 def elapsed(start: datetime, now: datetime) -> int:
     """Whole milliseconds from ``start`` to ``now``, never negative."""
-    return max(0, (now - start) // timedelta(milliseconds=1))
+    return max(0, (now - start) // _MILLISECOND)
 
 
 def total_deadline(job: JobRecord) -> datetime | None:

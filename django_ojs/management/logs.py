@@ -24,6 +24,14 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
 class TextFormatter(logging.Formatter):
     """Lines for a terminal, which no text of others can command."""
 
+    _time = (0.0, "")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """The time of the record. The lines of one commit have the same: it is formatted once."""
+        if self._time[0] != record.created:
+            self._time = (record.created, super().formatTime(record, datefmt))
+        return self._time[1]
+
     def format(self, record: logging.LogRecord) -> str:
         """The record, with its traceback below it."""
         return lines(super().format(record))

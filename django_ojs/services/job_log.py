@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -59,8 +59,8 @@ def after_commit(moves: Sequence[Transition], *, now: datetime, using: str) -> N
 
     # A function, not a partial: when it fails Django names it, and fails itself where it cannot.
     def write() -> None:
-        for place, (level, move) in enumerate(wanted, 1):
-            _write(level, move, now, more_follow=place < len(wanted))
+        for record in _records(wanted, now):
+            logger.handle(record)
 
     transaction.on_commit(write, using=using, robust=True)
 
@@ -72,10 +72,33 @@ def _level(move: Transition) -> int:
     return _LEVELS.get(move.trigger, logging.NOTSET)
 
 
-def _write(level: int, move: Transition, now: datetime, *, more_follow: bool) -> None:
+def _records(wanted: Sequence[tuple[int, Transition]], now: datetime) -> Iterator[logging.LogRecord]:
+    """The log records of one commit. What they share, as time and thread, is found out once."""
+    record = logger.makeRecord(logger.name, logging.INFO, __file__, 0, "", (), None, "_records")
+    make, common = type(record).__new__, vars(record)
+    names = {level: logging.getLevelName(level) for level, _ in wanted}
+    last = len(wanted) - 1
+    for place, (level, move) in enumerate(wanted):
+        message, values, about = _line(level, move, now)
+        record = make(type(record))
+        record.__dict__ = {
+            **common,
+            "levelno": level,
+            "levelname": names[level],
+            "msg": message,
+            "args": values,
+            "more_follow": place < last,
+            **about,
+        }
+        yield record
+
+
+def _line(
+    level: int, move: Transition, now: datetime
+) -> tuple[str, tuple[object, ...], dict[str, object]]:
+    """Message, what stands in it, and ``extra``."""
     job = move.job
     attempt = move.changes.get("attempt", job.attempt) if move.trigger is Trigger.CLAIM else job.attempt
-    outcome = _WORDS.get(move.trigger) or str(move.target)
     about: dict[str, Any] = {
         "job_id": str(job.id),
         "job_type": job.type,
@@ -83,34 +106,36 @@ def _write(level: int, move: Transition, now: datetime, *, more_follow: bool) ->
         "attempt": attempt,
         "max_attempts": job.max_attempts,
         "worker_id": move.changes.get("worker_id") or job.worker_id,
-        "outcome": outcome,
+        "outcome": _WORDS.get(move.trigger) or move.target.value,
         "duration": None,
     }
     message = "%s %s %s: queue %s, attempt %d of %d"
-    values: list[object] = [job.type, about["job_id"], outcome, job.queue, attempt, job.max_attempts]
+    values: tuple[object, ...] = (
+        job.type,
+        about["job_id"],
+        about["outcome"],
+        job.queue,
+        attempt,
+        job.max_attempts,
+    )
     if move.attempt is not None and job.started_at is not None:
         about["duration"] = elapsed(job.started_at, now) / 1000
         message += ", %.3f s"
-        values.append(about["duration"])
-    if move.trigger in _FAILED:
+        values += (about["duration"],)
+    if level >= logging.WARNING:
         error, backtrace = _error(move)
         about["error_type"], about["error_message"] = error["type"], error["message"]
         if move.target is State.RETRYABLE:
             about["retry_delay"] = (move.changes.get("retry_delay_ms") or 0) / 1000
             message += ", again in %.3f s"
-            values.append(about["retry_delay"])
+            values += (about["retry_delay"],)
         message += ": %s: %s"
-        values += [one_line(error["type"]), one_line(error["message"])]
+        values += (one_line(error["type"]), one_line(error["message"]))
         if backtrace:
             about["traceback"] = "\n".join(backtrace)
             message += "\n%s"
-            values.append(_indented(backtrace))
-    # As ``logger.log`` does, which also looks for the caller's line: a fifth of the cost.
-    record = logger.makeRecord(
-        logger.name, level, __file__, 0, message, tuple(values), None, "_write", about
-    )
-    record.more_follow = more_follow
-    logger.handle(record)
+            values += (_indented(backtrace),)
+    return message, values, about
 
 
 def _error(move: Transition) -> tuple[dict[str, Any], list[str]]:

@@ -168,3 +168,26 @@ def test_a_level_that_is_off_costs_nothing(
         settle([Outcome(held(job), Report.ACK, claimed=job) for job in claimed])
         assert not transaction.get_connection().run_on_commit
     assert asked == [logging.DEBUG, logging.INFO, logging.WARNING]
+
+
+def test_lines_of_one_commit_share_the_time_and_nothing_else(
+    frozen: FrozenClock, log: pytest.LogCaptureFixture
+) -> None:
+    make(retry=SOON)
+    make(retry=SOON)
+    one, two = take(limit=2)
+    late = Failure("ValueError", "no such report")
+    settle(
+        [
+            Outcome(held(one), Report.ACK, claimed=one),
+            Outcome(held(two), Report.FAIL, failure=late),
+        ]
+    )
+    records: list[Any] = [record for record in log.records if record.name == "django_ojs.job"]
+    first, second = records
+    assert {(r.job_id, r.levelname, r.levelno, r.outcome) for r in (first, second)} == {
+        (str(one.id), "INFO", logging.INFO, "completed"),
+        (str(two.id), "WARNING", logging.WARNING, "retryable"),
+    }
+    assert first.getMessage() != second.getMessage()
+    assert {hasattr(record, "error_type") for record in (first, second)} == {False, True}
