@@ -13,11 +13,11 @@ from django_ojs import clock, conf
 from django_ojs.api import enqueue
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.ids import uuid7
+from django_ojs.domain.leases import Held
 from django_ojs.models import Event, Job, JobSchema, Queue
 from django_ojs.services import stream, tokens, workers
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report, settle
-from django_ojs.store.leases import Held
 
 GOAL = 64 << 20
 """Bytes that a process may hold for one request, beyond its body."""

@@ -29,15 +29,15 @@ from django_ojs.domain.errors import (
 from django_ojs.domain.ids import parse_uuid7
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.states import State
+from django_ojs.handlers.context import JobContext
+from django_ojs.handlers.exceptions import DeadLetter, Discard, Fail, LeaseGone, Retry, SoftStop
+from django_ojs.handlers.registry import JobHandler, job
 from django_ojs.services import enqueue as _enqueue
 from django_ojs.services import operate as _operate
 from django_ojs.services.operate import Extension
 from django_ojs.services.queues import pause as pause_queues
 from django_ojs.services.queues import resume as resume_queues
 from django_ojs.store import selectors as _selectors
-from django_ojs.worker.context import JobContext
-from django_ojs.worker.errors import DeadLetter, Discard, Fail, LeaseGone, Retry, SoftStop
-from django_ojs.worker.registry import JobHandler, job
 
 __all__ = [
     "Actor",

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
+from django_ojs.boottime import boottime as boottime
 from django_ojs.domain.ids import Uuid7Generator
 
 _REMEASURE_SECONDS = 60.0
@@ -34,7 +35,6 @@ _SERVER_TIME = {
 _WRAPPED = "django.db.backends.postgresql.base"
 STEPS = "(SELECT clock_steps FROM django_ojs_chorerun WHERE name = 'reap')"
 """How many steps of the server's clock have been applied, as an expression."""
-_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _ids = Uuid7Generator()
 _dice = random.SystemRandom()
 
@@ -56,11 +56,6 @@ class Clock(Protocol):
 
     def steps(self, using: str) -> int | None:
         """How many steps were applied to what is stored by this clock, if it knows."""
-
-
-def boottime() -> float:
-    """Seconds on a clock that never jumps; on Linux it goes on while the machine is suspended."""
-    return time.clock_gettime(_STEADY)
 
 
 def server_time(using: str) -> str | None:

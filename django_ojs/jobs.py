@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django.core.signing import BadSignature
 
+from django_ojs.handlers.context import JobContext
+from django_ojs.handlers.exceptions import Fail
+from django_ojs.handlers.registry import job
 from django_ojs.services.bulk import QUEUE, TYPE, read
-from django_ojs.worker.context import JobContext
-from django_ojs.worker.errors import Fail
-from django_ojs.worker.registry import job
 
 
 @job(TYPE, queue=QUEUE, timeout="6h", grace_period="30s", retry={"max_attempts": 5})

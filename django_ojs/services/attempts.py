@@ -11,13 +11,13 @@ from uuid import UUID
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.leases import Held, Kept
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import Clock, Stop, out_of_time, stop_of, total_deadline
 from django_ojs.models import Attempt
 from django_ojs.services.commit import commit
 from django_ojs.store import leases, locking
 from django_ojs.store.contention import atomically
-from django_ojs.store.leases import Held, Kept
 
 _REASONS = {
     "timeout": "timeout",

@@ -15,13 +15,13 @@ from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import NotFound
 from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.leases import Held
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job
 from django_ojs.services import heartbeat
 from django_ojs.services.fencing import prove, refused
 from django_ojs.store import locking
 from django_ojs.store.contention import atomically
-from django_ojs.store.leases import Held
 
 
 def save(

@@ -11,10 +11,10 @@ from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import Conflict, LeaseLost
 from django_ojs.domain.evidence import Evidence, Rival, living, refusal, senders
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.leases import Held
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt
 from django_ojs.services import workers
-from django_ojs.store.leases import Held
 
 logger = logging.getLogger("django_ojs.http")
 _LOOK_EVERY = timedelta(minutes=1)

@@ -17,6 +17,7 @@ from django.db.models import F, Value
 from django_ojs import clock, conf
 from django_ojs.domain.events import Kind, fact
 from django_ojs.domain.job import LARGE, Fact, JobRecord
+from django_ojs.domain.leases import Held, Kept
 from django_ojs.domain.timeouts import after
 from django_ojs.models import Attempt, Job, Worker
 from django_ojs.services import attempts, workers
@@ -25,7 +26,6 @@ from django_ojs.services.judging import in_time
 from django_ojs.signals import by_kind
 from django_ojs.store import leases, locking, selectors
 from django_ojs.store.contention import RowHeld, atomically, impatient, is_held
-from django_ojs.store.leases import Held, Kept
 
 logger = logging.getLogger("django_ojs")
 

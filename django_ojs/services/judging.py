@@ -10,10 +10,10 @@ from datetime import datetime
 
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.leases import Kept
 from django_ojs.domain.timeouts import Clock, out_of_time
 from django_ojs.services import scan
 from django_ojs.store import selectors
-from django_ojs.store.leases import Kept
 
 
 class Judge:

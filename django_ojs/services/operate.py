@@ -14,6 +14,7 @@ from django_ojs.domain.admission import VERBATIM
 from django_ojs.domain.envelope import Envelope, from_call
 from django_ojs.domain.errors import Conflict, LeaseLost, NotFound
 from django_ojs.domain.job import Actor, JobRecord, Transition
+from django_ojs.domain.leases import Held
 from django_ojs.domain.own import RETRIED_FROM
 from django_ojs.domain.states import TERMINAL
 from django_ojs.domain.timeouts import soft_deadline
@@ -23,7 +24,6 @@ from django_ojs.services.enqueue import enqueue
 from django_ojs.services.judging import Judge
 from django_ojs.store import locking, selectors
 from django_ojs.store.contention import atomically
-from django_ojs.store.leases import Held
 
 Decide = Callable[[JobRecord, datetime], Transition | None]
 API = Actor("api")

@@ -21,6 +21,7 @@ from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.failures import Failure, is_timeout_report
 from django_ojs.domain.job import JobRecord, Transition
 from django_ojs.domain.jsonvalue import sanitise_text
+from django_ojs.domain.leases import Held
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt
 from django_ojs.services.commit import commit
@@ -28,7 +29,6 @@ from django_ojs.services.fencing import note_late, prove, refused
 from django_ojs.services.judging import Judge
 from django_ojs.store import locking
 from django_ojs.store.contention import atomically, impatient, is_held
-from django_ojs.store.leases import Held
 
 
 class Report(StrEnum):

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.db.models import F
 
+from django_ojs.domain.leases import Held, Kept
 from django_ojs.domain.states import State
 from django_ojs.models import Job, LeaseBeat
 from django_ojs.store.batches import fits
@@ -22,29 +23,6 @@ from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
 _BEATS = LeaseBeat._meta.db_table
-
-
-class Held(NamedTuple):
-    """A lease as its holder names it."""
-
-    job_id: UUID
-    lease_id: UUID
-
-
-class Kept(NamedTuple):
-    """A lease that was found: when it was last heard of, until when the server waits for the attempt,
-    by how much that was extended, and its visibility, if any: the one in force, and the one that the
-    job itself asks for. ``written`` unless another transaction held the row.
-    """
-
-    job_id: UUID
-    lease_id: UUID
-    heartbeat_at: datetime
-    deadline_at: datetime
-    extended_ms: int
-    lease_visibility_ms: int | None
-    visibility_timeout_ms: int | None
-    written: bool = True
 
 
 _KEPT = ", ".join(f"j.{column}" for column in ("id", *Kept._fields[1:-1]))

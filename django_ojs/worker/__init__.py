@@ -1,1 +1,1 @@
-"""The worker: claims jobs, runs them in child processes, really kills what will not stop."""
+"""What ``runworker`` is made of, a room per process or thread."""

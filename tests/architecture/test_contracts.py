@@ -52,20 +52,23 @@ SERVICES = "Extensions ask the services"
 STRANGERS = "Extensions do not see each other"
 WRITER = "One writer of a job's state"
 CYCLES = "No cycles between siblings"
+PROCESSES = "The worker by process: supervisor, its threads, executors, what starts them"
+BARE = "Executors are started without Django"
+WEB = "A web process imports no worker"
 
 
 @pytest.mark.tool
 @pytest.mark.parametrize(
     ("contract", "files"),
     [
-        (LAYERS, {"services/reap.py": "import django_ojs.worker.runner"}),
+        (LAYERS, {"services/reap.py": "import django_ojs.worker.supervisor.runner"}),
         (LAYERS, {"store/locking.py": "import django_ojs.services.claim"}),
-        (LAYERS, {"admin.py": "import django_ojs.worker.registry"}),
+        (LAYERS, {"services/reap.py": "import django_ojs.handlers.registry"}),
         (LAYERS, {"domain/states.py": "import django_ojs.clock"}),
         (LAYERS, {"clock.py": "import django_ojs.models"}),
         (LAYERS, {"attic.py": "x = 1"}),
         # Rooms that are built later are bound from their first day.
-        (LAYERS, {"http/__init__.py": "import django_ojs.worker.registry"}),
+        (LAYERS, {"http/__init__.py": "import django_ojs.worker.prefork.frames"}),
         (LAYERS, {"http/__init__.py": "", "conf.py": "import django_ojs.http"}),
         (LAYERS, {"testing/__init__.py": "import django_ojs.admin"}),
         (LAYERS, {"extensions/__init__.py": "", "services/reap.py": "import django_ojs.extensions"}),
@@ -84,9 +87,15 @@ CYCLES = "No cycles between siblings"
         (PURE, {"domain/states.py": "import django.db"}),
         (PURE, {"domain/retry.py": "import random"}),
         (COMPOSITION, {"services/reap.py": "import django_ojs.api"}),
-        (WRITER, {"worker/desk.py": "import django_ojs.store.transitions"}),
+        (WRITER, {"worker/threads/database.py": "import django_ojs.store.transitions"}),
         (WRITER, {"services/reap.py": "from django_ojs.store import transitions"}),
         (CYCLES, {"services/reap.py": "import django_ojs.services.scan"}),
+        (PROCESSES, {"worker/threads/reaper.py": "import django_ojs.worker.supervisor.runner"}),
+        (PROCESSES, {"worker/threads/reaper.py": "import django_ojs.worker.executor.process"}),
+        (PROCESSES, {"worker/prefork/pool.py": "import django_ojs.worker.sessions"}),
+        (PROCESSES, {"worker/attic.py": "x = 1"}),
+        (BARE, {"worker/prefork/frames.py": "import django_ojs.clock"}),
+        (WEB, {"handlers/registry.py": "import django_ojs.worker.prefork.frames"}),
     ],
 )
 def test_a_planted_violation_is_found(copy: Path, contract: str, files: dict[str, str]) -> None:

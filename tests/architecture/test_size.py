@@ -7,8 +7,8 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[2] / "django_ojs"
 LOOK, REFUSE = 400, 600
 LARGE = {
-    "worker/dispatch.py": "what a frame of an executor leads to, in one table",
-    "worker/runner.py": "the life of a worker, start to end",
+    "worker/supervisor/dispatcher.py": "what a frame of an executor leads to, in one table",
+    "worker/supervisor/runner.py": "the life of a worker, start to end",
 }
 """Why these are one module all the same."""
 
@@ -37,6 +37,6 @@ def test_no_module_grows_out_of_sight() -> None:
 def test_a_large_module_is_found(tmp_path: Path) -> None:
     (tmp_path / "big.py").write_text("x = 1\n" * (LOOK + 1))
     (tmp_path / "small.py").write_text("x = 1\n" * LOOK)
-    (tmp_path / "worker").mkdir()
-    (tmp_path / "worker" / "runner.py").write_text("x = 1\n" * (REFUSE + 1))
-    assert too_large(sizes(tmp_path)) == {"big.py": LOOK + 1, "worker/runner.py": REFUSE + 1}
+    (tmp_path / "worker/supervisor").mkdir(parents=True)
+    (tmp_path / "worker/supervisor/runner.py").write_text("x = 1\n" * (REFUSE + 1))
+    assert too_large(sizes(tmp_path)) == {"big.py": LOOK + 1, "worker/supervisor/runner.py": REFUSE + 1}

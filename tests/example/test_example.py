@@ -18,8 +18,8 @@ from PIL import Image
 
 from django_ojs import JobContext, Retry, api
 from django_ojs.api import JobHandler
+from django_ojs.handlers import registry
 from django_ojs.models import Attempt, Event, Job
-from django_ojs.worker import registry
 from example_project.showcase import jobs, misbehave, outcome, processes, readings
 from example_project.showcase.models import Reading, Thumbnail
 from example_project.showcase.outcome import Fired, Line, Planned

@@ -21,13 +21,15 @@ from uuid import UUID, uuid4
 
 from django_ojs.domain import lifecycle, silence, timeouts
 from django_ojs.domain.job import NO_LEASE, JobRecord, Transition
+from django_ojs.domain.leases import Held
 from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.services import operate, promote, reap, scan, settle, sightings
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict
 from django_ojs.store import candidates, claiming, leases, locking, pairs, sources, transitions
-from django_ojs.store.leases import Held
-from django_ojs.worker import dispatch, intake, nursery, pool
+from django_ojs.worker.prefork import leased, pool, zygote
+from django_ojs.worker.supervisor import dispatcher
+from django_ojs.worker.threads import fetcher
 from tests.support import alive
 
 ENVIRONMENT = "OJS_TEST_MUTANT"
@@ -338,7 +340,7 @@ def _announced_claim_ignores_pause() -> Iterator[None]:
 
         return claim
 
-    with _replaced((intake, "claim", claiming_at_once)):
+    with _replaced((fetcher, "claim", claiming_at_once)):
         yield
 
 
@@ -350,13 +352,15 @@ def _single_attempts_ahead() -> Iterator[None]:
         return lambda where, **named: real(where, **{**named, "immediate": None})
 
     def having_room(real: Any) -> Any:
-        def room(self: dispatch.Dispatcher, child: pool.Child, running: pool.Running) -> Any:
+        def room(self: dispatcher.Dispatcher, child: pool.Child, running: leased.Running) -> Any:
             job = running.job._replace(max_attempts=2)
             return real(self, child, replace(running, job=job))
 
         return room
 
-    with _replaced((intake, "claim", claiming_ahead), (dispatch.Dispatcher, "_has_room", having_room)):
+    with _replaced(
+        (fetcher, "claim", claiming_ahead), (dispatcher.Dispatcher, "_has_room", having_room)
+    ):
         yield
 
 
@@ -407,6 +411,6 @@ def _kill_spares_descendants() -> Iterator[None]:
 
     with _replaced(
         (pool.Pool, "kill", killing),
-        (nursery.ForkingNursery, "sweep", lambda real: lambda self, dead: None),
+        (zygote.ForkingNursery, "sweep", lambda real: lambda self, dead: None),
     ):
         yield

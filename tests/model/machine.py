@@ -21,9 +21,9 @@ from hypothesis.stateful import (
 
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.leases import Held
 from django_ojs.services import heartbeat, operate, queues
 from django_ojs.services.promote import promote
-from django_ojs.store.leases import Held
 from tests.model import choices
 from tests.model.history import Step
 from tests.model.lives import Life

@@ -24,8 +24,8 @@ from django_ojs.domain.errors import Conflict, Duplicate, InvalidRequest, NotFou
 from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.failures import Directive, Failure
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.leases import Held
 from django_ojs.services import checkpoints, heartbeat, scan, settle
-from django_ojs.store.leases import Held
 from tests.conftest import empty_tables
 from tests.model import choices
 from tests.model.history import History, Step, read, snapshot

@@ -17,7 +17,7 @@ from django_ojs.services import queues
 from django_ojs.services.claim import sources
 from django_ojs.services.promote import promote
 from django_ojs.store.wakeup import Watcher
-from django_ojs.worker.intake import Claims, Intake
+from django_ojs.worker.threads.fetcher import Claims, Intake
 from tests.faults.mutants import ENVIRONMENT, MUTANTS
 from tests.process.tools import (
     Diary,

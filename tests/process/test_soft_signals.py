@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_ojs.worker.frames import Frame, FrameReader, pack
+from django_ojs.worker.prefork.frames import Frame, FrameReader, pack
 from tests.faults import tally
 from tests.process.tools import Diary, StartWorker, attempts, in_state, on_time
 from tests.support import ROOT, database_url
@@ -34,7 +34,7 @@ class Executor:
         self._pulse, pulse = os.pipe()
         ends = (control.fileno(), line.fileno(), pulse)
         self._keeper = subprocess.Popen(
-            [sys.executable, "-m", "django_ojs.worker.spawned", *map(str, ends)],
+            [sys.executable, "-m", "django_ojs.worker.executor", *map(str, ends)],
             cwd=ROOT,
             pass_fds=ends,
             env={

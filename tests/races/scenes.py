@@ -16,11 +16,11 @@ from django_ojs.domain.envelope import from_call
 from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.leases import Held
 from django_ojs.models import Attempt, Event, Job, LeaseBeat, Queue
 from django_ojs.services import checkpoints, heartbeat, operate, promote, queues, reap, settle
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.settle import Outcome, Report
-from django_ojs.store.leases import Held
 from tests.services.support import fail, held, make, take
 
 TYPE = "test.job"

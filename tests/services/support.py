@@ -12,12 +12,12 @@ from django.db import connections, transaction
 from django_ojs.api import enqueue
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.leases import Held
 from django_ojs.models import Job
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report, Settled, settle
 from django_ojs.store import selectors
 from django_ojs.store.bounded import bound_lock_waits
-from django_ojs.store.leases import Held
 from tests.support import lock_job_table
 
 

@@ -20,7 +20,7 @@ from django_ojs.services import promote, reap
 from django_ojs.services.heartbeat import Progress, progress
 from django_ojs.services.settle import Outcome, Report, Verdict, settle
 from django_ojs.store import batches
-from django_ojs.worker.desk import Desk, Pending
+from django_ojs.worker.threads.database import Desk, Pending
 from tests.services.support import held, make, now_stored, take
 from tests.support import poll
 

@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from benchmarks.rows import load
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.leases import Held, Kept
 from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.store import inserting, leases, locking, selectors, upcoming
@@ -159,12 +160,12 @@ def test_promotion_and_reaping(full: None) -> None:
 
 def test_beats(full: None) -> None:
     held = [
-        leases.Held(row.id, row.lease_id)
+        Held(row.id, row.lease_id)
         for row in Job.objects.filter(state=State.ACTIVE)[:20]
         if row.lease_id
     ]
     assert len(held) == 20
-    kept: list[leases.Kept] = []
+    kept: list[Kept] = []
     assert _check(lambda: kept.extend(leases.write(held, {"heartbeat_at": NOW}, using="default"))) == []
     assert {k.lease_id for k in kept} == {h.lease_id for h in held}
 

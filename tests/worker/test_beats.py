@@ -10,7 +10,7 @@ from django.db import OperationalError
 from django_ojs import clock
 from django_ojs.services import heartbeat
 from django_ojs.services.heartbeat import WorkerInfo
-from django_ojs.worker.beats import Beats, Report
+from django_ojs.worker.threads.heartbeat import Beats, Report
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
 

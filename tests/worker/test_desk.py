@@ -15,10 +15,10 @@ from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.services import heartbeat, operate, scan
 from django_ojs.services.heartbeat import WorkerInfo
 from django_ojs.services.settle import Outcome, Report, settle
-from django_ojs.worker.beats import Beats
-from django_ojs.worker.beats import Report as Said
-from django_ojs.worker.desk import Desk, Pending
-from django_ojs.worker.intake import Moment
+from django_ojs.worker.threads.database import Desk, Pending
+from django_ojs.worker.threads.fetcher import Moment
+from django_ojs.worker.threads.heartbeat import Beats
+from django_ojs.worker.threads.heartbeat import Report as Said
 from tests.services.support import bounded, held, holding, make, now_stored, take
 from tests.support import not_none, poll
 
@@ -87,7 +87,7 @@ def test_a_report_that_is_refused_becomes_a_failure(desk: Desk) -> None:
 def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from django_ojs.worker import desk as module
+    from django_ojs.worker.threads import database as module
 
     make(2)
     kept, dropped = take(2)
@@ -114,7 +114,7 @@ def test_a_report_outlives_connections_that_are_cut_twice(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database answers each time: the work is done all the same, and must not be done again."""
-    from django_ojs.worker import desk as module
+    from django_ojs.worker.threads import database as module
 
     cuts = iter(range(2))
 
@@ -139,7 +139,7 @@ def test_an_outage_is_what_a_new_connection_confirms(
     noted: list[bool] = []
     monkeypatch.setattr(scan, "note_outage", lambda: noted.append(True))
     if away:
-        monkeypatch.setattr("django_ojs.worker.desk.answers", lambda using: False)
+        monkeypatch.setattr("django_ojs.worker.threads.database.answers", lambda using: False)
     desk.connected.set()
     told = threading.Event()
 
@@ -188,7 +188,7 @@ def test_a_job_whose_report_is_held_up_is_beaten_for(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has ended, and its worker lives: nobody else may take it for stalled meanwhile."""
-    from django_ojs.worker import desk as module
+    from django_ojs.worker.threads import database as module
 
     make()
     (job,) = take()

@@ -11,10 +11,10 @@ import pytest
 from django_ojs import clock
 from django_ojs.domain.job import Actor
 from django_ojs.services import heartbeat, operate
-from django_ojs.worker.dispatch import Dispatcher
-from django_ojs.worker.frames import Frame
-from django_ojs.worker.intake import Moment
-from django_ojs.worker.pool import Child, Phase
+from django_ojs.worker.prefork.frames import Frame
+from django_ojs.worker.prefork.pool import Child, Phase
+from django_ojs.worker.supervisor.dispatcher import Dispatcher
+from django_ojs.worker.threads.fetcher import Moment
 from tests.services.support import make, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]

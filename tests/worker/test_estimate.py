@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 
-from django_ojs.worker.estimate import AHEAD_BYTES, Estimate
+from django_ojs.worker.supervisor.prefetch import Estimate
+from django_ojs.worker.threads.fetcher import AHEAD_BYTES
 from tests.store.records import record
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_ojs.worker.frames import FrameReader, ProtocolError, pack, pack_texts, text_of
+from django_ojs.worker.prefork.frames import FrameReader, ProtocolError, pack, pack_texts, text_of
 
 DEEP = pack_texts(["[" * 100_000 + "]" * 100_000])
 LARGE = "\N{FIRE}" * 262_000

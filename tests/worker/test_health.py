@@ -9,8 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from django_ojs.worker import health
-from django_ojs.worker.health import CONNECTIONS, HealthServer
+from django_ojs.worker.supervisor import probes
+from django_ojs.worker.supervisor.probes import CONNECTIONS, HealthServer
 from tests.support import poll
 
 Ask = Callable[[bytes], bytes]
@@ -94,7 +94,7 @@ def test_beyond_the_limit_the_oldest_is_closed(server: HealthServer, ask: Ask) -
 def test_nobody_is_waited_for_beyond_the_patience(
     server: HealthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "PATIENCE", 0.2)
+    monkeypatch.setattr(probes, "PATIENCE", 0.2)
     line = connected(server)
     line.sendall(b"GET /status/started HTTP/1.1\r\nX: ")
     since = time.monotonic()

@@ -21,9 +21,9 @@ from django_ojs.services import scan
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.reap import Reaped
 from django_ojs.store.upcoming import Lookout, Outlook
-from django_ojs.worker.chores import Chores
-from django_ojs.worker.pulse import Pulse
-from django_ojs.worker.reaper import Reaper
+from django_ojs.worker.executor.liveness import Pulse
+from django_ojs.worker.threads.maintenance import Chores
+from django_ojs.worker.threads.reaper import Reaper
 from tests.services.support import make, now_stored, take
 from tests.support import poll
 

@@ -17,8 +17,8 @@ from django_ojs.store import candidates
 from django_ojs.store.candidates import Look
 from django_ojs.store.sources import Sources
 from django_ojs.store.wakeup import NotifiedWatcher, Watcher
-from django_ojs.worker.desk import Pending
-from django_ojs.worker.intake import Claims, Intake, Moment
+from django_ojs.worker.threads.database import Pending
+from django_ojs.worker.threads.fetcher import Claims, Intake, Moment
 from tests.services.support import bounded, held, locked_table, make, now_stored, take
 from tests.support import poll
 
@@ -193,7 +193,7 @@ def test_after_a_failure_everything_is_looked_at_again(
 ) -> None:
     from django.db import OperationalError
 
-    from django_ojs.worker import intake as module
+    from django_ojs.worker.threads import fetcher as module
 
     intake.want(1, 1)
     poll(lambda: inbox.empty == 1)

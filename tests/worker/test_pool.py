@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_ojs import clock
-from django_ojs.worker.nursery import ExecNursery
-from django_ojs.worker.pool import Pool
+from django_ojs.worker.prefork import pool as pool_module
+from django_ojs.worker.prefork.pool import Pool
+from django_ojs.worker.prefork.zygote import ExecNursery
 
 
 class Steady:
@@ -26,7 +26,7 @@ class Steady:
 def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
     """The clock of the pool."""
     stopped = Steady()
-    monkeypatch.setattr(clock, "boottime", stopped)
+    monkeypatch.setattr(pool_module, "boottime", stopped)
     return stopped
 
 

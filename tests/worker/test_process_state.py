@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from django_ojs import clock
-from django_ojs.worker.process_state import ProcessWatch
+from django_ojs.worker.executor.process_state import ProcessWatch
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from django.db import connection, connections
 from django_ojs import clock, signals
 from django_ojs.domain.events import Kind
 from django_ojs.signals import Event, job_completed
-from django_ojs.worker import receivers
-from django_ojs.worker.receivers import Receivers
+from django_ojs.worker.threads import receivers
+from django_ojs.worker.threads.receivers import Receivers
 from tests.support import poll
 
 Connect = Callable[[Callable[..., Any]], None]

@@ -12,7 +12,7 @@ import pytest
 from django.utils.functional import lazystr
 
 from django_ojs.domain.errors import InvalidRequest, TooLarge
-from django_ojs.worker.results import result_text
+from django_ojs.worker.executor.results import result_text
 
 ID = UUID("019a8d3e-0000-7000-8000-000000000000")
 

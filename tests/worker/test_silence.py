@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_ojs.worker.silence import Silence
+from django_ojs.worker.supervisor.isolation import Silence
 
 
 class Desk:

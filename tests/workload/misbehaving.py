@@ -17,8 +17,8 @@ from django.db import connection
 
 from django_ojs import api
 from django_ojs.api import JobContext, SoftStop, job
-from django_ojs.worker import registry
-from django_ojs.worker.frames import pack, pack_texts
+from django_ojs.handlers import registry
+from django_ojs.worker.prefork.frames import pack, pack_texts
 from tests.workload.tools import AT_ONCE, DEAF, LATER, SOFT, note
 
 

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from django_ojs.api import DeadLetter, Discard, Fail, JobContext, Retry, SoftStop, job
-from django_ojs.worker.errors import HandlerDecision
+from django_ojs.handlers.exceptions import HandlerDecision
 from tests.workload.tools import LATER, note
 
 TERMS: dict[str, Any] = {"retry": LATER}

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from django_ojs.domain.errors import InvalidRequest, OJSError
 from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.jsonvalue import MAX_RESULT_BYTES, encode
+from django_ojs.domain.leases import Held
 from django_ojs.domain.states import State
 from django_ojs.http import listing, problems, shapes
 from django_ojs.http.base import OJSViewSet, each, missing
@@ -20,7 +21,6 @@ from django_ojs.http.evidence import parse_lease
 from django_ojs.services.fencing import refused
 from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
 from django_ojs.store import selectors
-from django_ojs.store.leases import Held
 
 MAX_REPORTS = 100
 """As many as one fetch gives."""

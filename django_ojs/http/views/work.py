@@ -16,6 +16,7 @@ from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError
 from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.jsonvalue import MAX_RESULT_BYTES, encode
+from django_ojs.domain.leases import Held, Kept
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import Stop, stop_of, total_deadline
 from django_ojs.hooks import SLICE
@@ -39,7 +40,6 @@ from django_ojs.services import claim as claiming
 from django_ojs.services.operate import Extension
 from django_ojs.services.settle import Report, report
 from django_ojs.store import selectors
-from django_ojs.store.leases import Held, Kept
 
 MAX_COUNT = 100
 MAX_QUEUES = 100

@@ -22,9 +22,9 @@ from django_ojs.services.reap import Reaped
 from django_ojs.store.bounded import bound_lock_waits, end_idle_transactions
 from django_ojs.store.contention import impatient
 from django_ojs.store.links import notice_silence
-from django_ojs.worker.chores import Chores
-from django_ojs.worker.reaper import Reaper
-from django_ojs.worker.receivers import Receivers
+from django_ojs.worker.threads.maintenance import Chores
+from django_ojs.worker.threads.reaper import Reaper
+from django_ojs.worker.threads.receivers import Receivers
 
 _RECEIVERS_S = 25.0
 """How long the last receivers of signals may take at the end; as long as a worker's shutdown."""

@@ -17,14 +17,14 @@ from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.evidence import check_worker_id
 from django_ojs.domain.own import is_own
+from django_ojs.handlers import registry
 from django_ojs.management.base import OJSCommand, plural
 from django_ojs.management.logs import add_log_format, log_format, set_up_logging
 from django_ojs.services import queues
-from django_ojs.worker import registry
-from django_ojs.worker.config import Config, default_worker_id
-from django_ojs.worker.health import HealthServer
-from django_ojs.worker.reload import run_reloading
-from django_ojs.worker.runner import Runner
+from django_ojs.worker.supervisor.config import Config, default_worker_id
+from django_ojs.worker.supervisor.probes import HealthServer
+from django_ojs.worker.supervisor.reload import run_reloading
+from django_ojs.worker.supervisor.runner import Runner
 
 
 class Command(OJSCommand):

@@ -18,7 +18,10 @@ from django.db import OperationalError
 
 from django_ojs import signals
 from django_ojs.services import heartbeat
-from django_ojs.worker import beats, pool, receivers, runner
+from django_ojs.worker.prefork import pool
+from django_ojs.worker.supervisor import runner
+from django_ojs.worker.threads import heartbeat as heartbeat_thread
+from django_ojs.worker.threads import receivers
 from tests.faults import mutants
 from tests.workload.tools import note
 
@@ -103,7 +106,7 @@ _SABOTAGES: dict[str, Callable[[], Any]] = {
     "": lambda: None,
     "beats fail": _beats_fail,
     "beats hang": _beats_hang,
-    "beats often": lambda: setattr(beats, "LONGEST", 0.3),
+    "beats often": lambda: setattr(heartbeat_thread, "LONGEST", 0.3),
     "receiver hangs": _receiver_hangs,
     "few events wait": _few_events_wait,
     "mutant": mutants.apply_from_environment,

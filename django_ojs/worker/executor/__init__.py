@@ -1,0 +1,1 @@
+"""The child processes in which handlers run."""

@@ -1,0 +1,22 @@
+"""Entry point of a keeper that is a fresh interpreter: ``python -m django_ojs.worker.executor``."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from django_ojs.worker.prefork.monitor import keep
+
+
+def _serve(line: socket.socket, pulse: int) -> None:
+    import django
+
+    django.setup()
+    from django_ojs.worker.executor.process import serve
+
+    serve(line, pulse)
+
+
+if __name__ == "__main__":
+    _control, _line, _pulse = map(int, sys.argv[1:4])
+    keep(socket.socket(fileno=_control), socket.socket(fileno=_line), _pulse, _serve)

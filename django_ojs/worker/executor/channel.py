@@ -1,0 +1,108 @@
+"""The executor's end of the line, safe against the bell that rings in the middle of it.
+
+The bell's handler runs in the main thread, between any two bytecodes. While the main thread has
+bytes on their way in or out, the handler only notes that it rang; it is called when they are through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from django_ojs.worker.prefork.frames import Frame, FrameReader, pack_texts, text_of
+
+_CHUNK = 1 << 16
+
+
+class _Bell:
+    """The doorbell: answered at once, or when the last one who must not be disturbed is through."""
+
+    def __init__(self, answer: Callable[[], None]) -> None:
+        self._answer = answer
+        self._main = threading.get_ident()
+        self._busy = 0
+        self._missed = False
+
+    def ring(self) -> None:
+        """From the signal handler, in the main thread."""
+        if self._busy:
+            self._missed = True
+        else:
+            self._answer()
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == self._main:
+            self._busy += 1
+
+    def __exit__(self, *error: object) -> None:
+        if threading.get_ident() != self._main:
+            return
+        self._busy -= 1
+        while self._missed and not self._busy:
+            self._missed = False
+            self._answer()
+
+
+class ChildLine:
+    """Sends frames from any thread, receives them in the main thread, which makes it."""
+
+    def __init__(self, line: socket.socket, on_bell: Callable[[], None]) -> None:
+        self._line = line
+        self._bell = _Bell(on_bell)
+        self._reader = FrameReader()
+        self._unsent: list[str] = []
+        self._sending = threading.Lock()
+        self.arrived: deque[Frame] = deque()
+        self.ring = self._bell.ring
+
+    def buffer(self, frame: Frame | str) -> None:
+        """Send an object, or its JSON text, with whatever is sent next; from the main thread."""
+        with self._bell, self._sending:
+            self._unsent.append(_text(frame))
+
+    def send(self, frame: Frame | str) -> None:
+        """Send an object, or its JSON text, now, after what was buffered."""
+        with self._bell, self._sending:
+            self._unsent.append(_text(frame))
+            self._write()
+
+    def flush(self) -> None:
+        """Send what was buffered."""
+        if self._unsent:
+            with self._bell, self._sending:
+                self._write()
+
+    def _write(self) -> None:
+        self._line.sendall(pack_texts(self._unsent))
+        self._unsent.clear()
+
+    def receive(self, unless: Callable[[], object]) -> bool:
+        """Wait for bytes; False when the other end has hung up.
+
+        ``unless`` there is no need to any more: the bell may have brought what is waited for, just
+        before it was held back.
+        """
+        with self._bell:
+            if unless():
+                return True
+            try:
+                data = self._line.recv(_CHUNK)
+            except OSError:
+                return False
+            self.arrived.extend(self._reader.feed(data))
+            return bool(data)
+
+    def peek(self) -> None:
+        """Take what has arrived already."""
+        with self._bell, contextlib.suppress(OSError):
+            while data := self._line.recv(_CHUNK, socket.MSG_DONTWAIT):
+                self.arrived.extend(self._reader.feed(data))
+                if len(data) < _CHUNK:
+                    break
+
+
+def _text(frame: Frame | str) -> str:
+    return frame if isinstance(frame, str) else text_of(frame)

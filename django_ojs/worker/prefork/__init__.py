@@ -1,0 +1,1 @@
+"""Starting, feeding and killing executors. Nothing here imports Django."""

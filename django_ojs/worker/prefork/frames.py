@@ -1,0 +1,94 @@
+"""Framed JSON over a stream socket between the runner and its children.
+
+A packet is magic, length, CRC-32 and a JSON array of frames, which are objects: what is said in one
+breath travels, and is checked, once. Anything else on the line (a handler that wrote into a
+descriptor which is not its own) is a :class:`ProtocolError`, never a result.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+_HEADER = struct.Struct("!2sII")
+_MAGIC = b"OJ"
+MAX_PACKET = 8 << 20
+"""Bytes: twice what the largest frame can have."""
+_FULL = 1 << 20
+"""Bytes that the frames of a packet have together, unless it is a single one."""
+
+BELL = signal.SIGUSR1
+"""Makes an executor look at its line while a handler runs."""
+Frame = dict[str, Any]
+text_of = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""A frame as JSON text."""
+_decode = json.JSONDecoder().decode
+
+
+class ProtocolError(Exception):
+    """The other end wrote something that is not a packet."""
+
+
+def pack(*frames: Frame) -> bytes:
+    """Packets with these frames."""
+    return pack_texts([text_of(frame) for frame in frames])
+
+
+def pack_texts(texts: Sequence[str]) -> bytes:
+    """Packets with frames that are JSON text."""
+    packets = bytearray()
+    waiting: list[bytes] = []
+    size = 0
+    for frame in [text.encode() for text in texts]:
+        if waiting and size + len(frame) > _FULL:
+            packets += _packet(waiting)
+            waiting, size = [], 0
+        waiting.append(frame)
+        size += len(frame)
+    return bytes(packets + _packet(waiting)) if waiting else b""
+
+
+def _packet(frames: Sequence[bytes]) -> bytes:
+    payload = b"[" + b",".join(frames) + b"]"
+    return _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
+
+
+class FrameReader:
+    """Collects bytes and gives out whole frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that ``data`` completes. Raises :class:`ProtocolError`."""
+        self._buffer += data
+        frames: list[Frame] = []
+        start, end = 0, len(self._buffer)
+        while end - start >= _HEADER.size:
+            magic, length, checksum = _HEADER.unpack_from(self._buffer, start)
+            if magic != _MAGIC or length > MAX_PACKET:
+                raise ProtocolError("not a packet")
+            if end - start - _HEADER.size < length:
+                break
+            begin = start + _HEADER.size
+            frames += _parse(bytes(self._buffer[begin : begin + length]), checksum)
+            start = begin + length
+        if start:
+            del self._buffer[:start]
+        return frames
+
+
+def _parse(payload: bytes, checksum: int) -> list[Frame]:
+    if zlib.crc32(payload) != checksum:
+        raise ProtocolError("checksum")
+    try:
+        frames = _decode(payload.decode())
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError("not JSON") from error
+    if not isinstance(frames, list) or not all(isinstance(frame, dict) for frame in frames):
+        raise ProtocolError("not an array of objects")
+    return frames

@@ -1,0 +1,159 @@
+"""Where executors come from: a process with Django loaded, one thread and no connections.
+
+Forking it costs milliseconds and shares its memory. It is forked from the runner before that starts
+threads; where imports have started some already, or off Linux, children are fresh interpreters
+instead, which is slower and always safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from typing import NoReturn, Protocol
+
+from django_ojs.worker.prefork import linux
+from django_ojs.worker.prefork.monitor import Serve, keep
+
+
+class Nursery(Protocol):
+    """Starts keepers, each with an executor."""
+
+    mode: str
+
+    def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
+        """Start a keeper on these ends; the caller closes its own copies."""
+
+    def sweep(self, dead: int) -> None:
+        """Kill what the keeper ``dead`` has left behind."""
+
+    def close(self) -> None:
+        """Nothing will be spawned any more."""
+
+
+class NurseryGone(OSError):
+    """The nursery process has ended; a new one is needed."""
+
+
+class ForkingNursery:
+    """A forked copy of this process, taken while it has one thread."""
+
+    mode = "fork"
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # What has been imported stays: no collection need look at it again, here, nor write to its
+        # pages in the children.
+        gc.collect()
+        gc.freeze()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._ours.close()
+            try:
+                _serve_requests(theirs, serve)
+            finally:
+                os._exit(1)
+        theirs.close()
+
+    def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
+        """Raises :class:`NurseryGone` when the nursery has ended."""
+        try:
+            socket.send_fds(self._ours, [b"spawn"], [control.fileno(), line.fileno(), pulse])
+        except OSError as error:
+            raise NurseryGone(str(error)) from error
+
+    def sweep(self, dead: int) -> None:
+        """Best effort: a nursery that is gone has taken its orphans to init."""
+        with contextlib.suppress(OSError):
+            self._ours.send(b"sweep %d" % dead)
+
+    def close(self) -> None:
+        """The nursery ends when its line closes."""
+        self._ours.close()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
+    with contextlib.suppress(OSError):
+        os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    linux.become_subreaper()
+    keepers: set[int] = set()
+    while True:
+        select.select([requests], [], [])
+        message, descriptors, _, _ = socket.recv_fds(requests, 65536, 3)
+        if not message:
+            os._exit(0)
+        if message.startswith(b"sweep"):
+            # The runner has not heard yet of keepers that are being born, so this process keeps
+            # the list. The dead one is not spared: its line closes before its children are handed
+            # over, so it may still have them.
+            keepers &= linux.children(os.getpid()) - {int(message.split()[1])}
+            linux.kill_below(os.getpid(), spare=frozenset(keepers), patience=1.0)
+            continue
+        try:
+            keeper = os.fork()
+        except OSError:
+            # No process to be had now: the runner learns it when the keeper's ends close below.
+            keeper = None
+        if keeper == 0:
+            requests.close()
+            _keep(descriptors, serve)
+        if keeper is not None:
+            keepers.add(keeper)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _keep(descriptors: list[int], serve: Serve) -> NoReturn:
+    control, line, pulse = descriptors
+    keep(socket.socket(fileno=control), socket.socket(fileno=line), pulse, serve)
+
+
+class ExecNursery:
+    """Every keeper is a fresh interpreter."""
+
+    mode = "exec"
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
+        """Start ``python -m django_ojs.worker.executor`` with the three descriptors."""
+        descriptors = (control.fileno(), line.fileno(), pulse)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._started = [child for child in self._started if child.poll() is None]
+        self._started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "django_ojs.worker.executor", *map(str, descriptors)],
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        )
+
+    def sweep(self, dead: int) -> None:
+        """The orphans of a dead keeper have gone to init, out of reach."""
+
+    def close(self) -> None:
+        """Collect the keepers that have ended."""
+        for child in self._started:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=1)
+
+
+def open_nursery(serve: Serve, harmless: int) -> Nursery:
+    """The fastest nursery that is safe here: ``harmless`` threads do not forbid a fork."""
+    if linux.LINUX and linux.thread_count() == 1 + harmless:
+        return ForkingNursery(serve)
+    return ExecNursery()

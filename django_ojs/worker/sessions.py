@@ -1,0 +1,120 @@
+"""Which sessions of the database a handler has changed: settings, locks, temporary tables.
+
+They are seen in the SQL as it passes, so that a job pays no statement for it. What goes past Django's
+cursors is not seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+
+_FIRST_WORDS = re.compile(
+    r"\s*(?:SET\s+(?!LOCAL\b|TRANSACTION\b|CONSTRAINTS\b)|RESET\b|PRAGMA\b|LISTEN\b|PREPARE\b|USE\b"
+    r"|ATTACH\b|LOCK\s+TABLES\b|FLUSH\b|DECLARE\b"
+    r"|CREATE\s+(?:OR\s+REPLACE\s+)?(?:GLOBAL\s+|LOCAL\s+)?TEMP)",
+    re.IGNORECASE,
+)
+_CALLS = ("advisory_lock", "get_lock", "set_config")
+_LOOK_AT = 4000
+"""How much of a statement is looked at for calls: a long one is a list of values."""
+
+_changed: WeakSet[BaseDatabaseWrapper] = WeakSet()
+
+
+def changes_session(sql: Any) -> bool:
+    """Whether a statement may outlast its transaction without being stored."""
+    if not isinstance(sql, str):
+        return True
+    if _FIRST_WORDS.match(sql) is not None:
+        return True
+    start = sql[:_LOOK_AT].lower()
+    return any(call in start for call in _CALLS)
+
+
+def watch_sessions() -> None:
+    """From now on note the sessions of this process that are changed, from any thread."""
+    connection_created.connect(_opened, dispatch_uid="django_ojs.session_state")
+
+
+def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    # Connected last, this comes after what the project sets on every new connection.
+    if _note not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_note)
+    _changed.discard(connection)
+
+
+def _note(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+    if changes_session(sql):
+        _changed.add(context["connection"])
+    return execute(sql, params, many, context)
+
+
+def is_changed(connection: BaseDatabaseWrapper) -> bool:
+    """Whether a handler has changed the session of this connection."""
+    return connection in _changed
+
+
+def end_session(connection: BaseDatabaseWrapper) -> None:
+    """Close a connection whose session is not to be used again, by a pool neither."""
+    if getattr(connection, "pool", None) is not None and connection.connection is not None:
+        with contextlib.suppress(Exception):
+            connection.connection.close()
+    connection.close()
+    _changed.discard(connection)
+
+
+def tidy_connections() -> None:
+    """Make the connections of this thread fit for what comes next: no transaction is open on them;
+    one that broke, or whose session was changed, is closed.
+    """
+    for connection in open_connections():
+        connection.queries_log.clear()
+        with contextlib.suppress(Exception):
+            if connection.in_atomic_block or not connection.get_autocommit():
+                try:
+                    connection.close()
+                finally:
+                    _reset(connection)
+            elif is_changed(connection):
+                end_session(connection)
+            elif connection.errors_occurred and not connection.is_usable():
+                connection.close()
+            connection.errors_occurred = False
+
+
+def close_connections() -> None:
+    """Close every connection of this thread: a query was interrupted on one of them.
+
+    The wrapper reconnects at the next query, unless the handler is inside ``atomic()``: that block
+    is rolled back first.
+    """
+    for connection in open_connections():
+        with contextlib.suppress(Exception):
+            connection.close()
+
+
+def open_connections() -> list[BaseDatabaseWrapper]:
+    return [
+        connection
+        for connection in connections.all(initialized_only=True)
+        if connection.connection is not None
+    ]
+
+
+def _reset(connection: BaseDatabaseWrapper) -> None:
+    """Forget a transaction that a handler opened and left."""
+    connection.in_atomic_block = False
+    connection.savepoint_ids = []
+    connection.atomic_blocks = []
+    connection.needs_rollback = False
+    connection.closed_in_transaction = False
+    connection.run_on_commit = []
+    connection.connection = None

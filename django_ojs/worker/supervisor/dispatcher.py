@@ -1,0 +1,437 @@
+"""Claimed jobs on their way through the executors: assigned, begun, told to stop, killed, reported."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cache, lru_cache
+from math import inf
+from operator import attrgetter
+from uuid import UUID
+
+from django_ojs import clock, conf
+from django_ojs.domain.errors import Conflict, LeaseLost
+from django_ojs.domain.failures import Failure
+from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.domain.leases import Kept
+from django_ojs.domain.timeouts import after, soft_deadline, total_deadline
+from django_ojs.handlers import registry
+from django_ojs.services import heartbeat, operate
+from django_ojs.services.operate import Extension
+from django_ojs.services.settle import Outcome, Report
+from django_ojs.worker.prefork.frames import Frame
+from django_ojs.worker.prefork.leased import Running
+from django_ojs.worker.prefork.pool import Child, Phase, Pool
+from django_ojs.worker.supervisor import failures
+from django_ojs.worker.supervisor.deadlines import SILENT, Enforcer
+from django_ojs.worker.supervisor.prefetch import QUEUED_BYTES, Estimate
+from django_ojs.worker.threads.database import Desk, Pending
+from django_ojs.worker.threads.fetcher import Moment
+
+logger = logging.getLogger("django_ojs.worker")
+
+_STUCK_BEHIND = 0.1
+_UNSTARTED = 0.15
+_TEXT_BYTES = attrgetter("text_bytes")
+_PROGRESS_EVERY = 0.5
+_KEEP_REPORT = 15.0
+_WORKER = Actor("worker")
+
+
+class Dispatcher:
+    """Every job that this worker holds a lease of. Runs in the runner's main thread."""
+
+    def __init__(self, pool: Pool, desk: Desk, *, using: str, worker_id: str) -> None:
+        self._pool = pool
+        self._desk = desk
+        self._using = using
+        self._worker_id = worker_id
+        self._progress: dict[str, heartbeat.Progress] = {}
+        self._progress_due = 0.0
+        self._reports: list[Pending] = []
+        self.leases: dict[str, Running] = {}
+        self.waiting: deque[Running] = deque()
+        self.estimate = Estimate(conf.current().prefetch_ms / 1000)
+        self.enforcer = Enforcer(pool, desk, self.on_beat, using=using)
+        self.last_done = 0.0
+        self.finished = 0
+
+    # Claimed jobs come in.
+
+    def take(self, jobs: Sequence[JobRecord], at: Moment) -> None:
+        """Jobs that were claimed; ``at`` is when their claim had committed.
+
+        Their deadlines are converted with it, not counted from when the claim was begun: it may
+        have waited for a lock.
+        """
+        # The jobs of one claim share their times mostly.
+        when, now = cache(at.of), clock.boottime()
+        for job in jobs:
+            assert job.deadline_at is not None
+            assert job.started_at is not None
+            assert job.lease_id is not None
+            claimed_at, deadline = when(job.started_at), when(job.deadline_at)
+            total = total_deadline(job)
+            running = Running(
+                job,
+                job.lease_id.hex,
+                now,
+                deadline,
+                deadline if total is None else at.of(after(job.started_at, _whole(job))),
+                job.text_bytes,
+                inf if total is None else at.of(total),
+                seen_at=claimed_at,
+            )
+            self.leases[running.lease] = running
+            self.waiting.append(running)
+            self.estimate.claimed(running.text_bytes)
+        self.assign()
+
+    def assign(self) -> None:
+        """Give waiting jobs to executors: to idle ones first, then a little ahead of time."""
+        for child in self._pool:
+            if not self.waiting:
+                return
+            if child.idle and child.recycle is None:
+                self._give(child, self.waiting.popleft())
+        for child in self._pool:
+            if self.waiting and self._may_queue(child):
+                held = sum(map(_TEXT_BYTES, child.queued))
+                while self.waiting and self._has_room(child, held, self.waiting[0]):
+                    held += self.waiting[0].text_bytes
+                    self._give(child, self.waiting.popleft())
+
+    def _may_queue(self, child: Child) -> bool:
+        """Whether anything may wait in this executor, behind what it runs."""
+        if child.phase is not Phase.READY or child.recycle or self.enforcer.shutdown_at is not None:
+            return False
+        if child.running is None:
+            return bool(child.queued)
+        return clock.boottime() - (child.running.began_at or 0) <= _STUCK_BEHIND
+
+    def _has_room(self, child: Child, held: int, running: Running) -> bool:
+        """Whether this job may wait there too, behind those that hold so many bytes of text."""
+        job = running.job
+        if job.max_attempts <= 1:
+            return False
+        queued = len(child.queued)
+        if queued >= self.estimate.depth(job.type):
+            return False
+        if queued and held + running.text_bytes > QUEUED_BYTES:
+            return False
+        # What is queued already was let in by the same rule; its type may have slowed down since.
+        last = child.queued[-1].job.type if queued else job.type
+        return last == job.type or queued < self.estimate.depth(last)
+
+    def _give(self, child: Child, running: Running) -> None:
+        child.queued.append(running)
+        self._pool.send(child, _run_frame(running))
+
+    # Frames come back.
+
+    def on_frame(self, child: Child, frame: Frame) -> None:
+        """A frame of an executor; one that does not fit what it holds ends that executor."""
+        op, lease = frame.get("op"), frame.get("lease")
+        if op == "ready":
+            child.phase = Phase.READY if child.phase is Phase.STARTING else child.phase
+        elif op == "begin" and child.running is None and _heads(child.queued, lease):
+            self._begun(child)
+        elif op == "returned" and any(job.lease == lease for job in child.queued):
+            self._returned(child, str(lease))
+        elif child.running is not None and child.running.lease == lease:
+            self._about_running(child, child.running, str(op), frame)
+        elif op != "pulse":
+            logger.error("an executor (process %d) spoke out of turn: %r", child.pid, op)
+            self._pool.kill(child)
+
+    def _begun(self, child: Child) -> None:
+        running = child.queued.popleft()
+        child.running = running
+        now = clock.boottime()
+        running.began_at = running.seen_at = now
+        limit = (running.job.timeout_ms + running.job.extended_ms) / 1000
+        running.soft_at = min(now + limit, running.ends)
+
+    def _returned(self, child: Child, lease: str) -> None:
+        running = next(job for job in child.queued if job.lease == lease)
+        child.queued.remove(running)
+        if running.lost:
+            self._drop(running)
+        elif self.enforcer.shutdown_at is not None:
+            self._release(running)
+        else:
+            self.waiting.appendleft(running)
+
+    def _about_running(self, child: Child, running: Running, op: str, frame: Frame) -> None:
+        running.seen_at = clock.boottime()
+        if op == "done":
+            self._done(child, running, frame)
+        elif op == "progress":
+            self._progress[running.lease] = heartbeat.Progress(
+                running.held, frame["fraction"], frame["message"], frame["data"], running.job
+            )
+        elif op == "call":
+            self._call(child, running, frame)
+
+    def _done(self, child: Child, running: Running, frame: Frame) -> None:
+        # Read before anything is changed: a frame without sense must leave the job to its crash.
+        took, ok = float(frame["took"]), frame["ok"]
+        if not 0 <= took < inf:
+            raise ValueError("no duration")
+        result = frame["result"] if ok else None
+        reported = {} if ok else frame["failure"]
+        reason = reported.get("stopped")
+        failure = None
+        if reason is not None:
+            failure = failures.stopped(reason, reported)
+        elif not ok:
+            failure = failures.reported(reported)
+        now = clock.boottime()
+        child.running = None
+        child.jobs_done += 1
+        self.estimate.add(running.job.type, took, now - max(running.received_at, child.done_at))
+        self.last_done = child.done_at = now
+        if left := frame.get("left"):
+            child.recycle = "a handler left behind: " + ", ".join(map(str, left))
+        elif running.told:
+            child.recycle = "a handler was told to stop"
+        self._flush_progress([running.lease])
+        if reason in SILENT or (reason == "total_timeout" and running.lost):
+            self._drop(running)
+        else:
+            report = Report.ACK if ok else Report.FAIL
+            self._report(running, report, result=result, failure=failure)
+
+    def _call(self, child: Child, running: Running, frame: Frame) -> None:
+        held, number = running.held, frame["number"]
+
+        def answer(value: object, error: Exception | None) -> None:
+            reply: Frame = {"op": "reply", "number": number, "value": value}
+            if error is not None:
+                kind = "lost" if isinstance(error, LeaseLost) else "trouble"
+                kind = "conflict" if type(error) is Conflict else kind
+                reply |= {"error": kind, "message": str(error)}
+            if child.running is running:
+                self._pool.send(child, reply)
+
+        if frame["verb"] == "checkpoint":
+
+            def save() -> None:
+                if not heartbeat.checkpoint(held, frame["state"], using=self._using):
+                    raise LeaseLost("the lease was lost")
+
+            self._desk.call(save, answer)
+        elif frame["verb"] == "extend":
+
+            def extend() -> Extension:
+                return operate.extend_timeout(
+                    [held.job_id], frame["by_ms"], lease=held, actor=_WORKER, using=self._using
+                )[0]
+
+            def extended(made: Extension | None, error: Exception | None) -> None:
+                soft = None
+                if made is not None:
+                    self.enforcer.follow(running, made.deadline_at, made.job.extended_ms)
+                    soft = made.soft_deadline_at.isoformat()
+                answer(soft, error)
+
+            self._desk.call(extend, extended)
+
+    # Executors end.
+
+    def on_gone(self, child: Child, status: int | None) -> None:
+        """Nothing is left of this executor: report what it was running, release what it was not."""
+        for running in child.queued:
+            if running.lost:
+                self._drop(running)
+            else:
+                self._release(running)
+        child.queued.clear()
+        running_now, child.running = child.running, None
+        if running_now is None:
+            return
+        self.last_done = clock.boottime()
+        self._flush_progress([running_now.lease])
+        reason = running_now.kill_reason
+        if running_now.lost or reason in SILENT:
+            self._drop(running_now)
+        elif reason is not None:
+            self._report(running_now, Report.FAIL, failure=failures.stopped(reason, {}))
+        else:
+            self._report(running_now, Report.FAIL, failure=failures.crash(status))
+
+    # Clocks.
+
+    def next_wait(self, now: float) -> float | None:
+        """Seconds until one of the clocks here needs a look, ``None`` if none does."""
+        moments = self.enforcer.moments()
+        if self._progress:
+            moments.append(self._progress_due)
+        if self.waiting:
+            moments.append(self.waiting[0].received_at + _UNSTARTED)
+        moments += [
+            (child.running.began_at or 0) + _STUCK_BEHIND
+            for child in self._pool
+            if child.running is not None and any(not job.asked_back for job in child.queued)
+        ]
+        return max(0.0, min(moments) - now) if moments else None
+
+    def tick(self, now: float) -> None:
+        """Do what is due: signals and kills, recalls, releases, progress."""
+        self._recall(now)
+        if self._progress and now >= self._progress_due:
+            self._flush_progress(list(self._progress))
+            self._progress_due = now + _PROGRESS_EVERY
+        self.enforcer.tick(now)
+
+    def _recall(self, now: float) -> None:
+        """Take back what waits behind a job that turned out to be long, and what cannot start."""
+        for child in self._pool:
+            running = child.running
+            if child.queued and running and now - (running.began_at or now) > _STUCK_BEHIND:
+                self._ask_back(child)
+        while self.waiting and now - self.waiting[0].received_at > _UNSTARTED:
+            self._release(self.waiting.popleft())
+
+    def _ask_back(self, child: Child) -> None:
+        asked = False
+        for job in child.queued:
+            if not job.asked_back:
+                job.asked_back = asked = True
+                self._pool.send(child, {"op": "return", "lease": job.lease})
+        if asked:
+            self._pool.ring(child)
+
+    # News from the server.
+
+    def on_beat(
+        self, sent: Iterable[str], kept: Sequence[Kept], reasons: Mapping[UUID, str] = {}
+    ) -> None:
+        """What a beat answered: deadlines of the leases that hold; the others are lost, for a reason
+        that may be known.
+        """
+        found = {lease.lease_id.hex: lease for lease in kept}
+        for lease in sent:
+            running = self.leases.get(lease)
+            if running is None:
+                continue
+            if lease in found:
+                self.enforcer.follow(running, found[lease].deadline_at, found[lease].extended_ms)
+            else:
+                running.why_lost = reasons.get(UUID(lease), running.why_lost)
+                if not running.lost:
+                    self._lose(running)
+
+    def _lose(self, running: Running) -> None:
+        """The server took the job away: cancelled, reaped, or given to somebody else.
+
+        Of what runs the enforcer asks why, and tells the handler.
+        """
+        running.lost = True
+        logger.info("%s %s is taken away", running.job.type, running.job_id)
+        if running in self.waiting:
+            self.waiting.remove(running)
+            self._drop(running)
+            return
+        for child in self._pool:
+            if running in child.queued and not running.asked_back:
+                running.asked_back = True
+                self._pool.send(child, {"op": "return", "lease": running.lease})
+                self._pool.ring(child)
+
+    # Shutdown.
+
+    def shut_down(self, at: float) -> None:
+        """Stop by ``at``: what has not begun goes back at once, the rest may run until then."""
+        self.enforcer.shutdown_at = at
+        while self.waiting:
+            self._release(self.waiting.popleft())
+        for child in self._pool:
+            self._ask_back(child)
+
+    # Reports.
+
+    def _report(
+        self,
+        running: Running,
+        report: Report,
+        *,
+        result: str | None = None,
+        failure: Failure | None = None,
+    ) -> None:
+        self._drop(running)
+        self.finished += report in (Report.ACK, Report.FAIL)
+        outcome = Outcome(running.held, report, result, failure, running.job)
+        self._reports.append(Pending(outcome, running.deadline + _KEEP_REPORT))
+
+    def hand_over(self) -> None:
+        """Give the desk what was reported since the last time."""
+        if self._reports:
+            self._desk.settle(self._reports)
+            self._reports = []
+
+    def _release(self, running: Running) -> None:
+        self._report(running, Report.RELEASE)
+
+    def _drop(self, running: Running) -> None:
+        self.leases.pop(running.lease, None)
+
+    def _flush_progress(self, leases: Sequence[str]) -> None:
+        if not self._progress:
+            return
+        told = [self._progress.pop(lease) for lease in leases if lease in self._progress]
+        if not told:
+            return
+
+        def then(kept: list[Kept] | None, error: Exception | None) -> None:
+            held_up = {lease.lease_id for lease in kept or () if not lease.written}
+            for report in told:
+                if report.lease.lease_id in held_up:
+                    # Unless there is news since.
+                    self._progress.setdefault(report.lease.lease_id.hex, report)
+
+        self._desk.call(lambda: heartbeat.progress(told, wait=False, using=self._using), then)
+
+
+def _heads(queued: deque[Running], lease: object) -> bool:
+    return bool(queued) and queued[0].lease == lease
+
+
+def _run_frame(running: Running) -> str:
+    """The frame for an executor, made around the JSON texts as they are stored."""
+    job = running.job
+    assert job.started_at is not None
+    soft = _soft(job.started_at, job.timeout_ms + job.extended_ms)
+    if job.total_timeout_ms is not None:
+        within = soft_deadline(job)
+        assert within is not None
+        soft = within.isoformat()
+    handler = registry.handler_of(job.type)
+    running.manual = handler is not None and handler.heartbeat == "manual"
+    running.asked_back = False
+    return (
+        f'{{"op":"run","lease":"{running.lease}","id":"{job.id}",{_kind(job.type, job.queue)},'
+        f'"attempt":{job.attempt},"max_attempts":{job.max_attempts},"meta":{job.meta},'
+        f'"args":{job.args},"checkpoint":{job.checkpoint or "null"},'
+        f'"deadline":"{soft}",'
+        f'"pulse":{min(1.0, job.heartbeat_timeout_ms / 4000)}}}'
+    )
+
+
+def _whole(job: JobRecord) -> int:
+    """How long an attempt may take with its grace period, in milliseconds."""
+    return job.timeout_ms + job.grace_period_ms + job.extended_ms
+
+
+@lru_cache(maxsize=256)
+def _kind(job_type: str, queue: str) -> str:
+    return f'"type":{json.dumps(job_type)},"queue":{json.dumps(queue)}'
+
+
+@lru_cache(maxsize=256)
+def _soft(started_at: datetime, ms: int) -> str:
+    """When the handler is to be told to stop; the jobs of one claim share it mostly."""
+    return after(started_at, ms).isoformat()

@@ -1,0 +1,63 @@
+"""What the runner does while no beat reaches the database: claim nothing, ask what it still holds.
+
+The server may have given the jobs to others by now, and nobody can say so in the answer to a beat. The
+question goes over the desk, on another connection; while the whole database is away it has no answer,
+and the jobs go on.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django_ojs import conf
+from django_ojs.domain.leases import Kept
+from django_ojs.services import heartbeat
+from django_ojs.worker.supervisor.dispatcher import Dispatcher
+from django_ojs.worker.threads.database import Desk
+from django_ojs.worker.threads.heartbeat import Beats
+
+logger = logging.getLogger("django_ojs.worker")
+_SHORT = 0.5
+
+
+class Silence:
+    """Watches the beats from the runner's thread. ``mute`` while nothing may be claimed."""
+
+    def __init__(self, beats: Beats, desk: Desk, dispatcher: Dispatcher, *, using: str) -> None:
+        self._beats = beats
+        self._desk = desk
+        self._dispatcher = dispatcher
+        self._using = using
+        self._asked = False
+        self._ask_at = 0.0
+        self.mute = False
+
+    def look(self, now: float) -> None:
+        """Called in every turn of the loop."""
+        silent = self._beats.silent_for(now)
+        if silent < _SHORT:
+            if self.mute and not silent:
+                self.mute = False
+                logger.info("heartbeats arrive again")
+            return
+        held = list(self._dispatcher.leases.values())
+        default = conf.current().limits.heartbeat_timeout_ms or 0
+        # What is claimed next may have the default, however patient those at hand are.
+        timeout = min([default, *(running.job.heartbeat_timeout_ms for running in held)]) / 1000
+        if not self.mute and silent > timeout / 2:
+            self.mute = True
+            logger.error("no heartbeat has arrived for %.1f s: nothing is claimed", silent)
+        if self.mute and held and not self._asked and now >= self._ask_at:
+            self._ask_at = now + timeout / 4
+            self._ask()
+
+    def _ask(self) -> None:
+        held = [running.held for running in self._dispatcher.leases.values()]
+        self._asked = True
+
+        def then(kept: list[Kept] | None, error: Exception | None) -> None:
+            self._asked = False
+            if kept is not None:
+                self._dispatcher.on_beat([lease.lease_id.hex for lease in held], kept)
+
+        self._desk.call(lambda: heartbeat.holds(held, using=self._using), then)

@@ -1,0 +1,425 @@
+"""The runner: one loop over executors, clocks and signals; it never waits for the database."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from django_ojs import __version__, clock, conf
+from django_ojs.domain.job import JobRecord
+from django_ojs.handlers import registry
+from django_ojs.services.claim import sources
+from django_ojs.services.heartbeat import Directive, WorkerInfo, register
+from django_ojs.signals import delivered_by
+from django_ojs.store.bounded import bound_lock_waits, end_idle_transactions, read_in_index_order
+from django_ojs.store.links import notice_silence
+from django_ojs.store.wakeup import Listener, place_of, watcher_for
+from django_ojs.worker.executor.background import is_background
+from django_ojs.worker.executor.process import serve
+from django_ojs.worker.prefork.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
+from django_ojs.worker.prefork.zygote import open_nursery
+from django_ojs.worker.supervisor.config import (
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_RECYCLE,
+    Config,
+    Summary,
+)
+from django_ojs.worker.supervisor.dispatcher import Dispatcher
+from django_ojs.worker.supervisor.drain import Ending
+from django_ojs.worker.supervisor.isolation import Silence
+from django_ojs.worker.supervisor.signals import Orders
+from django_ojs.worker.threads.fetcher import Claims, Intake, Moment
+from django_ojs.worker.threads.heartbeat import Beats, Report
+from django_ojs.worker.threads.maintenance import Chores
+from django_ojs.worker.threads.reaper import Reaper
+from django_ojs.worker.threads.receivers import Receivers
+
+logger = logging.getLogger("django_ojs.worker")
+
+_IDLE_WAIT = 1.0
+_LOOK_EVERY = 0.5
+"""How often the memory and the keepers of executors are looked at."""
+
+
+class Runner:
+    """One worker process. ``phase`` is ``running``, ``quiet`` or ``terminate``."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.phase = "running"
+        self._using = config.using
+        # The nursery is forked before any thread exists, and before there is a descriptor of the
+        # runner's that handlers would inherit.
+        # Exporters start their threads anew after a fork, which is why they may be there already.
+        nursery = open_nursery(serve, sum(map(is_background, threading.enumerate())))
+        self._selector = selectors.DefaultSelector()
+        self._posted: deque[Callable[[], None]] = deque()
+        self._wake_end, self._wake_in = socket.socketpair()
+        for end in (self._wake_end, self._wake_in):
+            end.setblocking(False)
+        self._selector.register(self._wake_end, selectors.EVENT_READ, (self._woken, None))
+        self._orders = Orders(self._wake_in.fileno())
+        self._pool = Pool(self._selector, nursery, on_frame=self._on_frame, on_gone=self._on_gone)
+        self._claimed = 0
+        self._killed_early = False
+        self._told_quiet = False
+        self._look_due = 0.0
+        self._started = clock.boottime()
+        self._first_claim: float | None = None
+        self._exit_code = EXIT_OK
+        self.info = WorkerInfo(
+            id=config.worker_id,
+            incarnation=clock.new_lease(),
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            concurrency=config.concurrency,
+            queues=tuple(config.queues),
+            types=tuple(registry.types()),
+            version=f"django-ojs {__version__}",
+        )
+        # Without names all queues, those that come later too.
+        where = sources(
+            [name for name in config.queues if name not in config.exclude] if config.queues else None,
+            registry.types(),
+            excluded=config.exclude,
+        )
+        self._listener: Listener | None = None
+        if Listener.possible(self._using):
+            self._listener = Listener(self._on_payload, self._using)
+        claims = Claims(
+            where,
+            watcher_for(self._using, self._listener),
+            config.worker_id,
+            self._on_claimed,
+            self._on_empty,
+            ends=config.drain or config.once,
+        )
+        self._desk = Intake(self, claims, self._using)
+        self._receivers = Receivers(reporter=self._desk, on_room=lambda: self.post(lambda: None))
+        self._dispatcher = Dispatcher(
+            self._pool, self._desk, using=self._using, worker_id=config.worker_id
+        )
+        self._ending = Ending(
+            self._desk, self._dispatcher, where, promotes=config.chores, using=self._using
+        )
+        self._beats = Beats(self.info, self._report, self._on_beat, self._on_directive, self._using)
+        self._silence = Silence(self._beats, self._desk, self._dispatcher, using=self._using)
+        self._maintenance: list[Chores | Reaper] = []
+        if config.chores:
+            chores = Chores(self._desk.wake, using=self._using)
+            reaper = Reaper(
+                chores.promote,
+                promoting=chores.promoting,
+                ran_by=config.worker_id,
+                using=self._using,
+            )
+            self._maintenance = [chores, reaper]
+
+    @property
+    def mode(self) -> str:
+        """How executors are started: ``fork`` or ``exec``."""
+        return self._pool.mode
+
+    def started(self) -> bool:
+        """Whether an executor is ready."""
+        return any(child.phase is Phase.READY for child in self._pool)
+
+    def connected(self) -> bool:
+        """Whether the database answered last time."""
+        return self._desk.connected.is_set()
+
+    # The loop.
+
+    def run(self) -> Summary:
+        """Work until told to stop or, with ``drain`` and ``once``, until there is nothing to do."""
+        # Here, behind the nursery's fork: what handlers leave open is their own affair.
+        with (
+            bound_lock_waits(self._using),
+            end_idle_transactions(self._using),
+            read_in_index_order(self._using),
+            notice_silence(self._using),
+            delivered_by(self._receivers.put),
+        ):
+            return self._run()
+
+    def _run(self) -> Summary:
+        register(self.info, using=self._using)
+        if (off := clock.disagreement(self._using)) is not None:
+            seconds = off.total_seconds()
+            logger.warning("the clock of the database is %+.1f s off this host's", seconds)
+        for thread in (self._beats, self._desk, *self._maintenance, self._listener):
+            if thread is not None:
+                thread.start()
+        try:
+            while not self._finished():
+                self._turn()
+        finally:
+            ended = clock.boottime()
+            self._close()
+        return Summary(
+            jobs=self._dispatcher.finished,
+            seconds=ended - (self._first_claim or self._started),
+            statements=sum(one.statements for one in (self._desk, self._beats, *self._maintenance)),
+            exit_code=self._exit_code,
+        )
+
+    def _turn(self) -> None:
+        for key, mask in self._selector.select(self._wait()):
+            callback, child = key.data
+            callback(child, mask)
+        while self._posted:
+            self._posted.popleft()()
+        for order in self._orders.take():
+            self._obey(order)
+        now = clock.boottime()
+        self._limits(now)
+        self._silence.look(now)
+        self._tend_children(now)
+        self._dispatcher.tick(now)
+        self._dispatcher.assign()
+        self._ask_for_jobs(now)
+        self._pool.flush()
+        self._dispatcher.hand_over()
+
+    def _wait(self) -> float:
+        if self._posted or self._orders:
+            return 0.0
+        now = clock.boottime()
+        waits = [_IDLE_WAIT]
+        dispatch = self._dispatcher.next_wait(now)
+        if dispatch is not None:
+            waits.append(dispatch)
+        if self._dispatcher.enforcer.shutdown_at is not None:
+            waits.append(max(0.0, self._dispatcher.enforcer.shutdown_at - now))
+        if any(child.running is not None for child in self._pool):
+            # A keeper that a handler has stopped says nothing.
+            waits.append(max(0.0, self._look_due - now))
+        if self.phase != "terminate" and len(self._pool.children) < self.config.concurrency:
+            waits.append(max(0.0, self._pool.spawn_after - now))
+        return min(waits)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Run ``call`` in the loop; from any thread."""
+        self._posted.append(call)
+        try:
+            self._wake_in.send(b".")
+        except BlockingIOError:
+            pass
+
+    def _woken(self, child: None, mask: int) -> None:
+        try:
+            while self._wake_end.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+
+    # Claiming.
+
+    def _ask_for_jobs(self, now: float) -> None:
+        free = sum(1 for child in self._pool if child.idle and child.recycle is None)
+        busy = len(self._dispatcher.leases)
+        room = 0
+        ending = self._ending.near or (self.config.once and self._claimed)
+        mute = self._silence.mute or self._receivers.full
+        if self.phase == "running" and not ending and not mute:
+            ahead = 0
+            if now - self._dispatcher.last_done < 0.05:
+                going = sum(1 for child in self._pool if not child.is_long(now))
+                ahead = self._dispatcher.estimate.prefetch(self.config.concurrency, going)
+            held_back = len(self._dispatcher.waiting)
+            queued = sum(len(child.queued) for child in self._pool)
+            room = max(0, free + ahead - held_back - queued)
+            if self.config.once:
+                room = min(room, 1)
+            if self.config.max_jobs is not None:
+                room = min(room, self.config.max_jobs - self._claimed)
+            if busy and room and room < ahead // 2:
+                room = 0
+        self._desk.want(room, free)
+
+    def _on_claimed(self, jobs: list[JobRecord], at: Moment) -> None:
+        self._ending.work_goes_on()
+        self._claimed += len(jobs)
+        if self._first_claim is None:
+            self._first_claim = at.boottime
+        self._desk.delivered()
+        self._dispatcher.take(jobs, at)
+        if self.phase == "terminate":
+            self._dispatcher.shut_down(self._dispatcher.enforcer.shutdown_at or clock.boottime())
+        self._beats.hurry(min(job.heartbeat_timeout_ms for job in jobs))
+
+    def _on_empty(self, left: bool) -> None:
+        self._ending.found_nothing(left)
+
+    def _report(self) -> Report:
+        """Called by the heartbeat thread."""
+        return Report(self.phase, list(self._dispatcher.leases.values()), self._desk.held_up())
+
+    # What arrives.
+
+    def _on_frame(self, child: Child, frame: dict[str, object]) -> None:
+        if frame.get("op") == "ready":
+            self._pool.started()
+        if frame.get("op") == "done":
+            self._ending.work_goes_on()
+        self._dispatcher.on_frame(child, frame)
+
+    def _on_gone(self, child: Child, status: int | None) -> None:
+        if child.jobs_done == 0 and not child.running and child.recycle is None:
+            self._pool.stumbled()
+            if self.phase != "terminate":
+                logger.error("an executor ended before it ran anything (status %s)", status)
+        self._ending.work_goes_on()
+        self._dispatcher.on_gone(child, status)
+
+    def _on_beat(self, sent: list[str], kept: list) -> None:  # type: ignore[type-arg]
+        self.post(lambda: self._dispatcher.on_beat(sent, kept))
+
+    def _on_directive(self, directive: Directive) -> None:
+        if directive.order == "quiet":
+            self._told_quiet = True
+            self.post(self.quiet)
+        elif directive.order is None and self._told_quiet:
+            # Taken back. What a signal has said is not undone by a beat.
+            self._told_quiet = False
+            self.post(self.resume)
+        elif directive.order in ("terminate", "replaced"):
+            if directive.order == "replaced":
+                logger.error("another worker has started under the id %s", self.info.id)
+            self.post(lambda: self.stop(str(directive.order)))
+
+    def _on_payload(self, payload: str) -> None:
+        """Called by the listener."""
+        if payload.startswith("w:"):
+            if payload[2:] == self.info.id:
+                self._beats.now()
+        else:
+            self._desk.wake(*place_of(payload))
+
+    # Executors.
+
+    def _tend_children(self, now: float) -> None:
+        for child in list(self._pool):
+            if child.phase is Phase.STARTING and now - child.started_at > START_TIMEOUT:
+                logger.error("an executor did not start within %s seconds", START_TIMEOUT)
+                self._pool.kill(child)
+            elif child.running is None and child.phase is Phase.READY:
+                if child.jobs_done >= conf.current().executor_max_jobs:
+                    child.recycle = "it has run its number of jobs"
+                if child.recycle and not child.queued:
+                    logger.info("recycling an executor: %s", child.recycle)
+                    self._pool.kill(child)
+        if now >= self._look_due:
+            self._look_due = now + _LOOK_EVERY
+            self._pool.wake_keepers()
+            most = self.config.max_rss
+            for child in self._pool:
+                if most is not None and rss_mib(child) > most:
+                    child.recycle = f"it uses more than {most:g} MiB"
+        if self.phase != "terminate":
+            self._pool.fill(self.config.concurrency, now)
+
+    # Stopping.
+
+    def _obey(self, order: signal.Signals) -> None:
+        if order == signal.SIGTSTP:
+            self.quiet()
+        elif order == signal.SIGCONT:
+            self.resume()
+        else:
+            self.stop(order.name)
+            if order == signal.SIGINT and self._killed_early:
+                self._exit_code = EXIT_INTERRUPTED
+
+    def quiet(self) -> None:
+        """Claim nothing more; what runs goes on."""
+        if self.phase == "running":
+            self.phase = "quiet"
+            logger.info("quiet: no more jobs are claimed")
+            self._beats.now()
+
+    def resume(self) -> None:
+        """Claim again, unless stopping."""
+        if self.phase == "quiet":
+            self.phase = "running"
+            logger.info("running again")
+            self._beats.now()
+
+    def stop(self, reason: str) -> None:
+        """Shut down gracefully (decision L8); the second time, at once."""
+        now = clock.boottime()
+        running = sum(child.running is not None for child in self._pool)
+        if self.phase == "terminate":
+            if reason not in ("terminate", "replaced", "limit"):
+                self._killed_early = True
+                logger.warning("second signal (%s): jobs killed: %d", reason, running)
+                self._dispatcher.shut_down(now)
+            return
+        self.phase = "terminate"
+        told = "stopping (%s): jobs running: %d, for up to %g s; a second SIGTERM or SIGINT kills them"
+        logger.info(told, reason, running, self.config.shutdown_timeout)
+        self._dispatcher.shut_down(now + self.config.shutdown_timeout)
+        self._beats.now()
+
+    def _limits(self, now: float) -> None:
+        for thread in (self._desk, self._beats):
+            if not thread.is_alive() and self.phase != "terminate":
+                logger.critical("the thread %s has died: stopping", thread.name)
+                self._exit_code = EXIT_ERROR
+                self.stop("a thread died")
+        config = self.config
+        over_time = config.max_runtime is not None and now - self._started > config.max_runtime
+        over_jobs = config.max_jobs is not None and self._dispatcher.finished >= config.max_jobs
+        if (over_time or over_jobs) and self.phase != "terminate":
+            self._exit_code = EXIT_RECYCLE
+            self.stop("limit")
+
+    def _finished(self) -> bool:
+        if self._dispatcher.leases or any(child.assigned for child in self._pool):
+            return False
+        if self.phase == "terminate":
+            if self._ending.all_delivered() and not self._desk.unwritten:
+                return True
+            if self._ending.gave_up():
+                self._exit_code = EXIT_ERROR
+                return True
+            return False
+        if self.config.once and self._claimed:
+            return self._ending.all_delivered() and not self._desk.unwritten
+        return (self.config.drain or self.config.once) and self._ending.drained()
+
+    def _close(self) -> None:
+        self._orders.close()
+        self.phase = "terminate"
+        for thread in (self._listener, *self._maintenance):
+            if thread is not None:
+                (thread.stop if isinstance(thread, Listener) else thread.close)()
+        for child in list(self._pool):
+            self._pool.kill(child)
+        until = clock.boottime() + 6.0
+        while self._pool.children and clock.boottime() < until:
+            for key, mask in self._selector.select(0.1):
+                callback, child = key.data
+                callback(child, mask)
+        self._dispatcher.hand_over()
+        self._desk.close()
+        self._desk.join(5.0)
+        for thread in (*self._maintenance, self._listener):
+            if thread is not None:
+                thread.join(2.0)
+        self._beats.close()
+        self._beats.join(5.0)
+        at = self._dispatcher.enforcer.shutdown_at
+        self._receivers.close(at - clock.boottime() if at else self.config.shutdown_timeout)
+        self._pool.close()
+        self._selector.close()
+        self._wake_end.close()
+        self._wake_in.close()

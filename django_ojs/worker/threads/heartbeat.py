@@ -1,0 +1,165 @@
+"""The heartbeat thread: first up, last down, on a connection of its own (decision T4)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from django.db import DatabaseError, InterfaceError, connections
+
+from django_ojs import clock
+from django_ojs.domain.job import JobRecord
+from django_ojs.domain.leases import Held, Kept
+from django_ojs.services import heartbeat, scan
+from django_ojs.services.heartbeat import Directive, WorkerInfo
+from django_ojs.store.contention import is_held
+from django_ojs.worker.prefork.leased import Running
+from django_ojs.worker.threads.base import DatabaseThread
+
+logger = logging.getLogger("django_ojs.worker")
+
+LONGEST = 5.0
+_SHORTEST = 0.05
+_AGAIN = 1.0
+"""How often it is tried, in seconds from one beginning to the next, while beats fail."""
+_SLACK = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the runner says of itself to the thread."""
+
+    phase: str
+    held: Sequence[Running]
+    held_up: Sequence[JobRecord] = ()
+    """Jobs that have ended, and whose outcome the database does not take."""
+
+
+class Beats(DatabaseThread):
+    """Beats for every lease whose job shows life: every 5 s, or a quarter of the shortest timeout."""
+
+    def __init__(
+        self,
+        info: WorkerInfo,
+        report: Callable[[], Report],
+        on_beat: Callable[[list[str], list[Kept]], None],
+        on_directive: Callable[[Directive], None],
+        using: str,
+    ) -> None:
+        super().__init__("ojs-beats", using)
+        self._info = info
+        self._report = report
+        self._on_beat = on_beat
+        self._on_directive = on_directive
+        self._wake = threading.Event()
+        self._closing = False
+        self._worker_due = 0.0
+        self._interval = LONGEST
+        self._trying_since: float | None = None
+
+    def silent_for(self, now: float) -> float:
+        """For how long (boottime seconds) beats have been failing, or the one under way has hung."""
+        since = self._trying_since
+        return 0.0 if since is None else max(0.0, now - since)
+
+    def hurry(self, heartbeat_timeout_ms: int) -> None:
+        """A job with this heartbeat timeout was claimed: beat soon enough for it."""
+        if heartbeat_timeout_ms / 4000 < self._interval:
+            self._wake.set()
+
+    def now(self) -> None:
+        """Beat at once: a notification said that something was taken away."""
+        self._worker_due = 0.0
+        self._wake.set()
+
+    def close(self) -> None:
+        """One last beat that says so, then end."""
+        self._closing = True
+        self._wake.set()
+
+    def work(self) -> None:
+        """Until closed."""
+        while not self._closing:
+            self._wake.wait(self.beat())
+            self._wake.clear()
+        self._farewell()
+
+    def beat(self) -> float:
+        """Beat once; returns in how many seconds the next is due."""
+        now = clock.boottime()
+        if self._beat(now):
+            return self._interval
+        # An attempt to connect that hung has been the pause: whoever judges the silence may have got
+        # through meanwhile.
+        return max(_SHORTEST, min(self._interval, now + _AGAIN - clock.boottime()))
+
+    def _beat(self, now: float) -> bool:
+        """Whether nothing failed."""
+        try:
+            report = self._report()
+            jobs = [*(running.job for running in report.held), *report.held_up]
+            shortest = min((job.heartbeat_timeout_ms for job in jobs), default=1 << 30)
+            self._interval = max(_SHORTEST, min(LONGEST, shortest / 4000))
+            alive: list[Running] = []
+            silent: list[Running] = []
+            for running in report.held:
+                # Read once: a sign of life that comes during the write is for the next beat.
+                seen_at = running.seen_at
+                (alive if _shows_life(running, seen_at, now) else silent).append(running)
+                running.vouched_at = seen_at
+            # After a failure there is always something to try: silence must not pass for success.
+            due = now >= self._worker_due or self._trying_since is not None
+            vouched = [running.held for running in alive]
+            vouched += [Held(job.id, job.lease_id) for job in report.held_up if job.lease_id]
+            if (vouched or due) and self._trying_since is None:
+                self._trying_since = now
+            renewed: list[Kept] = []
+            if vouched:
+                renewed = kept = heartbeat.beat(vouched, using=self._using)
+                self._on_beat([running.lease for running in alive], kept)
+            if silent:
+                # Not vouched for, but still to be stopped once somebody has taken them away.
+                held = [running.held for running in silent]
+                kept = heartbeat.holds(held, using=self._using)
+                self._on_beat([running.lease for running in silent], kept)
+            if due:
+                directive = heartbeat.report_worker(
+                    self._info, phase=report.phase, running=len(report.held), using=self._using
+                )
+                self._worker_due = now + LONGEST
+                self._on_directive(directive)
+            self._trying_since = None
+            heartbeat.announce(renewed, using=self._using)
+            return True
+        except (DatabaseError, InterfaceError, OSError) as error:
+            logger.warning("a heartbeat failed: %s", error)
+            if not is_held(error):
+                scan.note_outage()
+                connections[self._using].close()
+        except Exception:
+            # Whatever it was, the next beat must come: without beats every job here is stalled.
+            logger.exception("a heartbeat failed")
+            connections[self._using].close()
+        return False
+
+    def _farewell(self) -> None:
+        try:
+            heartbeat.deregister(self._info, using=self._using)
+        except (DatabaseError, InterfaceError, OSError) as error:
+            logger.warning("could not deregister: %s", error)
+
+
+def _shows_life(running: Running, seen_at: float, now: float) -> bool:
+    """Whether the runner may vouch for this job.
+
+    Before it has begun the runner's own life is enough. Afterwards a pulse of the executor must be
+    fresh, or in manual mode the handler must have spoken since the last beat.
+    """
+    if running.began_at is None:
+        return True
+    if running.manual:
+        return seen_at > running.vouched_at
+    period = min(1.0, running.job.heartbeat_timeout_ms / 4000)
+    return now - seen_at <= 2 * period + _SLACK

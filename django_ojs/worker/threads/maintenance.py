@@ -1,0 +1,128 @@
+"""The thread that does the periodic work that no deadline waits for: promotion, pruning, roll-ups."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from django.db import Error, connections
+
+from django_ojs import clock, hooks
+from django_ojs.hooks import Chore
+from django_ojs.worker.threads.base import DatabaseThread
+
+logger = logging.getLogger("django_ojs.worker")
+
+_AGAIN = 1.0
+_SLOW = 0.5
+"""Seconds that a slice takes only if it is hard to find out what is due."""
+_UNUSED_AFTER = 2.0
+"""Seconds without work after which the connection is closed."""
+
+
+class Chores(DatabaseThread):
+    """Runs every registered chore when it is due; those for scheduled jobs when told to.
+
+    In turns of one slice each, promotion first, so that none of them waits for another's backlog.
+    Where the database has one writer at a time, and after everything but promotion, it rests as long
+    as it has worked. With ``enforcing`` only chores of ``reap_timeouts`` are run.
+    """
+
+    def __init__(self, on_promoted: Callable[[], None], *, using: str, enforcing: bool = False) -> None:
+        super().__init__("ojs-chores", using)
+        self._on_promoted = on_promoted
+        self._enforcing = enforcing
+        self._woken, self._closing = threading.Event(), threading.Event()
+        self._scheduled_due = False
+        self._due: dict[str, float] = {}
+        self._behind: set[str] = set()
+        self.disconnected = threading.Event()
+        """Set while the connection is closed for want of work."""
+
+    def promote(self) -> None:
+        """Jobs are due: have those chores run now. From any thread."""
+        self._scheduled_due = True
+        self._woken.set()
+
+    def promoting(self) -> bool:
+        """Whether more is due, or hard to find: this goes on by itself. From any thread."""
+        return bool(self._behind)
+
+    def close(self) -> None:
+        """End after the slice in hand."""
+        self._closing.set()
+        self._woken.set()
+
+    def work(self) -> None:
+        """Until closed."""
+        while not self._closing.is_set():
+            wait = self._turn()
+            if wait > _UNUSED_AFTER and not self._woken.wait(_UNUSED_AFTER):
+                with suppress(Error, OSError):
+                    connections[self._using].close()
+                self.disconnected.set()
+                self._woken.wait(wait - _UNUSED_AFTER)
+                self.disconnected.clear()
+            else:
+                self._woken.wait(wait)
+            self._woken.clear()
+
+    def _turn(self) -> float:
+        """One slice of whatever is due; seconds until the next turn."""
+        began = clock.boottime()
+        scheduled_due, self._scheduled_due = self._scheduled_due, False
+        only_promoted = True
+        for chore in hooks.chores():
+            if self._closing.is_set() or (self._enforcing and not chore.enforces):
+                continue
+            told = 0.0 if scheduled_due or not chore.scheduled else float("inf")
+            if began < self._due.get(chore.name, told):
+                continue
+            more = self._run(chore)
+            only_promoted = only_promoted and (chore.scheduled or not more)
+        now = clock.boottime()
+        next_at = min(self._due.values(), default=now + _AGAIN)
+        if next_at <= now and not (only_promoted and self._has_row_locks()):
+            # A wake-up is no reason to rest less: it would come again and again.
+            self._closing.wait(now - began)
+            return 0.0
+        return max(0.0, next_at - now)
+
+    def _has_row_locks(self) -> bool:
+        return connections[self._using].features.has_select_for_update
+
+    def _run(self, chore: Chore) -> bool:
+        """One slice; whether there is more. One that fails holds up no other, and is tried again."""
+        began = clock.boottime()
+        try:
+            done = chore.run(self._using)
+        except Exception as error:
+            if isinstance(error, (Error, OSError)):
+                logger.warning("the chore %s failed: %s", chore.name, error)
+                with suppress(Error, OSError):
+                    connections[self._using].close()
+            else:
+                logger.exception("the chore %s failed", chore.name)
+            self._due[chore.name] = clock.boottime() + _AGAIN
+            self._behind.discard(chore.name)
+            return False
+        if done.counts.get("promoted"):
+            self._on_promoted()
+        # To find that nothing is due can take long itself: nobody else is to wait for that.
+        took = clock.boottime() - began
+        slow = chore.scheduled and took > _SLOW
+        if slow or (chore.scheduled and done.more):
+            self._behind.add(chore.name)
+        else:
+            self._behind.discard(chore.name)
+        if done.more:
+            self._due[chore.name] = 0.0
+        elif slow:
+            self._due[chore.name] = clock.boottime() + max(_AGAIN, took)
+        elif chore.scheduled:
+            self._due.pop(chore.name, None)
+        else:
+            self._due[chore.name] = clock.boottime() + chore.every
+        return done.more

@@ -1,0 +1,126 @@
+"""The thread that enforces deadlines, on a connection of its own: no other work is in its way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+from django.db import Error, connections
+
+from django_ojs import clock
+from django_ojs.services import scan
+from django_ojs.services.reap import Reaped
+from django_ojs.store.batches import answers
+from django_ojs.store.contention import is_held
+from django_ojs.store.upcoming import Lookout, Outlook
+from django_ojs.worker.threads.base import DatabaseThread
+
+logger = logging.getLogger("django_ojs.worker")
+
+LOOK_EVERY = 0.1
+QUIET_LOOK_EVERY = 0.2
+LAG = 0.2
+_QUIET_AFTER = 3.0
+_BEATS_EVERY = 1.0
+_AGAIN = 1.0
+
+
+class Reaper(DatabaseThread):
+    """Ten times a second, five when nothing has changed for a while, one statement says what falls
+    due next: a deadline, which this thread enforces, or a scheduled time, of which it tells
+    ``on_scheduled``. What is known to fall due before the next look is done at its time.
+
+    While ``promoting`` says that a backlog of scheduled jobs is being worked off, nobody asks for the
+    next of them: MariaDB reads past all that were promoted lately, which takes it seconds.
+
+    ``lag`` is for the reaper of a worker: one that kills a job on time reports it itself.
+    ``on_reaped`` gets what each pass did, ``on_failed`` the error of a look that failed; at most
+    ``limit`` jobs are ended in a pass.
+    """
+
+    def __init__(
+        self,
+        on_scheduled: Callable[[], None],
+        *,
+        promoting: Callable[[], bool] = lambda: False,
+        ran_by: str,
+        using: str,
+        look_every: float = LOOK_EVERY,
+        quiet_look_every: float = QUIET_LOOK_EVERY,
+        lag: float = LAG,
+        limit: int | None = None,
+        on_reaped: Callable[[Reaped], None] = lambda reaped: None,
+        on_failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        super().__init__("ojs-reaper", using)
+        self._on_scheduled, self._on_reaped = on_scheduled, on_reaped
+        self._promoting = promoting
+        self._on_failed = on_failed or (lambda error: logger.warning("the reaper failed: %s", error))
+        self._look_every, self._quiet_look_every = look_every, quiet_look_every
+        self._lag, self._limit = lag, limit
+        self._lookout, self._outlook = Lookout(using), Outlook()
+        self._scans = scan.Loop(
+            interval=look_every,
+            lag=lag,
+            ran_by=ran_by,
+            using=using,
+            next_deadline=lambda: self._outlook.deadline,
+        )
+        self._closing = threading.Event()
+        self._reap_at = 0.0
+        self._changed_at = clock.boottime()
+
+    def close(self) -> None:
+        """End after the pass in hand."""
+        self._closing.set()
+
+    def work(self) -> None:
+        """Until closed."""
+        while not self._closing.is_set():
+            began = clock.boottime()
+            try:
+                next_at = self._look(began)
+            except (Error, OSError) as error:
+                self._failed(began, error)
+                # Who waited for a lock has waited already; it may be free at any moment.
+                again = self._look_every if is_held(error) else _AGAIN
+                next_at = clock.boottime() + again
+            except Exception:
+                logger.exception("the reaper failed")
+                next_at = clock.boottime() + _AGAIN
+            self._closing.wait(max(0.0, next_at - clock.boottime()))
+
+    def _failed(self, began: float, error: Exception) -> None:
+        """An outage is what a new connection confirms, or what has taken its time (decision T9)."""
+        if clock.boottime() - began > _AGAIN or not answers(self._using):
+            scan.note_outage()
+        self._on_failed(error)
+        with suppress(Error, OSError):
+            connections[self._using].close()
+
+    def _look(self, now: float) -> float:
+        """See what falls due next, and do what is due; returns when to look again."""
+        self.statements += 1
+        before, self._outlook = self._outlook, self._lookout.look(scheduled=not self._promoting())
+        self._scans.saw()
+        outlook = self._outlook
+        if outlook != before:
+            self._changed_at = now
+        if (wait := self._until(outlook.scheduled)) <= 0:
+            self._on_scheduled()
+        if now >= self._reap_at or self._until(outlook.deadline) <= -self._lag:
+            reaped = self._scans.tick(limit=self._limit)
+            self._on_reaped(reaped)
+            self._reap_at = now + min(_BEATS_EVERY, max(0.0, self._until(reaped.next_due) + self._lag))
+        quiet = now - self._changed_at > _QUIET_AFTER
+        look_at = now + (self._quiet_look_every if quiet else self._look_every)
+        known = (now + wait, now + self._until(outlook.deadline) + self._lag, self._reap_at)
+        return min([look_at, *(moment for moment in known if moment > now)])
+
+    def _until(self, moment: datetime | None) -> float:
+        if moment is None:
+            return float("inf")
+        return (moment - clock.now(self._using)).total_seconds()
