@@ -9,7 +9,7 @@ PORT   ?= 8000
 MATRIX := $(shell pyenv versions --bare 2>/dev/null | grep -E '^3\.1[1-9]\.[0-9]+$$' | paste -sd:)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check lint types contracts fast serve conformance bench faults soak docs clean
+.PHONY: help setup demo test test-all check lint types contracts fast serve conformance bench faults soak docs lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -73,6 +73,9 @@ soak: $(STAMP) ## chaos for SOAK_SECONDS=90 on SOAK_DB=pg, mariadb or sqlite; SO
 
 docs:
 	@echo "make $@: not available yet" >&2; exit 2
+
+lock: $(STAMP) ## write requirements-dev.lock from what is installed
+	$(BIN)/python -m tests.lock
 
 clean: ## remove what the commands made
 	rm -rf $(VENV) .tox db.sqlite3* var build dist benchmarks/.venvs benchmarks/.scratch

@@ -1,0 +1,82 @@
+"""What people who join or follow the project are told about it is true."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import version
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from tests import lock
+from tests.part import ROOT
+
+REPOSITORY = "https://github.com/django-ojs/django-ojs"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    *(path for path in (ROOT / ".github").rglob("*") if path.is_file()),
+]
+
+
+def test_there_is_one_address_of_the_repository() -> None:
+    """Not published yet: when it is, somewhere else, this is the one place to look from."""
+    text = "\n".join([*(page.read_text() for page in PAGES), *PROJECT["urls"].values()])
+    found = set(re.findall(r"https://github\.com/[\w.-]*ojs[\w./-]*", text))
+    assert found
+    assert [url for url in found if url != REPOSITORY and not url.startswith(f"{REPOSITORY}/")] == []
+
+
+def test_the_urls_of_the_project_lead_to_what_is_here() -> None:
+    urls = PROJECT["urls"]
+    assert urls.keys() == {"Documentation", "Source", "Changelog", "Issues"}
+    paths = [url.partition("/blob/main/")[2] for url in urls.values() if "/blob/" in url]
+    assert paths == ["docs/index.md", "CHANGELOG.md"]
+    assert all((ROOT / path).is_file() for path in paths)
+
+
+def test_a_report_of_a_vulnerability_has_an_address() -> None:
+    address = f"{REPOSITORY}/security/advisories/new"
+    for page in ("SECURITY.md", "CODE_OF_CONDUCT.md", ".github/ISSUE_TEMPLATE/config.yml"):
+        assert address in (ROOT / page).read_text(), page
+
+
+def test_the_classifiers_name_what_is_tested() -> None:
+    environments = re.findall(r"django(\d)(\d): Django~=", (ROOT / "tox.ini").read_text())
+    said = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r"Django :: \d", c)]
+    assert said == [f"{major}.{minor}" for major, minor in environments]
+
+
+def _recipes(*targets: str) -> list[str]:
+    """The commands of targets of the Makefile, with the folder of the tools spelled out."""
+    text = (ROOT / "Makefile").read_text()
+    found = []
+    for target in targets:
+        (recipe,) = re.findall(rf"^{target}:.*\n((?:\t.*\n)+)", text, re.MULTILINE)
+        found += [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe.splitlines()]
+    return found
+
+
+def test_pre_commit_runs_what_make_runs() -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text()
+    entries = re.findall(r"^ +entry: (.*)$", text, re.MULTILINE)
+    assert entries == _recipes("lint", "types", "contracts")
+
+
+def test_the_lock_file_has_what_is_asked_for() -> None:
+    lines = [line for line in lock.LOCK.read_text().splitlines() if not line.startswith("#")]
+    pins = dict(line.split("==") for line in lines)
+    assert sorted(pins) == list(pins)
+    for requirement in lock.direct():
+        pinned = pins[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(pinned, prereleases=True), requirement
+
+
+def test_what_is_locked_is_what_is_installed_and_needed() -> None:
+    pytest.importorskip("pre_commit")
+    found = lock.pins()
+    assert {"django", "ruff", "pluggy"} <= found.keys()
+    assert found["pytest"] == version("pytest")
+    assert "pip" not in found
