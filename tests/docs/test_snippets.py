@@ -9,13 +9,18 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from django.core.management import get_commands, load_command_class
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "example_project/README.md"]
-_BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "example_project/README.md",
+]
+_BLOCK = re.compile(r"^( *)```(\w+)(?: (\S+))?\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,9 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The fenced blocks of a page."""
-    for language, word, text in _BLOCK.findall(page.read_text()):
-        yield Block(language, word, text)
+    """The fenced blocks of a page, in lists too."""
+    for _, language, word, text in _BLOCK.findall(page.read_text()):
+        yield Block(language, word, dedent(text))
 
 
 def _commands() -> list[tuple[str, str]]:
@@ -136,6 +141,30 @@ def test_links_lead_somewhere() -> None:
     links = [(page, target) for page in PAGES for target in link.findall(page.read_text())]
     assert links
     assert [(p.name, target) for p, target in links if not (p.parent / target).exists()] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of the page may end in, as GitHub makes it."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_to_headings() -> None:
+    link = re.compile(r"\]\(([^)#:\s]*)#([^)]+)\)")
+    found = [
+        (page, target, anchor)
+        for page in PAGES
+        for target, anchor in link.findall(page.read_text())
+        if not target or target.endswith(".md")
+    ]
+    assert len(found) > 30
+    wrong = [
+        (page.name, target, anchor)
+        for page, target, anchor in found
+        if anchor not in anchors((page.parent / target) if target else page)
+    ]
+    assert wrong == []
 
 
 def test_documented_imports_are_public() -> None:
