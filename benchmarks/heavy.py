@@ -13,7 +13,7 @@ from django_ojs import clock, conf
 from django_ojs.api import enqueue
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.ids import uuid7
-from django_ojs.domain.leases import Held
+from django_ojs.domain.leases import Lease
 from django_ojs.models import Event, Job, JobSchema, Queue
 from django_ojs.services import stream, tokens, workers
 from django_ojs.services.claim import claim, sources
@@ -80,7 +80,7 @@ def _lists(done: UUID) -> tuple[Asked, ...]:
     )
 
 
-def _work(waiting: list[UUID], held: list[Held]) -> tuple[Asked, ...]:
+def _work(waiting: list[UUID], held: list[Lease]) -> tuple[Asked, ...]:
     foreign = {"worker_id": "w3", "active_jobs": [str(key) for key in waiting]}
     own = {"worker_id": "w1", "active_jobs": [str(lease.job_id) for lease in held]}
     forged = [{"job_id": str(key), "lease_id": str(uuid4())} for key in waiting[:100]]
@@ -100,15 +100,15 @@ def _jobs(queue: str, rows: int, text: str) -> list[UUID]:
     return [enqueue("heavy.job", [text], queue=queue, retry=policy).id for _ in range(rows)]
 
 
-def _claimed(queue: str, rows: int, text: str, principal: str | None) -> list[Held]:
+def _claimed(queue: str, rows: int, text: str, principal: str | None) -> list[Lease]:
     _jobs(queue, rows, text)
-    found: list[Held] = []
+    found: list[Lease] = []
     while got := claim(sources([queue]), limit=_PART, worker_id="w1", beats=True, principal=principal):
-        found += [Held(job.id, job.lease_id) for job in got if job.lease_id is not None]
+        found += [Lease(job.id, job.lease_id) for job in got if job.lease_id is not None]
     return found
 
 
-def _parts(leases: list[Held]) -> list[list[Held]]:
+def _parts(leases: list[Lease]) -> list[list[Lease]]:
     return [leases[start : start + _PART] for start in range(0, len(leases), _PART)]
 
 

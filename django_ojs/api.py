@@ -101,7 +101,7 @@ def enqueue_many(job_type: str, calls: Iterable[Sequence[Any]], **options: Any) 
     """Insert one job per list of arguments, all or none; one statement per 1,000."""
     now = clock.now(conf.current().database)
     envelope = from_call(job_type, (), now=now, **options)
-    return _enqueue.enqueue_alike(envelope, [encode_args(args) for args in calls], now=now)
+    return _enqueue.enqueue_bulk(envelope, [encode_args(args) for args in calls], now=now)
 
 
 def enqueue_on_commit(job_type: str, args: Sequence[Any] = (), **options: Any) -> None:

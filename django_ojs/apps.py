@@ -11,7 +11,9 @@ from django.utils.translation import gettext_lazy as _
 
 
 class DjangoOjsConfig(AppConfig):
-    """Registers checks and the core's chores, and imports the handlers of the installed apps."""
+    """Registers checks and the core's maintenance tasks, and imports the handlers of the installed
+    apps.
+    """
 
     name = "django_ojs"
     label = "django_ojs"
@@ -21,10 +23,10 @@ class DjangoOjsConfig(AppConfig):
     def ready(self) -> None:
         """No database access and no threads here: handlers are imported, nothing is started."""
         from django_ojs import checks, conf
-        from django_ojs.services import chores
+        from django_ojs.services import maintenance
 
         checks.register_all()
-        chores.register_all()
+        maintenance.register_all()
         # With wrong settings nothing is imported; the check ojs.E001 says what is wrong.
         with contextlib.suppress(ImproperlyConfigured):
             modules = conf.current().autodiscover

@@ -14,7 +14,7 @@ from django.db.utils import load_backend
 from django.utils.module_loading import import_string
 
 from django_ojs import clock, conf, hooks
-from django_ojs.services.terms import policy_of
+from django_ojs.services.job_defaults import policy_of
 
 Message = checks.CheckMessage
 _OURS = ("runworker", "reap_timeouts", "ojs")
@@ -66,7 +66,7 @@ def check_limits(app_configs: object, **kwargs: Any) -> list[Message]:
                 )
             )
     for name, declared in sorted(hooks.job_types().items()):
-        queue = config.queues.get(declared.queue or config.queue, conf.Defaults())
+        queue = config.queues.get(declared.queue or config.queue, conf.DefaultsLayer())
         total = queue.limits.total_timeout_ms or config.limits.total_timeout_ms
         if declared.limits.total_timeout_ms is None and _is_below(total, declared.limits.timeout_ms):
             found.append(
@@ -367,22 +367,22 @@ def check_one_host(app_configs: object, **kwargs: Any) -> list[Message]:
 
 def check_reaper(app_configs: object, **kwargs: Any) -> list[Message]:
     """``ojs.W008`` (``check --deploy``): nobody enforces the timeouts."""
-    from django_ojs.services.scan import troubles as reaper_troubles
+    from django_ojs.services.reaper import health_problems
 
     config = _config()
     if config is None:
         return []
     try:
-        troubles = reaper_troubles(clock.now(config.database), config.database)
+        problems = health_problems(clock.now(config.database), config.database)
     except DatabaseError:
         return []
     return [
         checks.Warning(
             trouble,
-            hint="Run a worker with chores, or `reap_timeouts` from a timer.",
+            hint="Run a worker with maintenance tasks, or `reap_timeouts` from a timer.",
             id="ojs.W008",
         )
-        for trouble in troubles
+        for trouble in problems
     ]
 
 

@@ -33,7 +33,7 @@ _SERVER_TIME = {
     "mysql": "UTC_TIMESTAMP(6)",
 }
 _WRAPPED = "django.db.backends.postgresql.base"
-STEPS = "(SELECT clock_steps FROM django_ojs_chorerun WHERE name = 'reap')"
+STEPS = "(SELECT clock_steps FROM django_ojs_maintenancerun WHERE name = 'reap')"
 """How many steps of the server's clock have been applied, as an expression."""
 _ids = Uuid7Generator()
 _dice = random.SystemRandom()

@@ -88,7 +88,7 @@ _AUTHENTICATION = (
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
+class DefaultsLayer:
     """What a job gets that says nothing itself: limits (explicit ones only), retry, priority."""
 
     limits: Limits = field(default_factory=Limits)
@@ -145,7 +145,7 @@ class Settings:
     retry: RetryPolicy
     queue: str
     priority: int
-    queues: Mapping[str, Defaults]
+    queues: Mapping[str, DefaultsLayer]
     autodiscover: tuple[str, ...]
     stored_events: frozenset[str]
     strict_timeouts: bool
@@ -160,13 +160,13 @@ class Settings:
     admin: AdminSettings
 
 
-def _defaults(section: Section, *, queue: bool = True) -> Defaults:
+def _defaults(section: Section, *, queue: bool = True) -> DefaultsLayer:
     ms: dict[str, Any] = {f"{name}_ms": section.read(name, _limit(name), None) for name in _LIMITS}
     limits = Limits(**ms)
     total, timeout = limits.total_timeout_ms, limits.timeout_ms
     if total is not None and timeout is not None and total < timeout:
         section.refuse("total_timeout", "must not be below timeout")
-    return Defaults(
+    return DefaultsLayer(
         limits,
         section.read("retry", optional(_retry), None),
         section.read("queue", optional(_queue_name), None) if queue else None,
@@ -174,7 +174,7 @@ def _defaults(section: Section, *, queue: bool = True) -> Defaults:
     )
 
 
-def job_defaults(options: Mapping[str, Any], job_type: str) -> Defaults:
+def job_defaults(options: Mapping[str, Any], job_type: str) -> DefaultsLayer:
     """The options of ``@job``: limits, ``retry``, ``queue`` and ``priority``; ``None`` is not given.
 
     Accepts the forms of the Python API (seconds, ``timedelta``, ``"10s"``, ISO 8601). Raises
@@ -219,7 +219,7 @@ def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
     return settings, wrong
 
 
-def _queues(section: Section) -> dict[str, Defaults]:
+def _queues(section: Section) -> dict[str, DefaultsLayer]:
     for name in section.keys:
         try:
             _queue_name(name, section.name(name))

@@ -18,19 +18,19 @@ from django_ojs.models import (
     ApiToken,
     Attempt,
     AuditEntry,
-    ChoreRun,
     Event,
     EventStream,
     FailureStat,
     Job,
     JobSchema,
     LeaseBeat,
+    MaintenanceRun,
     MinuteStat,
     Queue,
     Worker,
 )
 from django_ojs.services import enqueue as enqueue_service
-from django_ojs.services import scan, tokens
+from django_ojs.services import reaper, tokens
 from tests.faults import tally
 from tests.support import poll
 
@@ -45,7 +45,7 @@ OURS = (
     Job,
     Queue,
     Worker,
-    ChoreRun,
+    MaintenanceRun,
     ApiToken,
     JobSchema,
     AuditEntry,
@@ -70,7 +70,7 @@ def empty_tables() -> None:
                 for table in full:
                     cursor.execute(f"DELETE FROM {table}")
     enqueue_service.forget_queues()
-    scan.forget_outage()
+    reaper.forget_outage()
 
 
 @pytest.fixture(scope="session")

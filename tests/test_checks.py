@@ -163,7 +163,7 @@ def test_all_that_is_wrong_is_said_at_once_and_where_the_settings_are_described(
 @pytest.fixture
 def declared(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Declare a job type, for the test only."""
-    types: dict[str, conf.Defaults] = {}
+    types: dict[str, conf.DefaultsLayer] = {}
     monkeypatch.setattr(hooks, "_job_types", types)
 
     def declare(name: str, **options: Any) -> None:
@@ -256,10 +256,10 @@ def test_the_server_of_the_tests_is_new_enough(ojs_db: None) -> None:
 
 
 def test_a_reaper_that_never_ran(ojs_db: None) -> None:
-    from django_ojs.services import scan
+    from django_ojs.services import reaper
 
     assert [message.id for message in checks.check_reaper(None)] == ["ojs.W008"]
-    scan.scan(cadence=None, ran_by="test")
+    reaper.scan(cadence=None, ran_by="test")
     assert checks.check_reaper(None) == []
 
 

@@ -15,7 +15,7 @@ from django.test import override_settings
 
 from django_ojs import api, clock, hooks
 from django_ojs.models import Attempt, Event, Job, Queue
-from django_ojs.services import heartbeat, promote, prune, queues, reap, scan, tokens
+from django_ojs.services import heartbeat, promote, prune, queues, reap, reaper, tokens
 from django_ojs.store import invariants
 from tests.http.support import Api, enqueue, fetch, look
 from tests.services.support import ack, fail, held, take
@@ -68,12 +68,12 @@ def test_the_queue_reads_where_it_writes(replica: None) -> None:
     queues.pause(["default"])
     assert take() == []
     queues.resume(["default"])
-    scan.scan(cadence=None, ran_by="test")
+    reaper.scan(cadence=None, ran_by="test")
     reap.reap()
     promote.promote(using="default")
     prune.prune()
-    for chore in hooks.chores():
-        chore.run("default")
+    for task in hooks.maintenance_tasks():
+        task.run("default")
     call_command("ojs", "check")
     call_command("ojs", "status", stdout=StringIO())
     call_command("ojs", "explain", str(two.id), stdout=StringIO())
@@ -141,7 +141,7 @@ def test_the_whole_life_is_there(jobs_database: str) -> None:
     api.retry(two.id)
     api.cancel(three.id)
     queues.pause(["default"])
-    scan.scan(cadence=None, ran_by="test")
+    reaper.scan(cadence=None, ran_by="test")
     reap.reap()
     prune.prune()
     call_command("ojs", "check")

@@ -22,8 +22,8 @@ def goals(scale: Scale) -> list[Goal]:
         options = (("seconds", scale.idle_seconds),)
         return Figure(Measure(system, "footprint", options=options, once=True), name, unit)
 
-    def tick(system: str, chore: str) -> Figure:
-        return Figure(Measure(system, "idle_tick", once=True), chore, "")
+    def tick(system: str, task: str) -> Figure:
+        return Figure(Measure(system, "idle_tick", once=True), task, "")
 
     databases = {"ojs": "PostgreSQL", "ojs.sqlite": "SQLite"}
     return [
@@ -59,8 +59,8 @@ def goals(scale: Scale) -> list[Goal]:
                     Limit(f"memory, idle, {database}", idle(system, "pss_mib", "MiB"), most=110),
                     Limit(f"processor, idle, {database}", idle(system, "cpu_percent", "%"), most=0.5),
                     *(
-                        Limit(f"statements of an idle {chore}, {database}", tick(system, chore), most=1)
-                        for chore in ("claim", "promote", "reap")
+                        Limit(f"statements of an idle {task}, {database}", tick(system, task), most=1)
+                        for task in ("claim", "promote", "reap")
                     ),
                 )
             ],

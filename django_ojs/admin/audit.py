@@ -257,9 +257,9 @@ class AuditEntryAdmin(OJSModelAdmin):
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """All columns."""
-        return {} if row is None else {"page": self.facts(row)}
+        return {} if row is None else {"page": self.job_events(row)}
 
-    def facts(self, row: Any) -> dict[str, Any]:
+    def job_events(self, row: Any) -> dict[str, Any]:
         """Everything about one entry."""
         return {
             "entry": row,

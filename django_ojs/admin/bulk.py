@@ -25,7 +25,7 @@ from django_ojs.models import Job
 from django_ojs.services import audit, bulk
 from django_ojs.services.bulk import MOST, Filter, Order
 from django_ojs.store import selectors
-from django_ojs.store.bounded import time_limit
+from django_ojs.store.sessions import time_limit
 
 CHUNK_LIMIT_MS = 60_000
 _ENTERED: Mapping[str | None, str] = {State.AVAILABLE: "enqueued_at", State.ACTIVE: "started_at"}

@@ -108,7 +108,7 @@ def sparkline(title: Any, values: Sequence[float | None], tone: str = "") -> Saf
         for place, value in enumerate(thin.values)
     )
     known = [value for value in values if value is not None]
-    facts = _("sum %(sum)s, most %(most)s, last %(last)s") % {
+    job_events = _("sum %(sum)s, most %(most)s, last %(last)s") % {
         "sum": plain(sum(known)),
         "most": plain(max(known, default=0)),
         "last": plain(known[-1] if known else 0),
@@ -118,7 +118,7 @@ def sparkline(title: Any, values: Sequence[float | None], tone: str = "") -> Saf
         '<title>{}: {}</title><polyline points="{}" fill="none" stroke="currentColor"/></svg>',
         _tone(thin),
         title,
-        facts,
+        job_events,
         points,
     )
 

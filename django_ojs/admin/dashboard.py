@@ -24,10 +24,10 @@ from django_ojs.admin.charts import Line, at_least, plain
 from django_ojs.admin.clocks import words
 from django_ojs.admin.limits import limited
 from django_ojs.admin.links import choices
-from django_ojs.domain import tallies
+from django_ojs.domain import histogram
 from django_ojs.domain.states import State
-from django_ojs.models import ChoreRun, Dashboard
-from django_ojs.services import figures, inspect, rollup, scan
+from django_ojs.models import Dashboard, MaintenanceRun
+from django_ojs.services import inspect, reaper, rollup, stats_queries
 from django_ojs.store import selectors
 
 
@@ -97,28 +97,32 @@ class DashboardAdmin(OJSModelAdmin):
         using = self.using
         now = clock.now(using)
         window = WINDOWS.get(request.GET.get("window", ""), WINDOWS["1h"])
-        runs = {run.name: run for run in ChoreRun.objects.using(using).filter(name__in=_RUNS)}
+        runs = {run.name: run for run in MaintenanceRun.objects.using(using).filter(name__in=_RUNS)}
         mark = runs.get(rollup.NAME)
-        until = (mark and mark.resumed_at) or tallies.floor(now - rollup.LATE, rollup.MINUTE)
+        until = (mark and mark.resumed_at) or histogram.floor(now - rollup.LATE, rollup.MINUTE)
         # The charts are of an hour at least, so that the last hour is among what they are made of.
         begin = until - window.span
-        minutes = figures.counted(tallies.floor(begin, window.step), using=using)
-        hour = tallies.total(minutes, until - timedelta(hours=1))
-        reaper = runs.get(scan.NAME)
+        minutes = stats_queries.counted(histogram.floor(begin, window.step), using=using)
+        hour = histogram.total(minutes, until - timedelta(hours=1))
+        last_scan = runs.get(reaper.NAME)
         return {
-            "cards": self.cards(request, now, hour, reaper),
-            "troubles": scan.trouble_of(reaper, now),
+            "cards": self.cards(request, now, hour, last_scan),
+            "troubles": reaper.trouble_of(last_scan, now),
             "windows": choices(
                 request, "window", [(w.name, w.label) for w in WINDOWS.values()], window.name
             ),
             "window": window,
             "until": until,
             "counted": mark is not None,
-            "charts": draw(tallies.series(minutes, begin, window.step, until=until), window),
+            "charts": draw(histogram.series(minutes, begin, window.step, until=until), window),
         }
 
     def cards(
-        self, request: HttpRequest, now: datetime, hour: tallies.Tally, reaper: ChoreRun | None
+        self,
+        request: HttpRequest,
+        now: datetime,
+        hour: histogram.Counters,
+        last_scan: MaintenanceRun | None,
     ) -> list[Card]:
         """How things stand now, and the sums of the last hour that is counted."""
         standing = selectors.standing(now - inspect.LIVE_WORKER, using=self.using)
@@ -145,7 +149,9 @@ class DashboardAdmin(OJSModelAdmin):
             ),
             Card(
                 _("Reaper last ran"),
-                _("never") if reaper is None else _("%s ago") % words(_age(now, reaper.last_run_at)),
+                _("never")
+                if last_scan is None
+                else _("%s ago") % words(_age(now, last_scan.last_run_at)),
                 _("a deadline is overdue by %s") % words(now - deadline) if late and deadline else "",
                 _bad(late),
             ),
@@ -155,12 +161,12 @@ class DashboardAdmin(OJSModelAdmin):
         return links.list_for(request, self.admin_site, model, **query)
 
 
-_RUNS = (scan.NAME, rollup.NAME)
+_RUNS = (reaper.NAME, rollup.NAME)
 _SECONDS = (0.01, 0.02, 0.1, 0.2, 1, 2, 10, 20, 60, 120, 600, 1200, 3600, 7200)
 _ENDS = [1000 * seconds for seconds in _SECONDS]
 
 
-def draw(points: Sequence[tallies.Point], window: Window) -> list[Any]:
+def draw(points: Sequence[histogram.SeriesPoint], window: Window) -> list[Any]:
     """Throughput, and the percentiles of what jobs took and waited."""
     labels = [date_format(timezone.localtime(point.at), window.labels) for point in points]
     took = [point.duration_ms for point in points]

@@ -20,7 +20,7 @@ from django_ojs.admin.limits import limited
 from django_ojs.admin.links import choices
 from django_ojs.domain.states import State
 from django_ojs.models import FailureStat
-from django_ojs.services import figures
+from django_ojs.services import stats_queries
 
 MOST = 50
 WINDOWS: tuple[tuple[str, Any], ...] = (
@@ -65,7 +65,7 @@ class FailureStatAdmin(OJSModelAdmin):
         names = [name for name, _label in WINDOWS]
         window = request.GET.get("window", "")
         window = window if window in names else "24h"
-        found = figures.failures(by=names.index(window), limit=MOST, now=now, using=using)
+        found = stats_queries.failures(by=names.index(window), limit=MOST, now=now, using=using)
         rows = [
             Row(
                 _("all others") if row.is_rest else row.type,
@@ -80,10 +80,10 @@ class FailureStatAdmin(OJSModelAdmin):
             "most": MOST,
             "full": len(rows) == MOST,
             "windows": choices(request, "window", WINDOWS, window),
-            "until": figures.reached(now=now, using=using),
+            "until": stats_queries.watermark(now=now, using=using),
         }
 
-    def _filtered(self, request: HttpRequest, row: figures.FailureRow) -> str:
+    def _filtered(self, request: HttpRequest, row: stats_queries.FailureRow) -> str:
         """The discarded jobs of a row; nothing where the search could not ask for it."""
         if row.is_rest or '"' in row.type + row.error:
             return ""

@@ -13,7 +13,7 @@ from django_ojs.admin.clocks import clocks, words
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.admin.timeline import picture, spans
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.own import RETRIED_FROM
+from django_ojs.domain.reserved import RETRIED_FROM
 from django_ojs.domain.states import TERMINAL
 from django_ojs.models import Attempt, Event, Job
 from django_ojs.services import bulk, inspect

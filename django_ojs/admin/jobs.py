@@ -33,7 +33,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
 from django_ojs.services import bulk
 from django_ojs.store import selectors
-from django_ojs.store.bounded import time_limit
+from django_ojs.store.sessions import time_limit
 
 _WINDOW = "_ojs_window"
 _LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overdue")}

@@ -18,8 +18,8 @@ from django_ojs import clock, conf
 from django_ojs.admin import paging, refresh
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.limits import SLOW, TIME_LIMIT_MS
-from django_ojs.store.bounded import time_limit
 from django_ojs.store.selectors import COUNT_CAP
+from django_ojs.store.sessions import time_limit
 
 
 class LimitedChangeList(ChangeList):

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import conf
-from django_ojs.store.bounded import time_limit
+from django_ojs.store.sessions import time_limit
 
 TIME_LIMIT_MS = 5000
 """Of each statement of a list or page."""

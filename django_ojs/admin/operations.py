@@ -17,7 +17,7 @@ from django_ojs.domain import operations
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor, JobRecord, Transition
-from django_ojs.domain.own import is_own
+from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job
 from django_ojs.services import operate

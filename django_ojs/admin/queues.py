@@ -22,17 +22,17 @@ from django_ojs.admin.actions import Operation, Report
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.clocks import words
 from django_ojs.admin.keyset import KeysetChangeList
-from django_ojs.domain import tallies
+from django_ojs.domain import histogram
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
 from django_ojs.models import Job, MinuteStat, Queue, Worker
-from django_ojs.services import bulk, figures, inspect, queues, rollup
+from django_ojs.services import bulk, inspect, queues, rollup, stats_queries
 from django_ojs.store import selectors
-from django_ojs.store.selectors import Depth
+from django_ojs.store.selectors import QueueDepth
 
 MOST_WORKERS = 1000
 MINUTES = 60
-_NONE = Depth({}, frozenset(), None)
+_NONE = QueueDepth({}, frozenset(), None)
 _SHOWN = {
     State.AVAILABLE: gettext_lazy("available"),
     State.ACTIVE: gettext_lazy("active"),
@@ -50,10 +50,10 @@ class Hour:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueueOverview:
     """How a queue stands, as its row of the list shows it."""
 
-    depth: Depth
+    depth: QueueDepth
     hour: Hour
     service: str
     """``live``, ``quiet`` or ``none``: what the workers that serve it are."""
@@ -96,16 +96,16 @@ def last_hour(names: Sequence[str], until: datetime, using: str) -> dict[str, Ho
     return found
 
 
-def standings(names: Sequence[str], *, using: str) -> dict[str, Standing]:
+def standings(names: Sequence[str], *, using: str) -> dict[str, QueueOverview]:
     """How the queues of a page stand: four statements, however many they are."""
     if not names:
         return {}
     now = clock.now(using)
     depths = selectors.depths(names, using=using)
-    hours = last_hour(names, figures.reached(now=now, using=using), using)
+    hours = last_hour(names, stats_queries.watermark(now=now, using=using), using)
     workers = live_workers(now, using)
     return {
-        name: Standing(depths[name], hours[name], _service(serving(name, workers)), now)
+        name: QueueOverview(depths[name], hours[name], _service(serving(name, workers)), now)
         for name in names
     }
 
@@ -232,7 +232,7 @@ class QueueAdmin(OJSModelAdmin):
     @admin.display(description=gettext_lazy("oldest waits"))
     def oldest(self, row: Any) -> SafeString:
         """Since when the oldest available job has waited, of those that were counted."""
-        found: Standing = row.ojs_standing
+        found: QueueOverview = row.ojs_standing
         return oldest(found.depth, found.now)
 
     @admin.display(description=gettext_lazy("completed, last hour"))
@@ -262,20 +262,20 @@ class QueueAdmin(OJSModelAdmin):
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Depth by state, the last hour, the workers that serve it."""
-        return {} if row is None else {"page": self.facts(row)}
+        return {} if row is None else {"page": self.job_events(row)}
 
-    def facts(self, row: Any) -> dict[str, Any]:
+    def job_events(self, row: Any) -> dict[str, Any]:
         """Everything about one queue."""
         using, site = self.using, self.admin_site
         now = clock.now(using)
-        until = figures.reached(now=now, using=using)
+        until = stats_queries.watermark(now=now, using=using)
         workers = serving(row.name, live_workers(now, using))
         cap = selectors.AMONG_CAP
         found = selectors.depths([row.name], cap=cap, states=selectors.ALL_STATES, using=using)
         depth = found[row.name]
         begin = until - timedelta(minutes=MINUTES)
-        minutes = figures.counted(begin, row.name, using=using)
-        points = tallies.series(minutes, begin, rollup.MINUTE, until=until)
+        minutes = stats_queries.counted(begin, row.name, using=using)
+        points = histogram.series(minutes, begin, rollup.MINUTE, until=until)
         return {
             "queue": row,
             "badges": badges(row, _service(workers)),
@@ -323,7 +323,7 @@ def spark(title: str, values: Sequence[int], tone: str) -> SafeString:
     return format_html("{} {}", charts.plain(total), charts.sparkline(title, values, tone))
 
 
-def draw(points: Sequence[tallies.Point]) -> SafeString:
+def draw(points: Sequence[histogram.SeriesPoint]) -> SafeString:
     """The last hour of a queue, and its table."""
     labels = [date_format(timezone.localtime(point.at), "H:i") for point in points]
     return charts.stacked_bars(
@@ -348,7 +348,7 @@ def since(moment: datetime | None, now: datetime) -> SafeString:
     )
 
 
-def counted(depth: Depth, state: str) -> SafeString:
+def counted(depth: QueueDepth, state: str) -> SafeString:
     """How many jobs there are, or at least are; calm where none was found among those looked at."""
     count = depth.counts[state]
     if state not in depth.capped:
@@ -357,7 +357,7 @@ def counted(depth: Depth, state: str) -> SafeString:
     return format_html("{}", text) if count else format_html('<span class="ojs-quiet">{}</span>', text)
 
 
-def oldest(depth: Depth, now: datetime) -> SafeString:
+def oldest(depth: QueueDepth, now: datetime) -> SafeString:
     """How long the oldest available job has waited, or at least has."""
     mark = "≥ " if depth.oldest is not None and State.AVAILABLE in depth.capped else ""
     return format_html("{}{}", mark, since(depth.oldest, now))

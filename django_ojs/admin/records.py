@@ -1,4 +1,4 @@
-"""Tables that are only looked at: attempts, events, chores, schemas."""
+"""Tables that are only looked at: attempts, events, maintenance tasks, schemas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django_ojs.admin.clocks import words
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.admin.queues import since
 from django_ojs.admin.redaction import pretty, redacted
-from django_ojs.models import Attempt, ChoreRun, Event, JobSchema
+from django_ojs.models import Attempt, Event, JobSchema, MaintenanceRun
 
 
 class OfJobsAdmin(OJSModelAdmin):
@@ -118,7 +118,7 @@ class NamedChangeList(KeysetChangeList):
         return [("pk", False)]
 
 
-@admin.register(ChoreRun)
+@admin.register(MaintenanceRun)
 class ChoreRunAdmin(OJSModelAdmin):
     """When periodic work was last done."""
 

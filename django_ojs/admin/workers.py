@@ -251,9 +251,9 @@ class WorkerAdmin(OJSModelAdmin):
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The facts, and the running jobs."""
-        return {} if row is None else {"page": self.facts(row)}
+        return {} if row is None else {"page": self.job_events(row)}
 
-    def facts(self, row: Any) -> dict[str, Any]:
+    def job_events(self, row: Any) -> dict[str, Any]:
         """Everything about one worker."""
         now = clock.now(self.using)
         jobs = running_jobs(row, self.using)

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.events import Kind, fact
-from django_ojs.domain.job import Fact, JobRecord
+from django_ojs.domain.events import Kind, job_event
+from django_ojs.domain.job import JobEvent, JobRecord
 from django_ojs.domain.limits import Limits
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import waiting_deadline
@@ -22,7 +22,7 @@ VERBATIM = "_ojs_verbatim"
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class JobDefaults:
     """What a job gets from its type, its queue and the settings where its request is silent.
 
     ``explicit`` are the limits that bind: those named for this type, and a heartbeat timeout that the
@@ -38,7 +38,7 @@ class Terms:
     always_armed: bool
 
 
-def admit(envelope: Envelope, terms: Terms, *, job_id: UUID, now: datetime) -> JobRecord:
+def admit(envelope: Envelope, terms: JobDefaults, *, job_id: UUID, now: datetime) -> JobRecord:
     """The record of a new job: ``pending``, ``scheduled`` or ``available``.
 
     Raises :class:`InvalidRequest` when the total timeout is below an explicit timeout.
@@ -114,7 +114,7 @@ def admit(envelope: Envelope, terms: Terms, *, job_id: UUID, now: datetime) -> J
     return record._replace(deadline_at=waiting_deadline(record))
 
 
-def alike(record: JobRecord, ids: Iterable[UUID], args: Iterable[str]) -> list[JobRecord]:
+def copies_of(record: JobRecord, ids: Iterable[UUID], args: Iterable[str]) -> list[JobRecord]:
     """Records like this one, with their own ids and arguments: admission asks for nothing else."""
     before, after = record[1:_ARGS], record[_ARGS + 1 :]
     make = JobRecord._make
@@ -125,14 +125,14 @@ _AVAILABLE = State.AVAILABLE.value
 _ARGS = JobRecord._fields.index("args")
 
 
-def announced(record: JobRecord) -> tuple[Fact, ...]:
+def creation_events(record: JobRecord) -> tuple[JobEvent, ...]:
     """The events of a new job; a pending one is announced when it is activated."""
     if record.state == State.PENDING:
         return ()
     if record.state == State.SCHEDULED:
         assert record.scheduled_at is not None
-        return (fact(Kind.SCHEDULED, record, scheduled_at=record.scheduled_at.isoformat()),)
-    return (fact(Kind.ENQUEUED, record, priority=record.priority),)
+        return (job_event(Kind.SCHEDULED, record, scheduled_at=record.scheduled_at.isoformat()),)
+    return (job_event(Kind.ENQUEUED, record, priority=record.priority),)
 
 
 def digest(envelope: Envelope) -> str:

@@ -20,7 +20,7 @@ from django_ojs.domain.jsonvalue import (
 )
 from django_ojs.domain.kept import KEPT, check_kept
 from django_ojs.domain.limits import NAMES, NO_LIMITS, Limits, parse_limits
-from django_ojs.domain.own import OWN_PREFIX, check_lineage, check_meta_keys, is_own
+from django_ojs.domain.reserved import OWN_PREFIX, check_lineage, check_meta_keys, is_own
 from django_ojs.domain.retry import parse_policy
 from django_ojs.domain.suggestions import did_you_mean
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from django_ojs.domain.job import Fact, JobRecord
+from django_ojs.domain.job import JobEvent, JobRecord
 
 
 class Kind(StrEnum):
@@ -48,6 +48,6 @@ ROUTINE: frozenset[str] = frozenset(
 """The stream of healthy work. Everything else is a problem or an operator's action, always kept."""
 
 
-def fact(kind: Kind, job: JobRecord, **data: Any) -> Fact:
+def job_event(kind: Kind, job: JobRecord, **data: Any) -> JobEvent:
     """An event about ``job``: the four fields that all job events share, and ``data``."""
-    return Fact(kind, data, job)
+    return JobEvent(kind, data, job)

@@ -114,7 +114,7 @@ class AttemptEnd(NamedTuple):
     error: str | None
 
 
-class Fact(NamedTuple):
+class JobEvent(NamedTuple):
     """An OJS event before it has an id: its kind, the job it is about, if any, and its own fields."""
 
     kind: str
@@ -144,7 +144,7 @@ class Actor:
     reason: str = ""
     address: str = ""
 
-    def told(self) -> dict[str, str]:
+    def event_fields(self) -> dict[str, str]:
         """What events say of it; what is not known is left out."""
         named = {
             "source": self.source,
@@ -173,7 +173,7 @@ class Transition:
     target: State
     changes: Mapping[str, Any]
     attempt: AttemptEnd | None = None
-    facts: tuple[Fact, ...] = field(default=())
+    job_events: tuple[JobEvent, ...] = field(default=())
 
     def __post_init__(self) -> None:
         if (self.trigger, self.source, self.target) not in ARROWS:

@@ -7,14 +7,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 
-class Held(NamedTuple):
+class Lease(NamedTuple):
     """A lease as its holder names it."""
 
     job_id: UUID
     lease_id: UUID
 
 
-class Kept(NamedTuple):
+class RenewedLease(NamedTuple):
     """A lease that was found: when it was last heard of, until when the server waits for the attempt,
     by how much that was extended, and its visibility, if any: the one in force, and the one that the
     job itself asks for. ``written`` unless another transaction held the row.

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from django_ojs.domain import retry
-from django_ojs.domain.events import Kind, fact
+from django_ojs.domain.events import Kind, job_event
 from django_ojs.domain.failures import (
     Failure,
     error_object,
@@ -24,7 +24,7 @@ from django_ojs.domain.failures import (
     timed_out,
     timeout_fields,
 )
-from django_ojs.domain.job import NO_LEASE, AttemptEnd, Fact, JobRecord, Transition
+from django_ojs.domain.job import NO_LEASE, AttemptEnd, JobEvent, JobRecord, Transition
 from django_ojs.domain.retry_decision import RetryDecision, decide_retry
 from django_ojs.domain.states import State, Trigger
 from django_ojs.domain.timeouts import (
@@ -79,8 +79,8 @@ def claim(
     changes["deadline_at"] = deadline
     if visibility is not None:
         changes["lease_expires_at"] = min(after(now, visibility), deadline)
-    started = fact(Kind.STARTED, job, attempt=job.attempt + 1, worker_id=worker_id)
-    return Transition(Trigger.CLAIM, job, State.ACTIVE, changes, facts=(started,))
+    started = job_event(Kind.STARTED, job, attempt=job.attempt + 1, worker_id=worker_id)
+    return Transition(Trigger.CLAIM, job, State.ACTIVE, changes, job_events=(started,))
 
 
 def ack(job: JobRecord, *, result: str | None, now: datetime) -> Transition:
@@ -94,7 +94,7 @@ def ack(job: JobRecord, *, result: str | None, now: datetime) -> Transition:
     }
     if job.progress is not None:
         changes["progress"] = 1.0
-    done = fact(
+    done = job_event(
         Kind.COMPLETED,
         job,
         duration_ms=elapsed(job.started_at or now, now),
@@ -143,15 +143,15 @@ class _Ending:
 
     error: Mapping[str, Any]
     errors: str
-    facts: tuple[Fact, ...]
+    job_events: tuple[JobEvent, ...]
     attempt: AttemptEnd | None
 
 
 def _failed(job: JobRecord, failure: Failure, now: datetime) -> _Ending:
     error = error_object(failure, attempt=job.attempt, now=now)
-    facts = (*_timeout_facts(job, failure), fact(Kind.FAILED, job, error=_public(error)))
+    job_events = (*_timeout_facts(job, failure), job_event(Kind.FAILED, job, error=_public(error)))
     end = AttemptEnd(_outcome(failure), json.dumps(error))
-    return _Ending(error, _append(job.errors, error), facts, end)
+    return _Ending(error, _append(job.errors, error), job_events, end)
 
 
 def _too_late(job: JobRecord, failed: _Ending, decision: RetryDecision, now: datetime) -> _Ending:
@@ -168,8 +168,8 @@ def _too_late(job: JobRecord, failed: _Ending, decision: RetryDecision, now: dat
         cause=_public(failed.error),
     )
     error = error_object(failure, attempt=job.attempt, now=now)
-    facts = (*failed.facts, *_timeout_facts(job, failure))
-    return _Ending(error, _append(failed.errors, error), facts, failed.attempt)
+    job_events = (*failed.job_events, *_timeout_facts(job, failure))
+    return _Ending(error, _append(failed.errors, error), job_events, failed.attempt)
 
 
 def _retryable(
@@ -184,7 +184,7 @@ def _retryable(
         "scheduled_at": when,
         "retry_delay_ms": delay_ms,
     }
-    retrying = fact(
+    retrying = job_event(
         Kind.RETRYING,
         job,
         max_attempts=job.max_attempts,
@@ -192,8 +192,8 @@ def _retryable(
         retry_delay_ms=delay_ms,
         error=_public(ending.error),
     )
-    facts = (*ending.facts, retrying)
-    return Transition(trigger, job, State.RETRYABLE, changes, ending.attempt, facts)
+    job_events = (*ending.job_events, retrying)
+    return Transition(trigger, job, State.RETRYABLE, changes, ending.attempt, job_events)
 
 
 def _available_again(job: JobRecord, trigger: Trigger, ending: _Ending, now: datetime) -> Transition:
@@ -205,14 +205,14 @@ def _available_again(job: JobRecord, trigger: Trigger, ending: _Ending, now: dat
         "started_at": None,
         "enqueued_at": now,
     }
-    facts = (*ending.facts, fact(Kind.ENQUEUED, job, priority=job.priority))
-    return Transition(trigger, job, State.AVAILABLE, changes, ending.attempt, facts)
+    job_events = (*ending.job_events, job_event(Kind.ENQUEUED, job, priority=job.priority))
+    return Transition(trigger, job, State.AVAILABLE, changes, ending.attempt, job_events)
 
 
 def promote(job: JobRecord, *, now: datetime) -> Transition:
     """A scheduled or retryable job whose time has come waits for a worker from now on."""
-    facts = (fact(Kind.ENQUEUED, job, priority=job.priority),)
-    return Transition(Trigger.PROMOTE, job, State.AVAILABLE, {"enqueued_at": now}, None, facts)
+    job_events = (job_event(Kind.ENQUEUED, job, priority=job.priority),)
+    return Transition(Trigger.PROMOTE, job, State.AVAILABLE, {"enqueued_at": now}, None, job_events)
 
 
 def overdue(job: JobRecord, *, now: datetime, jitter: float) -> Transition | None:
@@ -254,7 +254,7 @@ def requeue(job: JobRecord, *, now: datetime) -> Transition:
         State.AVAILABLE,
         changes,
         AttemptEnd("requeued", None),
-        (fact(Kind.ENQUEUED, job, priority=job.priority),),
+        (job_event(Kind.ENQUEUED, job, priority=job.priority),),
     )
 
 
@@ -276,7 +276,7 @@ def release(job: JobRecord, *, now: datetime) -> Transition:
         State.AVAILABLE,
         changes,
         AttemptEnd("released", None),
-        (fact(Kind.RELEASED, job),),
+        (job_event(Kind.RELEASED, job),),
     )
 
 
@@ -313,24 +313,24 @@ def _total_expired(job: JobRecord, failure: Failure, now: datetime) -> Transitio
 def _ttl_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:
     assert failure.fired is not None
     error = error_object(failure, attempt=job.attempt, now=now)
-    expired = fact(
+    expired = job_event(
         Kind.EXPIRED,
         job,
         created_at=job.created_at.isoformat(),
         expired_at=now.isoformat(),
         ttl_ms=failure.fired.limit_ms,
     )
-    facts = (*_timeout_facts(job, failure), expired)
-    ending = _Ending(error, _append(job.errors, error), facts, None)
+    job_events = (*_timeout_facts(job, failure), expired)
+    ending = _Ending(error, _append(job.errors, error), job_events, None)
     return _discarded(job, Trigger.EXPIRE, ending, False, now)
 
 
 def _discarded(
     job: JobRecord, trigger: Trigger, ending: _Ending, dead: bool, now: datetime
 ) -> Transition:
-    facts = (
-        *ending.facts,
-        fact(
+    job_events = (
+        *ending.job_events,
+        job_event(
             Kind.DISCARDED,
             job,
             total_attempts=job.attempt,
@@ -339,7 +339,7 @@ def _discarded(
         ),
     )
     if dead:
-        facts += (fact(Kind.DEAD_LETTER_ADDED, job, error=_public(ending.error)),)
+        job_events += (job_event(Kind.DEAD_LETTER_ADDED, job, error=_public(ending.error)),)
     changes = {
         **NO_LEASE,
         "error": json.dumps(ending.error),
@@ -348,7 +348,7 @@ def _discarded(
         "deadline_at": None,
         "dead_letter": dead,
     }
-    return Transition(trigger, job, State.DISCARDED, changes, ending.attempt, facts)
+    return Transition(trigger, job, State.DISCARDED, changes, ending.attempt, job_events)
 
 
 def _outcome(failure: Failure) -> str:
@@ -367,14 +367,14 @@ _TIMEOUT_KINDS = {
 }
 
 
-def _timeout_facts(job: JobRecord, failure: Failure) -> tuple[Fact, ...]:
+def _timeout_facts(job: JobRecord, failure: Failure) -> tuple[JobEvent, ...]:
     if failure.fired is None:
         return ()
     kind = _TIMEOUT_KINDS[failure.fired.clock]
     own = timeout_fields(failure.fired)
     if failure.lookahead:
         own["lookahead"] = True
-    return (fact(kind, job, **own),)
+    return (job_event(kind, job, **own),)
 
 
 def _append(errors: str, error: Mapping[str, Any]) -> str:

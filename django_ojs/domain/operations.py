@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from django_ojs.domain.errors import Conflict, InvalidRequest
-from django_ojs.domain.events import Kind, fact
-from django_ojs.domain.job import NO_LEASE, Actor, AttemptEnd, Fact, JobRecord, Transition
+from django_ojs.domain.events import Kind, job_event
+from django_ojs.domain.job import NO_LEASE, Actor, AttemptEnd, JobEvent, JobRecord, Transition
 from django_ojs.domain.states import WAITING, State, Trigger
 from django_ojs.domain.timeouts import (
     active_deadline,
@@ -32,24 +32,24 @@ def cancel(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
         State.CANCELLED,
         {**NO_LEASE, "deadline_at": None, "finished_at": now},
         end,
-        (fact(Kind.CANCELLED, job, previous_state=job.state, **actor.told()),),
+        (job_event(Kind.CANCELLED, job, previous_state=job.state, **actor.event_fields()),),
     )
 
 
 def discard(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
     """An operator gives up a waiting job; it does not enter the dead letter."""
-    facts = (fact(Kind.DISCARDED, job, total_attempts=job.attempt, **actor.told()),)
+    job_events = (job_event(Kind.DISCARDED, job, total_attempts=job.attempt, **actor.event_fields()),)
     changes = {"deadline_at": None, "finished_at": now}
-    return Transition(Trigger.DISCARD, job, State.DISCARDED, changes, None, facts)
+    return Transition(Trigger.DISCARD, job, State.DISCARDED, changes, None, job_events)
 
 
 def activate(job: JobRecord, *, now: datetime) -> Transition:
     """Let a ``pending`` job wait for a worker, or for its time (OJS core ACTIVATE)."""
     if job.scheduled_at is not None and job.scheduled_at > now:
-        facts = (fact(Kind.SCHEDULED, job, scheduled_at=job.scheduled_at.isoformat()),)
-        return Transition(Trigger.ACTIVATE, job, State.SCHEDULED, {}, None, facts)
-    facts = (fact(Kind.ENQUEUED, job, priority=job.priority),)
-    return Transition(Trigger.ACTIVATE, job, State.AVAILABLE, {"enqueued_at": now}, None, facts)
+        job_events = (job_event(Kind.SCHEDULED, job, scheduled_at=job.scheduled_at.isoformat()),)
+        return Transition(Trigger.ACTIVATE, job, State.SCHEDULED, {}, None, job_events)
+    job_events = (job_event(Kind.ENQUEUED, job, priority=job.priority),)
+    return Transition(Trigger.ACTIVATE, job, State.AVAILABLE, {"enqueued_at": now}, None, job_events)
 
 
 def retry_dead(
@@ -89,22 +89,22 @@ def retry_dead(
         "dead_letter": False,
         "deadline_at": waiting_deadline(reborn),
     }
-    facts: tuple[Fact, ...] = (fact(Kind.RETRIED, reborn, **actor.told()),)
+    job_events: tuple[JobEvent, ...] = (job_event(Kind.RETRIED, reborn, **actor.event_fields()),)
     if job.dead_letter:
-        facts += (fact(Kind.DEAD_LETTER_RETRIED, reborn, **actor.told()),)
-    facts += (fact(Kind.ENQUEUED, reborn, priority=reborn.priority),)
-    return Transition(Trigger.RETRY, job, State.AVAILABLE, changes, None, facts)
+        job_events += (job_event(Kind.DEAD_LETTER_RETRIED, reborn, **actor.event_fields()),)
+    job_events += (job_event(Kind.ENQUEUED, reborn, priority=reborn.priority),)
+    return Transition(Trigger.RETRY, job, State.AVAILABLE, changes, None, job_events)
 
 
 def reschedule(job: JobRecord, *, when: datetime, actor: Actor, now: datetime) -> Transition:
     """Move the start of a ``scheduled`` or ``retryable`` job; a time not after ``now`` means now."""
-    moved = fact(Kind.RESCHEDULED, job, scheduled_at=when.isoformat(), **actor.told())
+    moved = job_event(Kind.RESCHEDULED, job, scheduled_at=when.isoformat(), **actor.event_fields())
     if when > now:
         target = State(job.state)
         return Transition(Trigger.RESCHEDULE, job, target, {"scheduled_at": when}, None, (moved,))
-    facts = (moved, fact(Kind.ENQUEUED, job, priority=job.priority))
+    job_events = (moved, job_event(Kind.ENQUEUED, job, priority=job.priority))
     changes = {"scheduled_at": now, "enqueued_at": now}
-    return Transition(Trigger.RESCHEDULE, job, State.AVAILABLE, changes, None, facts)
+    return Transition(Trigger.RESCHEDULE, job, State.AVAILABLE, changes, None, job_events)
 
 
 def extend(job: JobRecord, *, by_ms: int, actor: Actor, now: datetime) -> Transition:
@@ -137,12 +137,12 @@ def extend(job: JobRecord, *, by_ms: int, actor: Actor, now: datetime) -> Transi
         },
         None,
         (
-            fact(
+            job_event(
                 Kind.TIMEOUT_EXTENDED,
                 job,
                 extended_by_ms=granted_ms,
                 deadline_at=deadline.isoformat(),
-                **actor.told(),
+                **actor.event_fields(),
             ),
         ),
     )
@@ -165,12 +165,12 @@ def edit(job: JobRecord, changes: dict[str, Any], *, actor: Actor) -> Transition
     if edited.timeout_explicit and total is not None and total < edited.timeout_ms:
         raise InvalidRequest("total_timeout", "must not be below timeout")
     deadline = waiting_deadline(edited) if job.state in WAITING else None
-    facts = (fact(Kind.EDITED, job, changed=sorted(changes), **actor.told()),)
+    job_events = (job_event(Kind.EDITED, job, changed=sorted(changes), **actor.event_fields()),)
     return Transition(
-        Trigger.EDIT, job, State(job.state), {**changes, "deadline_at": deadline}, None, facts
+        Trigger.EDIT, job, State(job.state), {**changes, "deadline_at": deadline}, None, job_events
     )
 
 
-def purged(job: JobRecord, *, actor: Actor) -> Fact:
+def purged(job: JobRecord, *, actor: Actor) -> JobEvent:
     """That an operator deleted a finished job."""
-    return fact(Kind.PURGED, job, previous_state=job.state, **actor.told())
+    return job_event(Kind.PURGED, job, previous_state=job.state, **actor.event_fields())

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overl
 from django.db import transaction
 
 from django_ojs import clock, conf, hooks
-from django_ojs.conf import Defaults, job_defaults
+from django_ojs.conf import DefaultsLayer, job_defaults
 from django_ojs.domain.envelope import (
     Envelope,
     check_job_type,
@@ -21,7 +21,7 @@ from django_ojs.domain.envelope import (
 from django_ojs.domain.errors import HandlerNotFound, InvalidRequest
 from django_ojs.domain.job import JobRecord
 from django_ojs.handlers.context import JobContext
-from django_ojs.services.enqueue import enqueue, enqueue_alike
+from django_ojs.services.enqueue import enqueue, enqueue_bulk
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -100,7 +100,7 @@ class JobHandler(Generic[P, R]):
         """Insert one job per sequence of arguments, all or none."""
         now = clock.now(conf.current().database)
         envelope = from_call(self.type, (), now=now, **self.options)
-        return enqueue_alike(envelope, [encode_args(self._fitting(args)) for args in calls], now=now)
+        return enqueue_bulk(envelope, [encode_args(self._fitting(args)) for args in calls], now=now)
 
     def enqueue_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Insert the job once the outermost transaction has committed; checked here and now."""
@@ -210,7 +210,7 @@ def job(
 
 
 class _Decorator:
-    def __init__(self, job_type: str, heartbeat: HeartbeatMode, defaults: Defaults) -> None:
+    def __init__(self, job_type: str, heartbeat: HeartbeatMode, defaults: DefaultsLayer) -> None:
         self._type = job_type
         self._heartbeat = heartbeat
         self._defaults = defaults
@@ -225,7 +225,7 @@ class _Decorator:
         return handler
 
 
-def register(handler: JobHandler[Any, Any], defaults: Defaults) -> None:
+def register(handler: JobHandler[Any, Any], defaults: DefaultsLayer) -> None:
     """Make a handler known. Raises ``ValueError`` when its type has another one."""
     known = _handlers.get(handler.type)
     if known is not None and _origin(known) != _origin(handler):

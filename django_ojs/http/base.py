@@ -23,7 +23,7 @@ from rest_framework.viewsets import ViewSet
 from django_ojs import clock, conf
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError, PermissionDenied
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.domain.own import is_own
+from django_ojs.domain.reserved import is_own
 from django_ojs.http import media, problems, refusals, waiting, warned
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read

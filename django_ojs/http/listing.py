@@ -27,7 +27,7 @@ from django_ojs.models import Job
 from django_ojs.services.stream import any_of
 from django_ojs.store import selectors
 from django_ojs.store.batches import parts_that_fit
-from django_ojs.store.bounded import time_limit
+from django_ojs.store.sessions import time_limit
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200

@@ -11,7 +11,7 @@ from django_ojs.domain.durations import format_instant, parse_instant
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.limits import NAMES as LIMITS
-from django_ojs.domain.own import is_own
+from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.models import Event, Queue, Worker

@@ -17,7 +17,7 @@ from django.db import connections
 
 from django_ojs import clock
 from django_ojs.domain.lru import LRU
-from django_ojs.store.wakeup import Listener, place_of
+from django_ojs.store.notifications import Notifier, place_of
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ _SLOWEST_WHEN_TOLD = 2.0
 _MOST_QUEUES = 10_000
 
 
-class Bell:
+class WorkNotifier:
     """Rings for those who wait for work in one of their queues."""
 
     def __init__(self, using: str) -> None:
@@ -38,7 +38,7 @@ class Bell:
         self._forgotten = 0
         """The last of the rings that are not known by their queue any more: they count for all."""
         self._using = using
-        self._listener: Listener | None = None
+        self._listener: Notifier | None = None
         self._pid = 0
 
     def listens(self) -> bool:
@@ -48,8 +48,8 @@ class Bell:
                 # Threads do not survive a fork.
                 self._pid = os.getpid()
                 self._listener = None
-            if self._listener is None and Listener.possible(self._using):
-                self._listener = Listener(self._ring, self._using)
+            if self._listener is None and Notifier.possible(self._using):
+                self._listener = Notifier(self._ring, self._using)
                 self._listener.start()
             return self._listener is not None
 
@@ -77,12 +77,12 @@ class Bell:
                 self._changed.notify_all()
 
 
-_bells: dict[str, Bell] = {}
+_bells: dict[str, WorkNotifier] = {}
 
 
-def bell(using: str) -> Bell:
+def bell(using: str) -> WorkNotifier:
     """The bell of a database."""
-    return _bells.setdefault(using, Bell(using))
+    return _bells.setdefault(using, WorkNotifier(using))
 
 
 def until(

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from django_ojs.domain.durations import parse_ms, parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.evidence import check_worker_id
 from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode
+from django_ojs.domain.lease_claim import check_worker_id
 from django_ojs.http.base import text, whole
-from django_ojs.http.evidence import parse_lease
+from django_ojs.http.lease_claim import parse_lease
 from django_ojs.models import Worker
 
 MAX_HELD = 1000

@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='ChoreRun',
+            name='MaintenanceRun',
             fields=[
                 ('name', django_ojs.models.fields.TokenField(max_length=64, primary_key=True, serialize=False)),
                 ('last_run_at', models.DateTimeField(verbose_name='last run')),
@@ -38,8 +38,8 @@ class Migration(migrations.Migration):
                 ('loops', models.BooleanField(db_default=False)),
             ],
             options={
-                'verbose_name': 'chore',
-                'verbose_name_plural': 'chores',
+                'verbose_name': 'maintenance run',
+                'verbose_name_plural': 'maintenance runs',
             },
         ),
         migrations.CreateModel(

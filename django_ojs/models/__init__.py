@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from django_ojs.models.attempt import Attempt
 from django_ojs.models.audit import AuditEntry
-from django_ojs.models.chore import ChoreRun
 from django_ojs.models.event import Event, EventStream
 from django_ojs.models.job import Job
 from django_ojs.models.lease import LeaseBeat
+from django_ojs.models.maintenance import MaintenanceRun
 from django_ojs.models.proxies import Dashboard, DeadLetter
 from django_ojs.models.queue import Queue
 from django_ojs.models.schema import JobSchema
@@ -19,7 +19,6 @@ __all__ = [
     "ApiToken",
     "Attempt",
     "AuditEntry",
-    "ChoreRun",
     "Dashboard",
     "DeadLetter",
     "Event",
@@ -28,6 +27,7 @@ __all__ = [
     "Job",
     "JobSchema",
     "LeaseBeat",
+    "MaintenanceRun",
     "MinuteStat",
     "Queue",
     "Worker",

@@ -1,4 +1,6 @@
-"""The minute roll-up: what ended, how long it took, what failed. Written by a chore, for screens."""
+"""The minute roll-up: what ended, how long it took, what failed. Written by a maintenance task, for
+screens.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.leases import Held, Kept
+from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import Clock, Stop, out_of_time, stop_of, total_deadline
 from django_ojs.models import Attempt
@@ -32,12 +32,12 @@ _REASONS = {
 class Look(NamedTuple):
     """The leases that hold; why the others do not, by lease id; the server's time."""
 
-    kept: list[Kept]
+    kept: list[RenewedLease]
     reasons: dict[UUID, str]
     now: datetime
 
 
-def look(held: Sequence[Held], *, using: str | None = None) -> Look:
+def look(held: Sequence[Lease], *, using: str | None = None) -> Look:
     """What the rows say of these attempts. Those whose total timeout has run out are ended first.
 
     Renews nothing; rows that somebody else holds are left for the reaper. One statement while every
@@ -57,16 +57,16 @@ def look(held: Sequence[Held], *, using: str | None = None) -> Look:
 
 def _end(ids: Sequence[UUID], now: datetime, using: str) -> int:
     """End those of the jobs whose total timeout has run out."""
-    moves = []
+    transitions = []
     for job in locking.jobs(ids, skip_locked=True, using=using).values():
         if out_of_time(job, now) is Clock.TOTAL:
-            move = lifecycle.overdue(job, now=now, jitter=clock.jitter())
-            moves += [move] if move is not None else []
-    commit(moves, now=now, using=using)
-    return len(moves)
+            transition = lifecycle.overdue(job, now=now, jitter=clock.jitter())
+            transitions += [transition] if transition is not None else []
+    commit(transitions, now=now, using=using)
+    return len(transitions)
 
 
-def reasons(gone: Sequence[Held], *, using: str) -> dict[UUID, str]:
+def reasons(gone: Sequence[Lease], *, using: str) -> dict[UUID, str]:
     """Why leases were lost: what a handler is told, by lease id."""
     if not gone:
         return {}

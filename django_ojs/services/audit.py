@@ -8,7 +8,7 @@ from typing import Any
 
 from django_ojs import clock, conf
 from django_ojs.domain.events import Kind
-from django_ojs.domain.job import Actor, Fact
+from django_ojs.domain.job import Actor, JobEvent
 from django_ojs.models import AuditEntry
 
 _SOURCES = frozenset({"api", "http", "admin", "command"})
@@ -17,23 +17,23 @@ _DOUBLED = frozenset({Kind.DEAD_LETTER_RETRIED})
 """Kinds that tell of the same action as another one."""
 
 
-def record(facts: Iterable[Fact], *, now: datetime, using: str) -> None:
+def record(job_events: Iterable[JobEvent], *, now: datetime, using: str) -> None:
     """Write a row for each event that somebody caused; the others cost nothing."""
     rows = [
-        _row(fact, now)
-        for fact in facts
-        if fact.own.get("source") in _SOURCES and fact.kind not in _DOUBLED
+        _row(job_event, now)
+        for job_event in job_events
+        if job_event.own.get("source") in _SOURCES and job_event.kind not in _DOUBLED
     ]
     if rows:
         AuditEntry.objects.using(using).bulk_create(rows)
 
 
-def _row(fact: Fact, now: datetime) -> AuditEntry:
-    data = fact.data
+def _row(job_event: JobEvent, now: datetime) -> AuditEntry:
+    data = job_event.data
     target_type, target_id = _target(data)
     return AuditEntry(
         created_at=now,
-        action=fact.kind,
+        action=job_event.kind,
         source=data["source"],
         actor=str(data.get("actor", ""))[:255],
         address=str(data.get("address", ""))[:64],

@@ -18,7 +18,7 @@ from django.core import signing
 from django_ojs import clock, conf
 from django_ojs.domain.envelope import Envelope, from_call
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.domain.own import OWN_PREFIX, OWN_QUEUE
+from django_ojs.domain.reserved import OWN_PREFIX, OWN_QUEUE
 from django_ojs.services import audit
 from django_ojs.services.enqueue import enqueue
 from django_ojs.store.contention import atomically

@@ -13,13 +13,13 @@ from django.db.models import F, Value
 from django_ojs import clock, conf
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import NotFound
-from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.leases import Held
+from django_ojs.domain.lease_claim import LeaseClaim
+from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job
 from django_ojs.services import heartbeat
-from django_ojs.services.fencing import prove, refused
+from django_ojs.services.fencing import authorize_report, refused
 from django_ojs.store import locking
 from django_ojs.store.contention import atomically
 
@@ -28,7 +28,7 @@ def save(
     job_id: UUID,
     state: str,
     said: Mapping[str, Any],
-    evidence: Evidence,
+    lease_claim: LeaseClaim,
     *,
     using: str | None = None,
 ) -> JobRecord:
@@ -39,11 +39,11 @@ def save(
     an attempt that the total timeout ended is good for a checkpoint until its grace period is over.
     """
     using = using or conf.current().database
-    return atomically(using, partial(_save, job_id, state, said, evidence, using))
+    return atomically(using, partial(_save, job_id, state, said, lease_claim, using))
 
 
 def _save(
-    job_id: UUID, state: str, said: Mapping[str, Any], evidence: Evidence, using: str
+    job_id: UUID, state: str, said: Mapping[str, Any], lease_claim: LeaseClaim, using: str
 ) -> JobRecord:
     job = _locked(job_id, using)
     now = clock.now(using)
@@ -54,11 +54,11 @@ def _save(
         "updated_at": format_instant(now),
     }
     if job.state == State.ACTIVE:
-        lease = prove(job, evidence, now=now, using=using)
+        lease = authorize_report(job, lease_claim, now=now, using=using)
         if not heartbeat.checkpoint(lease, state, info=info, now=now, using=using):
             raise refused(job, "lease_lost")
-    elif evidence.lease_id is not None:
-        lease = Held(job.id, evidence.lease_id)
+    elif lease_claim.lease_id is not None:
+        lease = Lease(job.id, lease_claim.lease_id)
         if not heartbeat.checkpoint(lease, state, info=info, now=now, using=using):
             raise refused(job, "not_active")
     elif job.state in TERMINAL:
@@ -73,7 +73,7 @@ def _save(
     return _locked(job_id, using)
 
 
-def clear(job_id: UUID, evidence: Evidence, *, using: str | None = None) -> None:
+def clear(job_id: UUID, lease_claim: LeaseClaim, *, using: str | None = None) -> None:
     """Forget the checkpoint; the next one is the first again. Of an active job by its holder only, of
     a waiting one by nobody who shows a lease, which is lost.
 
@@ -86,8 +86,8 @@ def clear(job_id: UUID, evidence: Evidence, *, using: str | None = None) -> None
         if job.checkpoint is None:
             return
         if job.state == State.ACTIVE:
-            prove(job, evidence, now=clock.now(using), using=using)
-        elif job.state not in TERMINAL and evidence.lease_id is not None:
+            authorize_report(job, lease_claim, now=clock.now(using), using=using)
+        elif job.state not in TERMINAL and lease_claim.lease_id is not None:
             raise refused(job, "not_active")
         Job.objects.using(using).filter(pk=job_id).update(
             checkpoint=None, checkpoint_info=None, checkpoint_seq=0

@@ -153,14 +153,14 @@ def _claim(
     found, held = _lock(where, seen, limit, room.most_bytes, using, waits)
     # Asked now: what is stamped by a clock that was set meanwhile would be overdue at once.
     now = now or clock.read(using)
-    moves: list[Transition] = []
+    transitions: list[Transition] = []
     claimed: list[JobRecord] = []
     immediate, ahead = room.immediate, room.ahead_bytes
     for job in found:
         if job.deadline_at is not None and job.deadline_at <= now:
             expired = lifecycle.overdue(job, now=now, jitter=clock.jitter())
             if expired is not None:
-                moves.append(expired)
+                transitions.append(expired)
                 continue
         if immediate is not None and len(claimed) >= immediate:
             if job.max_attempts <= 1:
@@ -170,11 +170,11 @@ def _claim(
                 if ahead < 0:
                     # In order: a smaller one behind it waits too.
                     break
-        move = terms(job, lease_id=clock.new_lease(), now=now)
-        moves.append(move)
-        claimed.append(move.written)
-    commit(moves, now=now, using=using)
-    return _Got(claimed, len(found), len(moves) - len(claimed), frozenset(held))
+        transition = terms(job, lease_id=clock.new_lease(), now=now)
+        transitions.append(transition)
+        claimed.append(transition.written)
+    commit(transitions, now=now, using=using)
+    return _Got(claimed, len(found), len(transitions) - len(claimed), frozenset(held))
 
 
 def _lock(

@@ -9,15 +9,18 @@ from typing import Any
 from django.db import transaction
 
 from django_ojs import clock, conf
-from django_ojs.domain.job import Fact, Transition
+from django_ojs.domain.job import JobEvent, Transition
 from django_ojs.domain.states import State
 from django_ojs.services import audit, job_log
 from django_ojs.signals import Event, by_kind, deliver
-from django_ojs.store import inserting, transitions
-from django_ojs.store.wakeup import payloads
+from django_ojs.store import inserting
+from django_ojs.store.notifications import payloads
+from django_ojs.store.transitions import apply
 
 
-def commit(moves: Sequence[Transition], *, seen: Sequence[str] = (), now: datetime, using: str) -> None:
+def commit(
+    transitions: Sequence[Transition], *, seen: Sequence[str] = (), now: datetime, using: str
+) -> None:
     """Write decisions and all that must be true with them.
 
     To be called inside the transaction that locked the jobs; where they were not locked, ``seen``
@@ -25,66 +28,80 @@ def commit(moves: Sequence[Transition], *, seen: Sequence[str] = (), now: dateti
     that a job has changed. Signals are sent, and workers woken, when the outermost transaction
     commits.
     """
-    if not moves:
+    if not transitions:
         return
-    transitions.apply(moves, seen=seen, using=using)
+    apply(transitions, seen=seen, using=using)
     inserting.attempts(
         [
             (
-                move.job.id,
-                move.job.lease_id,
-                move.job.lease_seq,
-                move.job.attempt,
-                move.job.worker_id,
-                move.job.lease_principal,
-                move.attempt.outcome,
-                move.job.started_at,
+                transition.job.id,
+                transition.job.lease_id,
+                transition.job.lease_seq,
+                transition.job.attempt,
+                transition.job.worker_id,
+                transition.job.lease_principal,
+                transition.attempt.outcome,
+                transition.job.started_at,
                 now,
-                move.job.deadline_at,
-                move.attempt.error,
+                transition.job.deadline_at,
+                transition.attempt.error,
                 None,
             )
-            for move in moves
-            if move.attempt is not None
+            for transition in transitions
+            if transition.attempt is not None
         ],
         using=using,
     )
-    _publish([(fact, move.target) for move in moves for fact in move.facts], now=now, using=using)
-    job_log.after_commit(moves, now=now, using=using)
+    _publish(
+        [
+            (job_event, transition.target)
+            for transition in transitions
+            for job_event in transition.job_events
+        ],
+        now=now,
+        using=using,
+    )
+    job_log.after_commit(transitions, now=now, using=using)
     wake(
         {
-            (move.changes.get("queue", move.job.queue), move.job.type)
-            for move in moves
-            if move.target is State.AVAILABLE
+            (transition.changes.get("queue", transition.job.queue), transition.job.type)
+            for transition in transitions
+            if transition.target is State.AVAILABLE
         },
         {
-            move.job.worker_id
-            for move in moves
-            if move.target is State.CANCELLED and move.source is State.ACTIVE and move.job.worker_id
+            transition.job.worker_id
+            for transition in transitions
+            if transition.target is State.CANCELLED
+            and transition.source is State.ACTIVE
+            and transition.job.worker_id
         },
         using=using,
     )
 
 
-def publish(facts: Iterable[Fact], *, now: datetime, using: str) -> None:
+def publish(job_events: Iterable[JobEvent], *, now: datetime, using: str) -> None:
     """Store the kinds of events that are kept, and send the signals that anyone listens to.
 
     An event about a job says in ``state`` what state it led to: here that of its record.
     """
-    told = [(fact, State(fact.job.state) if fact.job else None) for fact in facts]
+    told = [
+        (job_event, State(job_event.job.state) if job_event.job else None) for job_event in job_events
+    ]
     _publish(told, now=now, using=using)
 
 
-def _publish(told: Sequence[tuple[Fact, State | None]], *, now: datetime, using: str) -> None:
-    audit.record((fact for fact, _ in told), now=now, using=using)
+def _publish(told: Sequence[tuple[JobEvent, State | None]], *, now: datetime, using: str) -> None:
+    audit.record((job_event for job_event, _ in told), now=now, using=using)
     stored = conf.current().stored_events
     wanted = {
-        kind for kind in {fact.kind for fact, _ in told} if kind in stored or by_kind[kind].receivers
+        kind
+        for kind in {job_event.kind for job_event, _ in told}
+        if kind in stored or by_kind[kind].receivers
     }
     heard = [
-        Event(clock.new_id(), fact.kind, now, _data(fact, state))
-        for fact, state in told
-        if fact.kind in wanted
+        Event(clock.new_id(), job_event.kind, now, _data(job_event, state))
+        for job_event, state in told
+        if job_event.kind in wanted
     ]
     if not heard:
         return
@@ -94,8 +111,8 @@ def _publish(told: Sequence[tuple[Fact, State | None]], *, now: datetime, using:
             transaction.on_commit(_sender(event), using=using, robust=True)
 
 
-def _data(fact: Fact, state: State | None) -> Mapping[str, Any]:
-    data = {key: value for key, value in fact.data.items() if key != "address"}
+def _data(job_event: JobEvent, state: State | None) -> Mapping[str, Any]:
+    data = {key: value for key, value in job_event.data.items() if key != "address"}
     return data if state is None else {**data, "state": state.value}
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import transaction
 
 from django_ojs import clock, conf
-from django_ojs.domain.admission import admit, alike, announced
+from django_ojs.domain.admission import admit, copies_of, creation_events
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import Duplicate
 from django_ojs.domain.events import Kind
@@ -19,11 +19,11 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.lru import LRU
 from django_ojs.domain.states import State
 from django_ojs.services.commit import publish
-from django_ojs.services.terms import terms_for
+from django_ojs.services.job_defaults import resolve_defaults
 from django_ojs.signals import job_enqueued, job_scheduled
 from django_ojs.store import inserting, locking, selectors
 from django_ojs.store.contention import atomically
-from django_ojs.store.wakeup import payloads
+from django_ojs.store.notifications import payloads
 
 _ANNOUNCED = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
 _AVAILABLE = State.AVAILABLE.value
@@ -45,13 +45,13 @@ def enqueue(
     using = using or conf.current().database
     now = now or clock.now(using)
     records = [
-        admit(envelope, terms_for(envelope), job_id=envelope.id or clock.new_id(), now=now)
+        admit(envelope, resolve_defaults(envelope), job_id=envelope.id or clock.new_id(), now=now)
         for envelope in envelopes
     ]
     return _add(records, now=now, using=using)
 
 
-def enqueue_alike(
+def enqueue_bulk(
     envelope: Envelope, args: Sequence[str], *, now: datetime, using: str | None = None
 ) -> list[JobRecord]:
     """Insert one job like ``envelope`` for each JSON text of arguments; else as :func:`enqueue`."""
@@ -60,8 +60,8 @@ def enqueue_alike(
     if not args:
         return []
     ids = clock.new_ids(len(args))
-    first = admit(envelope, terms_for(envelope), job_id=ids[0], now=now)
-    return _add(alike(first, ids, args), now=now, using=using or conf.current().database)
+    first = admit(envelope, resolve_defaults(envelope), job_id=ids[0], now=now)
+    return _add(copies_of(first, ids, args), now=now, using=using or conf.current().database)
 
 
 def _add(records: list[JobRecord], *, now: datetime, using: str) -> list[JobRecord]:
@@ -93,7 +93,9 @@ def _insert(
     if named:
         records, fresh = _existing(records, chosen, known, using)
     if told:
-        publish((fact for job in fresh for fact in announced(job)), now=now, using=using)
+        publish(
+            (job_event for job in fresh for job_event in creation_events(job)), now=now, using=using
+        )
     return records
 
 
@@ -135,7 +137,8 @@ def unknown(names: Iterable[str], *, using: str) -> list[str]:
 
 def add_queues(names: Sequence[str], *, using: str) -> None:
     """Give each queue its row, after the commit: a row lock in a caller's long transaction would
-    hold up every other first use of the queue. The ``queues`` chore finds what a crash left out.
+    hold up every other first use of the queue. The ``queues`` maintenance task finds what a crash left
+    out.
     """
 
     # A function, not a partial: when it fails Django names it, and fails itself where it cannot.

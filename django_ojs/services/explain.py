@@ -16,7 +16,7 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.domain.timeouts import heartbeat_deadline, soft_deadline, total_deadline
 from django_ojs.models import Queue, Worker
-from django_ojs.services import scan
+from django_ojs.services import reaper
 from django_ojs.services.inspect import LIVE_WORKER, find
 
 
@@ -143,7 +143,7 @@ def _waiting(job: JobRecord, now: datetime, using: str) -> list[str]:
 def _reaper(job: JobRecord, now: datetime, using: str) -> list[str]:
     if job.deadline_at is None or job.deadline_at > now - timedelta(seconds=5):
         return []
-    return [_("Its deadline has passed and nobody enforces it."), *scan.troubles(now, using)]
+    return [_("Its deadline has passed and nobody enforces it."), *reaper.health_problems(now, using)]
 
 
 def _moment(moment: datetime, now: datetime) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 from django_ojs import conf
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import Conflict, LeaseLost
-from django_ojs.domain.evidence import Evidence, Rival, living, refusal, senders
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.leases import Held
+from django_ojs.domain.lease_claim import EarlierAttempt, LeaseClaim, living, rejection_reason, senders
+from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt
 from django_ojs.services import workers
@@ -29,7 +29,7 @@ _MESSAGES = {
 }
 
 
-def prove(job: JobRecord, evidence: Evidence, *, now: datetime, using: str) -> Held:
+def authorize_report(job: JobRecord, lease_claim: LeaseClaim, *, now: datetime, using: str) -> Lease:
     """The current lease of ``job``, if the evidence is enough for it.
 
     Raises :class:`Conflict` when the job is not active, :class:`LeaseLost` otherwise; both with
@@ -39,16 +39,16 @@ def prove(job: JobRecord, evidence: Evidence, *, now: datetime, using: str) -> H
     if job.state != State.ACTIVE:
         raise refused(job, "not_active")
     policy = conf.current().unfenced_ack
-    others: list[Rival] = []
-    if evidence.lease_id is None and policy == "auto" and job.lease_seq > 1:
-        others = _rivals(job, evidence, now, using)
-    if evidence == Evidence(principal=evidence.principal):
-        _warn_of_sharing(evidence.principal, now, using)
-    reason = refusal(job, evidence, others, policy=policy)
+    others: list[EarlierAttempt] = []
+    if lease_claim.lease_id is None and policy == "auto" and job.lease_seq > 1:
+        others = _rivals(job, lease_claim, now, using)
+    if lease_claim == LeaseClaim(principal=lease_claim.principal):
+        _warn_of_sharing(lease_claim.principal, now, using)
+    reason = rejection_reason(job, lease_claim, others, policy=policy)
     if reason is not None:
         raise refused(job, reason)
     assert job.lease_id is not None
-    return Held(job.id, job.lease_id)
+    return Lease(job.id, job.lease_id)
 
 
 def refused(job: JobRecord, reason: str) -> Conflict:
@@ -63,13 +63,13 @@ def refused(job: JobRecord, reason: str) -> Conflict:
     )
 
 
-def note_late(
-    job: JobRecord, evidence: Evidence, report: dict[str, Any], *, now: datetime, using: str
+def record_late_report(
+    job: JobRecord, lease_claim: LeaseClaim, report: dict[str, Any], *, now: datetime, using: str
 ) -> None:
     """Remember what came too late, where it is certain from whom: one earlier attempt can have
     sent it. To be called for a job that is not active, under its lock.
     """
-    late = _senders(job, evidence, job.lease_seq + 1, now, using)
+    late = _senders(job, lease_claim, job.lease_seq + 1, now, using)
     if len(late) == 1:
         Attempt.objects.using(using).filter(
             job_id=job.id, lease_seq=late[0].lease_seq, late_report__isnull=True
@@ -80,17 +80,19 @@ def _reported_at(late: Any) -> datetime | None:
     return None if late is None else datetime.fromisoformat(late["at"])
 
 
-def _rivals(job: JobRecord, evidence: Evidence, now: datetime, using: str) -> list[Rival]:
-    found = _senders(job, evidence, job.lease_seq, now, using)
+def _rivals(job: JobRecord, lease_claim: LeaseClaim, now: datetime, using: str) -> list[EarlierAttempt]:
+    found = _senders(job, lease_claim, job.lease_seq, now, using)
     names = {rival.worker_id for rival in found if rival.worker_id not in (None, job.worker_id)}
-    heard = workers.last_heard(names, evidence.principal, using=using) if names else {}
+    heard = workers.last_heard(names, lease_claim.principal, using=using) if names else {}
     return living(found, holder=job.worker_id, heard=heard, now=now)
 
 
-def _senders(job: JobRecord, evidence: Evidence, before: int, now: datetime, using: str) -> list[Rival]:
+def _senders(
+    job: JobRecord, lease_claim: LeaseClaim, before: int, now: datetime, using: str
+) -> list[EarlierAttempt]:
     rows = Attempt.objects.using(using).filter(job_id=job.id).order_by("-lease_seq")
     attempts = [
-        Rival(
+        EarlierAttempt(
             row.lease_seq,
             row.attempt,
             row.worker_id,
@@ -102,7 +104,7 @@ def _senders(job: JobRecord, evidence: Evidence, before: int, now: datetime, usi
         )
         for row in rows.defer("error")[:100]
     ]
-    return senders(attempts, evidence, before=before, now=now)
+    return senders(attempts, lease_claim, before=before, now=now)
 
 
 def _warn_of_sharing(principal: str | None, now: datetime, using: str) -> None:

@@ -15,9 +15,9 @@ from django.db import DatabaseError, Error, connections, transaction
 from django.db.models import F, Value
 
 from django_ojs import clock, conf
-from django_ojs.domain.events import Kind, fact
-from django_ojs.domain.job import LARGE, Fact, JobRecord
-from django_ojs.domain.leases import Held, Kept
+from django_ojs.domain.events import Kind, job_event
+from django_ojs.domain.job import LARGE, JobEvent, JobRecord
+from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.timeouts import after
 from django_ojs.models import Attempt, Job, Worker
 from django_ojs.services import attempts, workers
@@ -132,12 +132,12 @@ def deregister(info: WorkerInfo, *, now: datetime | None = None, using: str | No
 
 
 def beat(
-    held: Sequence[Held],
+    held: Sequence[Lease],
     *,
     visibility_ms: int | None = None,
     now: datetime | None = None,
     using: str | None = None,
-) -> list[Kept]:
+) -> list[RenewedLease]:
     """Renew leases; returns those that still hold, with the deadline each must keep.
 
     A lease that is not in the answer is lost: its job was cancelled, reaped or given to somebody
@@ -156,7 +156,9 @@ def beat(
     return in_time(kept, moment, using=alias)
 
 
-def announce(kept: Sequence[Kept], *, now: datetime | None = None, using: str | None = None) -> None:
+def announce(
+    kept: Sequence[RenewedLease], *, now: datetime | None = None, using: str | None = None
+) -> None:
     """Tell of beats as ``job.heartbeat``, where these events are stored or anyone listens.
 
     To be called behind a beat: whatever goes wrong is logged, and costs no lease.
@@ -169,44 +171,44 @@ def announce(kept: Sequence[Kept], *, now: datetime | None = None, using: str | 
         moment = now or clock.now(alias)
         ids = [lease.job_id for lease in kept]
         jobs = selectors.jobs(ids, without=LARGE, using=alias)
-        facts = [
-            fact(Kind.HEARTBEAT, job, worker_id=job.worker_id)
+        job_events = [
+            job_event(Kind.HEARTBEAT, job, worker_id=job.worker_id)
             for lease in kept
             if (job := jobs.get(lease.job_id)) is not None and job.lease_id == lease.lease_id
         ]
         with transaction.atomic(using=alias):
-            publish(facts, now=moment, using=alias)
+            publish(job_events, now=moment, using=alias)
     except Error:
         logger.warning("beats could not be announced", exc_info=True)
 
 
 def _sign_of_life(
-    held: Sequence[Held],
+    held: Sequence[Lease],
     shared: Mapping[str, Any],
     varying: Mapping[str, Sequence[Any]],
     counted: Sequence[str],
     now: datetime | None,
     using: str | None,
     visibility_ms: int | None = None,
-) -> list[Kept]:
+) -> list[RenewedLease]:
     """A beat, with whatever else is written under the same leases where nobody holds the rows."""
     alias = using or conf.current().database
     moment = now or clock.stamp(alias)
 
-    def work() -> list[Kept]:
+    def work() -> list[RenewedLease]:
         alive = {"heartbeat_at": moment, "heartbeat_armed": True, **shared}
         kept = leases.write(held, alive, varying, counted, using=alias)
-        written = {Held(lease.job_id, lease.lease_id) for lease in kept}
+        written = {Lease(lease.job_id, lease.lease_id) for lease in kept}
         others = [lease for lease in held if lease not in written]
         passed_over = leases.find(others, using=alias)
-        _put_aside([Held(*lease[:2]) for lease in passed_over], moment, visibility_ms, alias)
+        _put_aside([Lease(*lease[:2]) for lease in passed_over], moment, visibility_ms, alias)
         asked = [
             lease.visibility_timeout_ms or visibility_ms or lease.lease_visibility_ms for lease in kept
         ]
         visible = [(lease, ms) for lease, ms in zip(kept, asked, strict=True) if ms is not None]
         if visible:
             leases.write(
-                [Held(lease.job_id, lease.lease_id) for lease, _ in visible],
+                [Lease(lease.job_id, lease.lease_id) for lease, _ in visible],
                 {},
                 {
                     "lease_expires_at": [
@@ -230,12 +232,12 @@ def _sign_of_life(
         return [lease._replace(written=False) for lease in leases.find(held, using=alias)]
 
 
-def _put_aside(held: Sequence[Held], now: datetime, visibility_ms: int | None, using: str) -> None:
+def _put_aside(held: Sequence[Lease], now: datetime, visibility_ms: int | None, using: str) -> None:
     beats = [leases.Beat(lease.lease_id, lease.job_id, now, visibility_ms) for lease in held]
     leases.put_aside(beats, using=using)
 
 
-def holds(held: Sequence[Held], *, using: str | None = None) -> list[Kept]:
+def holds(held: Sequence[Lease], *, using: str | None = None) -> list[RenewedLease]:
     """Those of the leases that still hold, with their deadlines; renews nothing. One statement."""
     return leases.find(held, using=using or conf.current().database)
 
@@ -247,7 +249,7 @@ class Progress:
     With ``job``, its record, the report is announced as ``job.progress``.
     """
 
-    lease: Held
+    lease: Lease
     fraction: float
     message: str = ""
     data: str | None = None
@@ -260,7 +262,7 @@ def progress(
     wait: bool = True,
     now: datetime | None = None,
     using: str | None = None,
-) -> list[Kept]:
+) -> list[RenewedLease]:
     """Store progress; counts as a beat (OJS timeouts 9.3). Returns the leases that still hold; of an
     attempt whose time is up nothing is stored.
 
@@ -270,7 +272,7 @@ def progress(
     using = using or conf.current().database
     moment = now or clock.now(using)
     known = in_time(leases.find([one.lease for one in reports], using=using), moment, using=using)
-    holding = {Held(lease.job_id, lease.lease_id) for lease in known}
+    holding = {Lease(lease.job_id, lease.lease_id) for lease in known}
     reports = [report for report in reports if report.lease in holding]
     kept = _progress(reports, moment, using)
     if not wait:
@@ -283,12 +285,12 @@ def progress(
     return kept
 
 
-def _waiting(report: Progress, now: datetime, using: str) -> list[Kept]:
+def _waiting(report: Progress, now: datetime, using: str) -> list[RenewedLease]:
     locking.jobs([report.lease.job_id], using=using)
     return _progress([report], now, using)
 
 
-def _progress(reports: Sequence[Progress], moment: datetime, using: str) -> list[Kept]:
+def _progress(reports: Sequence[Progress], moment: datetime, using: str) -> list[RenewedLease]:
     fractions = [min(1.0, max(0.0, report.fraction)) for report in reports]
     values: dict[str, Sequence[Any]] = {
         "progress": fractions,
@@ -296,12 +298,12 @@ def _progress(reports: Sequence[Progress], moment: datetime, using: str) -> list
         "progress_data": [report.data for report in reports],
     }
 
-    def work() -> list[Kept]:
+    def work() -> list[RenewedLease]:
         held = [report.lease for report in reports]
         kept = _sign_of_life(held, {}, values, (), moment, using)
-        found = {Held(lease.job_id, lease.lease_id) for lease in kept if lease.written}
-        facts = [
-            fact(
+        found = {Lease(lease.job_id, lease.lease_id) for lease in kept if lease.written}
+        job_events = [
+            job_event(
                 Kind.PROGRESS,
                 report.job,
                 worker_id=report.job.worker_id,
@@ -312,14 +314,14 @@ def _progress(reports: Sequence[Progress], moment: datetime, using: str) -> list
             for report, fraction in zip(reports, fractions, strict=True)
             if report.job is not None and report.lease in found
         ]
-        publish(facts, now=moment, using=using)
+        publish(job_events, now=moment, using=using)
         return kept
 
     return atomically(using, work)
 
 
 def checkpoint(
-    lease: Held,
+    lease: Lease,
     state: str,
     *,
     info: Mapping[str, Any] | None = None,
@@ -347,7 +349,7 @@ def checkpoint(
 
 
 def _last_checkpoint(
-    lease: Held, state: str, info: Mapping[str, Any] | None, now: datetime, using: str
+    lease: Lease, state: str, info: Mapping[str, Any] | None, now: datetime, using: str
 ) -> bool:
     job = locking.jobs([lease.job_id], using=using).get(lease.job_id)
     ended = Attempt.objects.using(using).filter(job_id=lease.job_id, lease_id=lease.lease_id).first()
@@ -362,5 +364,5 @@ def _last_checkpoint(
     return True
 
 
-def _worker_fact(kind: Kind, worker_id: str) -> Fact:
-    return Fact(kind, {"worker_id": worker_id})
+def _worker_fact(kind: Kind, worker_id: str) -> JobEvent:
+    return JobEvent(kind, {"worker_id": worker_id})

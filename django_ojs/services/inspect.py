@@ -16,10 +16,10 @@ from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
-from django_ojs.models import Attempt, ChoreRun, Job, Queue, Worker
-from django_ojs.services import maintenance, scan
+from django_ojs.models import Attempt, Job, MaintenanceRun, Queue, Worker
+from django_ojs.services import backlog, reaper
 from django_ojs.services.stream import any_of
-from django_ojs.store import selectors, upcoming
+from django_ojs.store import due_times, selectors
 
 LIVE_WORKER = timedelta(seconds=60)
 _JSON = frozenset(
@@ -82,7 +82,7 @@ def attempts_of(job: JobRecord, *, using: str | None = None) -> list[dict[str, A
 
 
 def status(*, now: datetime | None = None, using: str | None = None) -> dict[str, Any]:
-    """How things stand: jobs by state and queue, workers, chores; counts up to a cap."""
+    """How things stand: jobs by state and queue, workers, last_runs; counts up to a cap."""
     using = using or conf.current().database
     now = now or clock.now(using)
     counts = selectors.counts_by_state(using=using)
@@ -103,15 +103,17 @@ def status(*, now: datetime | None = None, using: str | None = None) -> dict[str
         .exclude(phase=Worker.Phase.STOPPED)
         .order_by("name", "principal")[:100]
     ]
-    chores = {run.name: format_instant(run.last_run_at) for run in ChoreRun.objects.using(using).all()}
-    backlog = maintenance.backlog(now=now, using=using)
+    last_runs = {
+        run.name: format_instant(run.last_run_at) for run in MaintenanceRun.objects.using(using).all()
+    }
+    waiting = backlog.backlog(now=now, using=using)
     return {
         "jobs": counts,
         "queues": queues,
         "workers": workers,
-        "last_runs": chores,
-        "backlog": {name: one._asdict() for name, one in backlog.items()},
-        "troubles": scan.troubles(now, using) if any(counts.values()) else [],
+        "last_runs": last_runs,
+        "backlog": {name: one._asdict() for name, one in waiting.items()},
+        "troubles": reaper.health_problems(now, using) if any(counts.values()) else [],
         "count_cap": selectors.COUNT_CAP,
     }
 
@@ -174,16 +176,16 @@ def health(*, now: datetime | None = None, using: str | None = None) -> dict[str
     now = now or clock.now(using)
     live = Worker.objects.using(using).filter(heartbeat_at__gt=now - LIVE_WORKER)
     alive = live.exclude(phase=Worker.Phase.STOPPED).count()
-    first = upcoming.next_deadline(using=using)
+    first = due_times.next_deadline(using=using)
     # Heartbeats and visibility leases have no index of deadlines: whatever runs may be waiting for one.
     needed = (first is not None and first < now) or _any_runs(using)
-    troubles = scan.troubles(now, using) if needed else []
+    problems = reaper.health_problems(now, using) if needed else []
     overdue = 0 if first is None else max(0, int((now - first).total_seconds()))
     return {
         "workers": {"live": alive},
         "queues": {"total": Queue.objects.using(using).count()},
         "oldest_overdue_seconds": overdue,
-        "troubles": troubles,
+        "troubles": problems,
     }
 
 

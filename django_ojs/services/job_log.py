@@ -48,12 +48,14 @@ _WORDS = {
 _LEAST = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
-def after_commit(moves: Sequence[Transition], *, now: datetime, using: str) -> None:
+def after_commit(transitions: Sequence[Transition], *, now: datetime, using: str) -> None:
     """Log the outcomes among ``moves`` once they are committed."""
     least = next((level for level in _LEAST if logger.isEnabledFor(level)), None)
     if least is None:
         return
-    wanted = [(level, move) for move in moves if (level := _level(move)) >= least]
+    wanted = [
+        (level, transition) for transition in transitions if (level := _level(transition)) >= least
+    ]
     if not wanted:
         return
 
@@ -65,11 +67,11 @@ def after_commit(moves: Sequence[Transition], *, now: datetime, using: str) -> N
     transaction.on_commit(write, using=using, robust=True)
 
 
-def _level(move: Transition) -> int:
+def _level(transition: Transition) -> int:
     """0 for what is no outcome."""
-    if move.trigger in _FAILED:
-        return logging.ERROR if move.target is State.DISCARDED else logging.WARNING
-    return _LEVELS.get(move.trigger, logging.NOTSET)
+    if transition.trigger in _FAILED:
+        return logging.ERROR if transition.target is State.DISCARDED else logging.WARNING
+    return _LEVELS.get(transition.trigger, logging.NOTSET)
 
 
 def _records(wanted: Sequence[tuple[int, Transition]], now: datetime) -> Iterator[logging.LogRecord]:
@@ -78,8 +80,8 @@ def _records(wanted: Sequence[tuple[int, Transition]], now: datetime) -> Iterato
     make, common = type(record).__new__, vars(record)
     names = {level: logging.getLevelName(level) for level, _ in wanted}
     last = len(wanted) - 1
-    for place, (level, move) in enumerate(wanted):
-        message, values, about = _line(level, move, now)
+    for place, (level, transition) in enumerate(wanted):
+        message, values, about = _line(level, transition, now)
         record = make(type(record))
         record.__dict__ = {
             **common,
@@ -94,19 +96,23 @@ def _records(wanted: Sequence[tuple[int, Transition]], now: datetime) -> Iterato
 
 
 def _line(
-    level: int, move: Transition, now: datetime
+    level: int, transition: Transition, now: datetime
 ) -> tuple[str, tuple[object, ...], dict[str, object]]:
     """Message, what stands in it, and ``extra``."""
-    job = move.job
-    attempt = move.changes.get("attempt", job.attempt) if move.trigger is Trigger.CLAIM else job.attempt
+    job = transition.job
+    attempt = (
+        transition.changes.get("attempt", job.attempt)
+        if transition.trigger is Trigger.CLAIM
+        else job.attempt
+    )
     about: dict[str, Any] = {
         "job_id": str(job.id),
         "job_type": job.type,
         "queue": job.queue,
         "attempt": attempt,
         "max_attempts": job.max_attempts,
-        "worker_id": move.changes.get("worker_id") or job.worker_id,
-        "outcome": _WORDS.get(move.trigger) or move.target.value,
+        "worker_id": transition.changes.get("worker_id") or job.worker_id,
+        "outcome": _WORDS.get(transition.trigger) or transition.target.value,
         "duration": None,
     }
     message = "%s %s %s: queue %s, attempt %d of %d"
@@ -118,15 +124,15 @@ def _line(
         attempt,
         job.max_attempts,
     )
-    if move.attempt is not None and job.started_at is not None:
+    if transition.attempt is not None and job.started_at is not None:
         about["duration"] = elapsed(job.started_at, now) / 1000
         message += ", %.3f s"
         values += (about["duration"],)
     if level >= logging.WARNING:
-        error, backtrace = _error(move)
+        error, backtrace = _error(transition)
         about["error_type"], about["error_message"] = error["type"], error["message"]
-        if move.target is State.RETRYABLE:
-            about["retry_delay"] = (move.changes.get("retry_delay_ms") or 0) / 1000
+        if transition.target is State.RETRYABLE:
+            about["retry_delay"] = (transition.changes.get("retry_delay_ms") or 0) / 1000
             message += ", again in %.3f s"
             values += (about["retry_delay"],)
         message += ": %s: %s"
@@ -138,10 +144,14 @@ def _line(
     return message, values, about
 
 
-def _error(move: Transition) -> tuple[dict[str, Any], list[str]]:
+def _error(transition: Transition) -> tuple[dict[str, Any], list[str]]:
     """Why the job is where it is now, and the traceback of the attempt if there is one."""
-    error = json.loads(move.changes["error"])
-    attempt = json.loads(move.attempt.error) if move.attempt and move.attempt.error else error
+    error = json.loads(transition.changes["error"])
+    attempt = (
+        json.loads(transition.attempt.error)
+        if transition.attempt and transition.attempt.error
+        else error
+    )
     return error, attempt.get("backtrace") or []
 
 

@@ -10,9 +10,9 @@ from datetime import datetime
 
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.leases import Kept
+from django_ojs.domain.leases import RenewedLease
 from django_ojs.domain.timeouts import Clock, out_of_time
-from django_ojs.services import scan
+from django_ojs.services import reaper
 from django_ojs.store import selectors
 
 
@@ -45,10 +45,10 @@ class Judge:
         clock_of = out_of_time(job, min(tried_at, self.now))
         if clock_of is None:
             return False
-        return clock_of is Clock.TOTAL or scan.may_judge(now=self.now, using=self._using)
+        return clock_of is Clock.TOTAL or reaper.reaper_is_current(now=self.now, using=self._using)
 
 
-def in_time(kept: Sequence[Kept], now: datetime, *, using: str) -> list[Kept]:
+def in_time(kept: Sequence[RenewedLease], now: datetime, *, using: str) -> list[RenewedLease]:
     """Those of the leases whose time is not up at ``now``; reads nothing while none seems late."""
     late = {lease.job_id for lease in kept if lease.deadline_at <= now}
     if not late:

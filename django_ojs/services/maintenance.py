@@ -1,87 +1,34 @@
-"""How far behind the periodic work is: deadlines, promotion, pruning, the roll-up."""
+"""The core's own periodic work, through the same door as anybody else's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
-
-from django.db.models import QuerySet
-
-from django_ojs import clock, conf
-from django_ojs.domain.ids import time_of, uuid7
-from django_ojs.domain.states import State
-from django_ojs.models import ChoreRun, Event, Job
-from django_ojs.services import rollup
-from django_ojs.store import selectors, upcoming
-from django_ojs.store.columns import DUE
-
-_ORDINARY_MINUTES = 3
-"""So many minutes may wait when the roll-up runs once a minute and counts whole ones."""
+from django_ojs import hooks
+from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
+from django_ojs.services import promote, prune, queues, rollup
 
 
-class Behind(NamedTuple):
-    """How many rows wait, counted up to ``selectors.COUNT_CAP`` of each kind, and how many seconds ago
-    the first of them was due.
+def _promote(using: str) -> MaintenanceResult:
+    promoted = promote.promote(seconds=SLICE, using=using)
+    return MaintenanceResult({"promoted": promoted}, more=promoted > 0)
+
+
+def _prune(using: str) -> MaintenanceResult:
+    pruned = prune.prune_for(SLICE, using=using)
+    return MaintenanceResult(pruned.counts, more=pruned.more)
+
+
+def _discover(using: str) -> MaintenanceResult:
+    return MaintenanceResult({"queues": queues.discover(using=using)})
+
+
+PROMOTE = MaintenanceTask("promote", 0.1, _promote, enforces=True, scheduled=True)
+PRUNE = MaintenanceTask("prune", 60.0, _prune)
+DISCOVER = MaintenanceTask("queues", 30.0, _discover)
+
+
+def register_all() -> None:
+    """Put the core's maintenance tasks on the list; the reaper keeps its own record
+    (``services.reaper``).
     """
-
-    rows: int = 0
-    seconds: float = 0.0
-
-
-def backlog(*, now: datetime | None = None, using: str | None = None) -> Mapping[str, Behind]:
-    """What is due and not done, by ``deadlines``, ``promotion``, ``pruning`` and ``rollup``.
-
-    Of deadlines the fixed ones; ``rollup`` has minutes for rows. An index probe of each kind, and a
-    count of what waits. Where nothing is wrong pruning is a minute behind at most.
-    """
-    using = using or conf.current().database
-    now = now or clock.now(using)
-    jobs = Job.objects.using(using)
-    overdue = jobs.filter(deadline_at__lte=now)
-    due = jobs.filter(state__in=DUE, scheduled_at__lte=now)
-    old = [_behind(first, rows, before) for first, rows, before in _prunable(now, using)]
-    return {
-        "deadlines": _behind(upcoming.next_deadline(using=using), overdue, now),
-        "promotion": _behind(upcoming.next_due(using=using), due, now),
-        "pruning": Behind(sum(one.rows for one in old), max((one.seconds for one in old), default=0.0)),
-        "rollup": _uncounted(now, using),
-    }
-
-
-def _behind(first: datetime | None, rows: QuerySet[Any], until: datetime) -> Behind:
-    if first is None or first >= until:
-        return Behind()
-    waiting = rows.order_by().values("pk")[: selectors.COUNT_CAP].count()
-    return Behind(waiting, round((until - first).total_seconds(), 1)) if waiting else Behind()
-
-
-def _prunable(now: datetime, using: str) -> Iterator[tuple[datetime | None, QuerySet[Any], datetime]]:
-    """Of each kind of which many are made: the oldest, what retention does not keep, and until when."""
-    keep = conf.current().retention_ms
-    states: Mapping[str, Mapping[str, Any]] = {
-        "completed": {"state": State.COMPLETED},
-        "cancelled": {"state": State.CANCELLED},
-        "discarded": {"state": State.DISCARDED, "dead_letter": False},
-        "dead_letter": {"state": State.DISCARDED, "dead_letter": True},
-    }
-    for name, where in states.items():
-        if (age := keep[name]) is not None:
-            before = now - timedelta(milliseconds=age)
-            rows = Job.objects.using(using).filter(finished_at__lt=before, **where)
-            first = rows.order_by("finished_at").values_list("finished_at", flat=True).first()
-            yield first, rows, before
-    if (age := keep["events"]) is not None:
-        before = now - timedelta(milliseconds=age)
-        events = Event.objects.using(using).filter(pk__lt=uuid7(int(before.timestamp() * 1000), 0))
-        oldest = events.order_by("pk").values_list("pk", flat=True).first()
-        made = None if oldest is None else datetime.fromtimestamp(time_of(oldest) / 1000, UTC)
-        yield made, events, before
-
-
-def _uncounted(now: datetime, using: str) -> Behind:
-    runs = ChoreRun.objects.using(using).filter(name=rollup.NAME, resumed_at__isnull=False)
-    reached = runs.values_list("resumed_at", flat=True).first()
-    seconds = 0.0 if reached is None else (now - rollup.LATE - reached).total_seconds()
-    minutes = int(seconds // 60)
-    return Behind(minutes, round(seconds, 1)) if minutes >= _ORDINARY_MINUTES else Behind()
+    for task in (PROMOTE, PRUNE, DISCOVER, rollup.TASK):
+        hooks.register_maintenance_task(task)

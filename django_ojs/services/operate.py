@@ -14,8 +14,8 @@ from django_ojs.domain.admission import VERBATIM
 from django_ojs.domain.envelope import Envelope, from_call
 from django_ojs.domain.errors import Conflict, LeaseLost, NotFound
 from django_ojs.domain.job import Actor, JobRecord, Transition
-from django_ojs.domain.leases import Held
-from django_ojs.domain.own import RETRIED_FROM
+from django_ojs.domain.leases import Lease
+from django_ojs.domain.reserved import RETRIED_FROM
 from django_ojs.domain.states import TERMINAL
 from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.services import audit, prune
@@ -91,15 +91,15 @@ def _change_each(
         ids = [job_id for job_id in ids if job_id in before]
     locked = dict(before)
     now = now or clock.now(using)
-    moves = []
+    transitions = []
     for job_id in dict.fromkeys(ids):
         if job_id not in locked:
             raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
-        move = decide(locked[job_id], now)
-        if move is not None:
-            moves.append(move)
-            locked[job_id] = move.written
-    commit(moves, now=now, using=using)
+        transition = decide(locked[job_id], now)
+        if transition is not None:
+            transitions.append(transition)
+            locked[job_id] = transition.written
+    commit(transitions, now=now, using=using)
     return [Changed(before[job_id], locked[job_id]) for job_id in ids]
 
 
@@ -208,7 +208,7 @@ def extend_timeout(
     ids: Iterable[UUID],
     by_ms: int,
     *,
-    lease: Held | None = None,
+    lease: Lease | None = None,
     actor: Actor = API,
     now: datetime | None = None,
     using: str | None = None,
@@ -227,7 +227,7 @@ def extend_timeout(
 def extending(
     by_ms: int,
     *,
-    lease: Held | None = None,
+    lease: Lease | None = None,
     actor: Actor = API,
     now: datetime | None = None,
     using: str | None = None,
@@ -319,8 +319,8 @@ def _purge(ids: list[UUID], strict: bool, actor: Actor, now: datetime | None, us
         else:
             found.left.append(job)
     prune.purge([job.id for job in found.done], using=using)
-    facts = [operations.purged(job, actor=actor) for job in found.done]
-    publish(facts, now=now or clock.now(using), using=using)
+    job_events = [operations.purged(job, actor=actor) for job in found.done]
+    publish(job_events, now=now or clock.now(using), using=using)
     return found
 
 

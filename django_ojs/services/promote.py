@@ -11,7 +11,7 @@ from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.services.commit import commit
 from django_ojs.services.turns import BATCH, turn
-from django_ojs.store import locking, upcoming
+from django_ojs.store import due_times, locking
 from django_ojs.store.batches import SetAside
 from django_ojs.store.columns import DUE
 from django_ojs.store.contention import atomically
@@ -36,7 +36,7 @@ def promote(
     using = using or conf.current().database
     until = None if seconds is None else clock.boottime() + seconds
     done = 0
-    first = upcoming.next_due(using=using)
+    first = due_times.next_due(using=using)
     while True:
         moment = now or clock.now(using)
         room = BATCH if limit is None else min(BATCH, limit - done)
@@ -57,11 +57,11 @@ def _promote_some(now: datetime, limit: int, using: str) -> int:
 
 
 def _promote(ids: Sequence[UUID], now: datetime, using: str) -> int:
-    moves = [
+    transitions = [
         lifecycle.overdue(job, now=now, jitter=clock.jitter()) or lifecycle.promote(job, now=now)
         for job in locking.jobs(ids, skip_locked=True, brief=True, using=using).values()
         # Read without a lock before.
         if job.state in DUE and job.scheduled_at is not None and job.scheduled_at <= now
     ]
-    commit(moves, now=now, using=using)
-    return len(moves)
+    commit(transitions, now=now, using=using)
+    return len(transitions)

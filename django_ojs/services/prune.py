@@ -14,8 +14,8 @@ from django.db.models import Q
 from django_ojs import clock, conf
 from django_ojs.domain.ids import uuid7
 from django_ojs.domain.states import State
-from django_ojs.models import Attempt, AuditEntry, ChoreRun, Event, Job, Worker
-from django_ojs.models.chore import PRUNE
+from django_ojs.models import Attempt, AuditEntry, Event, Job, MaintenanceRun, Worker
+from django_ojs.models.maintenance import PRUNE
 from django_ojs.services import queues, rollup
 from django_ojs.store import leases, locking
 from django_ojs.store.contention import atomically
@@ -129,11 +129,11 @@ def _events(before: datetime, room: int, dry_run: bool, using: str) -> int:
 
 
 def _mark(before: datetime, using: str) -> None:
-    """Record since when events are complete, before any is deleted (``ChoreRun.resumed_at``)."""
-    runs, now = ChoreRun.objects.using(using), clock.now(using)
+    """Record since when events are complete, before any is deleted (``MaintenanceRun.resumed_at``)."""
+    runs, now = MaintenanceRun.objects.using(using), clock.now(using)
     stale = runs.filter(Q(resumed_at=None) | Q(resumed_at__lt=before), name=PRUNE)
     if not stale.update(resumed_at=before, last_run_at=now) and not runs.filter(name=PRUNE).exists():
-        run = ChoreRun(name=PRUNE, last_run_at=now, resumed_at=before)
+        run = MaintenanceRun(name=PRUNE, last_run_at=now, resumed_at=before)
         runs.bulk_create([run], ignore_conflicts=True)
 
 

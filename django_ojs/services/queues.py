@@ -11,7 +11,7 @@ from django_ojs import clock, conf
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import RateLimited
 from django_ojs.domain.events import Kind
-from django_ojs.domain.job import Actor, Fact
+from django_ojs.domain.job import Actor, JobEvent
 from django_ojs.domain.states import State
 from django_ojs.models import ApiToken, MinuteStat, Queue
 from django_ojs.services import audit, enqueue
@@ -74,7 +74,11 @@ def _write(names: list[str], paused: bool, actor: Actor, now: datetime | None, u
         reason=actor.reason if paused else "",
     )
     kind = Kind.QUEUE_PAUSED if paused else Kind.QUEUE_RESUMED
-    publish((Fact(kind, {"queue": name, **actor.told()}) for name in changed), now=now, using=using)
+    publish(
+        (JobEvent(kind, {"queue": name, **actor.event_fields()}) for name in changed),
+        now=now,
+        using=using,
+    )
     if not paused:
         wake([(name, "") for name in changed], using=using)
     return changed

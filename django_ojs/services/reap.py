@@ -20,17 +20,17 @@ from django_ojs.domain.silence import Hearing, as_heard, clock_set
 from django_ojs.domain.timeouts import Clock, fired
 from django_ojs.services.commit import commit
 from django_ojs.services.turns import BATCH, turn
-from django_ojs.store import leases, locking, upcoming
+from django_ojs.store import due_times, leases, locking
 from django_ojs.store.batches import SetAside
 from django_ojs.store.contention import atomically
-from django_ojs.store.upcoming import Silence
+from django_ojs.store.due_times import StallDeadline
 
 _MOST = 10_000
 _failed = SetAside("ending")
 
 
 @dataclass(slots=True)
-class Reaped:
+class ReapResult:
     """What one pass did: jobs by timeout kind, the worst lateness, and when to look again."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -38,7 +38,7 @@ class Reaped:
     next_due: datetime | None = None
     jobs: dict[UUID, Clock] = field(default_factory=dict)
 
-    def add(self, more: Reaped) -> int:
+    def add(self, more: ReapResult) -> int:
         """Count what one transaction has done; returns its number of jobs."""
         self.counts += more.counts
         self.lateness_ms = max(self.lateness_ms, more.lateness_ms)
@@ -53,7 +53,7 @@ def reap(
     now: datetime | None = None,
     dry_run: bool = False,
     using: str | None = None,
-) -> Reaped:
+) -> ReapResult:
     """End everything that is overdue, up to ``limit`` jobs; with ``dry_run`` only say what is.
 
     Works in transactions of at most 200 jobs, and of a bounded size; a job that cannot be ended is
@@ -63,14 +63,14 @@ def reap(
     """
     using = using or conf.current().database
     hearing = hearing or Hearing(now or clock.now(using))
-    reaped = Reaped()
+    reaped = ReapResult()
     _reap_deadlines(reaped, limit, hearing, now, dry_run, using)
     _reap_active(reaped, limit, hearing, now, dry_run, using)
     return reaped
 
 
 def _reap_deadlines(
-    reaped: Reaped,
+    reaped: ReapResult,
     limit: int | None,
     hearing: Hearing,
     now: datetime | None,
@@ -78,7 +78,7 @@ def _reap_deadlines(
     using: str,
 ) -> None:
     """What ``deadline_at`` says: execution, total and enqueue TTL."""
-    first = upcoming.next_deadline(using=using)
+    first = due_times.next_deadline(using=using)
     moment = now or clock.now(using)
     while first is not None and first <= moment:
         room = _room(reaped, limit)
@@ -93,7 +93,7 @@ def _reap_deadlines(
             ids = list(dict.fromkeys([*running, *ids]))
         if not _end(ids, room, reaped, hearing, moment, dry_run, using) or dry_run:
             break
-        first = upcoming.next_deadline(using=using)
+        first = due_times.next_deadline(using=using)
         moment = now or clock.now(using)
     if first is not None and first > moment:
         reaped.next_due = first
@@ -102,7 +102,7 @@ def _reap_deadlines(
 
 
 def _reap_active(
-    reaped: Reaped,
+    reaped: ReapResult,
     limit: int | None,
     hearing: Hearing,
     now: datetime | None,
@@ -114,11 +114,11 @@ def _reap_active(
     while room := _room(reaped, limit, most):
         moment = now or clock.now(using)
         room_to_look = room + len(_failed)
-        silences = upcoming.next_silences(room_to_look + 1, using=using)
+        silences = due_times.next_stall_deadlines(room_to_look + 1, using=using)
         full = len(silences) > room_to_look
         if full and _due(silences[0], hearing, moment) > moment >= silences[-1].due:
             # Those in front may have much time that does not count: behind them may be others.
-            silences = upcoming.next_silences(_MOST, using=using)
+            silences = due_times.next_stall_deadlines(_MOST, using=using)
         dues = [(_due(silence, hearing, moment), silence) for silence in silences]
         overdue = [silence.id for due, silence in dues if due <= moment]
         later = [silence.due for silence in silences if silence.due > moment][:1]
@@ -131,7 +131,7 @@ def _reap_active(
             break
 
 
-def _due(silence: Silence, hearing: Hearing, now: datetime) -> datetime:
+def _due(silence: StallDeadline, hearing: Hearing, now: datetime) -> datetime:
     """When a silence is overdue, with the time until now that does not count."""
     return silence.due + hearing.uncounted(silence.heard_at, now)
 
@@ -139,7 +139,7 @@ def _due(silence: Silence, hearing: Hearing, now: datetime) -> datetime:
 def _end(
     ids: Sequence[UUID],
     room: int,
-    reaped: Reaped,
+    reaped: ReapResult,
     hearing: Hearing,
     now: datetime,
     dry_run: bool,
@@ -156,23 +156,25 @@ def _end(
     return turn(ids, work, _failed, room=room, whole=dry_run, using=using)
 
 
-def _decide(ids: Sequence[UUID], hearing: Hearing, now: datetime, dry_run: bool, using: str) -> Reaped:
+def _decide(
+    ids: Sequence[UUID], hearing: Hearing, now: datetime, dry_run: bool, using: str
+) -> ReapResult:
     """One transaction's worth, which counts when it is committed."""
-    moves = []
-    done = Reaped()
+    transitions = []
+    done = ReapResult()
     found = locking.jobs(ids, skip_locked=True, brief=True, using=using)
     for job in heard(list(found.values()), hearing, now=now, using=using):
         due = fired(job, now)
-        move = lifecycle.overdue(job, now=now, jitter=clock.jitter())
-        if due is None or move is None:
+        transition = lifecycle.overdue(job, now=now, jitter=clock.jitter())
+        if due is None or transition is None:
             continue
         done.counts[str(due.clock)] += 1
         grace = job.grace_period_ms if due.clock is Clock.EXECUTION else 0
         done.lateness_ms = max(done.lateness_ms, due.elapsed_ms - due.limit_ms - grace)
         done.jobs[job.id] = due.clock
-        moves.append(move)
+        transitions.append(transition)
     if not dry_run:
-        commit(moves, now=now, using=using)
+        commit(transitions, now=now, using=using)
     return done
 
 
@@ -190,7 +192,7 @@ def heard(jobs: Sequence[JobRecord], hearing: Hearing, *, now: datetime, using: 
     return made
 
 
-def _room(reaped: Reaped, limit: int | None, most: int = BATCH) -> int:
+def _room(reaped: ReapResult, limit: int | None, most: int = BATCH) -> int:
     return most if limit is None else max(0, min(most, limit - sum(reaped.counts.values())))
 
 
@@ -200,10 +202,10 @@ def set_clock(step: timedelta, *, now: datetime, using: str) -> int:
     """
 
     def work() -> int:
-        moves = [clock_set(job, step) for job in locking.active(None, using=using)]
-        commit(moves, now=now, using=using)
+        transitions = [clock_set(job, step) for job in locking.active(None, using=using)]
+        commit(transitions, now=now, using=using)
         leases.move_beats(step, using=using)
-        return len(moves)
+        return len(transitions)
 
     return atomically(using, work)
 
@@ -214,11 +216,11 @@ def recover(*, until: datetime, now: datetime, using: str) -> int:
     """
 
     def work() -> int:
-        moves = [
+        transitions = [
             lifecycle.recover(job, execution_until=until, now=now)
             for job in locking.active(until, using=using)
         ]
-        commit(moves, now=now, using=using)
-        return len(moves)
+        commit(transitions, now=now, using=using)
+        return len(transitions)
 
     return atomically(using, work)

@@ -12,7 +12,7 @@ from django_ojs.domain.job import JobRecord, Transition
 from django_ojs.domain.silence import Hearing
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import fired
-from django_ojs.services import inspect, operate, reap, scan
+from django_ojs.services import inspect, operate, reap, reaper
 from django_ojs.store.columns import DUE
 
 
@@ -28,8 +28,8 @@ def current(job_id: UUID, *, using: str | None = None) -> JobRecord:
     if not _due(job, now):
         return job
     running = job.state == State.ACTIVE
-    judging = not running or scan.may_judge(now=now, using=using)
-    hearing = scan.hearing_of(now=now, using=using) if running else Hearing(now)
+    judging = not running or reaper.reaper_is_current(now=now, using=using)
+    hearing = reaper.hearing_of(now=now, using=using) if running else Hearing(now)
 
     def decide(job: JobRecord, now: datetime) -> Transition | None:
         if job.state == State.ACTIVE:

@@ -1,7 +1,7 @@
 """The minute roll-up: what ended, how long it took and what failed, counted once for all screens.
 
-A minute is counted when it is 90 seconds old, so that late commits are in it; ``ChoreRun.resumed_at``
-of the chore ``rollup`` is how far that has got. The counting is done before the transaction that
+A minute is counted when it is 90 seconds old, so that late commits are in it; ``resumed_at`` of
+the maintenance run ``rollup`` is how far that has got. The counting is done before the transaction that
 stores it, which goes on only if nobody else has moved that mark: two at once count the same and one
 of them stores it.
 """
@@ -21,11 +21,11 @@ from django.db.models.fields.json import KT
 
 from django_ojs import clock, conf
 from django_ojs.domain.events import Kind
+from django_ojs.domain.histogram import BUCKETS, COUNTS, Counters, floor
 from django_ojs.domain.ids import time_of, uuid7
 from django_ojs.domain.states import State
-from django_ojs.domain.tallies import BUCKETS, COUNTS, Tally, floor
-from django_ojs.hooks import SLICE, Chore, ChoreResult
-from django_ojs.models import ChoreRun, Event, FailureStat, Job, MinuteStat
+from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
+from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
 from django_ojs.store.contention import atomically, is_contention
 
 NAME = "rollup"
@@ -54,10 +54,10 @@ _FAILED = {
 _next: dict[str, float] = {}
 
 
-def chore(using: str) -> ChoreResult:
+def task(using: str) -> MaintenanceResult:
     """The roll-up as periodic work: not more often than it has anything to do."""
     if clock.boottime() < _next.get(using, 0.0):
-        return ChoreResult()
+        return MaintenanceResult()
     began = clock.boottime()
     _next[using] = began + _PAUSE
     try:
@@ -65,14 +65,14 @@ def chore(using: str) -> ChoreResult:
     except DatabaseError as error:
         if not is_contention(error):
             raise
-        return ChoreResult()
+        return MaintenanceResult()
     more = bool(counts) and clock.boottime() - began >= SLICE
     if more:
         del _next[using]
-    return ChoreResult(counts, more=more)
+    return MaintenanceResult(counts, more=more)
 
 
-CHORE = Chore(NAME, 60.0, chore, enforces=True)
+TASK = MaintenanceTask(NAME, 60.0, task, enforces=True)
 
 
 def rollup(
@@ -90,10 +90,10 @@ def rollup(
     now = now or clock.now(using)
     until = clock.boottime() + seconds
     last = floor(now - LATE, MINUTE)
-    run, _new = ChoreRun.objects.using(using).get_or_create(
+    run, _new = MaintenanceRun.objects.using(using).get_or_create(
         name=NAME, defaults={"last_run_at": now, "resumed_at": last - DAY}
     )
-    reached, at = run.resumed_at, max(run.resumed_at or last - DAY, last - DAY)
+    watermark, at = run.resumed_at, max(run.resumed_at or last - DAY, last - DAY)
     counts: Counter[str] = Counter()
     while at < last and counts["minutes"] < most and (not counts or clock.boottime() < until):
         # Most minutes of most projects are empty: those cost nothing.
@@ -104,11 +104,11 @@ def rollup(
         at += MINUTE
         counts["minutes"] += 1
         if tallies:
-            if not atomically(using, partial(_store, reached, at, now, tallies, failures, using)):
+            if not atomically(using, partial(_store, watermark, at, now, tallies, failures, using)):
                 return counts
-            reached = at
-    if reached is None or reached < at:
-        atomically(using, partial(_store, reached, at, now, {}, {}, using))
+            watermark = at
+    if watermark is None or watermark < at:
+        atomically(using, partial(_store, watermark, at, now, {}, {}, using))
     while clock.boottime() < until and atomically(using, partial(_merge_hour, last - DAY, now, using)):
         counts["hours"] += 1
     return counts
@@ -147,9 +147,9 @@ Failures = Mapping[tuple[str, str, str], int]
 """By queue, type and error."""
 
 
-def _minute(at: datetime, using: str) -> tuple[dict[str, Tally], Failures]:
+def _minute(at: datetime, using: str) -> tuple[dict[str, Counters], Failures]:
     """What happened in the minute: the tally of each queue and of all, and the failures."""
-    found: defaultdict[str, Tally] = defaultdict(Tally)
+    found: defaultdict[str, Counters] = defaultdict(Counters)
     for queue, ran, waited, count in _completed(at, using):
         tally = found[queue]
         tally.completed += count
@@ -165,7 +165,7 @@ def _minute(at: datetime, using: str) -> tuple[dict[str, Tally], Failures]:
         tally.failed += count if kind in _FAILED else 0
         tally.timed_out += count if kind in _TIMED_OUT else 0
     failures = _failures(events) if any(tally.failed for tally in found.values()) else {}
-    whole = Tally()
+    whole = Counters()
     for tally in found.values():
         whole.add(tally)
     if not whole.events:
@@ -226,17 +226,17 @@ def _most(found: Counter[tuple[str, str, str]]) -> Failures:
 
 
 def _store(
-    reached: datetime | None,
+    watermark: datetime | None,
     at: datetime,
     now: datetime,
-    tallies: Mapping[str, Tally],
+    tallies: Mapping[str, Counters],
     failures: Failures,
     using: str,
 ) -> bool:
     """Move the mark from ``reached`` to ``at`` and store; nothing if somebody else has moved it."""
-    mark = ChoreRun.objects.using(using).filter(name=NAME, resumed_at=reached)
-    if reached is None:
-        mark = ChoreRun.objects.using(using).filter(name=NAME, resumed_at__isnull=True)
+    mark = MaintenanceRun.objects.using(using).filter(name=NAME, resumed_at=watermark)
+    if watermark is None:
+        mark = MaintenanceRun.objects.using(using).filter(name=NAME, resumed_at__isnull=True)
     if not mark.update(resumed_at=at, last_run_at=now):
         return False
     _insert(at - MINUTE, 60, tallies, failures, using)
@@ -244,7 +244,7 @@ def _store(
 
 
 def _insert(
-    at: datetime, step: int, tallies: Mapping[str, Tally], failures: Failures, using: str
+    at: datetime, step: int, tallies: Mapping[str, Counters], failures: Failures, using: str
 ) -> None:
     """What is there already stays: the mark may have been lost."""
     MinuteStat.objects.using(using).bulk_create(
@@ -281,9 +281,9 @@ def _merge_hour(before: datetime, now: datetime, using: str) -> bool:
     if not oldest or (hour := floor(min(oldest), HOUR)) + HOUR > before:
         return False
     # The lock of those who merge; on SQLite it is the one of all writers.
-    ChoreRun.objects.using(using).filter(name=NAME).update(last_run_at=now)
+    MaintenanceRun.objects.using(using).filter(name=NAME).update(last_run_at=now)
     within = Q(at__gte=hour, at__lt=hour + HOUR)
-    tallies: defaultdict[str, Tally] = defaultdict(Tally)
+    tallies: defaultdict[str, Counters] = defaultdict(Counters)
     for row in minutes.filter(within).iterator():
         tallies[row.queue].add(row)
     summed = errors.filter(within).values_list("queue", "type", "error").annotate(n=Sum("count"))

@@ -17,15 +17,15 @@ from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import Conflict, LeaseLost, NotFound
-from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.failures import Failure, is_timeout_report
 from django_ojs.domain.job import JobRecord, Transition
 from django_ojs.domain.jsonvalue import sanitise_text
-from django_ojs.domain.leases import Held
+from django_ojs.domain.lease_claim import LeaseClaim
+from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt
 from django_ojs.services.commit import commit
-from django_ojs.services.fencing import note_late, prove, refused
+from django_ojs.services.fencing import authorize_report, record_late_report, refused
 from django_ojs.services.judging import Judge
 from django_ojs.store import locking
 from django_ojs.store.contention import atomically, impatient, is_held
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
     judged. ``principal`` is the reporter's credential, ``None`` for a worker of this project.
     """
 
-    lease: Held
+    lease: Lease
     report: Report
     result: str | None = None
     failure: Failure | None = None
@@ -72,7 +72,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettleResult:
     """The answer to one report: the record as it is now, if there is one and it had to be read."""
 
     verdict: Verdict
@@ -85,7 +85,7 @@ def settle(
     wait: bool = True,
     now: datetime | None = None,
     using: str | None = None,
-) -> list[Settled]:
+) -> list[SettleResult]:
     """Write the reports, and say for each whether it counted; in the same order.
 
     Jobs whose row another transaction holds come last, one by one; without ``wait`` their reports are
@@ -112,7 +112,7 @@ def settle(
     return [_SETTLED if done else next(read) for done in plain]
 
 
-_SETTLED = Settled(Verdict.SETTLED, None)
+_SETTLED = SettleResult(Verdict.SETTLED, None)
 _ACK_RESTS_ON = ("deadline_at", "progress")
 """What the ACK of a job depends on and others may change while it runs."""
 
@@ -142,12 +142,12 @@ def _acknowledged(outcomes: Sequence[Outcome], now: datetime | None, using: str)
 
 def _acknowledge(outcomes: Sequence[Outcome], now: datetime | None, using: str) -> None:
     now = now or clock.now(using)
-    moves = [
+    transitions = [
         lifecycle.ack(outcome.claimed, result=outcome.result, now=now)
         for outcome in sorted(outcomes, key=_job_id)  # as everybody locks them
         if outcome.claimed is not None
     ]
-    commit(moves, seen=_ACK_RESTS_ON, now=now, using=using)
+    commit(transitions, seen=_ACK_RESTS_ON, now=now, using=using)
 
 
 def _job_id(outcome: Outcome) -> int:
@@ -156,14 +156,14 @@ def _job_id(outcome: Outcome) -> int:
 
 def report(
     job_id: UUID,
-    evidence: Evidence,
+    lease_claim: LeaseClaim,
     kind: Report,
     *,
     result: str | None = None,
     failure: Failure | None = None,
     now: datetime | None = None,
     using: str | None = None,
-) -> Settled:
+) -> SettleResult:
     """One report with whatever evidence the reporter has (decision L1).
 
     Raises :class:`NotFound`, :class:`Conflict` for a job that is not active or whose time was up, and
@@ -174,7 +174,7 @@ def report(
     using = using or conf.current().database
     tried_at = now or clock.now(using)
     what = (kind, result, failure)
-    answer = atomically(using, partial(_report, job_id, evidence, *what, tried_at, now, using))
+    answer = atomically(using, partial(_report, job_id, lease_claim, *what, tried_at, now, using))
     if isinstance(answer, Conflict):
         raise answer
     return answer
@@ -182,33 +182,33 @@ def report(
 
 def _report(
     job_id: UUID,
-    evidence: Evidence,
+    lease_claim: LeaseClaim,
     kind: Report,
     result: str | None,
     failure: Failure | None,
     tried_at: datetime,
     now: datetime | None,
     using: str,
-) -> Settled | Conflict:
+) -> SettleResult | Conflict:
     """The refusal is returned, not raised: the note that it leaves must be committed."""
     job = locking.jobs([job_id], using=using).get(job_id)
     if job is None:
         raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
     given, now = now, now or clock.now(using)
-    if evidence.lease_id is not None and evidence.lease_id != job.lease_id:
-        lease = Held(job_id, evidence.lease_id)
-        late = Outcome(lease, kind, result, failure, principal=evidence.principal)
+    if lease_claim.lease_id is not None and lease_claim.lease_id != job.lease_id:
+        lease = Lease(job_id, lease_claim.lease_id)
+        late = Outcome(lease, kind, result, failure, principal=lease_claim.principal)
         settled = _settle([late], given, using)[0]
         if settled.verdict is Verdict.REPLAYED:
             return settled
         return refused(job, "lease_lost" if job.state == State.ACTIVE else "not_active")
     try:
-        lease = prove(job, evidence, now=now, using=using)
+        lease = authorize_report(job, lease_claim, now=now, using=using)
     except Conflict as refusal:
         if job.state != State.ACTIVE:
-            note_late(job, evidence, _noted(kind, failure), now=now, using=using)
+            record_late_report(job, lease_claim, _noted(kind, failure), now=now, using=using)
         return refusal
-    outcome = Outcome(lease, kind, result, failure, tried_at=tried_at, principal=evidence.principal)
+    outcome = Outcome(lease, kind, result, failure, tried_at=tried_at, principal=lease_claim.principal)
     settled = _settle([outcome], given, using)[0]
     if settled.verdict is Verdict.LOST:
         assert settled.job is not None
@@ -218,7 +218,7 @@ def _report(
 
 def _settle_free(
     outcomes: Sequence[Outcome], wait: bool, now: datetime | None, using: str
-) -> list[Settled]:
+) -> list[SettleResult]:
     """The free ones together, then, with ``wait``, each that somebody holds by itself."""
     if not outcomes:
         return []
@@ -234,35 +234,35 @@ def _settle_free(
 
 def _settle(
     outcomes: Sequence[Outcome], now: datetime | None, using: str, *, pass_over: bool = False
-) -> list[Settled]:
+) -> list[SettleResult]:
     wanted = {outcome.lease.job_id for outcome in outcomes}
     locked = locking.jobs(wanted, skip_locked=pass_over, using=using)
     held = locking.existing(wanted - locked.keys(), using=using) if pass_over else set()
     judge = Judge(now, using)
     now = now or clock.now(using)
-    answers: list[Settled | None] = []
-    moves: list[Transition] = []
+    answers: list[SettleResult | None] = []
+    transitions: list[Transition] = []
     settled: set[UUID] = set()
     for outcome in outcomes:
         job = locked.get(outcome.lease.job_id)
         if job is None:
             verdict = Verdict.HELD if outcome.lease.job_id in held else Verdict.MISSING
-            answers.append(Settled(verdict, None))
+            answers.append(SettleResult(verdict, None))
         elif job.id in settled or not outcome.holds(job.lease_id, job.lease_principal):
             answers.append(None)
         else:
             settled.add(job.id)
             ended = _ended(job, outcome, judge, now)
-            move = ended or _decide(job, outcome, now)
-            moves.append(move)
-            locked[job.id] = move.written
-            answers.append(None if ended else Settled(Verdict.SETTLED, move.written))
-    commit(moves, now=now, using=using)
+            transition = ended or _decide(job, outcome, now)
+            transitions.append(transition)
+            locked[job.id] = transition.written
+            answers.append(None if ended else SettleResult(Verdict.SETTLED, transition.written))
+    commit(transitions, now=now, using=using)
     refused = [outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is None]
     replayed = _refuse(refused, now, using) if refused else set()
     return [
         answer
-        or Settled(
+        or SettleResult(
             Verdict.REPLAYED if outcome.lease in replayed else Verdict.LOST,
             locked[outcome.lease.job_id],
         )
@@ -296,7 +296,7 @@ def _decide(job: JobRecord, outcome: Outcome, now: datetime) -> Transition:
             return lifecycle.release(job, now=now)
 
 
-def _refuse(outcomes: Sequence[Outcome], now: datetime, using: str) -> set[Held]:
+def _refuse(outcomes: Sequence[Outcome], now: datetime, using: str) -> set[Lease]:
     """Note late reports on the attempts they are about; returns the leases of repeated ACKs."""
     late = {outcome.lease: outcome for outcome in outcomes}
     attempts = Attempt.objects.using(using).filter(
@@ -304,7 +304,7 @@ def _refuse(outcomes: Sequence[Outcome], now: datetime, using: str) -> set[Held]
     )
     replayed = set()
     for attempt in attempts:
-        lease = Held(attempt.job_id, attempt.lease_id)
+        lease = Lease(attempt.job_id, attempt.lease_id)
         outcome = late[lease]
         if not outcome.holds(attempt.lease_id, attempt.principal):
             continue

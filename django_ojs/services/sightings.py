@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 from django_ojs.domain.silence import Hearing, Span, common, united
 from django_ojs.domain.timeouts import OUTAGE_GRACE
-from django_ojs.models import ChoreRun
-from django_ojs.store import upcoming
+from django_ojs.models import MaintenanceRun
+from django_ojs.store import due_times
 
 NOTICED = timedelta(milliseconds=500)
 """How much longer than it should an answer may take, and count as one that came."""
@@ -91,7 +91,7 @@ class Witness:
                 self._first = self._gaps[0].start
 
 
-def spans_of(run: ChoreRun) -> list[Span]:
+def spans_of(run: MaintenanceRun) -> list[Span]:
     """The time before the last recorded scan in which nobody saw the database answer."""
     return [Span(*map(datetime.fromisoformat, pair)) for pair in run.blind or ()]
 
@@ -101,7 +101,7 @@ def gap(cadence_ms: int | None) -> timedelta:
     return 3 * timedelta(milliseconds=cadence_ms or 0)
 
 
-def record(run: ChoreRun, witness: Witness | None, now: datetime, *, suspect: bool) -> timedelta:
+def record(run: MaintenanceRun, witness: Witness | None, now: datetime, *, suspect: bool) -> timedelta:
     """Write into ``run`` who saw what since the last scan; returns how much air execution deadlines
     get: as long as an outage that was found, and at most 15 s.
     """
@@ -116,7 +116,7 @@ def record(run: ChoreRun, witness: Witness | None, now: datetime, *, suspect: bo
         outages = whole if apart and unseen else common(witness.gaps(), whole)
     spans = [span for span in spans_of(run) if span.start < now]
     if spans or unseen:
-        longest = timedelta(milliseconds=upcoming.longest_lease_ms(using=run._state.db or "default"))
+        longest = timedelta(milliseconds=due_times.longest_lease_ms(using=run._state.db or "default"))
         known = united([*(Span(one.start, min(one.end, now)) for one in spans), *unseen])
         run.blind = _stored(_that_matter(known, now, longest + gap(5000)))
     if not outages:
@@ -158,7 +158,7 @@ def _few(spans: Sequence[Span]) -> list[Span]:
     return made
 
 
-def move(run: ChoreRun, step: timedelta) -> None:
+def transition(run: MaintenanceRun, step: timedelta) -> None:
     """Put the record by another clock."""
     run.blind = _stored([Span(span.start + step, span.end + step) for span in spans_of(run)])
     run.last_run_at += step
@@ -166,7 +166,7 @@ def move(run: ChoreRun, step: timedelta) -> None:
         run.resumed_at += step
 
 
-def air(run: ChoreRun) -> Span | None:
+def air(run: MaintenanceRun) -> Span | None:
     """The time after the last outage in which no attempt that it hit is ended for its deadline."""
     for span in spans_of(run):
         if span.end == run.resumed_at:
@@ -175,7 +175,7 @@ def air(run: ChoreRun) -> Span | None:
 
 
 def hearing(
-    run: ChoreRun | None, witness: Witness | None, now: datetime, *, suspect: bool = False
+    run: MaintenanceRun | None, witness: Witness | None, now: datetime, *, suspect: bool = False
 ) -> Hearing:
     """What silences may be judged by at ``now``."""
     if run is None:

@@ -18,7 +18,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django_ojs import clock, conf
 from django_ojs.domain.errors import Conflict, NotFound, RateLimited
 from django_ojs.domain.events import Kind
-from django_ojs.domain.job import Actor, Fact
+from django_ojs.domain.job import Actor, JobEvent
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
 from django_ojs.services import audit
@@ -302,8 +302,8 @@ def _announce(
     if order is not None:
         data["directive"] = order
     if actor is not None:
-        data |= actor.told()
-    publish([Fact(kind, data)], now=now, using=using)
+        data |= actor.event_fields()
+    publish([JobEvent(kind, data)], now=now, using=using)
 
 
 def _client(worker: Worker) -> dict[str, str]:

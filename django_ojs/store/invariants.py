@@ -16,8 +16,8 @@ from django.db.models.functions import Greatest
 from django_ojs import conf
 from django_ojs.domain.events import Kind
 from django_ojs.domain.states import LIVE, State
-from django_ojs.models import Attempt, ChoreRun, Event, Job
-from django_ojs.models.chore import PRUNE
+from django_ojs.models import Attempt, Event, Job, MaintenanceRun
+from django_ojs.models.maintenance import PRUNE
 
 
 class Finding(NamedTuple):
@@ -135,7 +135,7 @@ def _without_event(using: str) -> list[str]:
     Only since the moment from which on no event was pruned.
     """
     stored = conf.current().stored_events
-    runs = ChoreRun.objects.using(using).filter(name=PRUNE, resumed_at__isnull=False)
+    runs = MaintenanceRun.objects.using(using).filter(name=PRUNE, resumed_at__isnull=False)
     # An id has the time of the host in it, which may differ a little from the database's.
     since = runs.values_list("resumed_at", flat=True).first()
     ended = Q() if since is None else Q(finished_at__gt=since + timedelta(seconds=5))

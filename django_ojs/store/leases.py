@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.db.models import F
 
-from django_ojs.domain.leases import Held, Kept
+from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
 from django_ojs.models import Job, LeaseBeat
 from django_ojs.store.batches import fits
@@ -25,17 +25,17 @@ _TABLE = Job._meta.db_table
 _BEATS = LeaseBeat._meta.db_table
 
 
-_KEPT = ", ".join(f"j.{column}" for column in ("id", *Kept._fields[1:-1]))
+_KEPT = ", ".join(f"j.{column}" for column in ("id", *RenewedLease._fields[1:-1]))
 
 
 def write(
-    leases: Sequence[Held],
+    leases: Sequence[Lease],
     shared: Mapping[str, Any],
     varying: Mapping[str, Sequence[Any]] = {},
     counted: Sequence[str] = (),
     *,
     using: str,
-) -> list[Kept]:
+) -> list[RenewedLease]:
     """Write columns of active jobs under these leases; returns those that were written.
 
     ``shared`` columns get one value, ``varying`` ones a value per lease, ``counted`` ones grow by 1;
@@ -58,10 +58,10 @@ def write(
                 using=using,
             )
         ]
-    free: list[Kept] = []
+    free: list[RenewedLease] = []
     if not dialect(using).returning:
         free = find(leases, pass_over=True, using=using)
-        found = {Held(kept.job_id, kept.lease_id) for kept in free}
+        found = {Lease(kept.job_id, kept.lease_id) for kept in free}
         chosen = [index for index, lease in enumerate(leases) if lease in found]
         leases = [leases[index] for index in chosen]
         varying = {name: [values[index] for index in chosen] for name, values in varying.items()}
@@ -101,7 +101,7 @@ def write(
     return free
 
 
-def find(leases: Sequence[Held], *, pass_over: bool = False, using: str) -> list[Kept]:
+def find(leases: Sequence[Lease], *, pass_over: bool = False, using: str) -> list[RenewedLease]:
     """Those of the leases that hold, with their deadlines; one statement.
 
     With ``pass_over`` they are locked, and those that others hold are left out.
@@ -118,13 +118,13 @@ def find(leases: Sequence[Held], *, pass_over: bool = False, using: str) -> list
             [sql.bind(Kind.UUID, lease.job_id) for lease in leases],
         )
         held = set(leases)
-        return [kept for kept in _kept(cur.fetchall(), using) if Held(*kept[:2]) in held]
+        return [kept for kept in _kept(cur.fetchall(), using) if Lease(*kept[:2]) in held]
 
 
-def _kept(rows: Sequence[Sequence[Any]], using: str) -> list[Kept]:
+def _kept(rows: Sequence[Sequence[Any]], using: str) -> list[RenewedLease]:
     decode = dialect(using).decode
     return [
-        Kept(
+        RenewedLease(
             decode(Kind.UUID, job_id),
             decode(Kind.UUID, lease_id),
             decode(Kind.TIME, heartbeat_at),

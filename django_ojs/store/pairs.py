@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from django_ojs.domain.own import OWN_PREFIX, OWN_QUEUE
+from django_ojs.domain.reserved import OWN_PREFIX, OWN_QUEUE
 from django_ojs.store.columns import Kind
 from django_ojs.store.dialect import in_list
 from django_ojs.store.dialects.base import Dialect

@@ -110,7 +110,7 @@ def counts_by_state(*, queue: str | None = None, cap: int = COUNT_CAP, using: st
         return {state: int(count) for state, count in cur.fetchall()}
 
 
-class Standing(NamedTuple):
+class Overview(NamedTuple):
     """How things stand as a whole."""
 
     counts: Mapping[str, int]
@@ -121,7 +121,7 @@ class Standing(NamedTuple):
     live_workers: int
 
 
-def standing(alive_since: datetime, *, using: str) -> Standing:
+def standing(alive_since: datetime, *, using: str) -> Overview:
     """How things stand, in one statement; ``alive_since`` is when a live worker beat at the latest."""
     available = State.AVAILABLE
     waits = (
@@ -153,10 +153,10 @@ def standing(alive_since: datetime, *, using: str) -> Standing:
         for moment in (rows[available][1], rows["deadline"][1])
     )
     counts: dict[str, int] = {state: rows[state][0] for state in State}
-    return Standing(counts, oldest, deadline, rows["workers"][0])
+    return Overview(counts, oldest, deadline, rows["workers"][0])
 
 
-class Depth(NamedTuple):
+class QueueDepth(NamedTuple):
     """How much waits and runs in a queue. ``capped`` are the states that may have more than that."""
 
     counts: Mapping[str, int]
@@ -176,7 +176,7 @@ def depths(
     among: int = AMONG_CAP,
     states: Sequence[State] = _STANDING,
     using: str,
-) -> dict[str, Depth]:
+) -> dict[str, QueueDepth]:
     """How full the queues are: one statement for all of them, of ranges of indexes.
 
     Available jobs are counted in claim order, ``cap`` of each queue. No index knows the queue of the
@@ -215,7 +215,7 @@ def depths(
                 found[queue][state] = int(count)
     full = {state for state in others if totals[state] >= among}
     return {
-        queue: Depth(
+        queue: QueueDepth(
             {State(state): count for state, count in counts.items()},
             frozenset(full | ({State.AVAILABLE} if counts[State.AVAILABLE] >= cap else set())),
             oldest[queue],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from django_ojs.domain.own import is_own
+from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
 from django_ojs.store.dialects.base import Dialect

@@ -27,8 +27,10 @@ def apply(transitions: Sequence[Transition], *, seen: Sequence[str] = (), using:
     are to lock them and decide again.
     """
     shapes: dict[_Shape, list[Transition]] = defaultdict(list)
-    for move in transitions:
-        shapes[move.job.state, str(move.target), tuple(move.changes)].append(move)
+    for transition in transitions:
+        shapes[transition.job.state, str(transition.target), tuple(transition.changes)].append(
+            transition
+        )
     for shape, group in shapes.items():
         _write(group, shape, ("id", "lease_id", *seen), using)
 
@@ -36,11 +38,11 @@ def apply(transitions: Sequence[Transition], *, seen: Sequence[str] = (), using:
 def _write(group: Sequence[Transition], shape: _Shape, known: Sequence[str], using: str) -> None:
     state, target, columns = shape
     sql = dialect(using)
-    fields = [[getattr(move.job, column) for move in group] for column in known]
+    fields = [[getattr(transition.job, column) for transition in group] for column in known]
     shared: dict[str, Any] = {"state": target}
     varying: list[str] = []
     for column in columns:
-        values = [move.changes[column] for move in group]
+        values = [transition.changes[column] for transition in group]
         # One value for every row needs no place in the record set.
         if values.count(values[0]) == len(values):
             shared[column] = values[0]

@@ -15,8 +15,8 @@ from django_ojs.admin import base
 from django_ojs.admin import bulk as pages
 from django_ojs.admin import jobs as jobs_admin
 from django_ojs.clock import FrozenClock
-from django_ojs.domain import tallies
-from django_ojs.models import ChoreRun, MinuteStat
+from django_ojs.domain import histogram
+from django_ojs.models import MaintenanceRun, MinuteStat
 from django_ojs.services import rollup
 from django_ojs.store import selectors
 from tests.admin.support import across, cell, login, page, worker
@@ -119,16 +119,16 @@ def between(text: str, label: str) -> str:
 def test_minutes_that_are_not_counted_yet_are_not_drawn(frozen: FrozenClock) -> None:
     browser = login("view_queue")
     make()
-    reached = tallies.floor(frozen.now("default") - timedelta(minutes=20), rollup.MINUTE)
-    ChoreRun.objects.create(
-        name=rollup.NAME, last_run_at=frozen.now("default"), cadence_ms=60_000, resumed_at=reached
+    watermark = histogram.floor(frozen.now("default") - timedelta(minutes=20), rollup.MINUTE)
+    MaintenanceRun.objects.create(
+        name=rollup.NAME, last_run_at=frozen.now("default"), cadence_ms=60_000, resumed_at=watermark
     )
     MinuteStat.objects.create(
-        at=reached - timedelta(minutes=59), queue="default", completed=7, failed=0
+        at=watermark - timedelta(minutes=59), queue="default", completed=7, failed=0
     )
     assert cell(page(browser, "queue/"), "default", "throughput").startswith("7 <svg")
     chart = page(browser, "queue/default/change/").partition('id="ojs-hour"')[2]
-    last = timezone.localtime(reached - timedelta(minutes=1))
+    last = timezone.localtime(watermark - timedelta(minutes=1))
     assert re.findall(r'<th scope="row">([^<]+)</th>', chart)[-1] == date_format(last, "H:i")
 
 

@@ -17,8 +17,8 @@ from django_ojs import clock
 from django_ojs.admin import charts
 from django_ojs.admin.charts import Line
 from django_ojs.domain.ids import Uuid7Generator
-from django_ojs.models import ChoreRun, FailureStat, MinuteStat, Worker
-from django_ojs.services import rollup, scan
+from django_ojs.models import FailureStat, MaintenanceRun, MinuteStat, Worker
+from django_ojs.services import reaper, rollup
 from tests.admin.support import login, page, reads
 from tests.services.support import ack, fail, make, take
 
@@ -39,7 +39,7 @@ def at(no_users: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[clock.Frozen
         monkeypatch.setattr(
             clock, "new_id", lambda: ids.next(int(stopped.time.timestamp() * 1000), 1 << 20)
         )
-        ChoreRun.objects.create(name=rollup.NAME, last_run_at=START, resumed_at=START)
+        MaintenanceRun.objects.create(name=rollup.NAME, last_run_at=START, resumed_at=START)
         yield stopped
 
 
@@ -68,7 +68,7 @@ def counted(at: clock.FrozenClock) -> None:
 
 def test_cards(at: clock.FrozenClock) -> None:
     counted(at)
-    scan.scan(cadence=timedelta(seconds=1), ran_by="test")
+    reaper.scan(cadence=timedelta(seconds=1), ran_by="test")
     Worker.objects.create(
         name="w1",
         incarnation=clock.new_lease(),

@@ -242,7 +242,7 @@ def test_the_page_of_a_finished_job(frozen: FrozenClock) -> None:
     frozen.advance(2)
     ack(*take(), result='{"n":1}')
     text = page(browser, f"job/{job.id}/change/")
-    for fact in (
+    for job_event in (
         "app.Broken",
         "#1 failed",
         "#2 completed",
@@ -250,7 +250,7 @@ def test_the_page_of_a_finished_job(frozen: FrozenClock) -> None:
         "/app/shop/x.py",
         "&quot;n&quot;: 1",
     ):
-        assert fact in text, fact
+        assert job_event in text, job_event
     assert text.count("<rect") == 4
     assert "Why isn't this running" not in text
 

@@ -18,7 +18,7 @@ from django_ojs.admin.operations import runner
 from django_ojs.domain.envelope import from_call
 from django_ojs.domain.errors import Conflict
 from django_ojs.domain.job import Actor
-from django_ojs.domain.own import OWN_QUEUE
+from django_ojs.domain.reserved import OWN_QUEUE
 from django_ojs.models import ApiToken, AuditEntry, Event, Job, Worker
 from django_ojs.services import operate, tokens, workers
 from django_ojs.services.enqueue import enqueue

@@ -12,7 +12,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
 from django_ojs.clock import FrozenClock
-from django_ojs.domain import tallies
+from django_ojs.domain import histogram
 from django_ojs.domain.job import Actor
 from django_ojs.models import AuditEntry, MinuteStat, Queue
 from django_ojs.services import queues, rollup
@@ -97,7 +97,7 @@ def test_whether_anybody_serves_it(
 def test_the_last_hour_comes_from_the_roll_up(frozen: FrozenClock) -> None:
     browser = login("view_queue", "view_worker")
     make(queue="mail")
-    until = tallies.floor(frozen.now("default") - rollup.LATE, rollup.MINUTE)
+    until = histogram.floor(frozen.now("default") - rollup.LATE, rollup.MINUTE)
     for minutes, done, failed in ((1, 5, 0), (60, 2, 1), (61, 100, 100)):
         MinuteStat.objects.create(
             at=until - timedelta(minutes=minutes), queue="mail", completed=done, failed=failed

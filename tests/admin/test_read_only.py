@@ -20,7 +20,7 @@ MODELS = [
     "queue",
     "worker",
     "event",
-    "chorerun",
+    "maintenancerun",
     "auditentry",
     "jobschema",
 ]

@@ -15,7 +15,7 @@ from django.utils import translation
 from django_ojs.admin import search
 from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.api import enqueue
-from django_ojs.models import ChoreRun, Job, Queue, Worker
+from django_ojs.models import Job, MaintenanceRun, Queue, Worker
 from django_ojs.store.selectors import COUNT_CAP
 from tests.admin.support import login, page, worker
 from tests.services.support import ack, make, take
@@ -82,7 +82,7 @@ def test_a_long_number_is_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["worker/", "queue/", "chorerun/", "job/", "attempt/", "event/", "auditentry/"]
+    "path", ["worker/", "queue/", "maintenancerun/", "job/", "attempt/", "event/", "auditentry/"]
 )
 @pytest.mark.parametrize("name", ["after", "before"])
 @pytest.mark.parametrize("typed", ["\0", "a\0b", "~", "9" * 500])
@@ -145,7 +145,7 @@ def test_names_with_a_tilde_turn_pages(path: str, monkeypatch: pytest.MonkeyPatc
 class _Pair(KeysetChangeList):
     """Ordered by a time and a name."""
 
-    model = ChoreRun
+    model = MaintenanceRun
 
     def __init__(self) -> None:
         """Without a list."""
@@ -156,7 +156,7 @@ class _Pair(KeysetChangeList):
 
 
 def test_each_of_several_keys_may_hold_a_tilde(ojs_db: None) -> None:
-    row = ChoreRun(name="a~b%7E+ %", last_run_at=datetime(2026, 1, 1, tzinfo=UTC))
+    row = MaintenanceRun(name="a~b%7E+ %", last_run_at=datetime(2026, 1, 1, tzinfo=UTC))
     request = RequestFactory().get("/", {"after": _Pair()._name(row)})
     assert _Pair()._cursor(request, "after") == [row.last_run_at, row.name]
 

@@ -89,7 +89,7 @@ WEB = "A web process imports no worker"
         (COMPOSITION, {"services/reap.py": "import django_ojs.api"}),
         (WRITER, {"worker/threads/database.py": "import django_ojs.store.transitions"}),
         (WRITER, {"services/reap.py": "from django_ojs.store import transitions"}),
-        (CYCLES, {"services/reap.py": "import django_ojs.services.scan"}),
+        (CYCLES, {"services/reap.py": "import django_ojs.services.reaper"}),
         (PROCESSES, {"worker/threads/reaper.py": "import django_ojs.worker.supervisor.runner"}),
         (PROCESSES, {"worker/threads/reaper.py": "import django_ojs.worker.executor.process"}),
         (PROCESSES, {"worker/prefork/pool.py": "import django_ojs.worker.sessions"}),

@@ -9,18 +9,18 @@ from typing import Any
 from uuid import UUID
 
 from django_ojs import clock
-from django_ojs.domain import tallies
+from django_ojs.domain import histogram
 from django_ojs.domain.ids import Uuid7Generator
 from django_ojs.domain.states import State
 from django_ojs.models import (
     ApiToken,
     Attempt,
     AuditEntry,
-    ChoreRun,
     Event,
     FailureStat,
     Job,
     JobSchema,
+    MaintenanceRun,
     MinuteStat,
     Queue,
     Worker,
@@ -282,9 +282,9 @@ def _workers(now: datetime) -> None:
 
 def _figures(dice: random.Random, now: datetime) -> None:
     """Minutes of a day with a noon, a night, and an hour of trouble."""
-    last = tallies.floor(now - rollup.LATE, rollup.MINUTE)
-    ChoreRun.objects.create(name=rollup.NAME, last_run_at=now, cadence_ms=60_000, resumed_at=last)
-    ChoreRun.objects.create(
+    last = histogram.floor(now - rollup.LATE, rollup.MINUTE)
+    MaintenanceRun.objects.create(name=rollup.NAME, last_run_at=now, cadence_ms=60_000, resumed_at=last)
+    MaintenanceRun.objects.create(
         name="reap", last_run_at=now - timedelta(seconds=1), cadence_ms=1000, ran_by=WORKERS[0]
     )
     minutes, failures = [], []
@@ -292,14 +292,16 @@ def _figures(dice: random.Random, now: datetime) -> None:
         at = last - timedelta(minutes=minute)
         busy = 1.5 - abs(minute - 500) / 700
         trouble = 30 < minute < 75
-        whole = MinuteStat(at=at, queue=rollup.ALL, durations=tallies.empty(), waits=tallies.empty())
+        whole = MinuteStat(
+            at=at, queue=rollup.ALL, durations=histogram.empty(), waits=histogram.empty()
+        )
         rows = [whole]
         for kind, queue, _limit, _args in KINDS:
             done = int(dice.random() * 9 * max(0.1, busy))
             bad = int(dice.random() * (5 if trouble and queue == "mail" else 1.06))
             row = MinuteStat(at=at, queue=queue, completed=done, failed=bad)
             row.discarded, row.timed_out = bad // 2, int(bad and dice.random() < 0.3)
-            row.durations, row.waits = tallies.empty(), tallies.empty()
+            row.durations, row.waits = histogram.empty(), histogram.empty()
             for _ in range(done):
                 row.durations[min(16, max(0, int(dice.gauss(8 if trouble else 6, 1.6))))] += 1
                 row.waits[min(16, max(0, int(dice.gauss(7 if trouble else 4, 1.2))))] += 1
@@ -413,7 +415,7 @@ def hostile() -> list[UUID]:
                 queue=text,
                 data={"actor": text, "source": text, "reason": text, "worker_id": text, text: text},
             )
-        ChoreRun.objects.create(name=text[:64], last_run_at=now, cadence_ms=1, ran_by=text)
+        MaintenanceRun.objects.create(name=text[:64], last_run_at=now, cadence_ms=1, ran_by=text)
         JobSchema.objects.create(type=text, version=1, schema={text: text})
         ApiToken.objects.create(
             name=text[:200],
@@ -435,9 +437,9 @@ def hostile() -> list[UUID]:
             target_id=text,
             data={text: text},
         )
-        at = tallies.floor(now, rollup.MINUTE) - timedelta(minutes=5)
+        at = histogram.floor(now, rollup.MINUTE) - timedelta(minutes=5)
         MinuteStat.objects.create(
-            at=at, queue=text, completed=3, durations=tallies.empty(), waits=tallies.empty()
+            at=at, queue=text, completed=3, durations=histogram.empty(), waits=histogram.empty()
         )
         FailureStat.objects.create(at=at, type=text, error=text[:200], queue=text, count=3)
     return found

@@ -110,7 +110,7 @@ def test_a_full_disk_never_says_yes(
 ) -> None:
     """What was acknowledged is there; when there is room again, everything goes on."""
     running = jobs.hold.using(heartbeat_timeout=4).enqueue(diary.path, flag.path)
-    runner = worker("--concurrency=1", "--no-chores")
+    runner = worker("--concurrency=1", "--no-maintenance")
     reaper = manage("reap_timeouts", "--loop")
     diary.wait("started", timeout=30)
     ballast = small / "ballast"

@@ -43,7 +43,7 @@ def test_old_workers_go_on_with_the_next_schema(
     flag: Flag,
 ) -> None:
     long = jobs.hold.using(heartbeat_timeout=4).enqueue(diary.path, flag.path)
-    runner = worker("--concurrency=2", "--no-chores")
+    runner = worker("--concurrency=2", "--no-maintenance")
     reaper = manage("reap_timeouts", "--loop")
     diary.wait("started", timeout=30)
     before = [jobs.echo.enqueue(number) for number in range(100)]

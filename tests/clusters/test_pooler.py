@@ -82,7 +82,7 @@ def test_everything_works_by_polling(
     tmp_path: Path,
 ) -> None:
     """Enqueue, claim, beats, reports, reaping, and a worker over HTTP, through one session."""
-    runner = worker("--concurrency=2", "--no-chores", "--queue=default", **POOLED)
+    runner = worker("--concurrency=2", "--no-maintenance", "--queue=default", **POOLED)
     reaper = manage("reap_timeouts", "--loop", **POOLED)
     environment = {**POOLED, "OJS_DEV_TOKEN": "dev", "EXAMPLE_VAR": str(tmp_path / "var")}
     with gunicorn("tests.wsgi:application", "/ready", tmp_path / "web", 4, environment) as port:

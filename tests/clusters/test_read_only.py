@@ -50,7 +50,7 @@ def test_a_server_that_refuses_writes(
     diary: Diary,
     flag: Flag,
 ) -> None:
-    runner = worker("--concurrency=2", "--queue=default", "--no-chores")
+    runner = worker("--concurrency=2", "--queue=default", "--no-maintenance")
     reaper = manage("reap_timeouts", "--loop")
     running = jobs.hold.using(heartbeat_timeout=6).enqueue(diary.path, flag.path)
     before = Flag(Path(flag.path + "-before"))

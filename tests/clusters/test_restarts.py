@@ -15,7 +15,7 @@ import pytest
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_ojs import api, clock
-from django_ojs.models import Attempt, ChoreRun, Job
+from django_ojs.models import Attempt, Job, MaintenanceRun
 from django_ojs.store import invariants
 from tests.clusters.clusters import Cluster, PostgreSQL
 from tests.clusters.proxy import Proxy
@@ -58,7 +58,7 @@ def test_a_restart_in_the_middle_of_each_operation(
     """
     long = jobs.hold.using(heartbeat_timeout=30).enqueue(diary.path, flag.path)
     way, reaping = proxy(), proxy()
-    runner = worker("--concurrency=2", "--no-chores", DATABASE_URL=cluster.url(way.port))
+    runner = worker("--concurrency=2", "--no-maintenance", DATABASE_URL=cluster.url(way.port))
     reaper = manage("reap_timeouts", "--loop", DATABASE_URL=cluster.url(reaping.port))
     diary.wait("started", timeout=30)
     poll(lambda: "reaping" in reaper.stdout, 30)
@@ -177,7 +177,7 @@ def test_down_for_longer_than_the_heartbeat_timeout(
     way, meanwhile = proxy(), Flag(Path(flag.path + "-meanwhile"))
     ends = jobs.hold.using(heartbeat_timeout=6).enqueue(diary.path, meanwhile.path)
     goes_on = jobs.hold.using(heartbeat_timeout=6).enqueue(diary.path, flag.path)
-    runner = worker("--concurrency=2", "--no-chores", DATABASE_URL=cluster.url(way.port))
+    runner = worker("--concurrency=2", "--no-maintenance", DATABASE_URL=cluster.url(way.port))
     reaper = manage("reap_timeouts", "--loop")
     diary.wait("started", 2, timeout=30)
     poll(lambda: "reaping" in reaper.stdout, 30)
@@ -191,7 +191,7 @@ def test_down_for_longer_than_the_heartbeat_timeout(
     cluster.start()
     back = clock.now("default")
     # Its first scan may come before we are let in; the next one is recorded only seconds later.
-    poll(lambda: ChoreRun.objects.filter(name="reap", last_run_at__gt=down).exists(), 30)
+    poll(lambda: MaintenanceRun.objects.filter(name="reap", last_run_at__gt=down).exists(), 30)
     way.refusing = False
     assert in_state(ends, "completed", timeout=30).json("result") == "attempt 1"
     poll(lambda: Job.objects.filter(pk=goes_on.id, heartbeat_at__gt=back + timedelta(seconds=2)), 30)

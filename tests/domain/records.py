@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django_ojs.domain.job import LARGE, Fact, JobRecord, Transition
+from django_ojs.domain.job import LARGE, JobEvent, JobRecord, Transition
 from django_ojs.domain.retry import parse_policy
 
 NOW = datetime(2026, 2, 12, 10, 30, tzinfo=UTC)
@@ -110,12 +110,12 @@ def at(seconds: float) -> datetime:
 
 def kinds(move: Transition) -> list[str]:
     """The kinds of the events of a transition, in order."""
-    return [str(fact.kind) for fact in move.facts]
+    return [str(job_event.kind) for job_event in move.job_events]
 
 
-def fact_of(move: Transition, kind: str) -> Fact:
+def fact_of(move: Transition, kind: str) -> JobEvent:
     """The only event of that kind."""
-    (found,) = [fact for fact in move.facts if fact.kind == kind]
+    (found,) = [job_event for job_event in move.job_events if job_event.kind == kind]
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_ojs.domain.admission import VERBATIM, Terms, admit, announced, digest
+from django_ojs.domain.admission import VERBATIM, JobDefaults, admit, creation_events, digest
 from django_ojs.domain.envelope import Envelope, from_call, from_wire
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRecord
@@ -17,7 +17,7 @@ from tests.domain.records import ID, NOW, at, policy
 DEFAULTS = Limits(timeout_ms=1_800_000, grace_period_ms=30_000, heartbeat_timeout_ms=60_000)
 
 
-def terms(explicit: Limits = NO_LIMITS, limits: Limits = DEFAULTS, **changes: Any) -> Terms:
+def terms(explicit: Limits = NO_LIMITS, limits: Limits = DEFAULTS, **changes: Any) -> JobDefaults:
     settings: dict[str, Any] = {
         "queue": "default",
         "priority": 3,
@@ -27,14 +27,14 @@ def terms(explicit: Limits = NO_LIMITS, limits: Limits = DEFAULTS, **changes: An
         "retry": policy(),
         "always_armed": False,
     }
-    return Terms(**{**settings, **changes})
+    return JobDefaults(**{**settings, **changes})
 
 
 def request(**fields: Any) -> Envelope:
     return from_wire({"type": "video.transcode", "args": [1, "x"], **fields}, now=NOW)
 
 
-def admitted(agreed: Terms | None = None, **fields: Any) -> JobRecord:
+def admitted(agreed: JobDefaults | None = None, **fields: Any) -> JobRecord:
     return admit(request(**fields), agreed or terms(), job_id=ID, now=NOW)
 
 
@@ -78,13 +78,13 @@ class TestStates:
     def test_states(self, fields: dict[str, Any], state: str, events: list[str]) -> None:
         job = admitted(**fields)
         assert job.state == state
-        assert [str(fact.kind) for fact in announced(job)] == events
+        assert [str(job_event.kind) for job_event in creation_events(job)] == events
         assert job.enqueued_at == NOW
 
     def test_what_is_announced(self) -> None:
-        (scheduled,) = announced(admitted(scheduled_at="5s"))
+        (scheduled,) = creation_events(admitted(scheduled_at="5s"))
         assert scheduled.data["scheduled_at"] == at(5).isoformat()
-        (enqueued,) = announced(admitted())
+        (enqueued,) = creation_events(admitted())
         assert (enqueued.data["priority"], enqueued.data["job_id"]) == (3, str(ID))
 
 
@@ -166,7 +166,7 @@ class TestLimits:
         ],
     )
     def test_what_counts_as_explicit(
-        self, agreed: Terms, fields: dict[str, Any], timeout: bool, heartbeat: bool
+        self, agreed: JobDefaults, fields: dict[str, Any], timeout: bool, heartbeat: bool
     ) -> None:
         job = admitted(agreed, **fields)
         assert (job.timeout_explicit, job.heartbeat_explicit) == (timeout, heartbeat)

@@ -213,8 +213,8 @@ class TestSanitising:
         for column in ("error", "errors"):
             value = stored.json(column)
             assert json.loads(encode(value, column, max_bytes=1 << 20)) == value
-        for fact in move.facts:
-            assert encode(dict(fact.data), "data", max_bytes=1 << 20) != "{}"
+        for job_event in move.job_events:
+            assert encode(dict(job_event.data), "data", max_bytes=1 << 20) != "{}"
 
 
 def test_names_for_matching() -> None:

@@ -58,8 +58,8 @@ class TestClaim:
         assert job.lease_expires_at is None
         assert move.attempt is None
         assert kinds(move) == ["job.started"]
-        assert move.facts[0].data["attempt"] == 2
-        assert move.facts[0].data["worker_id"] == "w1"
+        assert move.job_events[0].data["attempt"] == 2
+        assert move.job_events[0].data["worker_id"] == "w1"
 
     def test_an_old_extension_is_forgotten(self) -> None:
         job = claimed(record(extended_ms=99_000)).written
@@ -467,7 +467,7 @@ class TestOverdue:
     def test_events_have_the_seven_fields(self, job: JobRecord, events: list[str]) -> None:
         move = self.reap(job, 40)
         assert kinds(move)[: len(events)] == events
-        data = move.facts[0].data
+        data = move.job_events[0].data
         assert set(data) == {
             "job_id",
             "job_type",
@@ -666,7 +666,7 @@ class TestRecover:
 
     def recovered(self, job: JobRecord, seconds: float = 100) -> JobRecord:
         move = lifecycle.recover(job, execution_until=at(seconds + 15), now=at(seconds))
-        assert (move.trigger, move.facts, move.attempt) == (Trigger.RECOVER, (), None)
+        assert (move.trigger, move.job_events, move.attempt) == (Trigger.RECOVER, (), None)
         return move.written
 
     def test_a_deadline_that_passed_gets_fifteen_seconds(self) -> None:

@@ -49,15 +49,15 @@ class TestCancel:
         assert (written.started_at, written.attempt) == (job.started_at, job.attempt)
         assert (move.attempt is not None) == (state == "active")
         assert kinds(move) == ["job.cancelled"]
-        assert move.facts[0].data["previous_state"] == state
-        assert named(move.facts[0].data) == ("admin", "ada", "too slow")
+        assert move.job_events[0].data["previous_state"] == state
+        assert named(move.job_events[0].data) == ("admin", "ada", "too slow")
 
     def test_the_attempt_ends_as_cancelled(self) -> None:
         end = operations.cancel(running(), actor=Actor(), now=at(1)).attempt
         assert end is not None and end.outcome == "cancelled"
 
     def test_an_actor_without_name_leaves_no_empty_fields(self) -> None:
-        data = operations.cancel(record(), actor=Actor(), now=at(1)).facts[0].data
+        data = operations.cancel(record(), actor=Actor(), now=at(1)).job_events[0].data
         assert data["source"] == "api"
         assert "actor" not in data and "reason" not in data
 
@@ -87,8 +87,8 @@ class TestRetryDead:
     def test_events(self) -> None:
         move = operations.retry_dead(DISCARDED, actor=WHO, expires_at=False, now=at(100))
         assert kinds(move) == ["job.retried", "job.enqueued"]
-        assert named(move.facts[0].data) == ("admin", "ada", "too slow")
-        assert move.facts[0].data["attempt"] == 0
+        assert named(move.job_events[0].data) == ("admin", "ada", "too slow")
+        assert move.job_events[0].data["attempt"] == 0
         dead = DISCARDED._replace(dead_letter=True)
         move = operations.retry_dead(dead, actor=WHO, expires_at=False, now=at(100))
         assert kinds(move) == ["job.retried", "dead_letter.retried", "job.enqueued"]
@@ -211,8 +211,8 @@ class TestReschedule:
         assert (written.state, written.scheduled_at) == (state, at(50))
         assert (written.enqueued_at, written.deadline_at) == (NOW, at(9999))
         assert kinds(move) == ["job.rescheduled"]
-        assert move.facts[0].data["scheduled_at"] == at(50).isoformat()
-        assert named(move.facts[0].data) == ("admin", "ada", "too slow")
+        assert move.job_events[0].data["scheduled_at"] == at(50).isoformat()
+        assert named(move.job_events[0].data) == ("admin", "ada", "too slow")
 
     @pytest.mark.parametrize("state", ["scheduled", "retryable"])
     @pytest.mark.parametrize("seconds", [1, 0, -999])
@@ -234,7 +234,7 @@ class TestEdit:
         written = move.written
         assert (written.state, written.queue, written.priority) == (state, "slow", 5)
         assert kinds(move) == ["job.edited"]
-        assert move.facts[0].data["changed"] == ["priority", "queue"]
+        assert move.job_events[0].data["changed"] == ["priority", "queue"]
 
     def test_the_deadline_follows(self) -> None:
         job = record(enqueue_ttl_ms=5000, deadline_at=at(5))
@@ -261,7 +261,7 @@ class TestActivate:
         move = operations.activate(in_state("pending", scheduled_at=at(50)), now=at(1))
         assert (move.written.state, move.written.scheduled_at) == ("scheduled", at(50))
         assert kinds(move) == ["job.scheduled"]
-        assert move.facts[0].data["scheduled_at"] == at(50).isoformat()
+        assert move.job_events[0].data["scheduled_at"] == at(50).isoformat()
 
     @pytest.mark.parametrize("seconds", [1, 0])
     def test_for_a_time_that_has_come(self, seconds: float) -> None:
@@ -281,7 +281,7 @@ class TestDiscard:
         )
         assert written.dead_letter is False
         assert kinds(move) == ["job.discarded"]
-        assert named(move.facts[0].data) == ("admin", "ada", "too slow")
+        assert named(move.job_events[0].data) == ("admin", "ada", "too slow")
 
 
 VERBS: dict[str, Any] = {

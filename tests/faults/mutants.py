@@ -21,11 +21,11 @@ from uuid import UUID, uuid4
 
 from django_ojs.domain import lifecycle, silence, timeouts
 from django_ojs.domain.job import NO_LEASE, JobRecord, Transition
-from django_ojs.domain.leases import Held
+from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import State
 from django_ojs.models import Job
-from django_ojs.services import operate, promote, reap, scan, settle, sightings
-from django_ojs.services.settle import Outcome, Report, Settled, Verdict
+from django_ojs.services import operate, promote, reap, reaper, settle, sightings
+from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict
 from django_ojs.store import candidates, claiming, leases, locking, pairs, sources, transitions
 from django_ojs.worker.prefork import leased, pool, zygote
 from django_ojs.worker.supervisor import dispatcher
@@ -88,7 +88,7 @@ def _state_only_fence() -> Iterator[None]:
         yield
 
 
-Otherwise = Callable[[Outcome, datetime | None, str], Settled | None]
+Otherwise = Callable[[Outcome, datetime | None, str], SettleResult | None]
 
 
 def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
@@ -97,13 +97,13 @@ def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
     def settling(real: Any) -> Any:
         def _settle(
             outcomes: Sequence[Outcome], now: datetime | None, using: str, **_: bool
-        ) -> list[Settled | None]:
+        ) -> list[SettleResult | None]:
             found = locking.jobs((outcome.lease.job_id for outcome in outcomes), using=using)
-            answers: list[Settled | None] = []
+            answers: list[SettleResult | None] = []
             for outcome in outcomes:
                 job = found.get(outcome.lease.job_id)
                 if job is not None and job.lease_id is not None:
-                    lease = Held(job.id, job.lease_id)
+                    lease = Lease(job.id, job.lease_id)
                     outcome = outcome._replace(lease=lease, principal=job.lease_principal)
                     answers += real([outcome], now, using)
                 else:
@@ -114,13 +114,13 @@ def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
         return _settle
 
     def reporting(real: Any) -> Any:
-        def _report(job_id: UUID, evidence: Any, kind: Report, *rest: Any) -> Any:
+        def _report(job_id: UUID, lease_claim: Any, kind: Report, *rest: Any) -> Any:
             result, failure, _, now, using = rest
-            lease = Held(job_id, evidence.lease_id or uuid4())
+            lease = Lease(job_id, lease_claim.lease_id or uuid4())
             settled = settle._settle([Outcome(lease, kind, result, failure)], now, using)[0]
             if settled.verdict in (Verdict.SETTLED, Verdict.REPLAYED):
                 return settled
-            return real(job_id, evidence, kind, *rest)
+            return real(job_id, lease_claim, kind, *rest)
 
         return _report
 
@@ -131,13 +131,13 @@ def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
     )
 
 
-def _any_state(outcome: Outcome, now: datetime | None, using: str) -> Settled | None:
+def _any_state(outcome: Outcome, now: datetime | None, using: str) -> SettleResult | None:
     """``UPDATE job SET state = 'completed' WHERE id = ...``."""
     if outcome.report is not Report.ACK:
         return None
     job_id = outcome.lease.job_id
     _force(job_id, State.COMPLETED, using)
-    return Settled(Verdict.SETTLED, locking.jobs([job_id], using=using)[job_id])
+    return SettleResult(Verdict.SETTLED, locking.jobs([job_id], using=using)[job_id])
 
 
 def _force(job_id: UUID, state: State, using: str) -> None:
@@ -152,10 +152,10 @@ def _unfenced_beat() -> Iterator[None]:
     """
 
     def writing(real: Any) -> Any:
-        def write(held: Sequence[Held], *rest: Any, using: str, **named: Any) -> Any:
+        def write(held: Sequence[Lease], *rest: Any, using: str, **named: Any) -> Any:
             running = Job.objects.using(using).filter(state=State.ACTIVE, pk__in={h[0] for h in held})
             current = dict(running.values_list("pk", "lease_id"))
-            theirs = [Held(h.job_id, current.get(h.job_id) or h.lease_id) for h in held]
+            theirs = [Lease(h.job_id, current.get(h.job_id) or h.lease_id) for h in held]
             asked = dict(held)
             kept = real(theirs, *rest, using=using, **named)
             return [one._replace(lease_id=asked[one.job_id]) for one in kept]
@@ -199,7 +199,7 @@ def _one_attempt_too_many() -> Iterator[None]:
 @_mutant("no-catch-up")
 def _no_catch_up() -> Iterator[None]:
     """Time in which nobody could be heard counts as silence."""
-    with _replaced((sightings, "spans_of", _none), (scan, "spans_of", _none)):
+    with _replaced((sightings, "spans_of", _none), (reaper, "spans_of", _none)):
         yield
 
 
@@ -352,7 +352,7 @@ def _single_attempts_ahead() -> Iterator[None]:
         return lambda where, **named: real(where, **{**named, "immediate": None})
 
     def having_room(real: Any) -> Any:
-        def room(self: dispatcher.Dispatcher, child: pool.Child, running: leased.Running) -> Any:
+        def room(self: dispatcher.Dispatcher, child: pool.Child, running: leased.LeasedJob) -> Any:
             job = running.job._replace(max_attempts=2)
             return real(self, child, replace(running, job=job))
 
@@ -382,8 +382,8 @@ def _unread_last_frames() -> Iterator[None]:
     def reading(real: Any) -> Any:
         def read(self: pool.Pool, child: pool.Child, mask: int) -> None:
             if child.pid and not alive(child.pid):
-                self._forget(child.line)
-                self._see_off(child)
+                self._unregister(child.line)
+                self._begin_close(child)
             else:
                 real(self, child, mask)
 
@@ -411,6 +411,6 @@ def _kill_spares_descendants() -> Iterator[None]:
 
     with _replaced(
         (pool.Pool, "kill", killing),
-        (zygote.ForkingNursery, "sweep", lambda real: lambda self, dead: None),
+        (zygote.ForkServer, "sweep", lambda real: lambda self, dead: None),
     ):
         yield

@@ -93,21 +93,21 @@ def test_no_column_is_written_by_a_worker(api: Api, frozen: FrozenClock) -> None
     beat = {**asked, "active_jobs": [tried["id"]], "state": "running"}
     assert api.post("/workers/heartbeat", beat).body["jobs_extended"] == [tried["id"]]
     assert differ(plain, tried) == same
-    evidence = {"worker_id", "attempt", "lease_id", "id"}
+    lease_claim = {"worker_id", "attempt", "lease_id", "id"}
     said = {"progress": 0.5, "lease_id": claimed["lease"]["id"]}
     assert api.post(f"/jobs/{plain['id']}/progress", said).status == 200
-    said = {**without(evidence), "progress": 0.5, "lease_id": taken["lease"]["id"]}
+    said = {**without(lease_claim), "progress": 0.5, "lease_id": taken["lease"]["id"]}
     assert api.post(f"/jobs/{tried['id']}/progress", said).status == 200
     assert differ(plain, tried) == same
     failed = {"job_id": plain["id"], "error": "boom"}
     assert api.post("/workers/nack", failed).status == 200
-    failed = {**without(evidence), "job_id": tried["id"], "error": "boom"}
+    failed = {**without(lease_claim), "job_id": tried["id"], "error": "boom"}
     assert api.post("/workers/nack", failed).status == 200
     assert differ(plain, tried) == {"id", "queue"}
     frozen.advance(60)
     fetch(api, "a", "b", count=2)
     assert api.post(f"/jobs/{plain['id']}/ack", {"result": 1}).status == 200
-    done = {**without(evidence), "result": 1}
+    done = {**without(lease_claim), "result": 1}
     assert api.post(f"/jobs/{tried['id']}/ack", done).status == 200
     assert differ(plain, tried) == {"id", "queue"}
     assert row(tried)["state"] == "completed"

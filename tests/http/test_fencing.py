@@ -192,10 +192,10 @@ def test_one_warning_for_each_token_that_workers_share(
 ) -> None:
     shared, own = caller(name="shared"), caller(name="own")
 
-    def finish(api: Api, worker: str, **evidence: Any) -> None:
+    def finish(api: Api, worker: str, **lease_claim: Any) -> None:
         enqueue(api)
         job = fetch(api, worker=worker)[0]
-        assert ack(api, job, **evidence).status == 200
+        assert ack(api, job, **lease_claim).status == 200
 
     def warned() -> list[str]:
         found = [r.getMessage() for r in caplog.records if "token of its own" in r.getMessage()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django_ojs.clock import FrozenClock
-from django_ojs.models import ChoreRun
-from django_ojs.services import scan
+from django_ojs.models import MaintenanceRun
+from django_ojs.services import reaper
 from tests.http.conftest import Caller
 from tests.http.support import Api, enqueue, fetch
 
@@ -18,23 +18,23 @@ def health(api: Api) -> tuple[str, int]:
 
 
 def test_a_reaper_that_never_ran_degrades_health_while_something_runs(api: Api) -> None:
-    assert ChoreRun.objects.count() == 0
+    assert MaintenanceRun.objects.count() == 0
     enqueue(api, heartbeat_timeout=1, timeout=3600)
     assert health(api) == ("ok", 0), "nothing runs, no deadline has passed"
     job = fetch(api)[0]
     assert health(api) == ("degraded", 1)
     assert Api(None).get("/health").body["status"] == "degraded"
-    scan.scan(cadence=None, ran_by="test")
+    reaper.scan(cadence=None, ran_by="test")
     assert health(api) == ("ok", 0)
     ended = {"job_id": job["id"], "lease_id": job["lease"]["id"]}
     assert api.post("/workers/ack", ended).status == 200
-    ChoreRun.objects.all().delete()
+    MaintenanceRun.objects.all().delete()
     assert health(api) == ("ok", 0)
 
 
 def test_a_reaper_that_died_degrades_health_while_something_runs(api: Api, frozen: FrozenClock) -> None:
     enqueue(api, heartbeat_timeout=1, timeout=3600)
-    scan.scan(cadence=timedelta(seconds=1), ran_by="test")
+    reaper.scan(cadence=timedelta(seconds=1), ran_by="test")
     fetch(api)
     frozen.advance(60)
     assert health(api) == ("ok", 0)

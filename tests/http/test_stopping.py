@@ -90,9 +90,9 @@ def moment(frozen: FrozenClock, seconds: float) -> str:
     return format_instant(frozen.time + timedelta(seconds=seconds))
 
 
-def checkpoint(api: Api, job: dict[str, Any], **evidence: Any) -> int:
+def checkpoint(api: Api, job: dict[str, Any], **lease_claim: Any) -> int:
     """The status of an attempt to save one."""
-    body = {"state": {"row": 41}, "lease_id": job["lease"]["id"], **evidence}
+    body = {"state": {"row": 41}, "lease_id": job["lease"]["id"], **lease_claim}
     return api.post(f"/jobs/{job['id']}/checkpoint", body).status
 
 

@@ -286,7 +286,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     """Waiting without notifications, in no time."""
     stopped = FakeTime()
     monkeypatch.setattr(waiting, "clock", stopped)
-    monkeypatch.setattr(waiting.Bell, "listens", lambda bell: False)
+    monkeypatch.setattr(waiting.WorkNotifier, "listens", lambda bell: False)
     return stopped
 
 
@@ -341,7 +341,7 @@ def test_hanging_up_is_seen() -> None:
 
 
 def test_the_bell_rings_for_those_who_wait_for_the_queue(pool: ThreadPoolExecutor) -> None:
-    bell = waiting.Bell("default")
+    bell = waiting.WorkNotifier("default")
     since = bell.count()
     begun = time.monotonic()
     bell._ring("q:other")

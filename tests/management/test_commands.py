@@ -22,7 +22,7 @@ from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Event, Job, Queue
-from django_ojs.services import heartbeat, queues, scan, tokens
+from django_ojs.services import heartbeat, queues, reaper, tokens
 from django_ojs.services.heartbeat import WorkerInfo
 from django_ojs.services.settle import Outcome, Report, settle
 from tests.services.support import ack, fail, held, make, now_stored, take
@@ -146,7 +146,7 @@ class TestOjs:
         assert (report["jobs"]["available"], report["jobs"]["active"]) == (2, 1)
         assert report["workers"][0]["id"] == "w1"
         assert "never run" in report["troubles"][0]
-        scan.scan(cadence=None, ran_by="test")
+        reaper.scan(cadence=None, ran_by="test")
         assert as_json("ojs", "status")["troubles"] == []
         assert "jobs: available 2, active 1" in run("ojs", "status")
 

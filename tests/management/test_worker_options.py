@@ -27,7 +27,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "health_host": ("::", "::"),
     "log_format": ("json", "json"),
     "reload": ("on", True),
-    "no_chores": ("yes", True),
+    "no_maintenance": ("yes", True),
 }
 
 

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.leases import Held
+from django_ojs.domain.leases import Lease
 from django_ojs.services import heartbeat, operate, queues
 from django_ojs.services.promote import promote
 from tests.model import choices
@@ -177,20 +177,20 @@ class Machine(Steps):
 
     @rule(
         record=leases,
-        evidence=choices.EVIDENCE,
+        lease_claim=choices.EVIDENCE,
         report=choices.REPORTS,
         failure=choices.FAILURES,
     )
-    def report(self, record: JobRecord, evidence: str, report: str, failure: dict[str, Any]) -> None:
+    def report(self, record: JobRecord, lease_claim: str, report: str, failure: dict[str, Any]) -> None:
         """One report over HTTP, with the evidence that its sender has (decision L1)."""
-        self._report(record, evidence, report, failure)
+        self._report(record, lease_claim, report, failure)
 
     @rule(seconds=st.sampled_from([5, 15]), rounds=st.integers(1, 4))
     def live(self, seconds: int, rounds: int) -> None:
         """Workers that beat for what they have, and a reaper that scans: nothing is stalled (I10)."""
         for _ in range(rounds):
             self._advance(seconds)
-            held = [Held(job.id, known(job.lease)) for job in self.world.active()]
+            held = [Lease(job.id, known(job.lease)) for job in self.world.active()]
             self._sign("live", held, partial(heartbeat.beat, held), None)
             self.step = Step("live")
             self._scan(LOOP, "between beats")
@@ -258,7 +258,7 @@ class Machine(Steps):
     @rule(record=leases, seconds=st.sampled_from([5, 60]), leased=st.booleans())
     def extend(self, record: JobRecord, seconds: int, leased: bool) -> None:
         """More time for a running attempt: by its holder, or by somebody else."""
-        lease = Held(record.id, known(record.lease_id)) if leased else None
+        lease = Lease(record.id, known(record.lease_id)) if leased else None
         job = self.world.jobs.get(record.id)
         stale = leased and (job is None or job.lease != record.lease_id)
         self.step = Step("extend", stale=stale)

@@ -21,11 +21,11 @@ from hypothesis.stateful import (
 from django_ojs import clock
 from django_ojs.api import enqueue
 from django_ojs.domain.errors import Conflict, Duplicate, InvalidRequest, NotFound
-from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.failures import Directive, Failure
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.leases import Held
-from django_ojs.services import checkpoints, heartbeat, scan, settle
+from django_ojs.domain.lease_claim import LeaseClaim
+from django_ojs.domain.leases import Lease
+from django_ojs.services import checkpoints, heartbeat, reaper, settle
 from tests.conftest import empty_tables
 from tests.model import choices
 from tests.model.history import History, Step, read, snapshot
@@ -157,7 +157,7 @@ class Steps(RuleBasedStateMachine):
         answers = settle.settle(
             [
                 settle.Outcome(
-                    Held(one.job, known(one.lease)),
+                    Lease(one.job, known(one.lease)),
                     settle.Report(one.report),
                     failure=_failure(one),
                     claimed=record if one.known is not None else None,
@@ -188,22 +188,24 @@ class Steps(RuleBasedStateMachine):
                     again = job is not None and job.state == "active" and job.attempt == old.attempt
                     self.world.faults["F65"] += again
 
-    def _report(self, record: JobRecord, evidence: str, report: str, failure: dict[str, Any]) -> None:
-        self.step = Step(f"{report} with {evidence}")
+    def _report(
+        self, record: JobRecord, lease_claim: str, report: str, failure: dict[str, Any]
+    ) -> None:
+        self.step = Step(f"{report} with {lease_claim}")
         said = Said(
             record.id,
-            record.lease_id if evidence == "lease" else None,
+            record.lease_id if lease_claim == "lease" else None,
             report,
             worker={"worker": record.worker_id, "both": record.worker_id, "other worker": "w9"}.get(
-                evidence
+                lease_claim
             ),
-            attempt=record.attempt if evidence in ("attempt", "both") else None,
+            attempt=record.attempt if lease_claim in ("attempt", "both") else None,
             **failure,
         )
         try:
             settled = settle.report(
                 said.job,
-                Evidence(said.lease, said.worker, said.attempt),
+                LeaseClaim(said.lease, said.worker, said.attempt),
                 settle.Report(report),
                 failure=_failure(said),
             )
@@ -228,14 +230,14 @@ class Steps(RuleBasedStateMachine):
         if not what.startswith("beat"):
             records = records[:1]
         by_job = {job.id: job for job in records}
-        held = [Held(job.id, known(job.lease_id)) for job in by_job.values()]
+        held = [Lease(job.id, known(job.lease_id)) for job in by_job.values()]
         told = records[0] if what == "told progress" else None
         reports = [heartbeat.Progress(held[0], 0.5 if told else 2.0, job=told)]
         send: Callable[[], Any] = partial(heartbeat.beat, held, visibility_ms=asked)
         if what == "checkpoint":
             send = partial(heartbeat.checkpoint, held[0], '{"at": 1}')
         elif what == "saved checkpoint":
-            shown = Evidence(held[0].lease_id)
+            shown = LeaseClaim(held[0].lease_id)
             save = partial(checkpoints.save, held[0].job_id, '{"at": 2}', {}, shown)
             send = partial(allowed, save)
         elif what.endswith("progress"):
@@ -248,7 +250,7 @@ class Steps(RuleBasedStateMachine):
                 job.told(*(["job.progress"] if told else []))
 
     def _sign(
-        self, name: str, held: Sequence[Held], send: Callable[[], Any], asked: int | None
+        self, name: str, held: Sequence[Lease], send: Callable[[], Any], asked: int | None
     ) -> list[Life]:
         jobs = [self.world.jobs.get(lease.job_id) for lease in held]
         known = [
@@ -297,7 +299,7 @@ class Steps(RuleBasedStateMachine):
 
     def _scan(self, cadence: timedelta | None, alive: str = "") -> None:
         """The reaper looks; ``alive`` says when, if all workers are."""
-        counts = scan.scan(cadence=cadence, ran_by="model").counts
+        counts = reaper.scan(cadence=cadence, ran_by="model").counts
         if alive:
             self.history.hold("I10", not counts["stalled"], lambda: f"stalled {alive}: {counts}")
         expected = self.world.scan(cadence)

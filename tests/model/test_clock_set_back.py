@@ -11,7 +11,7 @@ from django_ojs.clock import FrozenClock
 from django_ojs.models import Attempt
 from django_ojs.services import refresh
 from django_ojs.services.heartbeat import beat
-from django_ojs.services.scan import scan
+from django_ojs.services.reaper import scan
 from tests.services.support import held, make, now_stored, take
 
 pytestmark = pytest.mark.every_database

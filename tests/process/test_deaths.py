@@ -35,7 +35,7 @@ def test_killed_worker_leaves_nothing_and_its_job_resumes(
     reaper = manage("reap_timeouts", "--loop")
     poll(lambda: "reaping" in reaper.stdout)
     job = jobs.steps.enqueue(diary.path, flag.path)
-    first = worker("--no-chores")
+    first = worker("--no-maintenance")
     diary.wait("started")
     below = first.below()
     assert len(below) >= 3
@@ -175,7 +175,7 @@ def test_worker_that_cannot_beat_claims_nothing_and_gives_up_what_it_has_lost(
 ) -> None:
     broken = Flag(tmp_path / "broken")
     job = jobs.hold.using(heartbeat_timeout=6, grace_period=1).enqueue(diary.path, flag.path)
-    served = ("--no-chores", "--queue", "default", "--queue", "own")
+    served = ("--no-maintenance", "--queue", "default", "--queue", "own")
     first = worker("--worker-id", "first", *served, **sabotaged(how, broken))
     _, pid = diary.wait("started")
     broken.set()
@@ -186,7 +186,7 @@ def test_worker_that_cannot_beat_claims_nothing_and_gives_up_what_it_has_lost(
     poll(lambda: not alive(int(pid)))
     (lost,) = attempts(job)
     assert (lost.outcome, lost.worker_id) == ("stalled", "first")
-    worker("--no-chores", "--worker-id", "second", "--queue", "default")
+    worker("--no-maintenance", "--worker-id", "second", "--queue", "default")
     assert diary.wait("started", 2)[0] == "2"
     flag.set()
     assert in_state(job, "completed").json("result") == "attempt 2"

@@ -181,8 +181,8 @@ def test_executors_that_end_together_are_replaced_at_once(worker: StartWorker) -
     def executors() -> list[int]:
         """The children of keepers, which the nursery has started: not a keeper without a child."""
         nursery = {pid for pid in descendants(runner.pid) if parent_of(pid) == runner.pid}
-        keepers = {pid for pid in descendants(runner.pid) if parent_of(pid) in nursery}
-        found = [pid for pid in descendants(runner.pid) if parent_of(pid) in keepers]
+        monitors = {pid for pid in descendants(runner.pid) if parent_of(pid) in nursery}
+        found = [pid for pid in descendants(runner.pid) if parent_of(pid) in monitors]
         return found if len(found) == 8 else []
 
     for executor in poll(executors):
@@ -211,7 +211,7 @@ def test_runner_that_fails_hands_over_what_it_knows(
 ) -> None:
     """An error nobody thought of ends the loop: the job is reported, not left to its heartbeat."""
     job = jobs.hold.using(retry=LATER).enqueue(diary.path, diary.path + ".never")
-    runner = worker("--no-chores", **sabotaged("loop fails", flag))
+    runner = worker("--no-maintenance", **sabotaged("loop fails", flag))
     _, pid = diary.wait("started")
     flag.set()
     assert runner.wait() == 1
@@ -225,7 +225,7 @@ def test_runner_that_fails_hands_over_what_it_knows(
 @pytest.mark.parametrize(("how", "code"), [("import fails", 1), ("import exits", 7)])
 def test_handlers_that_the_worker_cannot_import(worker: StartWorker, how: str, code: int) -> None:
     job = jobs.echo.enqueue(1)
-    runner = worker("--no-chores", **sabotaged(how))
+    runner = worker("--no-maintenance", **sabotaged(how))
     assert runner.wait() == code
     assert how == "import exits" or "ImportError: sabotaged" in runner.stderr
     assert (api.get(job).state, api.get(job).attempt) == ("available", 0)
@@ -245,7 +245,7 @@ def test_handlers_that_the_worker_cannot_import(worker: StartWorker, how: str, c
 )
 def test_handlers_that_an_executor_cannot_import(worker: StartWorker, how: str, complaint: str) -> None:
     job = jobs.echo.enqueue(1)
-    runner = worker("--no-chores", **sabotaged(how))
+    runner = worker("--no-maintenance", **sabotaged(how))
     poll(lambda: runner.stderr.count(complaint) >= 2, 60)
     told = runner.stderr.count("an executor")
     began = time.monotonic()

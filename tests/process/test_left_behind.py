@@ -91,14 +91,14 @@ def test_a_session_that_was_used_as_it_is_goes_on(worker: StartWorker) -> None:
 def test_a_keeper_that_was_stopped_is_replaced(worker: StartWorker, diary: Diary, how: str) -> None:
     stopped = misbehaving.stop_keeper.enqueue(diary.path, how)
     runner = worker()
-    keeper, executor = map(int, diary.wait("stopped"))
+    monitor, executor = map(int, diary.wait("stopped"))
     after = in_state(jobs.echo.enqueue("after"), "completed", timeout=60)
     in_state(stopped, "retryable", timeout=60)
     (attempt,) = attempts(stopped)
     began = not_none(attempt.started_at if how != "it runs over" else attempt.ended_at)
     assert (not_none(after.started_at) - began).total_seconds() < 5
     assert (attempt.ended_at - not_none(attempt.started_at)).total_seconds() < 5
-    poll(lambda: not alive(keeper) and not alive(executor))
+    poll(lambda: not alive(monitor) and not alive(executor))
     assert runner.running
 
 
@@ -109,8 +109,8 @@ def test_a_stopped_keeper_does_not_outlive_the_worker(
     runner = worker()
     executor = int(diary.wait("started")[1])
     below = runner.below()
-    (keeper,) = [pid for pid in below if executor in children_of(pid)]
-    os.kill(keeper, signal.SIGSTOP)
+    (monitor,) = [pid for pid in below if executor in children_of(pid)]
+    os.kill(monitor, signal.SIGSTOP)
     runner.send(signal.SIGKILL)
     poll(lambda: not [pid for pid in below if alive(pid)], 15)
     assert api.get(held).state == "active"

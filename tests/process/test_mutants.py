@@ -16,7 +16,7 @@ from django_ojs.models import Attempt
 from django_ojs.services import queues
 from django_ojs.services.claim import sources
 from django_ojs.services.promote import promote
-from django_ojs.store.wakeup import Watcher
+from django_ojs.store.notifications import PollSchedule
 from django_ojs.worker.threads.fetcher import Claims, Intake
 from tests.faults.mutants import ENVIRONMENT, MUTANTS
 from tests.process.tools import (
@@ -123,7 +123,7 @@ def test_a_worker_with_the_bug_is_found(
 
 def nothing_is_claimed_from_an_announced_queue_that_is_paused() -> None:
     inbox = Inbox()
-    watcher: Watcher = Patient()
+    watcher: PollSchedule = Patient()
     where = sources(["default"], ["test.job"])
     intake = Intake(inbox, Claims(where, watcher, "w1", inbox.on_claimed, inbox.on_empty), "default")
     intake.start()

@@ -131,7 +131,7 @@ def test_job_of_a_killed_worker_runs_elsewhere_within_its_heartbeat_timeout(
         for _ in range(AT_ONCE)
     ]
     made = [handler.enqueue(diary.path, flag.path) for handler in held]
-    current = worker(*width, "--no-chores", "--worker-id", "0")
+    current = worker(*width, "--no-maintenance", "--worker-id", "0")
     diary.wait("started", AT_ONCE)
     for number in range(1, 6):
         following = worker(*width, "--worker-id", str(number))

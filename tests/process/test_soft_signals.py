@@ -22,7 +22,7 @@ from tests.workload import jobs, misbehaving
 
 pytestmark = pytest.mark.process
 
-BELL = signal.SIGUSR1
+WAKEUP_SIGNAL = signal.SIGUSR1
 
 
 class Executor:
@@ -90,7 +90,7 @@ class Executor:
     def stop(self, lease: str) -> None:
         """Tell it to stop a job."""
         self._line.sendall(pack({"op": "cancel", "lease": lease, "reason": "timeout"}))
-        os.kill(self.pid, BELL)
+        os.kill(self.pid, WAKEUP_SIGNAL)
 
     def close(self) -> None:
         """Hang up; the keeper ends what is left."""

@@ -114,7 +114,7 @@ class TestReasons:
 
     def test_stalled(self, worker: StartWorker, manage: Start, diary: Diary) -> None:
         stopping.silent.enqueue(diary.path)
-        worker("--no-chores")
+        worker("--no-maintenance")
         manage("reap_timeouts", "--loop")
         diary.wait("started", timeout=20)
         assert self.told(diary) == "stalled"

@@ -148,7 +148,7 @@ def test_extension_made_elsewhere_that_no_beat_tells(
     """The worker asks before it enforces a timeout, however shortly before it was extended."""
     broken = Flag(tmp_path / "broken")
     job = jobs.patient.enqueue(diary.path, flag.path)
-    worker("--no-chores", **sabotaged("beats fail", broken))
+    worker("--no-maintenance", **sabotaged("beats fail", broken))
     diary.wait("started")
     broken.set()
     started_at = api.get(job).started_at
@@ -194,7 +194,7 @@ def test_silent_handler_in_manual_mode_is_stalled(
     worker: StartWorker, manage: Start, diary: Diary
 ) -> None:
     job = jobs.silent.enqueue(diary.path)
-    worker("--no-chores")
+    worker("--no-maintenance")
     manage("reap_timeouts", "--loop")
     (pid,) = diary.wait("started")
     error = failed(job)
@@ -243,12 +243,12 @@ def test_suspended_runner_comes_back_too_late(
     worker: StartWorker, manage: Start, diary: Diary, flag: Flag
 ) -> None:
     job = jobs.hold.using(heartbeat_timeout=6).enqueue(diary.path, flag.path)
-    first = worker("--no-chores", "--worker-id", "first")
+    first = worker("--no-maintenance", "--worker-id", "first")
     diary.wait("started")
     suspend(first.pid)
     manage("reap_timeouts", "--loop")
     poll(lambda: attempts(job))
-    worker("--no-chores", "--worker-id", "second")
+    worker("--no-maintenance", "--worker-id", "second")
     assert diary.wait("started", 2)[0] == "2"
     flag.set()
     assert in_state(job, "completed").json("result") == "attempt 2"
@@ -269,13 +269,13 @@ def test_suspended_worker_gives_up_what_it_has_lost(
 ) -> None:
     """Runner, keeper and executor sleep and wake together, as with a virtual machine."""
     job = jobs.hold.using(heartbeat_timeout=6, grace_period=1).enqueue(diary.path, flag.path)
-    first = worker("--no-chores", "--worker-id", "first", "--queue", "default", "--queue", "own")
+    first = worker("--no-maintenance", "--worker-id", "first", "--queue", "default", "--queue", "own")
     _, pid = diary.wait("started")
     everybody = [first.pid, *first.below()]
     suspend(*everybody)
     manage("reap_timeouts", "--loop")
     poll(lambda: attempts(job))
-    worker("--no-chores", "--worker-id", "second", "--queue", "default")
+    worker("--no-maintenance", "--worker-id", "second", "--queue", "default")
     assert diary.wait("started", 2)[0] == "2"
     for number in everybody:
         os.kill(number, signal.SIGCONT)

@@ -13,10 +13,10 @@ from django.db import transaction
 
 from django_ojs import clock
 from django_ojs.domain.envelope import from_call
-from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.leases import Held
+from django_ojs.domain.lease_claim import LeaseClaim
+from django_ojs.domain.leases import Lease
 from django_ojs.models import Attempt, Event, Job, LeaseBeat, Queue
 from django_ojs.services import checkpoints, heartbeat, operate, promote, queues, reap, settle
 from django_ojs.services.enqueue import enqueue
@@ -39,10 +39,10 @@ class Scene:
 
     time: clock.FrozenClock
     job: JobRecord
-    lease: Held | None = None
-    stale: Held | None = None
+    lease: Lease | None = None
+    stale: Lease | None = None
 
-    def report(self, kind: Report, lease: Held | None, *, read: bool = False) -> str:
+    def report(self, kind: Report, lease: Lease | None, *, read: bool = False) -> str:
         """The verdict on a report; with ``read`` the reporter has no record of the job."""
         assert lease is not None
         claimed = None if read or lease is self.stale else self.job
@@ -50,29 +50,29 @@ class Scene:
         (settled,) = settle.settle([Outcome(lease, kind, "1", failure, claimed)])
         return str(settled.verdict)
 
-    def shown(self, lease: Held | None) -> str:
+    def shown(self, lease: Lease | None) -> str:
         """The verdict on an ACK as it comes over HTTP."""
         assert lease is not None
-        return str(settle.report(self.job.id, Evidence(lease.lease_id), Report.ACK).verdict)
+        return str(settle.report(self.job.id, LeaseClaim(lease.lease_id), Report.ACK).verdict)
 
     def fetch(self) -> str:
         """How many jobs a claim got."""
         return f"{len(take(1, queues=[self.job.queue], worker='w2'))} claimed"
 
-    def beat(self, lease: Held | None) -> str:
+    def beat(self, lease: Lease | None) -> str:
         """Whether the lease still holds."""
         assert lease is not None
         return f"{len(heartbeat.beat([lease]))} kept"
 
-    def progress(self, lease: Held | None) -> str:
+    def progress(self, lease: Lease | None) -> str:
         """The same, for a report of progress."""
         assert lease is not None
         return f"{len(heartbeat.progress([heartbeat.Progress(lease, 0.5)]))} kept"
 
-    def save(self, lease: Held | None) -> str:
+    def save(self, lease: Lease | None) -> str:
         """Whether a checkpoint is taken."""
         assert lease is not None
-        checkpoints.save(self.job.id, '{"n":1}', {}, Evidence(lease.lease_id))
+        checkpoints.save(self.job.id, '{"n":1}', {}, LeaseClaim(lease.lease_id))
         return "saved"
 
     def again(self, meta: str) -> str:

@@ -9,7 +9,7 @@ from itertools import takewhile
 import pytest
 
 from django_ojs import clock
-from django_ojs.domain.evidence import Evidence
+from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.models import Attempt, Event, Job
 from django_ojs.services import operate, promote, queues, reap, settle
 from django_ojs.services.settle import Report
@@ -115,24 +115,24 @@ def test_the_same_again_through_a_manual_retry(
 
 @pytest.mark.fault("F62", "F63")
 @pytest.mark.parametrize(
-    "evidence",
+    "lease_claim",
     [
-        Evidence(worker_id="w1", attempt=1),
-        Evidence(attempt=1),
-        Evidence(worker_id="w1"),
-        Evidence(),
+        LeaseClaim(worker_id="w1", attempt=1),
+        LeaseClaim(attempt=1),
+        LeaseClaim(worker_id="w1"),
+        LeaseClaim(),
     ],
     ids=["worker and attempt", "attempt", "worker", "nothing"],
 )
-def test_stolen_ack(players: Players, frozen: clock.FrozenClock, evidence: Evidence) -> None:
+def test_stolen_ack(players: Players, frozen: clock.FrozenClock, lease_claim: LeaseClaim) -> None:
     """Without its lease the first worker cannot pass for the second, though all else is equal."""
     scene = dead(frozen)
     operate.retry_dead([scene.job.id])
     (job,) = take(queues=[scene.job.queue], worker="w1")
-    said = players[0].run(partial(settle.report, job.id, evidence, Report.ACK))
+    said = players[0].run(partial(settle.report, job.id, lease_claim, Report.ACK))
     assert said in ("lease_required", "lease_lost")
     assert now_stored(job) == job
-    assert settle.report(job.id, Evidence(job.lease_id), Report.ACK).verdict == "settled"
+    assert settle.report(job.id, LeaseClaim(job.lease_id), Report.ACK).verdict == "settled"
 
 
 @pytest.mark.fault("F56")

@@ -12,12 +12,12 @@ from django.db import connections, transaction
 from django_ojs.api import enqueue
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.leases import Held
+from django_ojs.domain.leases import Lease
 from django_ojs.models import Job
 from django_ojs.services.claim import claim, sources
-from django_ojs.services.settle import Outcome, Report, Settled, settle
+from django_ojs.services.settle import Outcome, Report, SettleResult, settle
 from django_ojs.store import selectors
-from django_ojs.store.bounded import bound_lock_waits
+from django_ojs.store.sessions import bound_lock_waits
 from tests.support import lock_job_table
 
 
@@ -39,25 +39,25 @@ def take(
     return claim(sources(queues, types), limit=limit, worker_id=worker, beats=beats, **options)
 
 
-def held(job: JobRecord) -> Held:
+def held(job: JobRecord) -> Lease:
     """The lease of a claimed job."""
     assert job.lease_id is not None
-    return Held(job.id, job.lease_id)
+    return Lease(job.id, job.lease_id)
 
 
-def ack(*jobs: JobRecord, result: str | None = None) -> list[Settled]:
+def ack(*jobs: JobRecord, result: str | None = None) -> list[SettleResult]:
     """Report success."""
     return settle([Outcome(held(job), Report.ACK, result) for job in jobs])
 
 
-def fail(*jobs: JobRecord, type: str = "test.Error", **failure: Any) -> list[Settled]:
+def fail(*jobs: JobRecord, type: str = "test.Error", **failure: Any) -> list[SettleResult]:
     """Report failure."""
     return settle(
         [Outcome(held(job), Report.FAIL, failure=Failure(type, "no", **failure)) for job in jobs]
     )
 
 
-def release(*jobs: JobRecord) -> list[Settled]:
+def release(*jobs: JobRecord) -> list[SettleResult]:
     """Give unstarted jobs back."""
     return settle([Outcome(held(job), Report.RELEASE) for job in jobs])
 

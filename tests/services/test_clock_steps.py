@@ -12,20 +12,20 @@ from django.test.utils import CaptureQueriesContext
 from django_ojs import clock
 from django_ojs.api import enqueue
 from django_ojs.clock import DatabaseClock, FrozenClock
-from django_ojs.models import ChoreRun, LeaseBeat
-from django_ojs.services import heartbeat, scan
-from django_ojs.services.scan import Loop
+from django_ojs.models import LeaseBeat, MaintenanceRun
+from django_ojs.services import heartbeat, reaper
+from django_ojs.services.reaper import ReaperLoop
 from tests.services.support import held, holding, make, now_stored, take
 
 pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
 STEPS = [600, -600, 3600, -3600]
 
 
-def a_loop() -> Loop:
-    return Loop(interval=0.2, ran_by="test", using="default")
+def a_loop() -> ReaperLoop:
+    return ReaperLoop(interval=0.2, ran_by="test", using="default")
 
 
-def tick(frozen: FrozenClock, seconds: float, loop: Loop) -> list[str]:
+def tick(frozen: FrozenClock, seconds: float, loop: ReaperLoop) -> list[str]:
     """What a loop ends in some time."""
     ended: list[str] = []
     for _ in range(round(seconds * 5)):
@@ -54,7 +54,7 @@ def test_a_step_ends_no_attempt_and_hides_no_death(frozen: FrozenClock, seconds:
         living.started_at + step,
         living.deadline_at + step,
     )
-    assert ChoreRun.objects.get(name="reap").clock_steps == 1
+    assert MaintenanceRun.objects.get(name="reap").clock_steps == 1
     assert now_stored(dead).state == "discarded"
 
 
@@ -81,7 +81,7 @@ def test_the_number_that_a_process_learns_first_is_no_step(frozen: FrozenClock) 
     make(1, heartbeat_timeout=8, retry={"max_attempts": 1})
     take()
     assert tick(frozen, 7.6, a_loop()) == []
-    scan.scan(cadence=timedelta(seconds=5), ran_by="before")
+    reaper.scan(cadence=timedelta(seconds=5), ran_by="before")
     frozen.number = None
     beginning = a_loop()
     frozen.number = 0
@@ -92,16 +92,16 @@ def test_a_step_is_applied_once(frozen: FrozenClock) -> None:
     """Two processes have seen it; the second finds it counted."""
     make(1, heartbeat_timeout=8)
     (job,) = take()
-    scan.scan(cadence=timedelta(seconds=5), ran_by="one")
+    reaper.scan(cadence=timedelta(seconds=5), ran_by="one")
     start, frozen.number = frozen.time, 0
     frozen.set_server(600)
-    scan.scan(cadence=timedelta(seconds=5), ran_by="one")
+    reaper.scan(cadence=timedelta(seconds=5), ran_by="one")
     moved = now_stored(job).started_at
     assert moved == start + timedelta(seconds=600)
     frozen.time, frozen.number, frozen.off = start, 0, timedelta(seconds=600)
-    assert not scan.scan(cadence=timedelta(seconds=5), ran_by="other").counts
+    assert not reaper.scan(cadence=timedelta(seconds=5), ran_by="other").counts
     assert now_stored(job).started_at == moved
-    assert ChoreRun.objects.get(name="reap").clock_steps == 1
+    assert MaintenanceRun.objects.get(name="reap").clock_steps == 1
 
 
 def test_beats_put_aside_move_too(vendor: str, frozen: FrozenClock) -> None:
@@ -109,12 +109,12 @@ def test_beats_put_aside_move_too(vendor: str, frozen: FrozenClock) -> None:
         pytest.skip("SQLite locks no rows")
     make(1)
     (job,) = take()
-    scan.scan(cadence=timedelta(seconds=5), ran_by="test")
+    reaper.scan(cadence=timedelta(seconds=5), ran_by="test")
     frozen.advance(1)
     with holding(job):
         heartbeat.beat([held(job)])
     frozen.set_server(600)
-    scan.scan(cadence=timedelta(seconds=5), ran_by="test")
+    reaper.scan(cadence=timedelta(seconds=5), ran_by="test")
     assert LeaseBeat.objects.get().heartbeat_at == frozen.time
 
 
@@ -177,14 +177,14 @@ class TestDatabaseClock:
     def test_a_claim_is_stamped_by_the_clock_in_force(self) -> None:
         """Another process has applied a step since this one asked."""
         make(1)
-        scan.scan(cadence=None, ran_by="test")
+        reaper.scan(cadence=None, ran_by="test")
         made = DatabaseClock()
         with clock.using_clock(made):
             real = made.stamp("default")
             origin = made._origins["default"]
             made._origins["default"] = origin._replace(time=origin.time - timedelta(hours=1), steps=0)
             made._checked_at["default"] -= 2
-            ChoreRun.objects.update(clock_steps=1)
+            MaintenanceRun.objects.update(clock_steps=1)
             (job,) = take()
         assert job.started_at is not None
         assert timedelta(0) <= job.started_at - real < timedelta(seconds=30)

@@ -9,11 +9,11 @@ import pytest
 
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import Conflict
-from django_ojs.domain.evidence import Evidence
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.models import Attempt
-from django_ojs.services import scan
+from django_ojs.services import reaper
 from django_ojs.services.settle import Outcome, Report, Verdict, report, settle
 from tests.services.support import ack, fail, held, make, now_stored, release, take
 from tests.support import not_none
@@ -71,7 +71,7 @@ class TestTimeIsUp:
         job = running(**limits)
         frozen.advance(10)
         with pytest.raises(Conflict) as caught:
-            report(job.id, Evidence(), said, failure=Failure("X") if said is Report.FAIL else None)
+            report(job.id, LeaseClaim(), said, failure=Failure("X") if said is Report.FAIL else None)
         assert caught.value.details["reason"] == "not_active"
         assert caught.value.details["current_state"] == state
         self.ended(job, state, kind, str(said))
@@ -141,6 +141,6 @@ def test_a_lapsed_heartbeat_or_visibility_lease_is_healed(frozen: FrozenClock) -
 def test_nothing_is_late_after_an_outage_but_for_the_total(frozen: FrozenClock) -> None:
     """Nobody has scanned for longer than scans are apart: the deadline is about to be moved."""
     execution, total = running(**EXECUTION), running(**TOTAL)
-    scan.scan(cadence=timedelta(seconds=1), ran_by="test")
+    reaper.scan(cadence=timedelta(seconds=1), ran_by="test")
     frozen.advance(60)
     assert [answer.verdict for answer in ack(execution, total)] == [Verdict.SETTLED, Verdict.LOST]

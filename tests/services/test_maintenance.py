@@ -13,8 +13,8 @@ from django.core.management import call_command
 
 from django_ojs import clock
 from django_ojs.models import Job
-from django_ojs.services import maintenance, promote, prune, reap, rollup
-from django_ojs.services.maintenance import Behind
+from django_ojs.services import backlog, promote, prune, reap, rollup
+from django_ojs.services.backlog import Behind
 from tests.services.support import ack, fail, make, take
 
 pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
@@ -32,7 +32,7 @@ def test_nothing_waits() -> None:
     make(2)
     ack(*take(1))
     rollup.rollup()
-    assert set(maintenance.backlog().values()) == {Behind()}
+    assert set(backlog.backlog().values()) == {Behind()}
     assert "waiting" not in said("status")
 
 
@@ -45,7 +45,7 @@ def test_each_is_seen_and_gone_when_it_is_done() -> None:
     fail(*done[3:])
     now = clock.now("default") + timedelta(seconds=70)
     Job.objects.filter(type="test.done").update(finished_at=now - timedelta(days=7, seconds=5))
-    found = maintenance.backlog(now=now)
+    found = backlog.backlog(now=now)
     assert {name: behind.rows for name, behind in found.items()} == {
         "deadlines": 3,
         "promotion": 2,
@@ -56,18 +56,18 @@ def test_each_is_seen_and_gone_when_it_is_done() -> None:
     assert 9 <= found["promotion"].seconds <= 11
     assert 4 <= found["pruning"].seconds <= 6
     later = now + timedelta(days=8)
-    assert maintenance.backlog(now=later)["pruning"].rows > 3, "events too"
+    assert backlog.backlog(now=later)["pruning"].rows > 3, "events too"
     reap.reap(now=now)
     promote.promote(now=now)
     prune.prune(now=now)
-    assert set(maintenance.backlog(now=now).values()) == {Behind()}
+    assert set(backlog.backlog(now=now).values()) == {Behind()}
 
 
 def test_the_roll_up_is_behind_when_nobody_runs_it() -> None:
     rollup.rollup()
     now = clock.now("default")
-    assert maintenance.backlog(now=now + timedelta(minutes=1))["rollup"] == Behind()
-    assert maintenance.backlog(now=now + timedelta(hours=1))["rollup"].rows in (59, 60)
+    assert backlog.backlog(now=now + timedelta(minutes=1))["rollup"] == Behind()
+    assert backlog.backlog(now=now + timedelta(hours=1))["rollup"].rows in (59, 60)
 
 
 def test_status_and_check_say_it() -> None:

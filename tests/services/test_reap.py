@@ -12,9 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from django_ojs.api import enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.timeouts import heartbeat_deadline
-from django_ojs.models import Attempt, ChoreRun, Event, Job
-from django_ojs.services import heartbeat, operate, promote, reap, scan, turns
-from django_ojs.store import selectors, upcoming
+from django_ojs.models import Attempt, Event, Job, MaintenanceRun
+from django_ojs.services import heartbeat, operate, promote, reap, reaper, turns
+from django_ojs.store import due_times, selectors
 from tests.support import not_none
 
 from .support import ack, held, make, now_stored, take
@@ -216,13 +216,13 @@ def test_silences_are_those_of_the_domain(frozen: FrozenClock) -> None:
         moments = [heartbeat_deadline(record), record.lease_expires_at]
         if any(moments):
             expected.append((min(moment for moment in moments if moment), record.id))
-    found = upcoming.next_silences(100, using="default")
+    found = due_times.next_stall_deadlines(100, using="default")
     assert len(found) == len(expected) > 10
     assert [silence.due for silence in found] == sorted(silence.due for silence in found)
     due = {silence.id: silence.due for silence in found}
     for moment, job_id in expected:
         assert abs(due[job_id] - moment) <= timedelta(milliseconds=1)
-    assert upcoming.next_silences(2, using="default") == found[:2]
+    assert due_times.next_stall_deadlines(2, using="default") == found[:2]
 
 
 def test_next_due_is_the_earliest_clock(frozen: FrozenClock) -> None:
@@ -250,7 +250,7 @@ class TestOutage:
     """Decision T9."""
 
     def _scan(self) -> dict[str, int]:
-        return dict(scan.scan(cadence=timedelta(seconds=1), ran_by="test").counts)
+        return dict(reaper.scan(cadence=timedelta(seconds=1), ran_by="test").counts)
 
     @pytest.mark.fault("F75")
     def test_an_outage_does_not_stall_the_living(self, frozen: FrozenClock) -> None:
@@ -260,7 +260,7 @@ class TestOutage:
         frozen.advance(300)
         assert self._scan() == {}
         assert {now_stored(job).state for job in jobs} == {"active"}
-        assert ChoreRun.objects.get(name="reap").resumed_at == frozen.time
+        assert MaintenanceRun.objects.get(name="reap").resumed_at == frozen.time
         heartbeat.beat([held(jobs[0])])
         for _ in range(61):
             frozen.advance(1)
@@ -302,7 +302,7 @@ class TestOutage:
         take()
         self._scan()
         frozen.advance(6)
-        scan.note_outage()
+        reaper.note_outage()
         assert self._scan() == {}
         for pause in (1, 1, 1, 1, 0.99):
             frozen.advance(pause)
@@ -316,7 +316,7 @@ class TestOutage:
         self, frozen: FrozenClock, every: int
     ) -> None:
         def once() -> None:
-            scan.scan(cadence=None, ran_by="cron")
+            reaper.scan(cadence=None, ran_by="cron")
             promote.promote()
 
         for _ in range(3):
@@ -340,14 +340,14 @@ class TestOutage:
 
 
 def test_a_loop_scans_only_when_something_may_be_due(frozen: FrozenClock) -> None:
-    loop = scan.Loop(interval=0.2, ran_by="test", using="default")
+    loop = reaper.ReaperLoop(interval=0.2, ran_by="test", using="default")
     make(heartbeat_timeout=2)
     take()
     loop.tick()
-    first = ChoreRun.objects.get(name="reap").last_run_at
+    first = MaintenanceRun.objects.get(name="reap").last_run_at
     frozen.advance(0.2)
     assert loop.tick().counts == {}
-    assert ChoreRun.objects.get(name="reap").last_run_at == first
+    assert MaintenanceRun.objects.get(name="reap").last_run_at == first
     for _ in range(8):
         frozen.advance(0.2)
         assert loop.tick().counts == {}
@@ -356,9 +356,9 @@ def test_a_loop_scans_only_when_something_may_be_due(frozen: FrozenClock) -> Non
 
 
 def test_a_loop_finds_new_silence_and_records_itself_now_and_then(frozen: FrozenClock) -> None:
-    loop = scan.Loop(interval=0.2, ran_by="test", using="default")
+    loop = reaper.ReaperLoop(interval=0.2, ran_by="test", using="default")
     loop.tick()
-    first = ChoreRun.objects.get(name="reap")
+    first = MaintenanceRun.objects.get(name="reap")
     assert first.cadence_ms is not None
     make(heartbeat_timeout="500ms")
     take()
@@ -367,13 +367,13 @@ def test_a_loop_finds_new_silence_and_records_itself_now_and_then(frozen: Frozen
         assert loop.tick().counts == {}, "running jobs are read once a second"
     frozen.advance(0.1)
     assert loop.tick().counts == {"stalled": 1}
-    recorded = ChoreRun.objects.get(name="reap").last_run_at
+    recorded = MaintenanceRun.objects.get(name="reap").last_run_at
     frozen.advance(first.cadence_ms / 1000 - 0.1)
     loop.tick()
-    assert ChoreRun.objects.get(name="reap").last_run_at == recorded
+    assert MaintenanceRun.objects.get(name="reap").last_run_at == recorded
     frozen.advance(0.1)
     loop.tick()
-    assert ChoreRun.objects.get(name="reap").last_run_at == frozen.time
+    assert MaintenanceRun.objects.get(name="reap").last_run_at == frozen.time
 
 
 @pytest.mark.every_database

@@ -7,8 +7,8 @@ import pytest
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import NotFound
 from django_ojs.domain.ids import uuid7
-from django_ojs.models import Attempt, ChoreRun
-from django_ojs.services import scan
+from django_ojs.models import Attempt, MaintenanceRun
+from django_ojs.services import reaper
 from django_ojs.services.refresh import current
 from tests.services.support import fail, make, now_stored, take
 
@@ -49,16 +49,16 @@ def test_a_running_job_past_its_deadline_is_ended(frozen: FrozenClock) -> None:
 def test_after_an_outage_the_living_are_heard_first(frozen: FrozenClock) -> None:
     """The scanner promised to come every second, and was away: nobody but it may end attempts."""
     job = make(timeout="1s", grace_period="0s")[0]
-    scan.scan(cadence=None, ran_by="t")
+    reaper.scan(cadence=None, ran_by="t")
     frozen.advance(1)
-    scan.scan(cadence=None, ran_by="t")
+    reaper.scan(cadence=None, ran_by="t")
     take()
     frozen.advance(60)
     assert current(job.id).state == "active"
-    scan.scan(cadence=None, ran_by="t")
+    reaper.scan(cadence=None, ran_by="t")
     assert current(job.id).state == "active", "the scan gave it 15 s"
     frozen.advance(16)
-    ChoreRun.objects.update(last_run_at=frozen.now("default"))
+    MaintenanceRun.objects.update(last_run_at=frozen.now("default"))
     assert current(job.id).state == "retryable"
 
 
@@ -66,9 +66,9 @@ def test_a_failed_scan_of_this_process_is_an_outage_too(frozen: FrozenClock) -> 
     job = make(timeout="1s", grace_period="0s")[0]
     take()
     frozen.advance(2)
-    scan.note_outage()
+    reaper.note_outage()
     assert current(job.id).state == "active"
-    scan.forget_outage()
+    reaper.forget_outage()
     assert current(job.id).state == "retryable"
 
 

@@ -12,10 +12,10 @@ from django.db import DatabaseError, connection, connections
 from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock, hooks
-from django_ojs.domain import tallies
+from django_ojs.domain import histogram
 from django_ojs.domain.ids import Uuid7Generator
-from django_ojs.models import ChoreRun, Event, FailureStat, Job, MinuteStat
-from django_ojs.services import figures, prune, rollup
+from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
+from django_ojs.services import prune, rollup, stats_queries
 from django_ojs.services.reap import reap
 from tests.services.support import ack, fail, make, take
 
@@ -35,7 +35,7 @@ def at(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[clock.FrozenCl
         monkeypatch.setattr(
             clock, "new_id", lambda: ids.next(int(stopped.time.timestamp() * 1000), 1 << 20)
         )
-        ChoreRun.objects.create(name=rollup.NAME, last_run_at=START, resumed_at=START)
+        MaintenanceRun.objects.create(name=rollup.NAME, last_run_at=START, resumed_at=START)
         yield stopped
     rollup._next.clear()
 
@@ -70,7 +70,7 @@ def test_a_minute_is_counted_once(at: clock.FrozenClock) -> None:
     assert whole.waits == [0] * 5 + [3] + [0] * 11
     assert rollup.rollup()["minutes"] == 0
     assert rows() == expected
-    assert figures.reached() == START + MINUTE
+    assert stats_queries.watermark() == START + MINUTE
 
 
 def test_what_is_stored_stays_when_the_mark_is_lost(at: clock.FrozenClock) -> None:
@@ -78,12 +78,12 @@ def test_what_is_stored_stays_when_the_mark_is_lost(at: clock.FrozenClock) -> No
     at.time = START + 3 * MINUTE
     rollup.rollup()
     before = rows()
-    ChoreRun.objects.all().delete()
+    MaintenanceRun.objects.all().delete()
     Job.objects.all().delete()
     while rollup.rollup()["minutes"]:
         pass
     assert rows() == before
-    assert figures.reached() == START + MINUTE
+    assert stats_queries.watermark() == START + MINUTE
 
 
 def test_quiet_minutes_and_gaps(at: clock.FrozenClock) -> None:
@@ -94,10 +94,10 @@ def test_quiet_minutes_and_gaps(at: clock.FrozenClock) -> None:
         assert rollup.rollup(seconds=60)["minutes"] == 1
     assert len(asked) <= 24, "empty minutes cost nothing"
     assert rows(queue="") == [(START + timedelta(hours=1), "", 1, 0, 0, 0)]
-    assert figures.reached() == START + timedelta(hours=3) - 2 * MINUTE
+    assert stats_queries.watermark() == START + timedelta(hours=3) - 2 * MINUTE
     at.time = START + timedelta(days=9)
     rollup.rollup(most=1)
-    assert figures.reached() == START + timedelta(days=9) - 2 * MINUTE
+    assert stats_queries.watermark() == START + timedelta(days=9) - 2 * MINUTE
 
 
 def test_a_run_is_short(at: clock.FrozenClock) -> None:
@@ -113,7 +113,7 @@ def test_two_at_once(at: clock.FrozenClock) -> None:
     for _number in range(10):
         run_jobs(at, 1)
         take_and_fail(at)
-        at.time = tallies.floor(at.time, MINUTE) + MINUTE
+        at.time = histogram.floor(at.time, MINUTE) + MINUTE
     at.advance(90)
     problems: list[BaseException] = []
     ready = threading.Barrier(4)
@@ -167,11 +167,11 @@ def test_failures_from_real_jobs(at: clock.FrozenClock) -> None:
         ("never", "test.job", "enqueue_ttl_expired", 1),
         ("slow", "test.job", "timeout", 1),
     ]
-    found = figures.failures(limit=2)
+    found = stats_queries.failures(limit=2)
     assert (found[0].error, found[0].counts) == ("app.Broken", [2] * 5)
     assert len(found) == 2
     at.advance(2 * 3600)
-    assert figures.failures(limit=1, by=1)[0].counts == [0, 2, 2, 2, 2]
+    assert stats_queries.failures(limit=1, by=1)[0].counts == [0, 2, 2, 2, 2]
 
 
 def test_many_kinds_of_failure_are_folded(at: clock.FrozenClock, monkeypatch: Any) -> None:
@@ -180,9 +180,9 @@ def test_many_kinds_of_failure_are_folded(at: clock.FrozenClock, monkeypatch: An
         take_and_fail(at, f"e{number}")
     at.time = START + 3 * MINUTE
     rollup.rollup()
-    found = {row.error: row.counts[0] for row in figures.failures()}
+    found = {row.error: row.counts[0] for row in stats_queries.failures()}
     assert found == {"e0": 2, "e1": 2, "e2": 2, rollup.OTHER: 2}
-    assert [row.error for row in figures.failures() if row.is_rest] == [rollup.OTHER]
+    assert [row.error for row in stats_queries.failures() if row.is_rest] == [rollup.OTHER]
 
 
 def test_other_events_are_no_failures(at: clock.FrozenClock) -> None:
@@ -202,29 +202,29 @@ def test_other_events_are_no_failures(at: clock.FrozenClock) -> None:
     ],
 )
 def test_percentiles(took: list[float], median: float, most: float) -> None:
-    histogram = tallies.empty()
+    counts = histogram.empty()
     for value in took:
-        place = next((i for i, b in enumerate(tallies.BUCKETS) if value <= b), len(tallies.BUCKETS))
-        histogram[place] += 1
-    assert tallies.percentile(histogram, 0.5) == pytest.approx(median, rel=0.05)
-    assert tallies.percentile(histogram, 0.95) == pytest.approx(most, rel=0.15)
-    assert tallies.percentile(histogram, 0.95) >= tallies.percentile(histogram, 0.5)  # type: ignore[operator]
+        place = next((i for i, b in enumerate(histogram.BUCKETS) if value <= b), len(histogram.BUCKETS))
+        counts[place] += 1
+    assert histogram.percentile(counts, 0.5) == pytest.approx(median, rel=0.05)
+    assert histogram.percentile(counts, 0.95) == pytest.approx(most, rel=0.15)
+    assert histogram.percentile(counts, 0.95) >= histogram.percentile(counts, 0.5)  # type: ignore[operator]
 
 
 def test_no_jobs_have_no_percentile() -> None:
-    assert tallies.percentile(tallies.empty(), 0.5) is None
-    assert tallies.percentile([], 0.5) is None
+    assert histogram.percentile(histogram.empty(), 0.5) is None
+    assert histogram.percentile([], 0.5) is None
 
 
 def test_a_percentile_is_near_the_truth() -> None:
     values = [10 * 1.01**number for number in range(1000)]
-    histogram = tallies.empty()
+    counts = histogram.empty()
     for value in values:
-        place = next((i for i, b in enumerate(tallies.BUCKETS) if value <= b), len(tallies.BUCKETS))
-        histogram[place] += 1
+        place = next((i for i, b in enumerate(histogram.BUCKETS) if value <= b), len(histogram.BUCKETS))
+        counts[place] += 1
     for share in (0.1, 0.5, 0.75, 0.95):
         truth = values[int(share * 1000)]
-        assert tallies.percentile(histogram, share) == pytest.approx(truth, rel=0.5)
+        assert histogram.percentile(counts, share) == pytest.approx(truth, rel=0.5)
 
 
 def test_reading(at: clock.FrozenClock) -> None:
@@ -233,20 +233,20 @@ def test_reading(at: clock.FrozenClock) -> None:
     run_jobs(at, 1, queue="mail", count=2)
     at.time = START + timedelta(minutes=7, seconds=30)
     rollup.rollup()
-    until = figures.reached()
+    until = stats_queries.watermark()
     assert until == START + 6 * MINUTE
-    points = tallies.series(figures.counted(START), START, MINUTE, until=until)
+    points = histogram.series(stats_queries.counted(START), START, MINUTE, until=until)
     assert [(p.at, p.completed) for p in points] == [
         (START + n * MINUTE, {0: 1, 5: 2}.get(n, 0)) for n in range(6)
     ]
     assert points[0].duration_ms[0] is not None
     assert points[1].duration_ms == (None, None)
-    wide = tallies.series(figures.counted(START, "mail"), START, 3 * MINUTE, until=until)
+    wide = histogram.series(stats_queries.counted(START, "mail"), START, 3 * MINUTE, until=until)
     assert [point.completed for point in wide] == [0, 2]
     hour = until - 60 * MINUTE
-    assert tallies.total(figures.counted(hour), hour).completed == 3
-    assert tallies.total(figures.counted(hour, "mail"), hour).completed == 2
-    assert tallies.total(figures.counted(hour), until - MINUTE).completed == 2
+    assert histogram.total(stats_queries.counted(hour), hour).completed == 3
+    assert histogram.total(stats_queries.counted(hour, "mail"), hour).completed == 2
+    assert histogram.total(stats_queries.counted(hour), until - MINUTE).completed == 2
 
 
 def test_minutes_become_hours(at: clock.FrozenClock) -> None:
@@ -259,17 +259,17 @@ def test_minutes_become_hours(at: clock.FrozenClock) -> None:
     at.time = START + timedelta(hours=3, minutes=2)
     rollup.rollup(most=500, seconds=60)
     assert len(rows(step=60, queue="")) == 4
-    before = tallies.total(figures.counted(START), START)
+    before = histogram.total(stats_queries.counted(START), START)
     at.time = START + timedelta(hours=25, minutes=3)
     counts = rollup.rollup(most=2000, seconds=60)
     assert counts["hours"] == 1
     assert rows(step=3600, queue="") == [(START, "", 3, 3, 0, 0)]
     assert rows(step=60, queue="") == [(START + timedelta(hours=1), "", 1, 0, 0, 0)]
-    assert tallies.total(figures.counted(START), START) == before
+    assert histogram.total(stats_queries.counted(START), START) == before
     assert list(FailureStat.objects.values_list("at", "step", "error", "count")) == [
         (START, 3600, "app.Broken", 3)
     ]
-    assert figures.failures(by=3)[0].counts == [0, 0, 0, 3, 3]
+    assert stats_queries.failures(by=3)[0].counts == [0, 0, 0, 3, 3]
     assert rollup.rollup()["hours"] == 0
 
 
@@ -288,7 +288,7 @@ def test_retention(at: clock.FrozenClock) -> None:
 
 
 def test_the_chore(at: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    (registered,) = [item for item in hooks.chores() if item.name == "rollup"]
+    (registered,) = [item for item in hooks.maintenance_tasks() if item.name == "rollup"]
     assert registered.enforces
     # Work that overruns its slice is gone on with at once.
     monkeypatch.setattr(rollup, "SLICE", 60.0)

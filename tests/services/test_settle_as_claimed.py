@@ -10,7 +10,7 @@ from django_ojs.api import cancel, extend_timeout
 from django_ojs.domain.job import JobRecord
 from django_ojs.models import Attempt
 from django_ojs.services import heartbeat
-from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
+from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
 from tests.support import not_none
 
 from .support import held, make, now_stored, take
@@ -18,7 +18,7 @@ from .support import held, make, now_stored, take
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
-def ack(*jobs: JobRecord, result: str | None = "1") -> list[Settled]:
+def ack(*jobs: JobRecord, result: str | None = "1") -> list[SettleResult]:
     """Report success and bring the record along."""
     return settle([Outcome(held(job), Report.ACK, result, claimed=job) for job in jobs])
 

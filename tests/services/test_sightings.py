@@ -12,9 +12,9 @@ from django.db import OperationalError, connections
 
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRecord
-from django_ojs.models import ChoreRun, Job
-from django_ojs.services import heartbeat, reap, refresh, scan, sightings
-from django_ojs.services.scan import Loop
+from django_ojs.models import Job, MaintenanceRun
+from django_ojs.services import heartbeat, reap, reaper, refresh, sightings
+from django_ojs.services.reaper import ReaperLoop
 from django_ojs.store import locking
 from django_ojs.store.contention import impatient
 from tests.faults.mutants import MUTANTS
@@ -32,11 +32,13 @@ from tests.services.support import (
 pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
 
 
-def a_loop(name: str = "test") -> Loop:
-    return Loop(interval=0.2, ran_by=name, using="default")
+def a_loop(name: str = "test") -> ReaperLoop:
+    return ReaperLoop(interval=0.2, ran_by=name, using="default")
 
 
-def watch(frozen: FrozenClock, seconds: float, *loops: Loop, beats: Sequence[JobRecord] = ()) -> int:
+def watch(
+    frozen: FrozenClock, seconds: float, *loops: ReaperLoop, beats: Sequence[JobRecord] = ()
+) -> int:
     """Loops that tick for a while, beside workers that beat; how many jobs they ended."""
     ended = 0
     for step in range(round(seconds * 5)):
@@ -86,7 +88,7 @@ def test_a_server_that_stands_still_in_a_scan_stalls_nobody(
         if dead_too:
             assert now_stored(jobs[0]).state == "discarded", f"before statement {at}"
         Job.objects.all()._raw_delete("default")
-        ChoreRun.objects.all()._raw_delete("default")
+        MaintenanceRun.objects.all()._raw_delete("default")
         at += 1
     assert at > 5
 
@@ -161,10 +163,10 @@ def test_a_single_run_counts_as_much_as_its_habit(frozen: FrozenClock) -> None:
     make(1, heartbeat_timeout=30)
     take()
     for _ in range(2):
-        assert not scan.scan(cadence=None, ran_by="cron").counts
+        assert not reaper.scan(cadence=None, ran_by="cron").counts
         frozen.advance(10)
     frozen.advance(15)
-    assert scan.scan(cadence=None, ran_by="cron").counts == {"stalled": 1}
+    assert reaper.scan(cadence=None, ran_by="cron").counts == {"stalled": 1}
 
 
 def test_a_held_record_keeps_no_deadline_waiting(vendor: str, frozen: FrozenClock) -> None:
@@ -176,7 +178,7 @@ def test_a_held_record_keeps_no_deadline_waiting(vendor: str, frozen: FrozenCloc
     with bounded():
         loop = a_loop()
         assert watch(frozen, 1, loop) == 0
-        with elsewhere(lambda: list(ChoreRun.objects.select_for_update())):
+        with elsewhere(lambda: list(MaintenanceRun.objects.select_for_update())):
             assert watch(frozen, 3.2, loop) == 1
             assert watch(frozen, 4.6, loop) == 1
 
@@ -286,7 +288,7 @@ def test_recovery_holds_no_job_that_does_not_run(vendor: str, frozen: FrozenCloc
 def spans() -> list[list[datetime]]:
     return [
         [datetime.fromisoformat(moment) for moment in pair]
-        for pair in ChoreRun.objects.get(name="reap").blind or ()
+        for pair in MaintenanceRun.objects.get(name="reap").blind or ()
     ]
 
 

@@ -46,13 +46,13 @@ class Worker:
         which = {"job": job["id"], "attempt": job["attempt"], "lease": job["lease"]["id"]}
         ledger.write("start", **which)
         time.sleep(plan.AGAIN if job["attempt"] > 1 else millis / 1000)
-        evidence = {} if self._bare else {"lease_id": which["lease"]}
+        lease_claim = {} if self._bare else {"lease_id": which["lease"]}
         if millis == 20 and job["attempt"] <= bad:
             error = {"code": "soak.broken", "message": f"attempt {job['attempt']}"}
-            self._report("nack", which, {**evidence, "error": error})
+            self._report("nack", which, {**lease_claim, "error": error})
         else:
             ledger.write("effect", **which)
-            self._report("ack", which, {**evidence, "result": which})
+            self._report("ack", which, {**lease_claim, "result": which})
 
     def _report(self, verb: str, which: dict[str, Any], body: dict[str, Any]) -> None:
         """Until there is an answer that is one."""

@@ -221,7 +221,7 @@ def _target(dice: random.Random, kind: str, at: float, busy: dict[str, float], w
         among = list(HTTP_WORKERS)
     elif kind.endswith("reaper"):
         among = list(REAPERS)
-    elif kind.endswith(("worker", "executor", "keeper")):
+    elif kind.endswith(("worker", "executor", "monitor")):
         among = [f"worker-{number}" for number in range(workers)]
     else:
         return ""

@@ -20,7 +20,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
 from django_ojs.services.claim import claim, has_work, sources
 from django_ojs.store import inserting
-from django_ojs.store.bounded import read_in_index_order
+from django_ojs.store.sessions import read_in_index_order
 from django_ojs.store.sources import Sources
 from tests.support import analyze_jobs
 

@@ -15,10 +15,10 @@ from django.test.utils import CaptureQueriesContext
 from benchmarks.rows import load
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.leases import Held, Kept
+from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
 from django_ojs.models import Job
-from django_ojs.store import inserting, leases, locking, selectors, upcoming
+from django_ojs.store import due_times, inserting, leases, locking, selectors
 from tests.support import analyze_jobs
 
 from .records import record
@@ -123,7 +123,7 @@ def test_without_statistics_the_index_is_used_as_well(full: None) -> None:
                 pytest.skip("only a superuser may delete statistics")
     late = NOW + timedelta(days=30)
     reads = (
-        lambda: upcoming.next_deadline(using="default"),
+        lambda: due_times.next_deadline(using="default"),
         lambda: locking.past_deadline(late, 100, using="default"),
         lambda: locking.promotable(late, 100, using="default"),
     )
@@ -146,8 +146,8 @@ def test_without_statistics_the_index_is_used_as_well(full: None) -> None:
 
 
 def test_probes_of_what_is_due_next(full: None) -> None:
-    assert _check(lambda: upcoming.next_deadline(using="default")) == []
-    assert _check(lambda: upcoming.next_due(using="default")) == []
+    assert _check(lambda: due_times.next_deadline(using="default")) == []
+    assert _check(lambda: due_times.next_due(using="default")) == []
     assert _check(lambda: selectors.queues_with_work(using="default")) == []
 
 
@@ -155,17 +155,17 @@ def test_promotion_and_reaping(full: None) -> None:
     late = NOW + timedelta(days=30)
     assert _check(lambda: locking.promotable(late, 100, using="default")) == []
     assert _check(lambda: locking.past_deadline(late, 100, using="default")) == []
-    assert _check(lambda: upcoming.next_silences(100, using="default")) == []
+    assert _check(lambda: due_times.next_stall_deadlines(100, using="default")) == []
 
 
 def test_beats(full: None) -> None:
     held = [
-        Held(row.id, row.lease_id)
+        Lease(row.id, row.lease_id)
         for row in Job.objects.filter(state=State.ACTIVE)[:20]
         if row.lease_id
     ]
     assert len(held) == 20
-    kept: list[Kept] = []
+    kept: list[RenewedLease] = []
     assert _check(lambda: kept.extend(leases.write(held, {"heartbeat_at": NOW}, using="default"))) == []
     assert {k.lease_id for k in kept} == {h.lease_id for h in held}
 

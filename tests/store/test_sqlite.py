@@ -19,7 +19,7 @@ from django.db import connection, connections
 
 from django_ojs import api, clock
 from django_ojs.models import Attempt, Job
-from django_ojs.services import promote, reap, scan
+from django_ojs.services import promote, reap, reaper
 from django_ojs.store import invariants
 from tests.faults import tally
 from tests.process.tools import Diary, Flag, StartWorker
@@ -49,7 +49,7 @@ def whole_life() -> None:
     api.cancel(third)
     promote.promote(using="default")
     reap.reap()
-    scan.scan(cadence=None, ran_by="test")
+    reaper.scan(cadence=None, ran_by="test")
 
 
 @pytest.mark.fault("F80")

@@ -12,10 +12,10 @@ from django.db import connections
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.services.commit import wake
-from django_ojs.store import upcoming
+from django_ojs.store import due_times
+from django_ojs.store.due_times import DueProbe, NextDue
 from django_ojs.store.links import CONNECT_S
-from django_ojs.store.upcoming import Lookout, Outlook
-from django_ojs.store.wakeup import ChangeWatcher, Listener
+from django_ojs.store.notifications import FileChangeSchedule, Notifier
 from tests.services.support import make, take
 from tests.support import poll
 
@@ -42,7 +42,7 @@ def test_the_change_of_a_file_is_seen_whoever_looks(
     if vendor != "sqlite":
         pytest.skip("SQLite only")
     connection = connections["default"]
-    watcher = ChangeWatcher()
+    watcher = FileChangeSchedule()
     watcher.claimed(0, 1)
     monkeypatch.setattr(watcher, "_next", float("inf"))
     assert watcher.due(connection)
@@ -61,7 +61,7 @@ def test_a_file_that_nobody_writes_to_is_not_asked(
 ) -> None:
     if vendor != "sqlite":
         pytest.skip("SQLite only")
-    watcher = ChangeWatcher()
+    watcher = FileChangeSchedule()
     monkeypatch.setattr(watcher, "_settles", 0.0)
     monkeypatch.setattr(watcher, "_next", float("inf"))
     poll(lambda: not watcher._is_written(connections["default"]))
@@ -70,10 +70,10 @@ def test_a_file_that_nobody_writes_to_is_not_asked(
 
 
 def test_a_listener_hears_commits_and_stops_when_told(vendor: str) -> None:
-    if not Listener.possible("default"):
+    if not Notifier.possible("default"):
         pytest.skip("PostgreSQL only")
     heard: list[str] = []
-    listener = Listener(heard.append, "default")
+    listener = Notifier(heard.append, "default")
     listener.start()
     poll(lambda: heard == ["q:"])
     wake([("one", "test.job"), ("two", "")], using="default")
@@ -90,7 +90,7 @@ def test_a_listener_keeps_what_a_project_has_chosen(
         pytest.skip("PostgreSQL only")
     options = {**connections["default"].settings_dict["OPTIONS"], "keepalives_idle": 77}
     monkeypatch.setitem(connections["default"].settings_dict, "OPTIONS", options)
-    listener = Listener(lambda payload: None, "default")
+    listener = Notifier(lambda payload: None, "default")
     connection = listener._connect()
     listener.stop()
     listener._stop_end.close()
@@ -100,8 +100,8 @@ def test_a_listener_keeps_what_a_project_has_chosen(
 
 
 def test_the_outlook_is_the_earliest_of_each(frozen: FrozenClock) -> None:
-    lookout = Lookout("default")
-    assert lookout.look() == Outlook(None, None)
+    lookout = DueProbe("default")
+    assert lookout.look() == NextDue(None, None)
     enqueue("test.job", delay=30)
     enqueue("test.job", delay=20, total_timeout=50)
     make(1, "test.other", timeout=600)
@@ -109,7 +109,9 @@ def test_the_outlook_is_the_earliest_of_each(frozen: FrozenClock) -> None:
     seen = lookout.look()
     assert seen.deadline is not None
     assert seen.scheduled is not None
-    assert seen == Outlook(upcoming.next_deadline(using="default"), upcoming.next_due(using="default"))
+    assert seen == NextDue(
+        due_times.next_deadline(using="default"), due_times.next_due(using="default")
+    )
     assert (seen.deadline - frozen.time).total_seconds() == 50
     assert (seen.scheduled - frozen.time).total_seconds() == 20
     connections["default"].close()

@@ -10,7 +10,7 @@ from django.db import OperationalError
 from django_ojs import clock
 from django_ojs.services import heartbeat
 from django_ojs.services.heartbeat import WorkerInfo
-from django_ojs.worker.threads.heartbeat import Beats, Report
+from django_ojs.worker.threads.heartbeat import HeartbeatThread, Report
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
 
@@ -28,7 +28,7 @@ def test_a_beat_that_fails_is_tried_again_within_a_second_of_its_beginning(
 
     monkeypatch.setattr(clock, "boottime", lambda: now[0])
     monkeypatch.setattr(heartbeat, "report_worker", away)
-    beats = Beats(
+    beats = HeartbeatThread(
         WorkerInfo("w1", clock.new_lease()),
         lambda: Report("running", []),
         lambda sent, kept: None,

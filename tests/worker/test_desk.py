@@ -12,12 +12,12 @@ from django.db import OperationalError, connections
 
 from django_ojs import clock
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.services import heartbeat, operate, scan
+from django_ojs.services import heartbeat, operate, reaper
 from django_ojs.services.heartbeat import WorkerInfo
 from django_ojs.services.settle import Outcome, Report, settle
 from django_ojs.worker.threads.database import Desk, Pending
 from django_ojs.worker.threads.fetcher import Moment
-from django_ojs.worker.threads.heartbeat import Beats
+from django_ojs.worker.threads.heartbeat import HeartbeatThread
 from django_ojs.worker.threads.heartbeat import Report as Said
 from tests.services.support import bounded, held, holding, make, now_stored, take
 from tests.support import not_none, poll
@@ -137,7 +137,7 @@ def test_an_outage_is_what_a_new_connection_confirms(
 ) -> None:
     """Of a call as well: one statement that was refused stops no clocks, and no claims."""
     noted: list[bool] = []
-    monkeypatch.setattr(scan, "note_outage", lambda: noted.append(True))
+    monkeypatch.setattr(reaper, "note_outage", lambda: noted.append(True))
     if away:
         monkeypatch.setattr("django_ojs.worker.threads.database.answers", lambda using: False)
     desk.connected.set()
@@ -204,7 +204,7 @@ def test_a_job_whose_report_is_held_up_is_beaten_for(
     assert desk.held_up() == []
     desk.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), _far())])
     poll(lambda: desk.held_up() == [job])
-    beats = Beats(
+    beats = HeartbeatThread(
         WorkerInfo("w1", clock.new_lease()),
         lambda: Said("running", [], desk.held_up()),
         lambda sent, kept: None,

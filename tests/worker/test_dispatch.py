@@ -35,7 +35,7 @@ class Pool:
         """Keep it."""
         self.sent.append(frame)
 
-    def ring(self, child: Child) -> None:
+    def wake(self, child: Child) -> None:
         """Nobody is there to hear it."""
 
     def kill(self, child: Child) -> None:

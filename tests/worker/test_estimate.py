@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 
-from django_ojs.worker.supervisor.prefetch import Estimate
+from django_ojs.worker.supervisor.prefetch import PrefetchPolicy
 from django_ojs.worker.threads.fetcher import AHEAD_BYTES
 from tests.store.records import record
 
@@ -14,9 +14,9 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def experienced(
     horizon: float, seconds: float, count: int = 1000, needed: float | None = None
-) -> Estimate:
+) -> PrefetchPolicy:
     """An estimate after so many jobs that took so long, and kept their executors ``needed``."""
-    estimate = Estimate(horizon)
+    estimate = PrefetchPolicy(horizon)
     for _ in range(count):
         estimate.add("test.job", seconds, seconds if needed is None else needed)
     return estimate
@@ -45,7 +45,7 @@ def test_what_counts_is_the_time_that_executors_need() -> None:
 def test_few_jobs_are_claimed_ahead_where_some_are_long() -> None:
     """One in a hundred is enough to have both executors stuck before a long queue is through."""
     dice = random.Random(1)
-    estimate = Estimate(0.1)
+    estimate = PrefetchPolicy(0.1)
     most = 0
     for number in range(5000):
         seconds = 0.15 if dice.random() < 0.01 else 0.0005
@@ -74,23 +74,23 @@ def test_large_jobs_are_claimed_ahead_by_their_size() -> None:
 
 def test_depth_follows_the_duration_of_the_type() -> None:
     estimate = experienced(0.1, 0.001)
-    assert estimate.depth("test.job") == 20
-    assert experienced(0.1, 0.0001).depth("test.job") == 32
-    assert experienced(0.1, 0.006).depth("test.job") == 1
+    assert estimate.queue_depth("test.job") == 20
+    assert experienced(0.1, 0.0001).queue_depth("test.job") == 32
+    assert experienced(0.1, 0.006).queue_depth("test.job") == 1
 
 
 def test_a_type_that_is_not_known_yet_is_taken_to_be_like_all_others() -> None:
     """A drain over two hundred types of short jobs is as quick as over one."""
-    estimate = Estimate(0.1)
-    assert estimate.depth("test.unknown") == 1
+    estimate = PrefetchPolicy(0.1)
+    assert estimate.queue_depth("test.unknown") == 1
     for number in range(400):
         estimate.add(f"test.t{number % 200}", 0.001, 0.001)
-    assert estimate.depth("test.unknown") == 20
-    assert estimate.depth("test.t7") == 20
+    assert estimate.queue_depth("test.unknown") == 20
+    assert estimate.queue_depth("test.t7") == 20
     estimate.add("test.slow", 0.5, 0.5)
-    assert estimate.depth("test.slow") == 1
-    assert estimate.depth("test.t7") == 20
-    assert experienced(0.1, 0.006).depth("test.unknown") == 1
+    assert estimate.queue_depth("test.slow") == 1
+    assert estimate.queue_depth("test.t7") == 20
+    assert experienced(0.1, 0.006).queue_depth("test.unknown") == 1
 
 
 def test_one_slow_job_in_a_few_makes_a_type_wait_alone() -> None:
@@ -98,10 +98,10 @@ def test_one_slow_job_in_a_few_makes_a_type_wait_alone() -> None:
     for number in range(100):
         seconds = 0.5 if number % 10 == 0 else 0.001
         estimate.add("test.job", seconds, seconds)
-    assert estimate.depth("test.job") == 1
+    assert estimate.queue_depth("test.job") == 1
 
 
 def test_without_a_horizon_nothing_waits() -> None:
     estimate = experienced(0, 0.0001)
     assert estimate.prefetch(8, 8) == 0
-    assert estimate.depth("test.job") == estimate.depth("test.unknown") == 0
+    assert estimate.queue_depth("test.job") == estimate.queue_depth("test.unknown") == 0

@@ -15,15 +15,15 @@ from django.db import OperationalError
 
 from django_ojs import clock, hooks
 from django_ojs.api import enqueue, enqueue_many
-from django_ojs.hooks import Chore, ChoreResult
+from django_ojs.hooks import MaintenanceResult, MaintenanceTask
 from django_ojs.models import Job
-from django_ojs.services import scan
+from django_ojs.services import reaper
 from django_ojs.services.claim import claim, sources
-from django_ojs.services.reap import Reaped
-from django_ojs.store.upcoming import Lookout, Outlook
-from django_ojs.worker.executor.liveness import Pulse
-from django_ojs.worker.threads.maintenance import Chores
-from django_ojs.worker.threads.reaper import Reaper
+from django_ojs.services.reap import ReapResult
+from django_ojs.store.due_times import DueProbe, NextDue
+from django_ojs.worker.executor.liveness import LivenessThread
+from django_ojs.worker.threads.maintenance import MaintenanceThread
+from django_ojs.worker.threads.reaper import ReaperThread
 from tests.services.support import make, now_stored, take
 from tests.support import poll
 
@@ -31,25 +31,29 @@ pytestmark = pytest.mark.every_database
 
 
 @contextmanager
-def maintained(on_promoted: Callable[[], None] = lambda: None) -> Iterator[tuple[Chores, Reaper]]:
+def maintained(
+    on_promoted: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[MaintenanceThread, ReaperThread]]:
     """Both threads, as a worker has them."""
-    chores = Chores(on_promoted, using="default")
-    reaper = Reaper(chores.promote, promoting=chores.promoting, ran_by="test", using="default")
-    for thread in (chores, reaper):
+    maintenance = MaintenanceThread(on_promoted, using="default")
+    reaper = ReaperThread(
+        maintenance.promote, promoting=maintenance.promoting, ran_by="test", using="default"
+    )
+    for thread in (maintenance, reaper):
         thread.start()
     try:
-        yield chores, reaper
+        yield maintenance, reaper
     finally:
-        for thread in (chores, reaper):
+        for thread in (maintenance, reaper):
             thread.close()
-        for thread in (chores, reaper):
+        for thread in (maintenance, reaper):
             thread.join(15)
             assert not thread.is_alive()
 
 
 @pytest.fixture
 def promoted(ojs_db: None) -> Iterator[threading.Event]:
-    """Set when running chores have promoted something."""
+    """Set when running maintenance tasks have promoted something."""
     event = threading.Event()
     with maintained(event.set):
         yield event
@@ -67,14 +71,14 @@ def test_a_chore_that_fails_is_no_outage(ojs_db: None, monkeypatch: pytest.Monke
     """It would restart the clock of every silent job, again and again (decision T9)."""
     failed = threading.Event()
 
-    def fail(using: str) -> ChoreResult:
+    def fail(using: str) -> MaintenanceResult:
         failed.set()
         raise OperationalError("canceling statement due to statement timeout")
 
-    monkeypatch.setattr(hooks, "chores", lambda: (Chore("broken", 0.1, fail),))
+    monkeypatch.setattr(hooks, "maintenance_tasks", lambda: (MaintenanceTask("broken", 0.1, fail),))
     with maintained():
         assert failed.wait(10)
-    assert not scan._failed.is_set()
+    assert not reaper._failed.is_set()
 
 
 def test_who_did_not_get_a_lock_tries_again_at_once(
@@ -83,12 +87,12 @@ def test_who_did_not_get_a_lock_tries_again_at_once(
     """A table was locked: what fell due meanwhile ends when it is free, and not a second later."""
     tries, enough = count(1), threading.Event()
 
-    def waited(loop: scan.Loop, *, limit: int | None = None) -> Reaped:
+    def waited(loop: reaper.ReaperLoop, *, limit: int | None = None) -> ReapResult:
         if next(tries) == 20:
             enough.set()
         raise OperationalError(1205, "Lock wait timeout exceeded")
 
-    monkeypatch.setattr(scan.Loop, "tick", waited)
+    monkeypatch.setattr(reaper.ReaperLoop, "tick", waited)
     with maintained():
         assert enough.wait(10)
 
@@ -97,13 +101,15 @@ def test_a_deadline_waits_for_no_chore(ojs_db: None, monkeypatch: pytest.MonkeyP
     """Jobs are due in numbers, and promoting them takes its time: what falls due meanwhile ends."""
     began, go_on = threading.Event(), threading.Event()
 
-    def promote_many(using: str) -> ChoreResult:
+    def promote_many(using: str) -> MaintenanceResult:
         began.set()
         assert go_on.wait(60)
-        return ChoreResult({"promoted": 1})
+        return MaintenanceResult({"promoted": 1})
 
     monkeypatch.setattr(
-        hooks, "chores", lambda: (Chore("many", 0.1, promote_many, scheduled=True, enforces=True),)
+        hooks,
+        "maintenance_tasks",
+        lambda: (MaintenanceTask("many", 0.1, promote_many, scheduled=True, enforces=True),),
     )
     enqueue("test.job", delay="1ms")
     with maintained():
@@ -122,19 +128,21 @@ def test_enforcement_does_not_read_a_backlog_that_is_promoted(
     """MariaDB reads past everything that was promoted lately: such a look took seconds."""
     asked: list[bool] = []
     over = threading.Event()
-    look = Lookout.look
+    look = DueProbe.look
 
-    def watched(lookout: Lookout, *, scheduled: bool = True) -> Outlook:
+    def watched(lookout: DueProbe, *, scheduled: bool = True) -> NextDue:
         asked.append(scheduled)
         return look(lookout, scheduled=scheduled)
 
-    def promote_some(using: str) -> ChoreResult:
+    def promote_some(using: str) -> MaintenanceResult:
         over.wait(0.05)
-        return ChoreResult({"promoted": 1}, more=not over.is_set())
+        return MaintenanceResult({"promoted": 1}, more=not over.is_set())
 
-    monkeypatch.setattr(Lookout, "look", watched)
+    monkeypatch.setattr(DueProbe, "look", watched)
     monkeypatch.setattr(
-        hooks, "chores", lambda: (Chore("many", 0.1, promote_some, scheduled=True, enforces=True),)
+        hooks,
+        "maintenance_tasks",
+        lambda: (MaintenanceTask("many", 0.1, promote_some, scheduled=True, enforces=True),),
     )
     enqueue("test.job", delay="1ms")
     with maintained():
@@ -165,18 +173,18 @@ def test_chores_take_turns_until_they_are_done(ojs_db: None, monkeypatch: pytest
     ran: list[str] = []
     done = threading.Event()
 
-    def slow(using: str) -> ChoreResult:
+    def slow(using: str) -> MaintenanceResult:
         ran.append("slow")
         if len(ran) > 12:
             done.set()
-        return ChoreResult({"rows": 1}, more=not done.is_set())
+        return MaintenanceResult({"rows": 1}, more=not done.is_set())
 
-    def other(using: str) -> ChoreResult:
+    def other(using: str) -> MaintenanceResult:
         ran.append("other")
-        return ChoreResult(more=not done.is_set())
+        return MaintenanceResult(more=not done.is_set())
 
-    both = (Chore("slow", 3600.0, slow), Chore("other", 3600.0, other))
-    monkeypatch.setattr(hooks, "chores", lambda: both)
+    both = (MaintenanceTask("slow", 3600.0, slow), MaintenanceTask("other", 3600.0, other))
+    monkeypatch.setattr(hooks, "maintenance_tasks", lambda: both)
     with maintained():
         assert done.wait(15)
     assert ran[:12] == ["slow", "other"] * 6
@@ -195,11 +203,11 @@ def test_pruning_keeps_up_with_any_backlog(ojs_db: None) -> None:
 def test_an_idle_worker_closes_the_connection_of_its_chores(ojs_db: None) -> None:
     """And makes no statement but the looks of the reaper, which open it again when something is due."""
     event = threading.Event()
-    with maintained(event.set) as (chores, reaper):
-        assert chores.disconnected.wait(30)
-        before, looks = chores.statements, reaper.statements
+    with maintained(event.set) as (maintenance, reaper):
+        assert maintenance.disconnected.wait(30)
+        before, looks = maintenance.statements, reaper.statements
         poll(lambda: reaper.statements >= looks + 15, 30)
-        assert chores.statements == before
+        assert maintenance.statements == before
         enqueue("test.job", delay="300ms")
         assert event.wait(15)
 
@@ -227,7 +235,7 @@ def test_chores_reap_deadlines_and_silence(promoted: threading.Event) -> None:
 
 def test_a_pulse_beats_while_a_job_runs_and_rests_between_jobs() -> None:
     out, into = os.pipe()
-    pulse = Pulse(into)
+    pulse = LivenessThread(into)
     pulse.start()
     try:
         for _ in range(2):

@@ -15,8 +15,8 @@ from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store import candidates
 from django_ojs.store.candidates import Look
+from django_ojs.store.notifications import NotifiedSchedule, PollSchedule
 from django_ojs.store.sources import Sources
-from django_ojs.store.wakeup import NotifiedWatcher, Watcher
 from django_ojs.worker.threads.database import Pending
 from django_ojs.worker.threads.fetcher import Claims, Intake, Moment
 from tests.services.support import bounded, held, locked_table, make, now_stored, take
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 WHERE = sources(["default", "other"], ["test.job"])
 
 
-class Patient(Watcher):
+class Patient(PollSchedule):
     """Looks only when it is told to."""
 
     def claimed(self, got: int, wanted: int) -> None:
@@ -142,7 +142,7 @@ def test_nothing_is_claimed_until_what_was_claimed_has_been_delivered(
 
 def test_who_listens_polls_less() -> None:
     listening = threading.Event()
-    watcher = NotifiedWatcher(listening)
+    watcher = NotifiedSchedule(listening)
     watcher.claimed(0, 1)
     assert watcher.pause() < 0.1
     listening.set()
@@ -156,7 +156,7 @@ def test_a_look_at_a_few_sources_puts_off_no_look_at_all_of_them(
     inbox: Inbox, looks: list[Sources]
 ) -> None:
     """What nobody announced is found by the net, however much is announced elsewhere."""
-    claims = Claims(WHERE, Watcher(), "w1", inbox.on_claimed, inbox.on_empty)
+    claims = Claims(WHERE, PollSchedule(), "w1", inbox.on_claimed, inbox.on_empty)
     intake = Intake(inbox, claims, "default")
     intake.start()
     try:

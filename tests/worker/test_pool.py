@@ -9,7 +9,7 @@ import pytest
 
 from django_ojs.worker.prefork import pool as pool_module
 from django_ojs.worker.prefork.pool import Pool
-from django_ojs.worker.prefork.zygote import ExecNursery
+from django_ojs.worker.prefork.zygote import SpawnServer
 
 
 class Steady:
@@ -34,12 +34,12 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
 def pool(steady: Steady) -> Iterator[Pool]:
     """A pool that starts nothing."""
     with selectors.DefaultSelector() as selector:
-        yield Pool(selector, ExecNursery(), on_frame=lambda *given: None, on_gone=lambda *given: None)
+        yield Pool(selector, SpawnServer(), on_frame=lambda *given: None, on_gone=lambda *given: None)
 
 
 def test_executors_that_end_together_are_waited_for_once(pool: Pool, steady: Steady) -> None:
     for _ in range(8):
-        pool.stumbled()
+        pool.record_start_failure()
         steady.now += 0.01
     assert pool.spawn_after == pytest.approx(1000.4)
 
@@ -47,10 +47,10 @@ def test_executors_that_end_together_are_waited_for_once(pool: Pool, steady: Ste
 def test_the_wait_grows_to_ten_seconds_and_begins_anew(pool: Pool, steady: Steady) -> None:
     waits = []
     for _ in range(8):
-        pool.stumbled()
+        pool.record_start_failure()
         waits.append(pool.spawn_after - steady.now)
         steady.now = pool.spawn_after
     assert waits == pytest.approx([0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10])
     pool.started()
-    pool.stumbled()
+    pool.record_start_failure()
     assert pool.spawn_after - steady.now == pytest.approx(0.4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_ojs.worker.supervisor.isolation import Silence
+from django_ojs.worker.supervisor.isolation import PartitionGuard
 
 
 class Desk:
@@ -27,10 +27,10 @@ def test_what_is_held_makes_nobody_less_careful(held_ms: int | None, mute_after:
     running = SimpleNamespace(job=SimpleNamespace(heartbeat_timeout_ms=held_ms), held=None)
     dispatcher: Any = SimpleNamespace(leases={} if held_ms is None else {"lease": running})
     desk: Any = Desk()
-    silence = Silence(beats, desk, dispatcher, using="default")
-    mute = []
+    silence = PartitionGuard(beats, desk, dispatcher, using="default")
+    claims_suspended = []
     for after in (mute_after - 0.5, mute_after + 0.5):
         silence.look(after)
-        mute.append(silence.mute)
-    assert mute == [False, True]
+        claims_suspended.append(silence.claims_suspended)
+    assert claims_suspended == [False, True]
     assert desk.asked == (held_ms is not None)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from benchmarks.harness import adapter as harness
 from benchmarks.systems.on_ojs.adapter import Adapter
 from django_ojs import clock
-from django_ojs.models import Attempt, ChoreRun, Job
+from django_ojs.models import Attempt, Job, MaintenanceRun
 
 HISTORY = 1_000_000
 BACKLOG = 200_000
@@ -42,7 +42,7 @@ def fill(
         {"id": uuid7("statement_timestamp()", "n"), "args": arguments},
     )  # fmt: skip
     now = clock.now("default")
-    ChoreRun.objects.update_or_create(
+    MaintenanceRun.objects.update_or_create(
         name="rollup",
         # Counted already, as it would have been while it happened.
         defaults={"last_run_at": now, "resumed_at": now - timedelta(seconds=60)},

@@ -13,9 +13,9 @@ from benchmarks.systems.on_ojs.filling import copy, uuid7
 from benchmarks.systems.on_ojs.replay import statements_of
 from django_ojs import hooks
 from django_ojs.models import Job
-from django_ojs.services import claim, heartbeat, promote, scan
-from django_ojs.services.reap import Reaped
-from django_ojs.store.leases import Held
+from django_ojs.services import claim, heartbeat, promote, reaper
+from django_ojs.services.reap import ReapResult
+from django_ojs.store.leases import Lease
 
 _WHERE = claim.sources(["default"])
 _QUEUE = "bench-active"
@@ -53,7 +53,7 @@ def reap_pass(adapter: Adapter, *, active: int, due: int, passes: int) -> dict[s
     for number in range(passes):
         again = {**overdue, "id": uuid7("statement_timestamp()", f"n + {(number + 1) * 100_000}")}
         copy(adapter, Job, template, due, again)
-        reaped: list[Reaped] = []
+        reaped: list[ReapResult] = []
         began = time.perf_counter()
         statements = statements_of(lambda found=reaped: found.append(_pass()))  # type: ignore[misc]
         took.append(1000 * (time.perf_counter() - began))
@@ -70,12 +70,12 @@ def reap_pass(adapter: Adapter, *, active: int, due: int, passes: int) -> dict[s
     }
 
 
-def _pass() -> Reaped:
+def _pass() -> ReapResult:
     """What ``reap_timeouts`` does once."""
-    reaped = scan.scan(cadence=timedelta(seconds=1), ran_by="benchmark")
-    for chore in hooks.chores():
-        if chore.enforces:
-            chore.run("default")
+    reaped = reaper.scan(cadence=timedelta(seconds=1), ran_by="benchmark")
+    for task in hooks.maintenance_tasks():
+        if task.enforces:
+            task.run("default")
     return reaped
 
 
@@ -85,7 +85,7 @@ def beats(adapter: Adapter, *, active: int, beats: int) -> dict[str, Any]:
     claimed = claim.claim(_WHERE, limit=active, worker_id="bench-worker", beats=True)
     if len(claimed) != active:
         raise RuntimeError(f"{len(claimed)} of {active} jobs were claimed")
-    held = [Held(job.id, job.lease_id) for job in claimed if job.lease_id]
+    held = [Lease(job.id, job.lease_id) for job in claimed if job.lease_id]
     before = _updates(adapter)
     took, counts = [], []
     for _ in range(beats):
@@ -107,15 +107,15 @@ def beats(adapter: Adapter, *, active: int, beats: int) -> dict[str, Any]:
 
 def idle_tick(adapter: Adapter) -> dict[str, Any]:
     """Statements of ``claim``, ``promote`` and ``reap`` when there is nothing to do."""
-    loop = scan.Loop(interval=0.2, ran_by="benchmark", using="default")
-    chores: dict[str, Callable[[], object]] = {
+    loop = reaper.Loop(interval=0.2, ran_by="benchmark", using="default")
+    maintenance: dict[str, Callable[[], object]] = {
         "claim": lambda: claim.claim(_WHERE, limit=2, worker_id="bench-worker", beats=True),
         "promote": promote.promote,
         "reap": loop.tick,
     }
-    for work in chores.values():
+    for work in maintenance.values():
         work()
-    return {name: len(statements_of(work)) for name, work in chores.items()}
+    return {name: len(statements_of(work)) for name, work in maintenance.items()}
 
 
 def _updates(adapter: Adapter) -> tuple[int, int]:

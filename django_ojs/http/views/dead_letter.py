@@ -12,7 +12,7 @@ from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.principal import parse_reason
 from django_ojs.http.views.jobs import revive
 from django_ojs.services import inspect, operate
-from django_ojs.store.bounded import time_limit
+from django_ojs.store.sessions import time_limit
 
 
 class DeadLetterViewSet(OJSViewSet):

@@ -31,7 +31,7 @@ from django_ojs.models import Event
 from django_ojs.services import derived, stream
 from django_ojs.services.derived import Place
 from django_ojs.services.stream import Wanted
-from django_ojs.store.bounded import time_limit
+from django_ojs.store.sessions import time_limit
 
 STREAM_SECONDS = 300.0
 HEARTBEAT_SECONDS = 10.0

@@ -20,13 +20,13 @@ from django_ojs.domain.near import NearMisses
 from django_ojs.domain.states import TERMINAL
 from django_ojs.http import listing, shapes, waiting
 from django_ojs.http.base import OJSViewSet, each, missing
-from django_ojs.http.evidence import evidence_of
+from django_ojs.http.lease_claim import evidence_of
 from django_ojs.http.limits import LONG_POLLS, charge_enqueue
 from django_ojs.http.principal import parse_reason
 from django_ojs.http.problems import WaitTimeout
 from django_ojs.services import fencing, operate
 from django_ojs.services.enqueue import enqueue
-from django_ojs.services.terms import terms_for, warnings_about
+from django_ojs.services.job_defaults import resolve_defaults, warnings_about
 
 _OVERRIDES = frozenset({"queue", "priority", "expires_at"})
 _LIMITS = ("timeout", "grace_period", "heartbeat_timeout", "total_timeout", "enqueue_ttl")
@@ -146,9 +146,11 @@ class JobViewSet(OJSViewSet):
             )
         record = self.job(job_id, fresh=True)
         lease = None
-        evidence = evidence_of(request, body, self.caller, using=self.using)
-        if evidence.lease_id is not None or not self.caller.may("administer"):
-            lease = fencing.prove(record, evidence, now=clock.now(self.using), using=self.using)
+        lease_claim = evidence_of(request, body, self.caller, using=self.using)
+        if lease_claim.lease_id is not None or not self.caller.may("administer"):
+            lease = fencing.authorize_report(
+                record, lease_claim, now=clock.now(self.using), using=self.using
+            )
         actor = self.actor(parse_reason(body))
         made = operate.extend_timeout([record.id], by_ms, lease=lease, actor=actor, using=self.using)[0]
         return Response(shapes.wrapped(made.job, **shapes.extension(made)))
@@ -200,11 +202,11 @@ class JobViewSet(OJSViewSet):
         if record.created_at == now or (caller.may("inspect") and caller.sees(record.queue)):
             return record
         envelope = from_wire(body, now=record.created_at)
-        return admit(envelope, terms_for(envelope), job_id=record.id, now=record.created_at)
+        return admit(envelope, resolve_defaults(envelope), job_id=record.id, now=record.created_at)
 
     def _envelope(self, body: Any, now: datetime) -> Envelope:
         envelope = from_wire(body, now=now)
-        queue = envelope.queue if self.caller.unrestricted else terms_for(envelope).queue
+        queue = envelope.queue if self.caller.unrestricted else resolve_defaults(envelope).queue
         if queue is not None:
             self.may_use(queue, "queue")
         return envelope

@@ -13,13 +13,13 @@ from rest_framework.response import Response
 from django_ojs.domain.errors import InvalidRequest, OJSError
 from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.jsonvalue import MAX_RESULT_BYTES, encode
-from django_ojs.domain.leases import Held
+from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import State
 from django_ojs.http import listing, problems, shapes
 from django_ojs.http.base import OJSViewSet, each, missing
-from django_ojs.http.evidence import parse_lease
+from django_ojs.http.lease_claim import parse_lease
 from django_ojs.services.fencing import refused
-from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
+from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
 from django_ojs.store import selectors
 
 MAX_REPORTS = 100
@@ -88,11 +88,11 @@ def _outcome(item: Any, *, principal: str) -> Outcome:
     result = None
     if "result" in item:
         result = encode(item["result"], "result", max_bytes=MAX_RESULT_BYTES)
-    held = Held(job_id, parse_lease(lease, "lease_id"))
+    held = Lease(job_id, parse_lease(lease, "lease_id"))
     return Outcome(held, Report.ACK, result, principal=principal)
 
 
-def _verdict(outcome: Outcome, settled: Settled) -> JobRecord | OJSError:
+def _verdict(outcome: Outcome, settled: SettleResult) -> JobRecord | OJSError:
     if settled.job is None:
         return missing("job", str(outcome.lease.job_id))
     if settled.verdict is Verdict.LOST:

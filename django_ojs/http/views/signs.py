@@ -16,7 +16,7 @@ from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode, sanitise_text
 from django_ojs.domain.states import State
 from django_ojs.http import shapes
 from django_ojs.http.base import OJSViewSet, missing
-from django_ojs.http.evidence import evidence_of
+from django_ojs.http.lease_claim import evidence_of
 from django_ojs.http.views.jobs import extension
 from django_ojs.services import checkpoints, fencing, heartbeat, inspect, operate
 from django_ojs.services.heartbeat import MAX_CHECKPOINT_BYTES, Progress
@@ -57,8 +57,8 @@ class ProgressViewSet(OJSViewSet):
         by_ms: int | None,
     ) -> JobRecord:
         now = clock.now(self.using)
-        evidence = evidence_of(request, body, self.caller, using=self.using)
-        lease = fencing.prove(record, evidence, now=now, using=self.using)
+        lease_claim = evidence_of(request, body, self.caller, using=self.using)
+        lease = fencing.authorize_report(record, lease_claim, now=now, using=self.using)
         # It never goes back: what arrives late is not the truth.
         further = max(fraction, record.progress or 0.0)
         said = sanitise_text(message, MAX_MESSAGE_BYTES)
@@ -93,8 +93,8 @@ class CheckpointViewSet(OJSViewSet):
         state = encode(body["state"], "state", max_bytes=MAX_CHECKPOINT_BYTES)
         said = {name: body[name] for name in ("metadata", "step_index") if body.get(name) is not None}
         encode(said, "metadata", max_bytes=MAX_CHECKPOINT_BYTES)
-        evidence = evidence_of(request, body, self.caller, using=self.using)
-        saved = checkpoints.save(record.id, state, said, evidence, using=self.using)
+        lease_claim = evidence_of(request, body, self.caller, using=self.using)
+        saved = checkpoints.save(record.id, state, said, lease_claim, using=self.using)
         return Response(shapes.checkpoint(saved))
 
     def retrieve(self, request: Request, job_id: str) -> Response:
@@ -115,8 +115,8 @@ class CheckpointViewSet(OJSViewSet):
     def destroy(self, request: Request, job_id: str) -> Response:
         """Forget the checkpoint, if there is one."""
         record = self.job(job_id)
-        evidence = evidence_of(request, self.body(required=False), self.caller, using=self.using)
-        checkpoints.clear(record.id, evidence, using=self.using)
+        lease_claim = evidence_of(request, self.body(required=False), self.caller, using=self.using)
+        checkpoints.clear(record.id, lease_claim, using=self.using)
         return Response({"deleted": True, "job_id": job_id})
 
 

@@ -15,7 +15,7 @@ from django_ojs.http import listing, routing, shapes
 from django_ojs.http.base import OPEN, OJSViewSet, missing
 from django_ojs.http.problems import PROBLEMS
 from django_ojs.services import inspect
-from django_ojs.store.bounded import time_limit
+from django_ojs.store.sessions import time_limit
 
 VERSION = version("django-ojs")
 _started = clock.boottime()

@@ -16,13 +16,13 @@ from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError
 from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.jsonvalue import MAX_RESULT_BYTES, encode
-from django_ojs.domain.leases import Held, Kept
+from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import Stop, stop_of, total_deadline
 from django_ojs.hooks import SLICE
 from django_ojs.http import listing, shapes, testing_hooks, waiting
 from django_ojs.http.base import OJSViewSet, missing, whole
-from django_ojs.http.evidence import evidence_of
+from django_ojs.http.lease_claim import evidence_of
 from django_ojs.http.limits import LONG_POLLS
 from django_ojs.http.views.jobs import extension
 from django_ojs.http.worker_bodies import (
@@ -151,7 +151,7 @@ class WorkViewSet(OJSViewSet):
         small = LARGE.keys() - testing_hooks.needs()
         records = selectors.jobs([job_id for job_id, _ in named], without=small, using=self.using)
         mine = [
-            Held(job.id, job.lease_id)
+            Lease(job.id, job.lease_id)
             for job_id, lease_id in named
             if (job := records.get(job_id)) is not None
             and job.lease_id is not None
@@ -215,9 +215,9 @@ class WorkViewSet(OJSViewSet):
     def _report(self, name: str, body: Mapping[str, Any], kind: Report, **told: Any) -> Response:
         # Who sees every queue need not be shown the job first: the report finds out what is there.
         key = self.key(name) if self.caller.unrestricted else self.job(name).id
-        evidence = evidence_of(self.request, body, self.caller, using=self.using)
+        lease_claim = evidence_of(self.request, body, self.caller, using=self.using)
         try:
-            settled = report(key, evidence, kind, **told, using=self.using)
+            settled = report(key, lease_claim, kind, **told, using=self.using)
         except NotFound:
             raise missing("job", name) from None
         assert settled.job is not None
@@ -231,13 +231,13 @@ class WorkViewSet(OJSViewSet):
             raise InvalidRequest("queues", f"must be an array of 1 to {MAX_QUEUES} queue names")
         return [self.may_use(check_queue_name(queue_name(name), "queues"), "queues") for name in given]
 
-    def _extend(self, kept: list[Kept], by_ms: int | None) -> Mapping[UUID, Extension]:
+    def _extend(self, kept: list[RenewedLease], by_ms: int | None) -> Mapping[UUID, Extension]:
         """What was granted to the attempts; a job that an extension cannot help is left out."""
         done: dict[UUID, Extension] = {}
         for lease in kept if by_ms is not None else ():
             assert by_ms is not None
             try:
-                held = Held(lease.job_id, lease.lease_id)
+                held = Lease(lease.job_id, lease.lease_id)
                 made = operate.extend_timeout(
                     [lease.job_id], by_ms, lease=held, actor=self.actor(), using=self.using
                 )[0]
@@ -252,7 +252,7 @@ def _beat_shape(
     order: str | None,
     named: list[tuple[UUID, UUID | None]],
     records: Mapping[UUID, JobRecord],
-    kept: list[Kept],
+    kept: list[RenewedLease],
     extended: Mapping[UUID, Extension],
     told: Mapping[UUID, tuple[str, Stop | None]],
     now: datetime,

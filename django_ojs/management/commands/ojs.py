@@ -19,7 +19,7 @@ from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.states import State
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, standard_options
 from django_ojs.models import ApiToken
-from django_ojs.services import inspect, maintenance, operate, prune, queues, tokens, workers
+from django_ojs.services import backlog, inspect, operate, prune, queues, tokens, workers
 from django_ojs.services.explain import explain
 from django_ojs.services.operate import Extension
 from django_ojs.store import invariants, selectors
@@ -221,9 +221,7 @@ class Command(OJSCommand):
         now = clock.now(alias)
         findings = invariants.check(now=now, slack=slack, using=alias)
         silent = workers.silent(now=now, using=alias)
-        backlog = {
-            name: one._asdict() for name, one in maintenance.backlog(now=now, using=alias).items()
-        }
+        waiting = {name: one._asdict() for name, one in backlog.backlog(now=now, using=alias).items()}
         off = clock.disagreement(alias)
         if off is not None and options["verbosity"]:
             self.say(
@@ -236,7 +234,7 @@ class Command(OJSCommand):
                     "checked": sorted(invariants.RULES),
                     "broken": [finding._asdict() for finding in findings],
                     "silent_workers": [one._asdict() for one in silent],
-                    "backlog": backlog,
+                    "backlog": waiting,
                 }
             )
         else:
@@ -254,7 +252,7 @@ class Command(OJSCommand):
                 )
             if not findings and options["verbosity"]:
                 self.say(f"{len(invariants.RULES)} invariants hold")
-            self._backlog(backlog, selectors.COUNT_CAP)
+            self._backlog(waiting, selectors.COUNT_CAP)
         if findings:
             sys.exit(EXIT_OVERDUE)
 

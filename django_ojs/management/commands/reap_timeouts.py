@@ -17,13 +17,13 @@ from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, first_line
 from django_ojs.management.logs import add_log_format, set_up_logging
-from django_ojs.services import reap, scan
-from django_ojs.services.reap import Reaped
-from django_ojs.store.bounded import bound_lock_waits, end_idle_transactions
+from django_ojs.services import reap, reaper
+from django_ojs.services.reap import ReapResult
 from django_ojs.store.contention import impatient
 from django_ojs.store.links import notice_silence
-from django_ojs.worker.threads.maintenance import Chores
-from django_ojs.worker.threads.reaper import Reaper
+from django_ojs.store.sessions import bound_lock_waits, end_idle_transactions
+from django_ojs.worker.threads.maintenance import MaintenanceThread
+from django_ojs.worker.threads.reaper import ReaperThread
 from django_ojs.worker.threads.receivers import Receivers
 
 _RECEIVERS_S = 25.0
@@ -73,13 +73,13 @@ class Command(OJSCommand):
             if options["loop"]:
                 self._loop(alias, _interval(options["interval"]), limit, options)
             elif options["dry_run"] or options["check"]:
-                hears = scan.hearing_of(now=clock.now(alias), using=alias)
+                hears = reaper.hearing_of(now=clock.now(alias), using=alias)
                 found = reap.reap(hearing=hears, dry_run=True, limit=limit or 10_000, using=alias)
                 self._say(found, options, "overdue")
                 if options["check"] and found.jobs:
                     sys.exit(EXIT_OVERDUE)
             else:
-                done = scan.scan(cadence=None, ran_by=_me(), limit=limit, using=alias)
+                done = reaper.scan(cadence=None, ran_by=_me(), limit=limit, using=alias)
                 _enforcing_chores(alias)
                 self._say(done, options, "reaped")
 
@@ -89,18 +89,18 @@ class Command(OJSCommand):
             signal.signal(number, lambda *_: stop.set())
         if options["verbosity"]:
             self.say(f"reaping every {interval:g} s; stop with SIGTERM")
-        chores = Chores(lambda: None, using=alias, enforcing=True)
+        maintenance = MaintenanceThread(lambda: None, using=alias, enforcing=True)
 
-        def told(reaped: Reaped) -> None:
+        def told(reaped: ReapResult) -> None:
             if reaped.jobs:
                 self._say(reaped, options, "reaped")
 
         def failed(error: Exception) -> None:
             self.say(f"the database failed: {first_line(error)}", trouble=True)
 
-        reaper = Reaper(
-            chores.promote,
-            promoting=chores.promoting,
+        reaper = ReaperThread(
+            maintenance.promote,
+            promoting=maintenance.promoting,
             ran_by=_me(),
             using=alias,
             look_every=interval,
@@ -110,7 +110,7 @@ class Command(OJSCommand):
             on_reaped=told,
             on_failed=failed,
         )
-        threads = (reaper, chores)
+        threads = (reaper, maintenance)
         connections[alias].close()
         for thread in threads:
             thread.start()
@@ -122,7 +122,7 @@ class Command(OJSCommand):
         for thread in threads:
             thread.join(_PATIENCE)
 
-    def _say(self, reaped: Reaped, options: Any, word: str) -> None:
+    def _say(self, reaped: ReapResult, options: Any, word: str) -> None:
         if options["format"] == "json":
             self.emit(
                 {
@@ -140,7 +140,7 @@ class Command(OJSCommand):
             if word == "overdue":
                 self._name(reaped)
 
-    def _name(self, reaped: Reaped) -> None:
+    def _name(self, reaped: ReapResult) -> None:
         for job_id, kind in list(reaped.jobs.items())[:_SHOWN]:
             self.say(f"  {job_id} {kind}")
         if len(reaped.jobs) > _SHOWN:
@@ -162,8 +162,8 @@ def _interval(text: str) -> float:
 
 def _enforcing_chores(alias: str) -> None:
     """What else keeps time besides the reaper: promotion, and whatever extensions bring."""
-    for chore in hooks.chores():
-        while chore.enforces and chore.run(alias).more:
+    for task in hooks.maintenance_tasks():
+        while task.enforces and task.run(alias).more:
             pass
 
 

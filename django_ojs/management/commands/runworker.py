@@ -15,8 +15,8 @@ from django_ojs import __version__, conf
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.evidence import check_worker_id
-from django_ojs.domain.own import is_own
+from django_ojs.domain.lease_claim import check_worker_id
+from django_ojs.domain.reserved import is_own
 from django_ojs.handlers import registry
 from django_ojs.management.base import OJSCommand, plural
 from django_ojs.management.logs import add_log_format, log_format, set_up_logging
@@ -112,9 +112,9 @@ class Command(OJSCommand):
             help="restart when a source file changes (development)",
         )
         parser.add_argument(
-            "--no-chores",
+            "--no-maintenance",
             action="store_true",
-            default=env("NO_CHORES", False, _yes_or_no),
+            default=env("NO_MAINTENANCE", False, _yes_or_no),
             help="leave reaping, promoting and pruning to others",
         )
 
@@ -181,7 +181,7 @@ class Command(OJSCommand):
                 shutdown_timeout=_seconds(
                     "--shutdown-timeout", options["shutdown_timeout"], allow_zero=True
                 ),
-                chores=not options["no_chores"],
+                maintenance=not options["no_maintenance"],
                 using=alias,
             )
         except InvalidRequest as error:

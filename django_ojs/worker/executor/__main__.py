@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 
-from django_ojs.worker.prefork.monitor import keep
+from django_ojs.worker.prefork.monitor import run_monitor
 
 
 def _serve(line: socket.socket, pulse: int) -> None:
@@ -19,4 +19,4 @@ def _serve(line: socket.socket, pulse: int) -> None:
 
 if __name__ == "__main__":
     _control, _line, _pulse = map(int, sys.argv[1:4])
-    keep(socket.socket(fileno=_control), socket.socket(fileno=_line), _pulse, _serve)
+    run_monitor(socket.socket(fileno=_control), socket.socket(fileno=_line), _pulse, _serve)

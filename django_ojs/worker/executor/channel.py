@@ -17,7 +17,7 @@ from django_ojs.worker.prefork.frames import Frame, FrameReader, pack_texts, tex
 _CHUNK = 1 << 16
 
 
-class _Bell:
+class DeferredSignal:
     """The doorbell: answered at once, or when the last one who must not be disturbed is through."""
 
     def __init__(self, answer: Callable[[], None]) -> None:
@@ -26,7 +26,7 @@ class _Bell:
         self._busy = 0
         self._missed = False
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """From the signal handler, in the main thread."""
         if self._busy:
             self._missed = True
@@ -46,33 +46,33 @@ class _Bell:
             self._answer()
 
 
-class ChildLine:
+class Channel:
     """Sends frames from any thread, receives them in the main thread, which makes it."""
 
-    def __init__(self, line: socket.socket, on_bell: Callable[[], None]) -> None:
+    def __init__(self, line: socket.socket, on_wakeup: Callable[[], None]) -> None:
         self._line = line
-        self._bell = _Bell(on_bell)
+        self._deferred = DeferredSignal(on_wakeup)
         self._reader = FrameReader()
         self._unsent: list[str] = []
         self._sending = threading.Lock()
         self.arrived: deque[Frame] = deque()
-        self.ring = self._bell.ring
+        self.wake = self._deferred.wake
 
     def buffer(self, frame: Frame | str) -> None:
         """Send an object, or its JSON text, with whatever is sent next; from the main thread."""
-        with self._bell, self._sending:
+        with self._deferred, self._sending:
             self._unsent.append(_text(frame))
 
     def send(self, frame: Frame | str) -> None:
         """Send an object, or its JSON text, now, after what was buffered."""
-        with self._bell, self._sending:
+        with self._deferred, self._sending:
             self._unsent.append(_text(frame))
             self._write()
 
     def flush(self) -> None:
         """Send what was buffered."""
         if self._unsent:
-            with self._bell, self._sending:
+            with self._deferred, self._sending:
                 self._write()
 
     def _write(self) -> None:
@@ -85,7 +85,7 @@ class ChildLine:
         ``unless`` there is no need to any more: the bell may have brought what is waited for, just
         before it was held back.
         """
-        with self._bell:
+        with self._deferred:
             if unless():
                 return True
             try:
@@ -97,7 +97,7 @@ class ChildLine:
 
     def peek(self) -> None:
         """Take what has arrived already."""
-        with self._bell, contextlib.suppress(OSError):
+        with self._deferred, contextlib.suppress(OSError):
             while data := self._line.recv(_CHUNK, socket.MSG_DONTWAIT):
                 self.arrived.extend(self._reader.feed(data))
                 if len(data) < _CHUNK:

@@ -10,7 +10,7 @@ _REST_AFTER = 10
 """So many looks without a job until the thread sleeps: waking it costs more than a look."""
 
 
-class Pulse(threading.Thread):
+class LivenessThread(threading.Thread):
     """Writes to a pipe of its own while a job runs, so that frames are never torn.
 
     Between jobs it goes on for some seconds, so that a job need not wake it; then it sleeps.

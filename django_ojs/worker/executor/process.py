@@ -23,11 +23,11 @@ from django_ojs.handlers.context import JobContext
 from django_ojs.handlers.exceptions import LeaseGone, SoftStop
 from django_ojs.worker import sessions
 from django_ojs.worker.executor import cleanup, signal_calls
-from django_ojs.worker.executor.channel import ChildLine
+from django_ojs.worker.executor.channel import Channel
 from django_ojs.worker.executor.invoke import failure_of, invoke
-from django_ojs.worker.executor.liveness import Pulse
+from django_ojs.worker.executor.liveness import LivenessThread
 from django_ojs.worker.executor.results import result_text
-from django_ojs.worker.prefork.frames import BELL, Frame, text_of
+from django_ojs.worker.prefork.frames import WAKEUP_SIGNAL, Frame, text_of
 
 _READ_EVERY = 0.05
 
@@ -45,8 +45,8 @@ class Executor:
     """
 
     def __init__(self, line: socket.socket, pulse: int) -> None:
-        self._line = ChildLine(line, self._on_bell)
-        self._pulse = Pulse(pulse)
+        self._line = Channel(line, self._on_wakeup)
+        self._pulse = LivenessThread(pulse)
         self._pid = os.getpid()
         self._jobs: deque[Frame] = deque()
         self._replies: dict[int, Frame] = {}
@@ -61,7 +61,7 @@ class Executor:
 
     def run(self) -> None:
         """Until the runner hangs up."""
-        signal.signal(BELL, self._rung)
+        signal.signal(WAKEUP_SIGNAL, self._woken)
         cleanup.forget_inherited()
         self._pulse.start()
         self._surroundings = cleanup.Surroundings()
@@ -84,7 +84,7 @@ class Executor:
         self._current = frame["lease"]
         began = clock.boottime()
         self._line.send(f'{{"op":"begin","lease":"{frame["lease"]}"}}')
-        signal_calls.signal(BELL, self._rung)
+        signal_calls.signal(WAKEUP_SIGNAL, self._woken)
         outcome = self._outcome(frame)
         if os.getpid() != self._pid:
             # A fork that came back out of the handler has no right to speak for this job.
@@ -137,11 +137,11 @@ class Executor:
     def _set_canceller(self, cancel: Callable[[str], None] | None) -> None:
         self._cancel_task = cancel
 
-    def _rung(self, number: int, stack: object) -> None:
+    def _woken(self, number: int, stack: object) -> None:
         if os.getpid() == self._pid:
-            self._line.ring()
+            self._line.wake()
 
-    def _on_bell(self) -> None:
+    def _on_wakeup(self) -> None:
         self._line.peek()
         self._sort()
 

@@ -21,7 +21,7 @@ MAX_PACKET = 8 << 20
 _FULL = 1 << 20
 """Bytes that the frames of a packet have together, unless it is a single one."""
 
-BELL = signal.SIGUSR1
+WAKEUP_SIGNAL = signal.SIGUSR1
 """Makes an executor look at its line while a handler runs."""
 Frame = dict[str, Any]
 text_of = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -7,14 +7,14 @@ from math import inf
 from uuid import UUID
 
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.leases import Held
+from django_ojs.domain.leases import Lease
 
 LONG = 0.03
 """Seconds from which a job is one that others are stuck behind."""
 
 
 @dataclass(slots=True, eq=False)
-class Running:
+class LeasedJob:
     """A claimed job on its way through an executor. Times are :func:`clock.boottime` seconds."""
 
     job: JobRecord
@@ -52,7 +52,7 @@ class Running:
         return self.job.id
 
     @property
-    def held(self) -> Held:
+    def held(self) -> Lease:
         """The lease as the services name it."""
         assert self.job.lease_id is not None
-        return Held(self.job.id, self.job.lease_id)
+        return Lease(self.job.id, self.job.lease_id)

@@ -24,7 +24,7 @@ Serve = Callable[[socket.socket, int], None]
 _RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD)
 
 
-def keep(control: socket.socket, line: socket.socket, pulse: int, serve: Serve) -> NoReturn:
+def run_monitor(control: socket.socket, line: socket.socket, pulse: int, serve: Serve) -> NoReturn:
     """Run ``serve(line, pulse)`` in a child and stay until it and all below it are gone."""
     with contextlib.suppress(OSError):
         os.setsid()
@@ -48,7 +48,7 @@ def keep(control: socket.socket, line: socket.socket, pulse: int, serve: Serve) 
             os._exit(0)
     line.close()
     os.close(pulse)
-    _tell(control, {"op": "born", "pid": executor, "keeper": me})
+    _tell(control, {"op": "born", "pid": executor, "monitor": me})
     status = _watch(control, bell, executor)
     swept = linux.kill_below(me)
     if not linux.LINUX:
@@ -58,11 +58,11 @@ def keep(control: socket.socket, line: socket.socket, pulse: int, serve: Serve) 
     os._exit(0)
 
 
-def _become_executor(keeper: int, control: socket.socket, *descriptors: int) -> None:
+def _become_executor(monitor: int, control: socket.socket, *descriptors: int) -> None:
     signal.set_wakeup_fd(-1)
     with contextlib.suppress(OSError):
         os.setsid()
-    linux.die_with_parent(keeper)
+    linux.die_with_parent(monitor)
     control.close()
     for descriptor in descriptors:
         os.close(descriptor)

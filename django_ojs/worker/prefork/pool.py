@@ -16,7 +16,7 @@ from enum import Enum
 from django_ojs.boottime import boottime
 from django_ojs.worker.prefork import linux
 from django_ojs.worker.prefork.frames import (
-    BELL,
+    WAKEUP_SIGNAL,
     Frame,
     FrameReader,
     ProtocolError,
@@ -24,8 +24,8 @@ from django_ojs.worker.prefork.frames import (
     pack_texts,
     text_of,
 )
-from django_ojs.worker.prefork.leased import LONG, Running
-from django_ojs.worker.prefork.zygote import ExecNursery, Nursery, NurseryGone
+from django_ojs.worker.prefork.leased import LONG, LeasedJob
+from django_ojs.worker.prefork.zygote import ExecutorServer, ForkServerGone, SpawnServer
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -53,26 +53,26 @@ class Child:
     started_at: float
     phase: Phase = Phase.STARTING
     pid: int = 0
-    keeper: int = 0
-    running: Running | None = None
-    queued: deque[Running] = field(default_factory=deque)
+    monitor: int = 0
+    running: LeasedJob | None = None
+    queued: deque[LeasedJob] = field(default_factory=deque)
     jobs_done: int = 0
     done_at: float = 0.0
     """When its last job ended."""
     recycle: str | None = None
-    said: list[str] = field(default_factory=list)
+    outbox: list[str] = field(default_factory=list)
     """Frames, as JSON text, that have not been packed yet."""
-    out: bytearray = field(default_factory=bytearray)
-    rings: bool = False
+    unsent: bytearray = field(default_factory=bytearray)
+    wake_pending: bool = False
     """Whether the bell is for something that is not written yet."""
     reader: FrameReader = field(default_factory=FrameReader)
     control_reader: FrameReader = field(default_factory=FrameReader)
     status: int | None = None
-    buried: bool = False
+    closed: bool = False
     """Its ends are closed; one turn may find several of them ready, and the first be its last."""
 
     @property
-    def assigned(self) -> list[Running]:
+    def assigned(self) -> list[LeasedJob]:
         """Every job that this child has, begun or not."""
         return [*([self.running] if self.running else []), *self.queued]
 
@@ -95,7 +95,7 @@ class Pool:
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        nursery: Nursery,
+        server: ExecutorServer,
         *,
         on_frame: Handler,
         on_gone: Callable[[Child, int | None], None],
@@ -103,7 +103,7 @@ class Pool:
         self._selector = selector
         self._on_frame = on_frame
         self._on_gone = on_gone
-        self._nursery = nursery
+        self._server = server
         self._stumbles = 0
         self.children: list[Child] = []
         self.spawn_after = 0.0
@@ -112,7 +112,7 @@ class Pool:
     @property
     def mode(self) -> str:
         """``fork`` or ``exec``."""
-        return self._nursery.mode
+        return self._server.mode
 
     def __iter__(self) -> Iterator[Child]:
         return iter(self.children)
@@ -126,10 +126,10 @@ class Pool:
                 self.spawn()
             except OSError as error:
                 logger.error("an executor cannot be started: %s", error)
-                self.stumbled()
+                self.record_start_failure()
                 return
 
-    def stumbled(self) -> None:
+    def record_start_failure(self) -> None:
         """An executor could not start, or ended before it ran anything: wait, longer each time.
 
         Those that end while it waits have mostly met with the same misfortune.
@@ -156,11 +156,11 @@ class Pool:
             ours.callback(os.close, pulse)
             theirs.callback(os.close, child_pulse)
             try:
-                self._nursery.spawn(child_control, child_line, child_pulse)
-            except NurseryGone:
+                self._server.spawn(child_control, child_line, child_pulse)
+            except ForkServerGone:
                 # Threads run by now, so a new nursery cannot be forked; fresh interpreters are safe.
-                self._nursery = ExecNursery()
-                self._nursery.spawn(child_control, child_line, child_pulse)
+                self._server = SpawnServer()
+                self._server.spawn(child_control, child_line, child_pulse)
             ours.pop_all()
         for end in (line, control):
             end.setblocking(False)
@@ -174,24 +174,24 @@ class Pool:
 
     def send(self, child: Child, frame: Frame | str) -> None:
         """Say something to a child, an object or its JSON text, at the next :meth:`flush`."""
-        child.said.append(frame if isinstance(frame, str) else text_of(frame))
+        child.outbox.append(frame if isinstance(frame, str) else text_of(frame))
 
     def flush(self) -> None:
         """Write what was said since the last time, as far as it fits."""
         for child in self.children:
-            if child.said:
+            if child.outbox:
                 self._write(child)
 
-    def ring(self, child: Child) -> None:
+    def wake(self, child: Child) -> None:
         """Make a child look at its line even while a handler runs."""
         self._write(child)
-        child.rings = bool(child.out)
-        self._strike(child)
+        child.wake_pending = bool(child.unsent)
+        self._signal(child)
 
-    def _strike(self, child: Child) -> None:
+    def _signal(self, child: Child) -> None:
         if child.pid and child.phase is not Phase.DYING:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, BELL)
+                os.kill(child.pid, WAKEUP_SIGNAL)
 
     def kill(self, child: Child) -> None:
         """SIGKILL the executor and everything below it; ``on_gone`` follows when nothing is left."""
@@ -203,7 +203,7 @@ class Pool:
                 os.kill(child.pid, signal.SIGKILL)
         self._order(child, "kill")
 
-    def _see_off(self, child: Child) -> None:
+    def _begin_close(self, child: Child) -> None:
         """Its line has closed, mostly because it ends: let its keeper see with which status."""
         if child.phase is Phase.DYING:
             return
@@ -215,50 +215,50 @@ class Pool:
         # A keeper that is gone has left its last word on the line, or nothing: read there.
         with contextlib.suppress(OSError):
             child.control.sendall(pack({"op": op}))
-        self._signal_keeper(child, signal.SIGCONT)
+        self._signal_monitor(child, signal.SIGCONT)
 
-    def wake_keepers(self) -> None:
+    def wake_monitors(self) -> None:
         """Let keepers go on that a handler has stopped; end those that are stopped again."""
         for child in self.children:
-            if child.keeper and linux.is_stopped(child.keeper):
-                logger.warning("a handler has stopped the keeper of its executor: %d", child.keeper)
+            if child.monitor and linux.is_stopped(child.monitor):
+                logger.warning("a handler has stopped the keeper of its executor: %d", child.monitor)
                 dying = child.phase is Phase.DYING
-                self._signal_keeper(child, signal.SIGKILL if dying else signal.SIGCONT)
+                self._signal_monitor(child, signal.SIGKILL if dying else signal.SIGCONT)
 
-    def _signal_keeper(self, child: Child, number: signal.Signals) -> None:
-        if child.keeper and not child.buried:
+    def _signal_monitor(self, child: Child, number: signal.Signals) -> None:
+        if child.monitor and not child.closed:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(child.keeper, number)
+                os.kill(child.monitor, number)
 
     def close(self) -> None:
         """After the last child: end the nursery."""
-        self._nursery.close()
+        self._server.close()
 
     def _write(self, child: Child) -> None:
-        was_blocked = bool(child.out)
-        child.out += pack_texts(child.said)
-        child.said.clear()
+        was_blocked = bool(child.unsent)
+        child.unsent += pack_texts(child.outbox)
+        child.outbox.clear()
         try:
-            while child.out:
-                sent = child.line.send(child.out)
-                del child.out[:sent]
+            while child.unsent:
+                sent = child.line.send(child.unsent)
+                del child.unsent[:sent]
         except BlockingIOError:
             pass
         except OSError:
-            child.out.clear()
-        if bool(child.out) is not was_blocked:
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.out else 0)
+            child.unsent.clear()
+        if bool(child.unsent) is not was_blocked:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.unsent else 0)
             with contextlib.suppress(KeyError):
                 self._selector.modify(child.line, events, (self._read_line, child))
 
     def _read_line(self, child: Child, mask: int) -> None:
-        if child.buried:
+        if child.closed:
             return
         if mask & selectors.EVENT_WRITE:
             self._write(child)
-            if child.rings:
-                child.rings = bool(child.out)
-                self._strike(child)
+            if child.wake_pending:
+                child.wake_pending = bool(child.unsent)
+                self._signal(child)
         if not mask & selectors.EVENT_READ:
             return
         garbage = False
@@ -279,14 +279,14 @@ class Pool:
             data, garbage = b"", True
         if not data:
             # Ended, closed by the handler, or garbage: the process can say nothing any more.
-            self._forget(child.line)
+            self._unregister(child.line)
             if garbage:
                 self.kill(child)
             else:
-                self._see_off(child)
+                self._begin_close(child)
 
     def _read_control(self, child: Child, mask: int) -> None:
-        if child.buried:
+        if child.closed:
             return
         try:
             data = child.control.recv(4096)
@@ -297,39 +297,39 @@ class Pool:
             data, frames = b"", []
         for frame in frames:
             if frame["op"] == "born":
-                child.pid, child.keeper = frame["pid"], frame["keeper"]
+                child.pid, child.monitor = frame["pid"], frame["monitor"]
                 if child.phase is Phase.DYING:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(child.pid, signal.SIGKILL)
             elif frame["op"] == "gone":
-                self._bury(child, frame["status"])
+                self._dispose(child, frame["status"])
                 return
         if not data:
             # The keeper died without a word; its executor died with it, the rest is swept.
-            self._nursery.sweep(child.keeper)
-            self._bury(child)
+            self._server.sweep(child.monitor)
+            self._dispose(child)
 
     def _read_pulse(self, child: Child, mask: int) -> None:
-        if child.buried:
+        if child.closed:
             return
         try:
             beat = os.read(child.pulse, 4096)
         except BlockingIOError:
             return
         if not beat:
-            self._forget(child.pulse)
+            self._unregister(child.pulse)
         elif child.running is not None and not child.running.manual:
             child.running.seen_at = boottime()
 
-    def _bury(self, child: Child, status: int | None = None) -> None:
-        if child.buried:
+    def _dispose(self, child: Child, status: int | None = None) -> None:
+        if child.closed:
             return
-        child.buried = True
+        child.closed = True
         self.children.remove(child)
         self._drain(child)
         child.phase = Phase.DYING
         for end in (child.line, child.control, child.pulse):
-            self._forget(end)
+            self._unregister(end)
         child.line.close()
         child.control.close()
         os.close(child.pulse)
@@ -343,7 +343,7 @@ class Pool:
                 for frame in child.reader.feed(data):
                     self._on_frame(child, frame)
 
-    def _forget(self, end: socket.socket | int) -> None:
+    def _unregister(self, end: socket.socket | int) -> None:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(end)
 

@@ -18,10 +18,10 @@ import sys
 from typing import NoReturn, Protocol
 
 from django_ojs.worker.prefork import linux
-from django_ojs.worker.prefork.monitor import Serve, keep
+from django_ojs.worker.prefork.monitor import Serve, run_monitor
 
 
-class Nursery(Protocol):
+class ExecutorServer(Protocol):
     """Starts keepers, each with an executor."""
 
     mode: str
@@ -36,11 +36,11 @@ class Nursery(Protocol):
         """Nothing will be spawned any more."""
 
 
-class NurseryGone(OSError):
+class ForkServerGone(OSError):
     """The nursery process has ended; a new one is needed."""
 
 
-class ForkingNursery:
+class ForkServer:
     """A forked copy of this process, taken while it has one thread."""
 
     mode = "fork"
@@ -62,11 +62,11 @@ class ForkingNursery:
         theirs.close()
 
     def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
-        """Raises :class:`NurseryGone` when the nursery has ended."""
+        """Raises :class:`ForkServerGone` when the nursery has ended."""
         try:
             socket.send_fds(self._ours, [b"spawn"], [control.fileno(), line.fileno(), pulse])
         except OSError as error:
-            raise NurseryGone(str(error)) from error
+            raise ForkServerGone(str(error)) from error
 
     def sweep(self, dead: int) -> None:
         """Best effort: a nursery that is gone has taken its orphans to init."""
@@ -87,7 +87,7 @@ def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     linux.become_subreaper()
-    keepers: set[int] = set()
+    monitors: set[int] = set()
     while True:
         select.select([requests], [], [])
         message, descriptors, _, _ = socket.recv_fds(requests, 65536, 3)
@@ -97,29 +97,29 @@ def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
             # The runner has not heard yet of keepers that are being born, so this process keeps
             # the list. The dead one is not spared: its line closes before its children are handed
             # over, so it may still have them.
-            keepers &= linux.children(os.getpid()) - {int(message.split()[1])}
-            linux.kill_below(os.getpid(), spare=frozenset(keepers), patience=1.0)
+            monitors &= linux.children(os.getpid()) - {int(message.split()[1])}
+            linux.kill_below(os.getpid(), spare=frozenset(monitors), patience=1.0)
             continue
         try:
-            keeper = os.fork()
+            monitor = os.fork()
         except OSError:
             # No process to be had now: the runner learns it when the keeper's ends close below.
-            keeper = None
-        if keeper == 0:
+            monitor = None
+        if monitor == 0:
             requests.close()
             _keep(descriptors, serve)
-        if keeper is not None:
-            keepers.add(keeper)
+        if monitor is not None:
+            monitors.add(monitor)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
 def _keep(descriptors: list[int], serve: Serve) -> NoReturn:
     control, line, pulse = descriptors
-    keep(socket.socket(fileno=control), socket.socket(fileno=line), pulse, serve)
+    run_monitor(socket.socket(fileno=control), socket.socket(fileno=line), pulse, serve)
 
 
-class ExecNursery:
+class SpawnServer:
     """Every keeper is a fresh interpreter."""
 
     mode = "exec"
@@ -152,8 +152,8 @@ class ExecNursery:
                 child.wait(timeout=1)
 
 
-def open_nursery(serve: Serve, harmless: int) -> Nursery:
+def open_server(serve: Serve, harmless: int) -> ExecutorServer:
     """The fastest nursery that is safe here: ``harmless`` threads do not forbid a fork."""
     if linux.LINUX and linux.thread_count() == 1 + harmless:
-        return ForkingNursery(serve)
-    return ExecNursery()
+        return ForkServer(serve)
+    return SpawnServer()

@@ -26,7 +26,7 @@ class Config:
     max_runtime: float | None = None
     max_rss: float | None = None
     shutdown_timeout: float = 25.0
-    chores: bool = True
+    maintenance: bool = True
     using: str = "default"
 
 

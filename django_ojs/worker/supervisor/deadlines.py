@@ -15,10 +15,10 @@ from math import inf
 from uuid import UUID
 
 from django_ojs import clock
-from django_ojs.domain.leases import Kept
+from django_ojs.domain.leases import RenewedLease
 from django_ojs.domain.timeouts import total_deadline
 from django_ojs.services import attempts
-from django_ojs.worker.prefork.leased import Running
+from django_ojs.worker.prefork.leased import LeasedJob
 from django_ojs.worker.prefork.pool import Child, Phase, Pool
 from django_ojs.worker.threads.database import Desk
 
@@ -31,14 +31,14 @@ _GRACED = (*SILENT, "total_timeout")
 _PATIENCE = 0.2
 
 
-class Enforcer:
+class DeadlineEnforcer:
     """Signals and kills. Runs in the runner's main thread."""
 
     def __init__(
         self,
         pool: Pool,
         desk: Desk,
-        on_kept: Callable[[Iterable[str], Sequence[Kept], Mapping[UUID, str]], None],
+        on_kept: Callable[[Iterable[str], Sequence[RenewedLease], Mapping[UUID, str]], None],
         *,
         using: str,
     ) -> None:
@@ -75,7 +75,7 @@ class Enforcer:
         if due:
             self._check(due, now)
 
-    def follow(self, running: Running, deadline_at: datetime | None, extended_ms: int) -> None:
+    def follow(self, running: LeasedJob, deadline_at: datetime | None, extended_ms: int) -> None:
         """The row has another deadline: the handler's own clocks move as far as it was extended.
 
         After an outage the server waits longer, for reports (decision T9); nobody runs longer for it.
@@ -91,7 +91,7 @@ class Enforcer:
             running.soft_at = min(running.soft_at + longer, running.ends)
         running.job = known._replace(deadline_at=deadline_at, extended_ms=extended_ms)
 
-    def tell(self, child: Child, running: Running, reason: str) -> None:
+    def tell(self, child: Child, running: LeasedJob, reason: str) -> None:
         """Tell a handler to stop, or kill it where it has no grace period."""
         running.told, running.told_at = reason, clock.boottime()
         level = logging.WARNING if reason in ("stalled", "lost") else logging.INFO
@@ -100,9 +100,9 @@ class Enforcer:
             self._kill(child, running, running.told_at)
             return
         self._pool.send(child, {"op": "cancel", "lease": running.lease, "reason": reason})
-        self._pool.ring(child)
+        self._pool.wake(child)
 
-    def _soft_at(self, running: Running) -> float:
+    def _soft_at(self, running: LeasedJob) -> float:
         """When it is to be told to stop; never, once it has been told."""
         if running.told is not None or running.soft_at is None:
             return inf
@@ -110,12 +110,12 @@ class Enforcer:
             return 0.0
         return min(running.soft_at, running.total_at, self._shutdown_signal_at(running))
 
-    def _shutdown_signal_at(self, running: Running) -> float:
+    def _shutdown_signal_at(self, running: LeasedJob) -> float:
         if self.shutdown_at is None:
             return inf
         return self.shutdown_at - min(running.job.grace_period_ms / 1000, 10.0)
 
-    def _reason(self, running: Running, now: float) -> str:
+    def _reason(self, running: LeasedJob, now: float) -> str:
         """Why it is told to stop ``now``; of two clocks the total timeout goes first (decision T8)."""
         assert running.soft_at is not None
         if running.lost:
@@ -124,7 +124,7 @@ class Enforcer:
             return "total_timeout"
         return "timeout" if running.soft_at <= now else "shutdown"
 
-    def _kill_at(self, running: Running) -> float:
+    def _kill_at(self, running: LeasedJob) -> float:
         moments = [running.ends]
         if self.shutdown_at is not None:
             moments.append(self.shutdown_at)
@@ -132,10 +132,10 @@ class Enforcer:
             moments.append(running.told_at + running.job.grace_period_ms / 1000)
         return min(moments)
 
-    def _is_due(self, running: Running, now: float) -> bool:
+    def _is_due(self, running: LeasedJob, now: float) -> bool:
         return min(self._kill_at(running), self._soft_at(running)) <= now
 
-    def _check(self, due: Sequence[Running], now: float) -> None:
+    def _check(self, due: Sequence[LeasedJob], now: float) -> None:
         """Ask the row once more before acting: somebody may have extended it, or taken it away."""
         held = [running.held for running in due]
         for running in due:
@@ -152,7 +152,7 @@ class Enforcer:
 
         self._desk.call(lambda: attempts.look(held, using=self._using), then)
 
-    def _follow_total(self, running: Running, database_now: datetime) -> None:
+    def _follow_total(self, running: LeasedJob, database_now: datetime) -> None:
         """The total timeout is of the database's clock, which may have been set."""
         total = total_deadline(running.job)
         if total is not None:
@@ -173,7 +173,7 @@ class Enforcer:
             elif self._soft_at(running) <= now:
                 self.tell(child, running, self._reason(running, now))
 
-    def _kill(self, child: Child, running: Running, now: float) -> None:
+    def _kill(self, child: Child, running: LeasedJob, now: float) -> None:
         if running.kill_reason is None:
             if running.lost or running.told in _GRACED:
                 running.kill_reason = running.told or running.why_lost

@@ -16,18 +16,18 @@ from django_ojs import clock, conf
 from django_ojs.domain.errors import Conflict, LeaseLost
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.domain.leases import Kept
+from django_ojs.domain.leases import RenewedLease
 from django_ojs.domain.timeouts import after, soft_deadline, total_deadline
 from django_ojs.handlers import registry
 from django_ojs.services import heartbeat, operate
 from django_ojs.services.operate import Extension
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.worker.prefork.frames import Frame
-from django_ojs.worker.prefork.leased import Running
+from django_ojs.worker.prefork.leased import LeasedJob
 from django_ojs.worker.prefork.pool import Child, Phase, Pool
 from django_ojs.worker.supervisor import failures
-from django_ojs.worker.supervisor.deadlines import SILENT, Enforcer
-from django_ojs.worker.supervisor.prefetch import QUEUED_BYTES, Estimate
+from django_ojs.worker.supervisor.deadlines import SILENT, DeadlineEnforcer
+from django_ojs.worker.supervisor.prefetch import QUEUED_BYTES, PrefetchPolicy
 from django_ojs.worker.threads.database import Desk, Pending
 from django_ojs.worker.threads.fetcher import Moment
 
@@ -52,10 +52,10 @@ class Dispatcher:
         self._progress: dict[str, heartbeat.Progress] = {}
         self._progress_due = 0.0
         self._reports: list[Pending] = []
-        self.leases: dict[str, Running] = {}
-        self.waiting: deque[Running] = deque()
-        self.estimate = Estimate(conf.current().prefetch_ms / 1000)
-        self.enforcer = Enforcer(pool, desk, self.on_beat, using=using)
+        self.leases: dict[str, LeasedJob] = {}
+        self.waiting: deque[LeasedJob] = deque()
+        self.estimate = PrefetchPolicy(conf.current().prefetch_ms / 1000)
+        self.enforcer = DeadlineEnforcer(pool, desk, self.on_beat, using=using)
         self.last_done = 0.0
         self.finished = 0
 
@@ -75,7 +75,7 @@ class Dispatcher:
             assert job.lease_id is not None
             claimed_at, deadline = when(job.started_at), when(job.deadline_at)
             total = total_deadline(job)
-            running = Running(
+            running = LeasedJob(
                 job,
                 job.lease_id.hex,
                 now,
@@ -112,21 +112,21 @@ class Dispatcher:
             return bool(child.queued)
         return clock.boottime() - (child.running.began_at or 0) <= _STUCK_BEHIND
 
-    def _has_room(self, child: Child, held: int, running: Running) -> bool:
+    def _has_room(self, child: Child, held: int, running: LeasedJob) -> bool:
         """Whether this job may wait there too, behind those that hold so many bytes of text."""
         job = running.job
         if job.max_attempts <= 1:
             return False
         queued = len(child.queued)
-        if queued >= self.estimate.depth(job.type):
+        if queued >= self.estimate.queue_depth(job.type):
             return False
         if queued and held + running.text_bytes > QUEUED_BYTES:
             return False
         # What is queued already was let in by the same rule; its type may have slowed down since.
         last = child.queued[-1].job.type if queued else job.type
-        return last == job.type or queued < self.estimate.depth(last)
+        return last == job.type or queued < self.estimate.queue_depth(last)
 
-    def _give(self, child: Child, running: Running) -> None:
+    def _give(self, child: Child, running: LeasedJob) -> None:
         child.queued.append(running)
         self._pool.send(child, _run_frame(running))
 
@@ -165,7 +165,7 @@ class Dispatcher:
         else:
             self.waiting.appendleft(running)
 
-    def _about_running(self, child: Child, running: Running, op: str, frame: Frame) -> None:
+    def _about_running(self, child: Child, running: LeasedJob, op: str, frame: Frame) -> None:
         running.seen_at = clock.boottime()
         if op == "done":
             self._done(child, running, frame)
@@ -176,7 +176,7 @@ class Dispatcher:
         elif op == "call":
             self._call(child, running, frame)
 
-    def _done(self, child: Child, running: Running, frame: Frame) -> None:
+    def _done(self, child: Child, running: LeasedJob, frame: Frame) -> None:
         # Read before anything is changed: a frame without sense must leave the job to its crash.
         took, ok = float(frame["took"]), frame["ok"]
         if not 0 <= took < inf:
@@ -205,7 +205,7 @@ class Dispatcher:
             report = Report.ACK if ok else Report.FAIL
             self._report(running, report, result=result, failure=failure)
 
-    def _call(self, child: Child, running: Running, frame: Frame) -> None:
+    def _call(self, child: Child, running: LeasedJob, frame: Frame) -> None:
         held, number = running.held, frame["number"]
 
         def answer(value: object, error: Exception | None) -> None:
@@ -303,12 +303,12 @@ class Dispatcher:
                 job.asked_back = asked = True
                 self._pool.send(child, {"op": "return", "lease": job.lease})
         if asked:
-            self._pool.ring(child)
+            self._pool.wake(child)
 
     # News from the server.
 
     def on_beat(
-        self, sent: Iterable[str], kept: Sequence[Kept], reasons: Mapping[UUID, str] = {}
+        self, sent: Iterable[str], kept: Sequence[RenewedLease], reasons: Mapping[UUID, str] = {}
     ) -> None:
         """What a beat answered: deadlines of the leases that hold; the others are lost, for a reason
         that may be known.
@@ -325,7 +325,7 @@ class Dispatcher:
                 if not running.lost:
                     self._lose(running)
 
-    def _lose(self, running: Running) -> None:
+    def _lose(self, running: LeasedJob) -> None:
         """The server took the job away: cancelled, reaped, or given to somebody else.
 
         Of what runs the enforcer asks why, and tells the handler.
@@ -340,7 +340,7 @@ class Dispatcher:
             if running in child.queued and not running.asked_back:
                 running.asked_back = True
                 self._pool.send(child, {"op": "return", "lease": running.lease})
-                self._pool.ring(child)
+                self._pool.wake(child)
 
     # Shutdown.
 
@@ -356,7 +356,7 @@ class Dispatcher:
 
     def _report(
         self,
-        running: Running,
+        running: LeasedJob,
         report: Report,
         *,
         result: str | None = None,
@@ -373,10 +373,10 @@ class Dispatcher:
             self._desk.settle(self._reports)
             self._reports = []
 
-    def _release(self, running: Running) -> None:
+    def _release(self, running: LeasedJob) -> None:
         self._report(running, Report.RELEASE)
 
-    def _drop(self, running: Running) -> None:
+    def _drop(self, running: LeasedJob) -> None:
         self.leases.pop(running.lease, None)
 
     def _flush_progress(self, leases: Sequence[str]) -> None:
@@ -386,7 +386,7 @@ class Dispatcher:
         if not told:
             return
 
-        def then(kept: list[Kept] | None, error: Exception | None) -> None:
+        def then(kept: list[RenewedLease] | None, error: Exception | None) -> None:
             held_up = {lease.lease_id for lease in kept or () if not lease.written}
             for report in told:
                 if report.lease.lease_id in held_up:
@@ -396,11 +396,11 @@ class Dispatcher:
         self._desk.call(lambda: heartbeat.progress(told, wait=False, using=self._using), then)
 
 
-def _heads(queued: deque[Running], lease: object) -> bool:
+def _heads(queued: deque[LeasedJob], lease: object) -> bool:
     return bool(queued) and queued[0].lease == lease
 
 
-def _run_frame(running: Running) -> str:
+def _run_frame(running: LeasedJob) -> str:
     """The frame for an executor, made around the JSON texts as they are stored."""
     job = running.job
     assert job.started_at is not None

@@ -17,7 +17,7 @@ from django_ojs.worker.threads.fetcher import Intake
 _PATIENCE = 5.0
 
 
-class Ending:
+class DrainController:
     """Asked by the runner after every turn in which nothing is held any more."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Ending:
         """Something was claimed, or a job ended and may have made another."""
         self._empty = self._asked = False
 
-    def found_nothing(self, left: bool) -> None:
+    def queue_was_empty(self, left: bool) -> None:
         """A claim brought nothing; ``left`` if others hold what there is."""
         self._empty = not left
         self._asked = False
@@ -66,7 +66,7 @@ class Ending:
                 self._desk.wake()
         return self._drained
 
-    def all_delivered(self) -> bool:
+    def flush_barrier_passed(self) -> bool:
         """Whether everything that the desk claimed has arrived at the runner."""
         if self._barrier is None:
             self._barrier = False

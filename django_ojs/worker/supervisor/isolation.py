@@ -10,44 +10,46 @@ from __future__ import annotations
 import logging
 
 from django_ojs import conf
-from django_ojs.domain.leases import Kept
+from django_ojs.domain.leases import RenewedLease
 from django_ojs.services import heartbeat
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
 from django_ojs.worker.threads.database import Desk
-from django_ojs.worker.threads.heartbeat import Beats
+from django_ojs.worker.threads.heartbeat import HeartbeatThread
 
 logger = logging.getLogger("django_ojs.worker")
 _SHORT = 0.5
 
 
-class Silence:
+class PartitionGuard:
     """Watches the beats from the runner's thread. ``mute`` while nothing may be claimed."""
 
-    def __init__(self, beats: Beats, desk: Desk, dispatcher: Dispatcher, *, using: str) -> None:
+    def __init__(
+        self, beats: HeartbeatThread, desk: Desk, dispatcher: Dispatcher, *, using: str
+    ) -> None:
         self._beats = beats
         self._desk = desk
         self._dispatcher = dispatcher
         self._using = using
         self._asked = False
         self._ask_at = 0.0
-        self.mute = False
+        self.claims_suspended = False
 
     def look(self, now: float) -> None:
         """Called in every turn of the loop."""
         silent = self._beats.silent_for(now)
         if silent < _SHORT:
-            if self.mute and not silent:
-                self.mute = False
+            if self.claims_suspended and not silent:
+                self.claims_suspended = False
                 logger.info("heartbeats arrive again")
             return
         held = list(self._dispatcher.leases.values())
         default = conf.current().limits.heartbeat_timeout_ms or 0
         # What is claimed next may have the default, however patient those at hand are.
         timeout = min([default, *(running.job.heartbeat_timeout_ms for running in held)]) / 1000
-        if not self.mute and silent > timeout / 2:
-            self.mute = True
+        if not self.claims_suspended and silent > timeout / 2:
+            self.claims_suspended = True
             logger.error("no heartbeat has arrived for %.1f s: nothing is claimed", silent)
-        if self.mute and held and not self._asked and now >= self._ask_at:
+        if self.claims_suspended and held and not self._asked and now >= self._ask_at:
             self._ask_at = now + timeout / 4
             self._ask()
 
@@ -55,7 +57,7 @@ class Silence:
         held = [running.held for running in self._dispatcher.leases.values()]
         self._asked = True
 
-        def then(kept: list[Kept] | None, error: Exception | None) -> None:
+        def then(kept: list[RenewedLease] | None, error: Exception | None) -> None:
             self._asked = False
             if kept is not None:
                 self._dispatcher.on_beat([lease.lease_id.hex for lease in held], kept)

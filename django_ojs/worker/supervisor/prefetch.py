@@ -23,7 +23,7 @@ class _Type:
     seen: int = 0
 
 
-class Estimate:
+class PrefetchPolicy:
     """Moving figures of durations, per type and over all, of the time that executors need, of sizes.
 
     ``horizon`` is how far ahead the worker claims, in seconds; 0 for not at all.
@@ -76,7 +76,7 @@ class Estimate:
         fitting = min(fitting, free_of_long, AHEAD_BYTES / self._bytes)
         return int(min(fitting, self._every.seen, _MOST))
 
-    def depth(self, job_type: str) -> int:
+    def queue_depth(self, job_type: str) -> int:
         """Frames of this type that may wait in an executor behind the running one.
 
         One, and more only if fewer than one in a hundred of the type take over 5 ms, and of all jobs

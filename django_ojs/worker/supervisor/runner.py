@@ -17,13 +17,13 @@ from django_ojs.handlers import registry
 from django_ojs.services.claim import sources
 from django_ojs.services.heartbeat import Directive, WorkerInfo, register
 from django_ojs.signals import delivered_by
-from django_ojs.store.bounded import bound_lock_waits, end_idle_transactions, read_in_index_order
 from django_ojs.store.links import notice_silence
-from django_ojs.store.wakeup import Listener, place_of, watcher_for
+from django_ojs.store.notifications import Notifier, place_of, poll_schedule_for
+from django_ojs.store.sessions import bound_lock_waits, end_idle_transactions, read_in_index_order
 from django_ojs.worker.executor.background import is_background
 from django_ojs.worker.executor.process import serve
 from django_ojs.worker.prefork.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
-from django_ojs.worker.prefork.zygote import open_nursery
+from django_ojs.worker.prefork.zygote import open_server
 from django_ojs.worker.supervisor.config import (
     EXIT_ERROR,
     EXIT_INTERRUPTED,
@@ -33,13 +33,13 @@ from django_ojs.worker.supervisor.config import (
     Summary,
 )
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
-from django_ojs.worker.supervisor.drain import Ending
-from django_ojs.worker.supervisor.isolation import Silence
+from django_ojs.worker.supervisor.drain import DrainController
+from django_ojs.worker.supervisor.isolation import PartitionGuard
 from django_ojs.worker.supervisor.signals import Orders
 from django_ojs.worker.threads.fetcher import Claims, Intake, Moment
-from django_ojs.worker.threads.heartbeat import Beats, Report
-from django_ojs.worker.threads.maintenance import Chores
-from django_ojs.worker.threads.reaper import Reaper
+from django_ojs.worker.threads.heartbeat import HeartbeatThread, Report
+from django_ojs.worker.threads.maintenance import MaintenanceThread
+from django_ojs.worker.threads.reaper import ReaperThread
 from django_ojs.worker.threads.receivers import Receivers
 
 logger = logging.getLogger("django_ojs.worker")
@@ -59,7 +59,7 @@ class Runner:
         # The nursery is forked before any thread exists, and before there is a descriptor of the
         # runner's that handlers would inherit.
         # Exporters start their threads anew after a fork, which is why they may be there already.
-        nursery = open_nursery(serve, sum(map(is_background, threading.enumerate())))
+        server = open_server(serve, sum(map(is_background, threading.enumerate())))
         self._selector = selectors.DefaultSelector()
         self._posted: deque[Callable[[], None]] = deque()
         self._wake_end, self._wake_in = socket.socketpair()
@@ -67,7 +67,7 @@ class Runner:
             end.setblocking(False)
         self._selector.register(self._wake_end, selectors.EVENT_READ, (self._woken, None))
         self._orders = Orders(self._wake_in.fileno())
-        self._pool = Pool(self._selector, nursery, on_frame=self._on_frame, on_gone=self._on_gone)
+        self._pool = Pool(self._selector, server, on_frame=self._on_frame, on_gone=self._on_gone)
         self._claimed = 0
         self._killed_early = False
         self._told_quiet = False
@@ -91,12 +91,12 @@ class Runner:
             registry.types(),
             excluded=config.exclude,
         )
-        self._listener: Listener | None = None
-        if Listener.possible(self._using):
-            self._listener = Listener(self._on_payload, self._using)
+        self._listener: Notifier | None = None
+        if Notifier.possible(self._using):
+            self._listener = Notifier(self._on_payload, self._using)
         claims = Claims(
             where,
-            watcher_for(self._using, self._listener),
+            poll_schedule_for(self._using, self._listener),
             config.worker_id,
             self._on_claimed,
             self._on_empty,
@@ -107,21 +107,23 @@ class Runner:
         self._dispatcher = Dispatcher(
             self._pool, self._desk, using=self._using, worker_id=config.worker_id
         )
-        self._ending = Ending(
-            self._desk, self._dispatcher, where, promotes=config.chores, using=self._using
+        self._ending = DrainController(
+            self._desk, self._dispatcher, where, promotes=config.maintenance, using=self._using
         )
-        self._beats = Beats(self.info, self._report, self._on_beat, self._on_directive, self._using)
-        self._silence = Silence(self._beats, self._desk, self._dispatcher, using=self._using)
-        self._maintenance: list[Chores | Reaper] = []
-        if config.chores:
-            chores = Chores(self._desk.wake, using=self._using)
-            reaper = Reaper(
-                chores.promote,
-                promoting=chores.promoting,
+        self._beats = HeartbeatThread(
+            self.info, self._report, self._on_beat, self._on_directive, self._using
+        )
+        self._silence = PartitionGuard(self._beats, self._desk, self._dispatcher, using=self._using)
+        self._maintenance: list[MaintenanceThread | ReaperThread] = []
+        if config.maintenance:
+            maintenance = MaintenanceThread(self._desk.wake, using=self._using)
+            reaper = ReaperThread(
+                maintenance.promote,
+                promoting=maintenance.promoting,
                 ran_by=config.worker_id,
                 using=self._using,
             )
-            self._maintenance = [chores, reaper]
+            self._maintenance = [maintenance, reaper]
 
     @property
     def mode(self) -> str:
@@ -228,8 +230,8 @@ class Runner:
         busy = len(self._dispatcher.leases)
         room = 0
         ending = self._ending.near or (self.config.once and self._claimed)
-        mute = self._silence.mute or self._receivers.full
-        if self.phase == "running" and not ending and not mute:
+        claims_suspended = self._silence.claims_suspended or self._receivers.full
+        if self.phase == "running" and not ending and not claims_suspended:
             ahead = 0
             if now - self._dispatcher.last_done < 0.05:
                 going = sum(1 for child in self._pool if not child.is_long(now))
@@ -257,7 +259,7 @@ class Runner:
         self._beats.hurry(min(job.heartbeat_timeout_ms for job in jobs))
 
     def _on_empty(self, left: bool) -> None:
-        self._ending.found_nothing(left)
+        self._ending.queue_was_empty(left)
 
     def _report(self) -> Report:
         """Called by the heartbeat thread."""
@@ -274,7 +276,7 @@ class Runner:
 
     def _on_gone(self, child: Child, status: int | None) -> None:
         if child.jobs_done == 0 and not child.running and child.recycle is None:
-            self._pool.stumbled()
+            self._pool.record_start_failure()
             if self.phase != "terminate":
                 logger.error("an executor ended before it ran anything (status %s)", status)
         self._ending.work_goes_on()
@@ -319,7 +321,7 @@ class Runner:
                     self._pool.kill(child)
         if now >= self._look_due:
             self._look_due = now + _LOOK_EVERY
-            self._pool.wake_keepers()
+            self._pool.wake_monitors()
             most = self.config.max_rss
             for child in self._pool:
                 if most is not None and rss_mib(child) > most:
@@ -386,14 +388,14 @@ class Runner:
         if self._dispatcher.leases or any(child.assigned for child in self._pool):
             return False
         if self.phase == "terminate":
-            if self._ending.all_delivered() and not self._desk.unwritten:
+            if self._ending.flush_barrier_passed() and not self._desk.unwritten:
                 return True
             if self._ending.gave_up():
                 self._exit_code = EXIT_ERROR
                 return True
             return False
         if self.config.once and self._claimed:
-            return self._ending.all_delivered() and not self._desk.unwritten
+            return self._ending.flush_barrier_passed() and not self._desk.unwritten
         return (self.config.drain or self.config.once) and self._ending.drained()
 
     def _close(self) -> None:
@@ -401,7 +403,7 @@ class Runner:
         self.phase = "terminate"
         for thread in (self._listener, *self._maintenance):
             if thread is not None:
-                (thread.stop if isinstance(thread, Listener) else thread.close)()
+                (thread.stop if isinstance(thread, Notifier) else thread.close)()
         for child in list(self._pool):
             self._pool.kill(child)
         until = clock.boottime() + 6.0

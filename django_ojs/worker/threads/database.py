@@ -21,8 +21,8 @@ from django.db import DatabaseError, connections
 from django_ojs import clock
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
-from django_ojs.services import heartbeat, scan
-from django_ojs.services.settle import Outcome, Report, Settled, Verdict, settle
+from django_ojs.services import heartbeat, reaper
+from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
 from django_ojs.store.batches import OUTAGE, answers, in_batches
 from django_ojs.store.contention import is_held
 from django_ojs.worker.threads.base import DatabaseThread
@@ -207,7 +207,7 @@ class Desk(DatabaseThread):
         _tried(held, tried_at)
         self._settled(batch, answers)
 
-    def _settled(self, batch: Sequence[Pending], answers: Sequence[Settled]) -> None:
+    def _settled(self, batch: Sequence[Pending], answers: Sequence[SettleResult]) -> None:
         again = clock.boottime() + _AGAIN
         for pending, answer in zip(batch, answers, strict=True):
             if answer.verdict is Verdict.HELD:
@@ -247,7 +247,7 @@ class Desk(DatabaseThread):
         else:
             self._settled([pending], answers)
 
-    def _report(self, batch: Sequence[Pending], answers: Sequence[Settled]) -> None:
+    def _report(self, batch: Sequence[Pending], answers: Sequence[SettleResult]) -> None:
         for pending, answer in zip(batch, answers, strict=True):
             if answer.verdict in _REFUSED:
                 logger.warning(
@@ -291,7 +291,7 @@ class Desk(DatabaseThread):
         if self._failures == 1:
             logger.warning("database trouble: %s", error)
         if not is_held(error) and not answers(self._using):
-            scan.note_outage()
+            reaper.note_outage()
             self.connected.clear()
             connections[self._using].close()
         # Short of a quarter of any heartbeat timeout kept closely: several calls may fail in a turn,

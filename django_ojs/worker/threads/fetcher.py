@@ -14,8 +14,8 @@ from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.claim import claim, has_work
 from django_ojs.store.batches import OUTAGE
+from django_ojs.store.notifications import PollSchedule
 from django_ojs.store.sources import Sources
-from django_ojs.store.wakeup import Watcher
 from django_ojs.worker.threads.database import Desk, Inbox, Pending
 
 logger = logging.getLogger("django_ojs.worker")
@@ -39,7 +39,7 @@ class Claims:
     """How the desk is to claim."""
 
     where: Sources
-    watcher: Watcher
+    watcher: PollSchedule
     worker_id: str
     on_claimed: Callable[[list[JobRecord], Moment], None]
     on_empty: Callable[[bool], None]

@@ -11,11 +11,11 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.leases import Held, Kept
-from django_ojs.services import heartbeat, scan
+from django_ojs.domain.leases import Lease, RenewedLease
+from django_ojs.services import heartbeat, reaper
 from django_ojs.services.heartbeat import Directive, WorkerInfo
 from django_ojs.store.contention import is_held
-from django_ojs.worker.prefork.leased import Running
+from django_ojs.worker.prefork.leased import LeasedJob
 from django_ojs.worker.threads.base import DatabaseThread
 
 logger = logging.getLogger("django_ojs.worker")
@@ -32,23 +32,23 @@ class Report:
     """What the runner says of itself to the thread."""
 
     phase: str
-    held: Sequence[Running]
+    held: Sequence[LeasedJob]
     held_up: Sequence[JobRecord] = ()
     """Jobs that have ended, and whose outcome the database does not take."""
 
 
-class Beats(DatabaseThread):
+class HeartbeatThread(DatabaseThread):
     """Beats for every lease whose job shows life: every 5 s, or a quarter of the shortest timeout."""
 
     def __init__(
         self,
         info: WorkerInfo,
         report: Callable[[], Report],
-        on_beat: Callable[[list[str], list[Kept]], None],
+        on_beat: Callable[[list[str], list[RenewedLease]], None],
         on_directive: Callable[[Directive], None],
         using: str,
     ) -> None:
-        super().__init__("ojs-beats", using)
+        super().__init__("ojs-heartbeat", using)
         self._info = info
         self._report = report
         self._on_beat = on_beat
@@ -84,7 +84,7 @@ class Beats(DatabaseThread):
         while not self._closing:
             self._wake.wait(self.beat())
             self._wake.clear()
-        self._farewell()
+        self._deregister()
 
     def beat(self) -> float:
         """Beat once; returns in how many seconds the next is due."""
@@ -102,8 +102,8 @@ class Beats(DatabaseThread):
             jobs = [*(running.job for running in report.held), *report.held_up]
             shortest = min((job.heartbeat_timeout_ms for job in jobs), default=1 << 30)
             self._interval = max(_SHORTEST, min(LONGEST, shortest / 4000))
-            alive: list[Running] = []
-            silent: list[Running] = []
+            alive: list[LeasedJob] = []
+            silent: list[LeasedJob] = []
             for running in report.held:
                 # Read once: a sign of life that comes during the write is for the next beat.
                 seen_at = running.seen_at
@@ -112,10 +112,10 @@ class Beats(DatabaseThread):
             # After a failure there is always something to try: silence must not pass for success.
             due = now >= self._worker_due or self._trying_since is not None
             vouched = [running.held for running in alive]
-            vouched += [Held(job.id, job.lease_id) for job in report.held_up if job.lease_id]
+            vouched += [Lease(job.id, job.lease_id) for job in report.held_up if job.lease_id]
             if (vouched or due) and self._trying_since is None:
                 self._trying_since = now
-            renewed: list[Kept] = []
+            renewed: list[RenewedLease] = []
             if vouched:
                 renewed = kept = heartbeat.beat(vouched, using=self._using)
                 self._on_beat([running.lease for running in alive], kept)
@@ -136,7 +136,7 @@ class Beats(DatabaseThread):
         except (DatabaseError, InterfaceError, OSError) as error:
             logger.warning("a heartbeat failed: %s", error)
             if not is_held(error):
-                scan.note_outage()
+                reaper.note_outage()
                 connections[self._using].close()
         except Exception:
             # Whatever it was, the next beat must come: without beats every job here is stalled.
@@ -144,14 +144,14 @@ class Beats(DatabaseThread):
             connections[self._using].close()
         return False
 
-    def _farewell(self) -> None:
+    def _deregister(self) -> None:
         try:
             heartbeat.deregister(self._info, using=self._using)
         except (DatabaseError, InterfaceError, OSError) as error:
             logger.warning("could not deregister: %s", error)
 
 
-def _shows_life(running: Running, seen_at: float, now: float) -> bool:
+def _shows_life(running: LeasedJob, seen_at: float, now: float) -> bool:
     """Whether the runner may vouch for this job.
 
     Before it has begun the runner's own life is enough. Afterwards a pulse of the executor must be

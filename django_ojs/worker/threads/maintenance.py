@@ -10,7 +10,7 @@ from contextlib import suppress
 from django.db import Error, connections
 
 from django_ojs import clock, hooks
-from django_ojs.hooks import Chore
+from django_ojs.hooks import MaintenanceTask
 from django_ojs.worker.threads.base import DatabaseThread
 
 logger = logging.getLogger("django_ojs.worker")
@@ -22,16 +22,16 @@ _UNUSED_AFTER = 2.0
 """Seconds without work after which the connection is closed."""
 
 
-class Chores(DatabaseThread):
-    """Runs every registered chore when it is due; those for scheduled jobs when told to.
+class MaintenanceThread(DatabaseThread):
+    """Runs every registered maintenance task when it is due; those for scheduled jobs when told to.
 
     In turns of one slice each, promotion first, so that none of them waits for another's backlog.
     Where the database has one writer at a time, and after everything but promotion, it rests as long
-    as it has worked. With ``enforcing`` only chores of ``reap_timeouts`` are run.
+    as it has worked. With ``enforcing`` only maintenance tasks of ``reap_timeouts`` are run.
     """
 
     def __init__(self, on_promoted: Callable[[], None], *, using: str, enforcing: bool = False) -> None:
-        super().__init__("ojs-chores", using)
+        super().__init__("ojs-maintenance", using)
         self._on_promoted = on_promoted
         self._enforcing = enforcing
         self._woken, self._closing = threading.Event(), threading.Event()
@@ -42,7 +42,7 @@ class Chores(DatabaseThread):
         """Set while the connection is closed for want of work."""
 
     def promote(self) -> None:
-        """Jobs are due: have those chores run now. From any thread."""
+        """Jobs are due: have those maintenance tasks run now. From any thread."""
         self._scheduled_due = True
         self._woken.set()
 
@@ -74,14 +74,14 @@ class Chores(DatabaseThread):
         began = clock.boottime()
         scheduled_due, self._scheduled_due = self._scheduled_due, False
         only_promoted = True
-        for chore in hooks.chores():
-            if self._closing.is_set() or (self._enforcing and not chore.enforces):
+        for task in hooks.maintenance_tasks():
+            if self._closing.is_set() or (self._enforcing and not task.enforces):
                 continue
-            told = 0.0 if scheduled_due or not chore.scheduled else float("inf")
-            if began < self._due.get(chore.name, told):
+            told = 0.0 if scheduled_due or not task.scheduled else float("inf")
+            if began < self._due.get(task.name, told):
                 continue
-            more = self._run(chore)
-            only_promoted = only_promoted and (chore.scheduled or not more)
+            more = self._run(task)
+            only_promoted = only_promoted and (task.scheduled or not more)
         now = clock.boottime()
         next_at = min(self._due.values(), default=now + _AGAIN)
         if next_at <= now and not (only_promoted and self._has_row_locks()):
@@ -93,36 +93,36 @@ class Chores(DatabaseThread):
     def _has_row_locks(self) -> bool:
         return connections[self._using].features.has_select_for_update
 
-    def _run(self, chore: Chore) -> bool:
+    def _run(self, task: MaintenanceTask) -> bool:
         """One slice; whether there is more. One that fails holds up no other, and is tried again."""
         began = clock.boottime()
         try:
-            done = chore.run(self._using)
+            done = task.run(self._using)
         except Exception as error:
             if isinstance(error, (Error, OSError)):
-                logger.warning("the chore %s failed: %s", chore.name, error)
+                logger.warning("the maintenance task %s failed: %s", task.name, error)
                 with suppress(Error, OSError):
                     connections[self._using].close()
             else:
-                logger.exception("the chore %s failed", chore.name)
-            self._due[chore.name] = clock.boottime() + _AGAIN
-            self._behind.discard(chore.name)
+                logger.exception("the maintenance task %s failed", task.name)
+            self._due[task.name] = clock.boottime() + _AGAIN
+            self._behind.discard(task.name)
             return False
         if done.counts.get("promoted"):
             self._on_promoted()
         # To find that nothing is due can take long itself: nobody else is to wait for that.
         took = clock.boottime() - began
-        slow = chore.scheduled and took > _SLOW
-        if slow or (chore.scheduled and done.more):
-            self._behind.add(chore.name)
+        slow = task.scheduled and took > _SLOW
+        if slow or (task.scheduled and done.more):
+            self._behind.add(task.name)
         else:
-            self._behind.discard(chore.name)
+            self._behind.discard(task.name)
         if done.more:
-            self._due[chore.name] = 0.0
+            self._due[task.name] = 0.0
         elif slow:
-            self._due[chore.name] = clock.boottime() + max(_AGAIN, took)
-        elif chore.scheduled:
-            self._due.pop(chore.name, None)
+            self._due[task.name] = clock.boottime() + max(_AGAIN, took)
+        elif task.scheduled:
+            self._due.pop(task.name, None)
         else:
-            self._due[chore.name] = clock.boottime() + chore.every
+            self._due[task.name] = clock.boottime() + task.every
         return done.more

@@ -11,11 +11,11 @@ from datetime import datetime
 from django.db import Error, connections
 
 from django_ojs import clock
-from django_ojs.services import scan
-from django_ojs.services.reap import Reaped
+from django_ojs.services import reaper
+from django_ojs.services.reap import ReapResult
 from django_ojs.store.batches import answers
 from django_ojs.store.contention import is_held
-from django_ojs.store.upcoming import Lookout, Outlook
+from django_ojs.store.due_times import DueProbe, NextDue
 from django_ojs.worker.threads.base import DatabaseThread
 
 logger = logging.getLogger("django_ojs.worker")
@@ -28,7 +28,7 @@ _BEATS_EVERY = 1.0
 _AGAIN = 1.0
 
 
-class Reaper(DatabaseThread):
+class ReaperThread(DatabaseThread):
     """Ten times a second, five when nothing has changed for a while, one statement says what falls
     due next: a deadline, which this thread enforces, or a scheduled time, of which it tells
     ``on_scheduled``. What is known to fall due before the next look is done at its time.
@@ -52,7 +52,7 @@ class Reaper(DatabaseThread):
         quiet_look_every: float = QUIET_LOOK_EVERY,
         lag: float = LAG,
         limit: int | None = None,
-        on_reaped: Callable[[Reaped], None] = lambda reaped: None,
+        on_reaped: Callable[[ReapResult], None] = lambda reaped: None,
         on_failed: Callable[[Exception], None] | None = None,
     ) -> None:
         super().__init__("ojs-reaper", using)
@@ -61,8 +61,8 @@ class Reaper(DatabaseThread):
         self._on_failed = on_failed or (lambda error: logger.warning("the reaper failed: %s", error))
         self._look_every, self._quiet_look_every = look_every, quiet_look_every
         self._lag, self._limit = lag, limit
-        self._lookout, self._outlook = Lookout(using), Outlook()
-        self._scans = scan.Loop(
+        self._lookout, self._outlook = DueProbe(using), NextDue()
+        self._scans = reaper.ReaperLoop(
             interval=look_every,
             lag=lag,
             ran_by=ran_by,
@@ -96,7 +96,7 @@ class Reaper(DatabaseThread):
     def _failed(self, began: float, error: Exception) -> None:
         """An outage is what a new connection confirms, or what has taken its time (decision T9)."""
         if clock.boottime() - began > _AGAIN or not answers(self._using):
-            scan.note_outage()
+            reaper.note_outage()
         self._on_failed(error)
         with suppress(Error, OSError):
             connections[self._using].close()

@@ -47,11 +47,11 @@ def worker(stage: Stage) -> None:
         stage.last()
 
 
-def chore(stage: Stage) -> None:
+def task(stage: Stage) -> None:
     """The row in which the scans of all reapers are recorded."""
     stage.live()
     stage.probe_all()
-    with stage.held("SELECT name FROM django_ojs_chorerun WHERE name = %s FOR UPDATE", "reap"):
+    with stage.held("SELECT name FROM django_ojs_maintenancerun WHERE name = %s FOR UPDATE", "reap"):
         stage.last()
 
 
@@ -68,6 +68,6 @@ CASES = [
     Case("row of an ended job held", ended_job, databases=SERVERS),
     Case("queue row held", queue, databases=SERVERS),
     Case("worker row held", worker, databases=SERVERS),
-    Case("chore row held", chore, databases=SERVERS),
+    Case("maintenance row held", task, databases=SERVERS),
     Case("event-stream row held", event_stream, databases=SERVERS),
 ]

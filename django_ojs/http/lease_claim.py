@@ -9,7 +9,7 @@ from uuid import UUID
 from rest_framework.request import Request
 
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.evidence import Evidence
+from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.http.base import text, whole
 from django_ojs.http.principal import Principal
 from django_ojs.services import workers
@@ -17,7 +17,7 @@ from django_ojs.services import workers
 
 def evidence_of(
     request: Request, body: Mapping[str, Any], principal: Principal, *, using: str
-) -> Evidence:
+) -> LeaseClaim:
     """What a report shows of an attempt; the worker that it names has been heard.
 
     Raises :class:`InvalidRequest` for a malformed part.
@@ -25,15 +25,15 @@ def evidence_of(
     given = request.META.get("HTTP_OJS_LEASE") or body.get("lease_id")
     if given is None and isinstance(body.get("lease"), Mapping):
         given = body["lease"].get("id")
-    evidence = Evidence(
+    lease_claim = LeaseClaim(
         lease_id=None if given is None else parse_lease(given, "lease_id"),
         worker_id=text(body, "worker_id"),
         attempt=whole(body, "attempt", least=0),
         principal=principal.key,
     )
-    if evidence.worker_id is not None:
-        workers.heard(evidence.worker_id, principal.key, using=using)
-    return evidence
+    if lease_claim.worker_id is not None:
+        workers.heard(lease_claim.worker_id, principal.key, using=using)
+    return lease_claim
 
 
 def parse_lease(value: object, field: str) -> UUID:

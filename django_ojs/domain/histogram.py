@@ -47,7 +47,7 @@ def empty() -> list[int]:
 
 
 @dataclass(slots=True)
-class Tally:
+class Counters:
     """What happened somewhere in some time."""
 
     completed: int = 0
@@ -82,7 +82,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Point(Tally):
+class SeriesPoint(Counters):
     """What happened from ``at`` on, for one step of a series."""
 
     at: datetime = field(kw_only=True)
@@ -94,14 +94,16 @@ class Dated(Counted, Protocol):
     at: datetime
 
 
-def series(rows: Iterable[Dated], since: datetime, step: timedelta, *, until: datetime) -> list[Point]:
+def series(
+    rows: Iterable[Dated], since: datetime, step: timedelta, *, until: datetime
+) -> list[SeriesPoint]:
     """One point for each step up to ``until``, also where nothing happened.
 
     An hour counts for the step that it begins in.
     """
     since = floor(since, step)
     steps = max(0, -(-(until - since) // step))
-    points = [Point(at=since + number * step) for number in range(steps)]
+    points = [SeriesPoint(at=since + number * step) for number in range(steps)]
     for row in rows:
         number = (row.at - since) // step
         if 0 <= number < steps:
@@ -109,9 +111,9 @@ def series(rows: Iterable[Dated], since: datetime, step: timedelta, *, until: da
     return points
 
 
-def total(rows: Iterable[Dated], since: datetime) -> Tally:
+def total(rows: Iterable[Dated], since: datetime) -> Counters:
     """Everything from a time on."""
-    whole = Tally()
+    whole = Counters()
     for row in rows:
         if row.at >= since:
             whole.add(row)

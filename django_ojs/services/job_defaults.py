@@ -7,28 +7,28 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from django_ojs import conf, hooks
-from django_ojs.conf import Defaults, Settings
-from django_ojs.domain.admission import Terms
+from django_ojs.conf import DefaultsLayer, Settings
+from django_ojs.domain.admission import JobDefaults
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.kept import NOT_BUILT
 from django_ojs.domain.retry import RetryPolicy, parse_policy
 
-_NOTHING = Defaults()
+_NOTHING = DefaultsLayer()
 
 
 class _Resolved(NamedTuple):
     settings: Settings
-    declared: Defaults | None
+    declared: DefaultsLayer | None
     policy: RetryPolicy
     """As the layers say, before the two intervals are brought into agreement."""
-    terms: Terms
+    terms: JobDefaults
 
 
 _cache: dict[tuple[str, str | None], _Resolved] = {}
 _CACHED = 10_000
 
 
-def terms_for(envelope: Envelope) -> Terms:
+def resolve_defaults(envelope: Envelope) -> JobDefaults:
     """The terms of one request: request, then job type, then queue, then settings."""
     known = _known(envelope.type, envelope.queue)
     if envelope.retry is None:
@@ -75,11 +75,11 @@ def _known(job_type: str, queue: str | None) -> _Resolved:
     return known
 
 
-def _queue(asked: str | None, declared: Defaults | None, settings: Settings) -> str:
+def _queue(asked: str | None, declared: DefaultsLayer | None, settings: Settings) -> str:
     return asked or (declared or _NOTHING).queue or settings.queue
 
 
-def _policy(declared: Defaults | None, asked_queue: str | None, settings: Settings) -> RetryPolicy:
+def _policy(declared: DefaultsLayer | None, asked_queue: str | None, settings: Settings) -> RetryPolicy:
     by_queue = settings.queues.get(_queue(asked_queue, declared, settings), _NOTHING)
     policy = settings.retry
     for layer in (by_queue, declared or _NOTHING):
@@ -89,8 +89,8 @@ def _policy(declared: Defaults | None, asked_queue: str | None, settings: Settin
 
 
 def _resolve(
-    asked_queue: str | None, declared: Defaults | None, settings: Settings, policy: RetryPolicy
-) -> Terms:
+    asked_queue: str | None, declared: DefaultsLayer | None, settings: Settings, policy: RetryPolicy
+) -> JobDefaults:
     by_type = declared or _NOTHING
     queue = _queue(asked_queue, declared, settings)
     by_queue = settings.queues.get(queue, _NOTHING)
@@ -100,7 +100,7 @@ def _resolve(
         or settings.heartbeat_timeout_ms
     )
     priorities = (by_type.priority, by_queue.priority, settings.priority)
-    return Terms(
+    return JobDefaults(
         queue=queue,
         priority=next(priority for priority in priorities if priority is not None),
         explicit=replace(by_type.limits, heartbeat_timeout_ms=heartbeat_ms),

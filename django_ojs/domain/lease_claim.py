@@ -33,7 +33,7 @@ def check_worker_id(name: str, field: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class LeaseClaim:
     """What a reporter shows of an attempt: the lease, or the worker and attempt, or nothing."""
 
     lease_id: UUID | None = None
@@ -42,7 +42,7 @@ class Evidence:
     principal: str | None = None
 
 
-class Rival(NamedTuple):
+class EarlierAttempt(NamedTuple):
     """An earlier attempt of the job that the server ended, and what its worker said of it since."""
 
     lease_seq: int
@@ -56,8 +56,8 @@ class Rival(NamedTuple):
 
 
 def senders(
-    attempts: Iterable[Rival], evidence: Evidence, *, before: int, now: datetime
-) -> list[Rival]:
+    attempts: Iterable[EarlierAttempt], lease_claim: LeaseClaim, *, before: int, now: datetime
+) -> list[EarlierAttempt]:
     """The attempts that may have sent a report with this evidence, if their worker is alive.
 
     ``before`` is the ``lease_seq`` of the current claim. An attempt of another credential is none of
@@ -70,7 +70,7 @@ def senders(
         for rival in attempts
         if rival.lease_seq < before
         and rival.outcome in SERVER_ENDED
-        and rival.principal == evidence.principal
+        and rival.principal == lease_claim.principal
         and (rival.reported_at is None or rival.reported_at + STILL_ALIVE > now)
         and not (
             rival.outcome == "timeout"
@@ -78,18 +78,18 @@ def senders(
             and rival.ended_at < rival.deadline_at
         )
         and (rival.deadline_at or rival.ended_at) + STILL_ALIVE > now
-        and evidence.worker_id in (None, rival.worker_id)
-        and evidence.attempt in (None, rival.attempt)
+        and lease_claim.worker_id in (None, rival.worker_id)
+        and lease_claim.attempt in (None, rival.attempt)
     ]
 
 
 def living(
-    rivals: Iterable[Rival],
+    rivals: Iterable[EarlierAttempt],
     *,
     holder: str | None,
     heard: Mapping[str, datetime],
     now: datetime,
-) -> list[Rival]:
+) -> list[EarlierAttempt]:
     """Those whose worker has shown life since the server ended the attempt, within 30 s.
 
     ``holder`` is the worker of the current claim, ``heard`` when each worker was heard last. The
@@ -99,7 +99,9 @@ def living(
     return [rival for rival in rivals if _lives(rival, holder, heard, now)]
 
 
-def _lives(rival: Rival, holder: str | None, heard: Mapping[str, datetime], now: datetime) -> bool:
+def _lives(
+    rival: EarlierAttempt, holder: str | None, heard: Mapping[str, datetime], now: datetime
+) -> bool:
     if rival.worker_id is None:
         return rival.ended_at + STILL_ALIVE > now
     if rival.worker_id == holder:
@@ -110,20 +112,22 @@ def _lives(rival: Rival, holder: str | None, heard: Mapping[str, datetime], now:
     )
 
 
-def refusal(job: JobRecord, evidence: Evidence, others: Iterable[Rival], *, policy: str) -> str | None:
+def rejection_reason(
+    job: JobRecord, lease_claim: LeaseClaim, others: Iterable[EarlierAttempt], *, policy: str
+) -> str | None:
     """Why the evidence does not prove the current lease of an active job; ``None`` if it does.
 
     ``policy`` is ``UNFENCED_ACK``: ``auto``, ``deny`` or ``allow``. The answers are ``lease_lost``
     and ``lease_required``.
     """
     assert job.state == State.ACTIVE
-    if job.lease_principal != evidence.principal:
+    if job.lease_principal != lease_claim.principal:
         return "lease_lost"
-    if evidence.lease_id is not None:
-        return None if evidence.lease_id == job.lease_id else "lease_lost"
-    if evidence.worker_id not in (None, job.worker_id):
+    if lease_claim.lease_id is not None:
+        return None if lease_claim.lease_id == job.lease_id else "lease_lost"
+    if lease_claim.worker_id not in (None, job.worker_id):
         return "lease_lost"
-    if evidence.attempt not in (None, job.attempt):
+    if lease_claim.attempt not in (None, job.attempt):
         return "lease_lost"
     if policy == "deny" or (policy == "auto" and any(True for _ in others)):
         return "lease_required"

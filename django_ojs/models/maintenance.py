@@ -10,10 +10,10 @@ from django_ojs.models.fields import TokenField
 PRUNE = "prune"
 
 
-class ChoreRun(models.Model):
-    """The last run of a chore. ``cadence_ms`` is how far apart its runs are meant to be; of ``reap``,
-    ``loops`` says whether its scanner looks all the time, and ``blind`` holds the spans in which
-    nobody saw the database answer; ``clock_steps`` counts the steps of the server's clock.
+class MaintenanceRun(models.Model):
+    """The last run of a maintenance task. ``cadence_ms`` is how far apart its runs are meant to be; of
+    ``reap``, ``loops`` says whether its scanner looks all the time, and ``blind`` holds the spans in
+    which nobody saw the database answer; ``clock_steps`` counts the steps of the server's clock.
 
     ``resumed_at`` is when the reaper last found that it had been blind (decision T9); of ``prune``,
     since when no event is missing; of ``rollup``, up to where minutes are counted.
@@ -29,8 +29,8 @@ class ChoreRun(models.Model):
     ran_by = models.CharField(_("ran by"), max_length=255, default="", db_default="")
 
     class Meta:
-        verbose_name = _("chore")
-        verbose_name_plural = _("chores")
+        verbose_name = _("maintenance run")
+        verbose_name_plural = _("maintenance runs")
 
     def __str__(self) -> str:
         return str(self.name)

@@ -55,14 +55,14 @@ def _first(moments: Sequence[Any], using: str) -> datetime | None:
     return min(dialect(using).decode(Kind.TIME, moment) for moment in known) if known else None
 
 
-class Outlook(NamedTuple):
+class NextDue(NamedTuple):
     """The earliest moments at which something falls due: a fixed deadline, a scheduled time."""
 
     deadline: datetime | None = None
     scheduled: datetime | None = None
 
 
-class Lookout:
+class DueProbe:
     """Asks for the outlook many times a second: one statement, one probe per index and state.
 
     On a cursor of the driver that is kept, since to make one costs more than the statement. To be
@@ -74,7 +74,7 @@ class Lookout:
         self._connection: Any = None
         self._cursor: Any = None
 
-    def look(self, *, scheduled: bool = True) -> Outlook:
+    def look(self, *, scheduled: bool = True) -> NextDue:
         """What is due first now; of what is ``scheduled`` only if that is asked for."""
         connection = connections[self._using]
         with connection.wrap_database_errors:
@@ -87,10 +87,10 @@ class Lookout:
             self._cursor.execute(f"SELECT {asked}, {_clock(self._using)}")
             deadline, *starts, time, steps = self._cursor.fetchone()
             clock.carried(self._using, time, steps, sent)
-        return Outlook(_first([deadline], self._using), _first(starts, self._using))
+        return NextDue(_first([deadline], self._using), _first(starts, self._using))
 
 
-class Silence(NamedTuple):
+class StallDeadline(NamedTuple):
     """A running job, when the beats that were promised of it are overdue, and when it was heard."""
 
     id: UUID
@@ -116,7 +116,7 @@ _ACTIVE = (
 )
 
 
-def next_silences(limit: int, *, using: str) -> list[Silence]:
+def next_stall_deadlines(limit: int, *, using: str) -> list[StallDeadline]:
     """The running jobs whose beats, or visibility leases, run out first: as ``domain.timeouts`` says.
 
     One statement, of the rows that run and no others, whatever the backlog and the history.
@@ -142,7 +142,7 @@ def next_silences(limit: int, *, using: str) -> list[Silence]:
             [limit],
         )
         return [
-            Silence(
+            StallDeadline(
                 sql.decode(Kind.UUID, job_id),
                 sql.decode(Kind.TIME, due),
                 sql.decode(Kind.TIME, heard),

@@ -1,4 +1,4 @@
-"""The ladder of evidence, rung by rung (decision L1)."""
+"""The ladder of lease_claim, rung by rung (decision L1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from uuid import uuid4
 
 import pytest
 
-from django_ojs.domain.evidence import STILL_ALIVE, Evidence, Rival, living, refusal, senders
+from django_ojs.domain.lease_claim import (
+    STILL_ALIVE,
+    EarlierAttempt,
+    LeaseClaim,
+    living,
+    rejection_reason,
+    senders,
+)
 from tests.domain.records import NOW, running
 
 LEASE = uuid4()
@@ -17,17 +24,17 @@ ENDED = NOW - timedelta(seconds=5)
 DEADLINE = NOW + timedelta(seconds=60)
 
 
-def shown(**fields: Any) -> Evidence:
-    return Evidence(**{"principal": "token:a", **fields})
+def shown(**fields: Any) -> LeaseClaim:
+    return LeaseClaim(**{"principal": "token:a", **fields})
 
 
-def rival(**changes: Any) -> Rival:
-    base = Rival(1, 1, "w0", "token:a", ENDED, DEADLINE, "stalled", None)
+def rival(**changes: Any) -> EarlierAttempt:
+    base = EarlierAttempt(1, 1, "w0", "token:a", ENDED, DEADLINE, "stalled", None)
     return base._replace(**changes)
 
 
 @pytest.mark.parametrize(
-    ("evidence", "others", "expected"),
+    ("lease_claim", "others", "expected"),
     [
         (shown(lease_id=LEASE), [rival()], None),
         (shown(lease_id=uuid4()), [], "lease_lost"),
@@ -44,20 +51,22 @@ def rival(**changes: Any) -> Rival:
         (shown(worker_id="w1"), [rival(worker_id="w1")], "lease_required"),
     ],
 )
-def test_the_ladder(evidence: Evidence, others: list[Rival], expected: str | None) -> None:
-    assert refusal(JOB, evidence, others, policy="auto") == expected
+def test_the_ladder(
+    lease_claim: LeaseClaim, others: list[EarlierAttempt], expected: str | None
+) -> None:
+    assert rejection_reason(JOB, lease_claim, others, policy="auto") == expected
 
 
 def test_the_policies_concern_reports_without_a_lease_only() -> None:
-    assert refusal(JOB, shown(), [], policy="deny") == "lease_required"
-    assert refusal(JOB, shown(lease_id=LEASE), [rival()], policy="deny") is None
-    assert refusal(JOB, shown(), [rival()], policy="allow") is None
-    assert refusal(JOB, shown(worker_id="w2"), [], policy="allow") == "lease_lost"
-    assert refusal(JOB, shown(principal="token:b"), [], policy="allow") == "lease_lost"
+    assert rejection_reason(JOB, shown(), [], policy="deny") == "lease_required"
+    assert rejection_reason(JOB, shown(lease_id=LEASE), [rival()], policy="deny") is None
+    assert rejection_reason(JOB, shown(), [rival()], policy="allow") is None
+    assert rejection_reason(JOB, shown(worker_id="w2"), [], policy="allow") == "lease_lost"
+    assert rejection_reason(JOB, shown(principal="token:b"), [], policy="allow") == "lease_lost"
 
 
 @pytest.mark.parametrize(
-    ("changes", "evidence", "counts"),
+    ("changes", "lease_claim", "counts"),
     [
         ({}, shown(), True),
         ({"outcome": "completed"}, shown(), False),
@@ -81,8 +90,8 @@ def test_the_policies_concern_reports_without_a_lease_only() -> None:
         ({"principal": None}, shown(principal=None), True),
     ],
 )
-def test_who_may_have_sent_it(changes: dict[str, Any], evidence: Evidence, counts: bool) -> None:
-    found = senders([rival(**changes)], evidence, before=2, now=NOW)
+def test_who_may_have_sent_it(changes: dict[str, Any], lease_claim: LeaseClaim, counts: bool) -> None:
+    found = senders([rival(**changes)], lease_claim, before=2, now=NOW)
     assert bool(found) is counts
 
 

@@ -11,8 +11,8 @@ from django.db.models import Q, Sum
 from django.db.models.functions import Coalesce
 
 from django_ojs import clock, conf
-from django_ojs.domain.tallies import floor
-from django_ojs.models import ChoreRun, FailureStat, MinuteStat
+from django_ojs.domain.histogram import floor
+from django_ojs.models import FailureStat, MaintenanceRun, MinuteStat
 from django_ojs.services.rollup import ALL, LATE, MINUTE, NAME, OTHER
 
 WINDOWS: tuple[timedelta, ...] = (
@@ -24,11 +24,11 @@ WINDOWS: tuple[timedelta, ...] = (
 )
 
 
-def reached(*, now: datetime | None = None, using: str | None = None) -> datetime:
+def watermark(*, now: datetime | None = None, using: str | None = None) -> datetime:
     """The time up to which everything is counted."""
     using = using or conf.current().database
     now = now or clock.now(using)
-    marks = ChoreRun.objects.using(using).filter(name=NAME).values_list("resumed_at", flat=True)
+    marks = MaintenanceRun.objects.using(using).filter(name=NAME).values_list("resumed_at", flat=True)
     return marks.first() or floor(now - LATE, MINUTE)
 
 

@@ -38,7 +38,7 @@ def place_of(payload: str) -> tuple[str, str]:
     return queue, job_type
 
 
-class Watcher:
+class PollSchedule:
     """Adaptive polling: at once after a full claim, then ever more slowly up to ``slowest``."""
 
     fastest = 0.02
@@ -74,7 +74,7 @@ class Watcher:
         self._pause = min(self.slowest, self._pause * 2)
 
 
-class NotifiedWatcher(Watcher):
+class NotifiedSchedule(PollSchedule):
     """PostgreSQL with LISTEN: while somebody listens, polling is only the net below."""
 
     slowest = 2.0
@@ -91,7 +91,7 @@ class NotifiedWatcher(Watcher):
         super().claimed(got, wanted)
 
 
-class ChangeWatcher(Watcher):
+class FileChangeSchedule(PollSchedule):
     """SQLite: a look at the file every few milliseconds, no statement while nobody writes to it.
 
     The longer nothing was claimed, the slower.
@@ -160,14 +160,14 @@ class ChangeWatcher(Watcher):
         return known != self._version
 
 
-def watcher_for(using: str, listener: Listener | None = None) -> Watcher:
+def poll_schedule_for(using: str, listener: Notifier | None = None) -> PollSchedule:
     """The best way to watch the database ``using``, with what there is to listen to it."""
     if connections[using].vendor == "sqlite":
-        return ChangeWatcher()
-    return Watcher() if listener is None else NotifiedWatcher(listener.listening)
+        return FileChangeSchedule()
+    return PollSchedule() if listener is None else NotifiedSchedule(listener.listening)
 
 
-class Listener(threading.Thread):
+class Notifier(threading.Thread):
     """LISTEN on a connection of its own; calls back with each payload.
 
     ``OJS["LISTEN_DATABASE"]`` names an alias that reaches the server directly where ``DATABASE``

@@ -21,11 +21,11 @@ from django.utils.translation import gettext as _
 from django_ojs import clock, conf
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.silence import Hearing, common
-from django_ojs.models import ChoreRun
+from django_ojs.models import MaintenanceRun
 from django_ojs.services import reap, sightings
-from django_ojs.services.reap import Reaped
+from django_ojs.services.reap import ReapResult
 from django_ojs.services.sightings import Witness, spans_of
-from django_ojs.store import upcoming
+from django_ojs.store import due_times
 from django_ojs.store.contention import atomically
 
 logger = logging.getLogger("django_ojs")
@@ -64,7 +64,7 @@ def scan(
     calm: bool = False,
     now: datetime | None = None,
     using: str | None = None,
-) -> Reaped:
+) -> ReapResult:
     """One recorded pass of the reaper.
 
     ``cadence`` is the longest pause between this scanner's scans, ``None`` for a single run, whose
@@ -88,7 +88,7 @@ def scan(
         if hears.applied is not None:
             logger.warning("the clock of the database was set by %s", hears.applied)
             clock.applied(using, hears.applied, hears.steps)
-        return Reaped()
+        return ReapResult()
     if suspect:
         _failed.clear()
     if calm:
@@ -111,7 +111,7 @@ def _set_clock(witness: Witness | None, now: datetime, using: str) -> _ClockSet 
     step, known = clock.step(using), clock.steps(using)
     if step is None:
         return None
-    runs = ChoreRun.objects.using(using)
+    runs = MaintenanceRun.objects.using(using)
     run = runs.select_for_update().filter(name=NAME).first()
     if run is None:
         return None
@@ -123,7 +123,7 @@ def _set_clock(witness: Witness | None, now: datetime, using: str) -> _ClockSet 
         witness.saw(now)
     sightings.record(run, witness, now, suspect=False)
     run.last_run_at = now
-    sightings.move(run, step)
+    sightings.transition(run, step)
     run.clock_steps += 1
     run.save(using=using)
     return _ClockSet(step, run.clock_steps)
@@ -140,7 +140,7 @@ def _record(
 ) -> Hearing:
     """Note this scan, and find out what its silences are judged by: up to when it was asked for."""
     connection = connections[using]
-    runs = ChoreRun.objects.using(using)
+    runs = MaintenanceRun.objects.using(using)
     skips = connection.features.has_select_for_update_skip_locked
     run = runs.select_for_update(skip_locked=skips).filter(name=NAME).first()
     if witness is not None:
@@ -152,7 +152,7 @@ def _record(
         # Somebody holds the record: that can wait, the scan cannot.
         return _until(sightings.hearing(held, witness, now, suspect=suspect), asked_at)
     if run is None:
-        run = ChoreRun(name=NAME, last_run_at=now, ran_by=ran_by, loops=cadence is not None)
+        run = MaintenanceRun(name=NAME, last_run_at=now, ran_by=ran_by, loops=cadence is not None)
         run.cadence_ms = _ms(cadence)
         with suppress(IntegrityError), transaction.atomic(using=using):
             run.save(using=using, force_insert=True)
@@ -181,23 +181,23 @@ def _until(hears: Hearing, moment: datetime) -> Hearing:
 
 def hearing_of(*, now: datetime, using: str) -> Hearing:
     """What somebody else than a scan may judge silences by: what the scans have seen."""
-    run = ChoreRun.objects.using(using).filter(name=NAME).first()
+    run = MaintenanceRun.objects.using(using).filter(name=NAME).first()
     return sightings.hearing(run, None, now, suspect=_failed.is_set())
 
 
-def may_judge(*, now: datetime, using: str) -> bool:
+def reaper_is_current(*, now: datetime, using: str) -> bool:
     """Whether somebody else than a scan may end a running attempt for its deadline: scans are as
     regular as they said, so that no outage is undiscovered.
     """
     if _failed.is_set() or clock.step(using) is not None:
         return False
-    run = ChoreRun.objects.using(using).filter(name=NAME).first()
+    run = MaintenanceRun.objects.using(using).filter(name=NAME).first()
     if run is None:
         return True
     return now - run.last_run_at <= sightings.gap(run.cadence_ms)
 
 
-class Loop:
+class ReaperLoop:
     """The scans of one looping process: cheap probes, a recorded scan when something may be due."""
 
     def __init__(
@@ -213,7 +213,7 @@ class Loop:
         self.interval = timedelta(seconds=interval)
         self.ran_by = ran_by
         self.using = using
-        self._next_deadline = next_deadline or partial(upcoming.next_deadline, using=using)
+        self._next_deadline = next_deadline or partial(due_times.next_deadline, using=using)
         self._witness = Witness(max(self.interval, _LOOKS_EVERY))
         self._steps = clock.steps(using)
         self._calm_until: datetime | None = None
@@ -221,7 +221,7 @@ class Loop:
         self._beats_read_at: datetime | None = None
         self._beats_due: datetime | None = None
 
-    def tick(self, *, limit: int | None = None) -> Reaped:
+    def tick(self, *, limit: int | None = None) -> ReapResult:
         """Scan if a deadline has passed, a heartbeat may have, or the record grows old.
 
         With nothing due it costs one probe of the earliest fixed deadline, and once a second one of
@@ -233,7 +233,7 @@ class Loop:
             first = self._next_deadline()
             self.saw()
             if (first is None or first > now) and not self._is_silent(now):
-                return Reaped(next_due=self._next(first))
+                return ReapResult(next_due=self._next(first))
         try:
             reaped = scan(
                 cadence=max(self.interval, _RECORD_EVERY),
@@ -281,7 +281,7 @@ class Loop:
         """Whether beats are overdue that were not known to be; looked at now and then."""
         if _within(self._beats_read_at, now, _BEATS_EVERY):
             return False
-        silences = upcoming.next_silences(1, using=self.using)
+        silences = due_times.next_stall_deadlines(1, using=self.using)
         self.saw()
         self._beats_read_at = now
         self._beats_due = silences[0].due if silences else None
@@ -297,12 +297,12 @@ def _within(last: datetime | None, now: datetime, limit: timedelta) -> bool:
     return last is not None and timedelta(0) <= now - last < limit
 
 
-def troubles(now: datetime, using: str) -> list[str]:
+def health_problems(now: datetime, using: str) -> list[str]:
     """What is wrong with the enforcement of timeouts, if anything."""
-    return trouble_of(ChoreRun.objects.using(using).filter(name=NAME).first(), now)
+    return trouble_of(MaintenanceRun.objects.using(using).filter(name=NAME).first(), now)
 
 
-def trouble_of(run: ChoreRun | None, now: datetime) -> list[str]:
+def trouble_of(run: MaintenanceRun | None, now: datetime) -> list[str]:
     """What is wrong if this is the reaper's last run."""
     if run is None:
         return [_("The reaper has never run: start a worker or `reap_timeouts --loop`.")]

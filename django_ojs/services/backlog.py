@@ -1,0 +1,87 @@
+"""How far behind the periodic work is: deadlines, promotion, pruning, the roll-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db.models import QuerySet
+
+from django_ojs import clock, conf
+from django_ojs.domain.ids import time_of, uuid7
+from django_ojs.domain.states import State
+from django_ojs.models import Event, Job, MaintenanceRun
+from django_ojs.services import rollup
+from django_ojs.store import due_times, selectors
+from django_ojs.store.columns import DUE
+
+_ORDINARY_MINUTES = 3
+"""So many minutes may wait when the roll-up runs once a minute and counts whole ones."""
+
+
+class Behind(NamedTuple):
+    """How many rows wait, counted up to ``selectors.COUNT_CAP`` of each kind, and how many seconds ago
+    the first of them was due.
+    """
+
+    rows: int = 0
+    seconds: float = 0.0
+
+
+def backlog(*, now: datetime | None = None, using: str | None = None) -> Mapping[str, Behind]:
+    """What is due and not done, by ``deadlines``, ``promotion``, ``pruning`` and ``rollup``.
+
+    Of deadlines the fixed ones; ``rollup`` has minutes for rows. An index probe of each kind, and a
+    count of what waits. Where nothing is wrong pruning is a minute behind at most.
+    """
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    jobs = Job.objects.using(using)
+    overdue = jobs.filter(deadline_at__lte=now)
+    due = jobs.filter(state__in=DUE, scheduled_at__lte=now)
+    old = [_behind(first, rows, before) for first, rows, before in _prunable(now, using)]
+    return {
+        "deadlines": _behind(due_times.next_deadline(using=using), overdue, now),
+        "promotion": _behind(due_times.next_due(using=using), due, now),
+        "pruning": Behind(sum(one.rows for one in old), max((one.seconds for one in old), default=0.0)),
+        "rollup": _uncounted(now, using),
+    }
+
+
+def _behind(first: datetime | None, rows: QuerySet[Any], until: datetime) -> Behind:
+    if first is None or first >= until:
+        return Behind()
+    waiting = rows.order_by().values("pk")[: selectors.COUNT_CAP].count()
+    return Behind(waiting, round((until - first).total_seconds(), 1)) if waiting else Behind()
+
+
+def _prunable(now: datetime, using: str) -> Iterator[tuple[datetime | None, QuerySet[Any], datetime]]:
+    """Of each kind of which many are made: the oldest, what retention does not keep, and until when."""
+    keep = conf.current().retention_ms
+    states: Mapping[str, Mapping[str, Any]] = {
+        "completed": {"state": State.COMPLETED},
+        "cancelled": {"state": State.CANCELLED},
+        "discarded": {"state": State.DISCARDED, "dead_letter": False},
+        "dead_letter": {"state": State.DISCARDED, "dead_letter": True},
+    }
+    for name, where in states.items():
+        if (age := keep[name]) is not None:
+            before = now - timedelta(milliseconds=age)
+            rows = Job.objects.using(using).filter(finished_at__lt=before, **where)
+            first = rows.order_by("finished_at").values_list("finished_at", flat=True).first()
+            yield first, rows, before
+    if (age := keep["events"]) is not None:
+        before = now - timedelta(milliseconds=age)
+        events = Event.objects.using(using).filter(pk__lt=uuid7(int(before.timestamp() * 1000), 0))
+        oldest = events.order_by("pk").values_list("pk", flat=True).first()
+        made = None if oldest is None else datetime.fromtimestamp(time_of(oldest) / 1000, UTC)
+        yield made, events, before
+
+
+def _uncounted(now: datetime, using: str) -> Behind:
+    runs = MaintenanceRun.objects.using(using).filter(name=rollup.NAME, resumed_at__isnull=False)
+    watermark = runs.values_list("resumed_at", flat=True).first()
+    seconds = 0.0 if watermark is None else (now - rollup.LATE - watermark).total_seconds()
+    minutes = int(seconds // 60)
+    return Behind(minutes, round(seconds, 1)) if minutes >= _ORDINARY_MINUTES else Behind()
