@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from django.db import connections, transaction
-from django.urls import URLPattern, path, re_path
+from django.urls import URLPattern, re_path
 
 from django_ojs.http.base import EXTENSIONS, OJSViewSet
 
@@ -91,13 +91,6 @@ def patterns() -> list[URLPattern]:
     # ``jobs/fetch`` before ``jobs/{job_id}``: what is spelled out comes first.
     views.sort(key=lambda item: [segment.startswith("{") for segment in item[0].split("/")])
     return [re_path(_regex(template), view, name=_full(template)) for template, view in views]
-
-
-def plain_patterns() -> list[URLPattern]:
-    """The canonical paths only, for the OpenAPI document."""
-    return [
-        path(_full(route.path).replace("{", "<").replace("}", ">"), _view(route)) for route in _routes()
-    ]
 
 
 def _routes() -> Iterator[Route]:

@@ -54,6 +54,7 @@ WRITER = "One writer of a job's state"
 CYCLES = "No cycles between siblings"
 PROCESSES = "The worker by process: supervisor, its threads, executors, what starts them"
 BARE = "Executors are started without Django"
+DOCUMENT = "The OpenAPI document is not on the path of a request"
 WEB = "A web process imports no worker"
 
 
@@ -95,6 +96,8 @@ WEB = "A web process imports no worker"
         (PROCESSES, {"worker/prefork/pool.py": "import django_ojs.worker.sessions"}),
         (PROCESSES, {"worker/attic.py": "x = 1"}),
         (BARE, {"worker/prefork/frames.py": "import django_ojs.clock"}),
+        (DOCUMENT, {"http/views/system.py": "from django_ojs.http.openapi.fields import Error"}),
+        (DOCUMENT, {"urls.py": "from django_ojs.http import openapi"}),
         (WEB, {"handlers/registry.py": "import django_ojs.worker.prefork.frames"}),
     ],
 )

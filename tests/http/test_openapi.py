@@ -14,27 +14,23 @@ from drf_spectacular.validation import validate_schema
 
 from django_ojs.http import openapi, routing
 from django_ojs.http.base import OPEN
+from django_ojs.http.openapi.operations import OPERATIONS
 from tests.support import ROOT
 
 CHECKED_IN = ROOT / "docs" / "reference" / "openapi.json"
 WITHOUT = """
 import sys
-sys.modules["drf_spectacular"] = None
 import django
 django.setup()
 import django_ojs.urls
 assert django_ojs.urls.urlpatterns
-assert "django_ojs.http.serializers" not in sys.modules
-try:
-    import django_ojs.http.openapi
-except ImportError:
-    print("fine")
+print([name for name in sys.modules if name.startswith(("drf_spectacular", "django_ojs.http.openapi"))])
 """
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """The document, made anew."""
+    """The document of this code."""
     return openapi.document()
 
 
@@ -48,7 +44,7 @@ def routes() -> Iterator[tuple[str, str, type[Any], str]]:
 
 
 def test_what_is_checked_in_is_what_is_served() -> None:
-    """When this fails: the docstring of ``django_ojs.http.openapi`` says how to write it anew."""
+    """When this fails: the docstring of ``django_ojs.http.openapi`` says how to write it again."""
     assert CHECKED_IN.read_text(encoding="utf-8") == openapi.dump()
 
 
@@ -78,16 +74,16 @@ def test_every_route_is_in_it_and_nothing_else(document: dict[str, Any]) -> None
 
 
 def test_every_operation_is_described(document: dict[str, Any]) -> None:
-    """None falls back to a mere object, and the table has no entry too many."""
+    """The table has an entry for every action, and no more."""
     served = {
         next(
             name
             for kind in view.__mro__
-            if (name := f"{kind.__name__}.{action}") in openapi.OPERATIONS or kind is object
+            if (name := f"{kind.__name__}.{action}") in OPERATIONS or kind is object
         )
         for _, _, view, action in routes()
     }
-    assert served == set(openapi.OPERATIONS)
+    assert served == set(OPERATIONS)
     ids = []
     for path, method, view, action in routes():
         operation = document["paths"][path][method]
@@ -101,7 +97,6 @@ def test_every_operation_is_described(document: dict[str, Any]) -> None:
 
 
 def test_a_projects_settings_change_nothing(settings: Any, document: dict[str, Any]) -> None:
-    settings.SPECTACULAR_SETTINGS = {"TITLE": "Theirs", "CAMELIZE_NAMES": True}
     settings.LANGUAGE_CODE = "de"
     assert openapi.document() == document
 
@@ -110,7 +105,7 @@ def test_it_is_plain_json(document: dict[str, Any]) -> None:
     assert json.loads(json.dumps(document)) == document
 
 
-def test_serving_needs_no_drf_spectacular() -> None:
+def test_serving_imports_nothing_of_it() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITHOUT],
         cwd=ROOT,
@@ -120,4 +115,4 @@ def test_serving_needs_no_drf_spectacular() -> None:
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout.strip()) == (0, "fine"), done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
