@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from django.utils.translation import gettext_lazy
 from django_ojs import conf
 from django_ojs.admin import links
 from django_ojs.admin.base import OJSModelAdmin
+from django_ojs.admin.qualifiers import not_understood, terms
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.models import AuditEntry
 
@@ -68,7 +68,6 @@ _DETAIL = (
     "route",
     "rule",
 )
-_WORD = re.compile(r'(?:(\w+):)?(?:"([^"]*)"|(\S+))')
 _WINDOW = "_ojs_audit_window"
 
 
@@ -144,7 +143,7 @@ class ResultFilter(_Filter):
 
 
 @dataclass(slots=True)
-class Search:
+class AuditSearch:
     """What a search asks for. What has a target is served by an index."""
 
     targets: Q = field(default_factory=Q)
@@ -152,12 +151,10 @@ class Search:
     unknown: list[str] = field(default_factory=list)
 
 
-def parse(text: str) -> Search:
+def parse(text: str) -> AuditSearch:
     """``actor:ada job:01975ab3-...``; ``target:`` or a bare word is a target of any kind."""
-    found = Search()
-    for match in _WORD.finditer(text):
-        name, quoted, plain = match.groups()
-        value = quoted if quoted is not None else plain
+    found = AuditSearch()
+    for name, value, typed in terms(text, r"\w+"):
         if name in (None, "target"):
             found.targets &= Q(target_id=value)
         elif name in _TARGETS:
@@ -165,7 +162,7 @@ def parse(text: str) -> Search:
         elif name == "actor":
             found.others &= Q(actor=value)
         else:
-            found.unknown.append(match[0])
+            found.unknown.append(typed)
     return found
 
 
@@ -199,9 +196,7 @@ class AuditEntryAdmin(OJSModelAdmin):
             return queryset, False
         asked = parse(search_term)
         if asked.unknown:
-            said = ", ".join(asked.unknown)[:200]
-            self.message_user(request, _("Not understood: %s") % said, messages.WARNING)
-            return queryset.none(), False
+            return not_understood(request, asked.unknown, queryset)
         if asked.targets:
             return queryset.filter(asked.targets, asked.others), False
         size = conf.current().admin.search_window

@@ -22,9 +22,9 @@ from django.views.defaults import permission_denied
 from django_ojs import conf
 from django_ojs.admin import links, refresh
 from django_ojs.admin.actions import Chosen, Operation, Report, tell
+from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.charts import at_least
 from django_ojs.admin.forms import ReasonForm
-from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.admin.limits import SLOW, limited
 from django_ojs.admin.lookups import filter_parameters
 from django_ojs.domain.errors import OJSError

@@ -15,7 +15,7 @@ from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 
 from django_ojs import clock, conf
-from django_ojs.admin import paging, search
+from django_ojs.admin import search
 from django_ojs.admin.actions import Chosen
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.operations import CHUNK, JOB_OPERATIONS, runner
@@ -24,7 +24,7 @@ from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job
 from django_ojs.services import audit, bulk
 from django_ojs.services.bulk import MOST, Filter, Order
-from django_ojs.store import selectors
+from django_ojs.store import keyset, selectors
 from django_ojs.store.sessions import time_limit
 
 CHUNK_LIMIT_MS = 60_000
@@ -100,7 +100,7 @@ def matching(narrowed: Filter, using: str, *, shows_args: bool = True) -> QueryS
         ids = asked.ids
     if tab.index is not None and not ids:
         rows = selectors.by_index(rows, tab.index, using=using)
-    return rows.filter(ids, reading).order_by(*paging.order(tab.keys))
+    return rows.filter(ids, reading).order_by(*keyset.order(tab.keys))
 
 
 def is_read(narrowed: Filter) -> bool:
@@ -240,7 +240,7 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
         if after is not None:
             # What ends a window is a part of the key: it is behind all that share this part.
             keys = tab.keys[: len(after)]
-            rows = rows.filter(paging.beyond(keys, paging.read(Job, keys, after)))
+            rows = rows.filter(keyset.beyond(keys, keyset.decode(Job, keys, after)))
         with time_limit(CHUNK_LIMIT_MS, using=using, by_index=True):
             if reads and edge is None:
                 edge = tab.edge(using, _begin(tab, after))
@@ -249,7 +249,7 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
             found = list(rows.values_list(*names)[: min(CHUNK, MOST - seen)])
         if found:
             report = run([row[-1] for row in found], order.cleaned, order.actor)
-            after = paging.written(found[-1])
+            after = keyset.encode(found[-1])
             seen += len(found)
             yield Page(after, report.done, len(report.skipped))
             continue
@@ -259,10 +259,10 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
             following = tab.edge(using, edge)
         if following is None:
             return
-        after, edge = paging.written([edge]), following
+        after, edge = keyset.encode([edge]), following
         yield Page(after, 0, 0)
 
 
 def _begin(tab: Tab, after: Sequence[str] | None) -> Any:
     """What the next window begins behind."""
-    return None if after is None else paging.read(Job, tab.keys[:1], after[:1])[0]
+    return None if after is None else keyset.decode(Job, tab.keys[:1], after[:1])[0]

@@ -16,23 +16,24 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
-from django_ojs.admin import links, paging, search
+from django_ojs.admin import links, search
 from django_ojs.admin.actions import Chosen, Operation
 from django_ojs.admin.base import MOST_AT_ONCE, OJSModelAdmin
 from django_ojs.admin.bulk import Counted, count, first, in_words
+from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.forms import once
 from django_ojs.admin.job_columns import JobColumns
 from django_ojs.admin.job_page import job_page
-from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
 from django_ojs.admin.operations import JOB_OPERATIONS, STATES
+from django_ojs.admin.qualifiers import not_understood
 from django_ojs.admin.queues import live_workers, takes_bulk_work
 from django_ojs.admin.tabs import Tab, Window
 from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
 from django_ojs.services import bulk
-from django_ojs.store import selectors
+from django_ojs.store import keyset, selectors
 from django_ojs.store.sessions import time_limit
 
 _WINDOW = "_ojs_window"
@@ -215,9 +216,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
         asked = search.parse(search_term, shows_args=shows_args)
         if asked.unknown:
-            words = ", ".join(asked.unknown)[:200]
-            self.message_user(request, _("Not understood: %s") % words, messages.WARNING)
-            return queryset.none(), False
+            return not_understood(request, asked.unknown, queryset)
         rows = queryset.alias(**asked.places)
         if asked.ids:
             return rows.filter(asked.ids, asked.windowed), False
@@ -335,7 +334,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         within a time limit.
         """
         if request.POST.get("select_across") != "1":
-            rows = queryset.order_by(*paging.order(self.tab(request.GET).keys))
+            rows = queryset.order_by(*keyset.order(self.tab(request.GET).keys))
             return super().chosen(request, rows, most)
         return first(self.narrowing(request), most, **self._reading(request))
 

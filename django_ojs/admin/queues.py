@@ -20,8 +20,8 @@ from django_ojs import clock, conf
 from django_ojs.admin import charts, links
 from django_ojs.admin.actions import Operation, Report
 from django_ojs.admin.base import OJSModelAdmin
+from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.clocks import words
-from django_ojs.admin.keyset import KeysetChangeList
 from django_ojs.domain import histogram
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State

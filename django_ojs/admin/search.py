@@ -13,9 +13,10 @@ from uuid import UUID
 from django.db.models import F, Q
 from django.db.models.fields.json import KeyTransform
 
+from django_ojs.admin.qualifiers import terms
 from django_ojs.admin.redaction import hides
 
-_WORD = re.compile(r'(?:([a-z]+(?:\.[\w.-]+)?):)?(?:"([^"]*)"|(\S+))')
+_QUALIFIER = r"[a-z]+(?:\.[\w.-]+)?"
 _INDEX = re.compile("[0-9]{1,9}", re.ASCII)
 """Places in a list; longer numbers are names, no database has lists of that length."""
 MOST_KEYS = 20
@@ -23,9 +24,9 @@ MOST_KEYS = 20
 
 
 @dataclass(slots=True)
-class Search:
+class JobSearch:
     """What was asked: ids, conditions that read rows (with the places in JSON columns that they
-    name), and the words that nothing could be made of. ``job_id`` is the id that stands alone.
+    name), and the words that mean nothing.
 
     An index for each qualifier would be written with every change of every job, for the few looks
     that people take; and in the newest rows is what they look for.
@@ -34,22 +35,19 @@ class Search:
     ids: Q = field(default_factory=Q)
     windowed: Q = field(default_factory=Q)
     places: dict[str, Any] = field(default_factory=dict)
-    job_id: UUID | None = None
     unknown: list[str] = field(default_factory=list)
 
 
-def parse(text: str, *, shows_args: bool = True) -> Search:
+def parse(text: str, *, shows_args: bool = True) -> JobSearch:
     """The words of a search: ``type:mail.send error:timeout args.order_id:42 tag:"a b"``.
 
     What somebody may not see, or redaction hides, must not be found either: who can search for it
     can guess it.
     """
-    found = Search()
-    for match in _WORD.finditer(text):
-        name, quoted, plain = match.groups()
-        value = quoted if quoted is not None else plain
+    found = JobSearch()
+    for name, value, typed in terms(text, _QUALIFIER):
         if name is None:
-            _bare(found, value)
+            _id(found, value)
             continue
         head, _, key = name.partition(".")
         keys = [part for part in key.split(".") if part]
@@ -58,7 +56,7 @@ def parse(text: str, *, shows_args: bool = True) -> Search:
         elif not key and head in _QUALIFIERS:
             _QUALIFIERS[head](found, value)
         else:
-            found.unknown.append(match[0])
+            found.unknown.append(typed)
     return found
 
 
@@ -66,39 +64,31 @@ def _visible(keys: Sequence[str], shows_args: bool) -> bool:
     return shows_args and 0 < len(keys) <= MOST_KEYS and not any(map(hides, keys))
 
 
-def _bare(found: Search, value: str) -> None:
+def _id(found: JobSearch, value: str) -> None:
     try:
-        found.job_id = UUID(value)
-        found.ids &= Q(pk=found.job_id)
+        found.ids &= Q(pk=UUID(value))
     except ValueError:
         found.unknown.append(value)
 
 
-def _id(found: Search, value: str) -> None:
-    try:
-        found.ids &= Q(pk=UUID(value))
-    except ValueError:
-        found.unknown.append(f"id:{value}")
-
-
-def _type(found: Search, value: str) -> None:
+def _type(found: JobSearch, value: str) -> None:
     found.windowed &= Q(type__startswith=value[:-1]) if value.endswith("*") else Q(type=value)
 
 
-def _queue(found: Search, value: str) -> None:
+def _queue(found: JobSearch, value: str) -> None:
     found.windowed &= Q(queue=value)
 
 
-def _worker(found: Search, value: str) -> None:
+def _worker(found: JobSearch, value: str) -> None:
     found.windowed &= Q(worker_id=value)
 
 
-def _client(found: Search, value: str) -> None:
+def _client(found: JobSearch, value: str) -> None:
     # No credential is one too: of what this project's own workers run.
     found.windowed &= Q(lease_principal=value) if value else Q(lease_principal=None)
 
 
-def _tag(found: Search, value: str) -> None:
+def _tag(found: JobSearch, value: str) -> None:
     # As text: not every database can look into an array. Some keep the text as it was written.
     matching = Q()
     for ascii_only in (False,) if value.isascii() else (False, True):
@@ -106,11 +96,11 @@ def _tag(found: Search, value: str) -> None:
     found.windowed &= matching
 
 
-def _error(found: Search, value: str) -> None:
+def _error(found: JobSearch, value: str) -> None:
     found.windowed &= Q(error__type=value)
 
 
-_QUALIFIERS: dict[str, Callable[[Search, str], None]] = {
+_QUALIFIERS: dict[str, Callable[[JobSearch, str], None]] = {
     "id": _id,
     "type": _type,
     "queue": _queue,
@@ -153,7 +143,7 @@ class _Step(KeyTransform):
         return column, "$" + "".join(steps)
 
 
-def _json(found: Search, column: str, keys: Sequence[str], value: str) -> None:
+def _json(found: JobSearch, column: str, keys: Sequence[str], value: str) -> None:
     """``args.order_id:42``: in the first argument if that is an object; numbers match as text too."""
     wanted: list[Any] = [value]
     other = _scalar(value)

@@ -9,10 +9,9 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from django_ojs import clock, conf
-from django_ojs.admin import paging
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job
-from django_ojs.store import selectors
+from django_ojs.store import keyset, selectors
 
 TIMED_OUT = ("timeout", "stalled", "total_timeout", "enqueue_ttl_expired", "visibility_timeout")
 Keys = tuple[tuple[str, bool], ...]
@@ -99,7 +98,7 @@ class Tab:
         if self.index is not None:
             rows = selectors.by_index(rows, self.index, using=using)
         if start is not None:
-            rows = rows.filter(paging.beyond(self.keys[:1], [start]))
+            rows = rows.filter(keyset.beyond(self.keys[:1], [start]))
         name, down = self.keys[0]
         return selectors.last_of_first(rows, name, down=down, size=size, using=using)
 
@@ -107,7 +106,7 @@ class Tab:
         """The rows up to the edge, and those of the same moment: the indexes do not know the key, and
         to sort by it would take longer than to read a few rows more.
         """
-        return paging.beyond(self.keys[:1], [edge], back=True, inclusive=True)
+        return keyset.beyond(self.keys[:1], [edge], back=True, inclusive=True)
 
     def window(self, using: str) -> Window:
         """The first window.
@@ -129,5 +128,5 @@ class Tab:
         start = None
         while not self.unknown and (edge := self.edge(using, start)) is not None:
             part = rows.filter(self.up_to(edge))
-            yield part if start is None else part.filter(paging.beyond(self.keys[:1], [start]))
+            yield part if start is None else part.filter(keyset.beyond(self.keys[:1], [start]))
             start = edge

@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_ojs import clock, conf
 from django_ojs.admin.base import ModelAdmin
-from django_ojs.admin.keyset import LimitedChangeList
+from django_ojs.admin.changelists import LimitedChangeList
 from django_ojs.admin.lookups import filter_parameters
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError
 from django_ojs.domain.job import Actor

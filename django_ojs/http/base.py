@@ -1,7 +1,12 @@
-"""What all viewsets share: who asks, what they may, one body, one form of answer.
+"""What all viewsets share: authentication, scopes, one body, one form of answer.
 
-Everything is set here, so that a project's ``REST_FRAMEWORK`` changes nothing. Extensions build
-their viewsets on :class:`OJSViewSet` too.
+Django REST framework dispatches actions, authenticates, asks for permissions and handles
+exceptions: projects know how to add an authentication class, and every refusal takes one path. Its
+parsers, serializers, routers and content negotiation are not used. A body is read by the view once
+the caller is known and may write, field names have aliases that no serializer has, one path means
+several spellings, and there is one form of answer, never 406. Everything is set on the class, so
+that a project's ``REST_FRAMEWORK`` changes nothing. Extensions build their viewsets on
+:class:`OJSViewSet` too.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import django_filters
 from django.core import signing
-from django.db.models import Q, QuerySet, TextField
+from django.core.exceptions import ValidationError
+from django.db.models import Model, QuerySet, TextField
 from django.db.models.functions import Cast, Length
 from django.http import QueryDict
 from rest_framework.request import Request
@@ -25,7 +25,7 @@ from django_ojs.http import shapes
 from django_ojs.http.principal import Principal
 from django_ojs.models import Job
 from django_ojs.services.stream import any_of
-from django_ojs.store import selectors
+from django_ojs.store import keyset, selectors
 from django_ojs.store.batches import parts_that_fit
 from django_ojs.store.sessions import time_limit
 
@@ -38,10 +38,7 @@ MAX_BYTES = 8 << 20
 """Of arguments, results and the like on one page: a page may end before its limit."""
 
 PAGING = frozenset({"limit", "offset", "page", "per_page", "cursor"})
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TICK = timedelta(microseconds=1)
 _SALT = "django_ojs.cursor"
-_signer = signing.Signer(salt=_SALT)
 
 
 class _WordsFilter(django_filters.BaseInFilter, django_filters.CharFilter):
@@ -157,7 +154,8 @@ def jobs(request: Request, principal: Principal, *, using: str, default: int = D
         raise InvalidRequest("sort", "must be created_at: nothing else has an index")
     rows = _visible(Job.objects.using(using), principal)
     found = _narrowed(request.query_params, rows)
-    return _page(found, ["id"], order == "desc", window(request, default=default), using)
+    keys = [("id", order == "desc")]
+    return _jobs_page(found, keys, window(request, default=default), using)
 
 
 def dead_letter(request: Request, principal: Principal, *, using: str) -> Any:
@@ -167,7 +165,7 @@ def dead_letter(request: Request, principal: Principal, *, using: str) -> Any:
     rows = _visible(Job.objects.using(using), principal)
     rows = rows.filter(state=State.DISCARDED, dead_letter=True)
     found = _narrowed({n: v for n, v in request.query_params.items() if n in filters}, rows)
-    return _page(found, ["finished_at", "id"], True, window(request), using)
+    return _jobs_page(found, [("finished_at", True), ("id", True)], window(request), using)
 
 
 def _narrowed(query: QueryDict | dict[str, Any], rows: QuerySet[Job]) -> QuerySet[Job]:
@@ -180,33 +178,6 @@ def _narrowed(query: QueryDict | dict[str, Any], rows: QuerySet[Job]) -> QuerySe
 
 def _visible(rows: QuerySet[Job], principal: Principal) -> QuerySet[Job]:
     return rows if principal.unrestricted else rows.filter(any_of("queue", principal.queues))
-
-
-def _page(rows: QuerySet[Job], keys: Sequence[str], descending: bool, part: Window, using: str) -> Any:
-    ordered = rows.order_by(*(f"-{key}" if descending else key for key in keys))
-    if part.cursor is not None:
-        ordered = ordered.filter(_beyond(keys, _open(part.cursor, keys), descending))
-    start = 0 if part.cursor is not None else part.offset
-    with time_limit(TIME_LIMIT_MS, using=using):
-        found: list[Any] = list(ordered.values_list(*keys)[start : start + part.limit + 1])
-        has_more = len(found) > part.limit
-        found = found[: part.limit]
-        exact = not has_more and part.cursor is None
-        total = start + len(found) if exact and (found or not start) else _count(rows)
-        ids = [row[-1] for row in found]
-        fitting = next(selectors.parts_that_fit(ids, MAX_BYTES, using=using), [])
-        records = selectors.jobs(fitting, using=using)
-    has_more |= len(fitting) < len(found)
-    found = found[: len(fitting)]
-    items = [shapes.job(records[job_id]) for job_id in fitting if job_id in records]
-    pagination: dict[str, Any] = paging(part, total, has_more)
-    if has_more:
-        pagination["next_cursor"] = _close(found[-1])
-    return {"jobs": items, "items": items, "pagination": pagination}
-
-
-def _count(rows: QuerySet[Job]) -> int:
-    return rows.order_by().values("pk")[: COUNT_CAP + 1].count()
 
 
 def paging(part: Window, total: int, has_more: bool) -> dict[str, Any]:
@@ -233,69 +204,64 @@ def listed(
 ) -> dict[str, Any]:
     """A page of a small table, in the order of ``keys``, which together are unique.
 
-    ``shape`` gets all of its rows at once, and may ask for more about them.
-
-    ``large`` is the column that may be: what has too much of it together is left for the next page.
+    ``shape`` gets all rows of the page at once, so that it may read more about them. ``large`` is a
+    column whose text is bounded: rows beyond ``MAX_BYTES`` of it are left for the next page.
     """
-    part = window(request)
-    ordered = rows.order_by(*keys)
-    if part.cursor is not None:
-        ordered = ordered.filter(_beyond(keys, _continued(part.cursor, name), False))
-    start = 0 if part.cursor is not None else part.offset
-    with time_limit(TIME_LIMIT_MS, using=rows.db):
-        known = list(ordered.values_list("pk", flat=True)[start : start + part.limit + 1])
-        wanted = known[: part.limit]
+
+    def sizes(some: Sequence[Any]) -> dict[Any, int | None]:
+        sized = rows.filter(pk__in=some).annotate(text_size=Length(Cast(large or "pk", TextField())))
+        return dict(sized.values_list("pk", "text_size"))
+
+    def fetch(wanted: Sequence[Any]) -> tuple[int, list[Any]]:
         if large is not None:
-            sized = ordered.annotate(text_size=Length(Cast(large, TextField())))
-
-            def sizes(some: Sequence[Any]) -> dict[Any, int | None]:
-                return dict(sized.filter(pk__in=some).values_list("pk", "text_size"))
-
             wanted = next(parts_that_fit(wanted, sizes, MAX_BYTES), [])
-        found = list(ordered.filter(pk__in=wanted)) if wanted else []
-        items = shape(found)
-        total = _count(rows)
-    more = len(known) > len(wanted) and bool(found)
+        found = list(rows.filter(pk__in=wanted).order_by(*keys)) if wanted else []
+        return len(wanted), shape(found)
+
+    return _page(rows, [(key, False) for key in keys], window(request), name, fetch)
+
+
+def _jobs_page(rows: QuerySet[Job], keys: keyset.Keys, part: Window, using: str) -> dict[str, Any]:
+    def fetch(wanted: Sequence[UUID]) -> tuple[int, list[Any]]:
+        fitting = next(selectors.parts_that_fit(wanted, MAX_BYTES, using=using), [])
+        records = selectors.jobs(fitting, using=using)
+        return len(fitting), [shapes.job(records[job_id]) for job_id in fitting if job_id in records]
+
+    return _page(rows, keys, part, "jobs", fetch)
+
+
+def _page(
+    rows: QuerySet[Any],
+    keys: keyset.Keys,
+    part: Window,
+    name: str,
+    fetch: Callable[[Sequence[Any]], tuple[int, list[Any]]],
+) -> dict[str, Any]:
+    """A page under ``name`` and ``items``.
+
+    ``fetch`` gets the primary keys of the page, and returns how many of them fit and their items.
+    """
+    ordered, start = rows.order_by(*keyset.order(keys)), part.offset
+    salt = f"{_SALT}.{name}"
+    if part.cursor is not None:
+        last = _decoded(part.cursor, rows.model, keys, salt)
+        ordered, start = ordered.filter(keyset.beyond(keys, last)), 0
+    with time_limit(TIME_LIMIT_MS, using=rows.db):
+        columns = [*(key for key, _down in keys), "pk"]
+        found: list[Any] = list(ordered.values_list(*columns)[start : start + part.limit + 1])
+        shown = found[: part.limit]
+        exact = len(found) == len(shown) and part.cursor is None and (found or not start)
+        total = start + len(found) if exact else rows.order_by().values("pk")[: COUNT_CAP + 1].count()
+        fitting, items = fetch([row[-1] for row in shown])
+    more = fitting < len(found)
     pagination = paging(part, total, more)
     if more:
-        last = [getattr(found[-1], key) for key in keys]
-        pagination["next_cursor"] = signing.dumps(last, salt=f"{_SALT}.{name}")
+        pagination["next_cursor"] = signing.dumps(keyset.encode(shown[fitting - 1][:-1]), salt=salt)
     return {name: items, "items": items, "pagination": pagination}
 
 
-def _continued(cursor: str, name: str) -> list[Any]:
+def _decoded(cursor: str, model: type[Model], keys: keyset.Keys, salt: str) -> list[Any]:
     try:
-        last: list[Any] = signing.loads(cursor, salt=f"{_SALT}.{name}")
-    except signing.BadSignature:
-        raise _bad_cursor() from None
-    return last
-
-
-def _beyond(keys: Sequence[str], last: Sequence[Any], descending: bool) -> Q:
-    word = "lt" if descending else "gt"
-    beyond, same = Q(), Q()
-    for key, value in zip(keys, last, strict=True):
-        beyond |= same & Q(**{f"{key}__{word}": value})
-        same &= Q(**{key: value})
-    return beyond
-
-
-def _close(row: Sequence[Any]) -> str:
-    # Without characters that mean something in a URL.
-    parts = [str((v - _EPOCH) // _TICK) if isinstance(v, datetime) else str(v) for v in row]
-    return _signer.sign("~".join(parts))
-
-
-def _open(cursor: str, keys: Sequence[str]) -> list[Any]:
-    try:
-        parts = _signer.unsign(cursor).split("~")
-        return [
-            UUID(part) if key == "id" else _EPOCH + int(part) * _TICK
-            for key, part in zip(keys, parts, strict=True)
-        ]
-    except (signing.BadSignature, ValueError, OverflowError):
-        raise _bad_cursor() from None
-
-
-def _bad_cursor() -> InvalidRequest:
-    return InvalidRequest("cursor", "must be the next_cursor of an earlier page")
+        return keyset.decode(model, keys, signing.loads(cursor, salt=salt))
+    except (signing.BadSignature, ValueError, OverflowError, ValidationError):
+        raise InvalidRequest("cursor", "must be the next_cursor of an earlier page") from None

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.admin.sites import site
 from django.db import connection
 
-from django_ojs.admin import keyset, limits
+from django_ojs.admin import changelists, limits
 from django_ojs.api import enqueue
 from django_ojs.models import FailureStat, MinuteStat, Queue
 from django_ojs.services import tokens
@@ -56,7 +56,7 @@ def test_every_list_has_a_time_limit(name: str, monkeypatch: pytest.MonkeyPatch)
     browser = login(superuser=True)
     tokens.create("c", scopes=["produce"])
     enqueue("t", [])
-    monkeypatch.setattr(keyset, "TIME_LIMIT_MS", 4321)
+    monkeypatch.setattr(changelists, "TIME_LIMIT_MS", 4321)
     table = LISTS[name]._meta.db_table
     found: list[Any] = []
 

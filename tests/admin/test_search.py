@@ -13,7 +13,7 @@ from django.test import RequestFactory, override_settings
 from django.utils import translation
 
 from django_ojs.admin import search
-from django_ojs.admin.keyset import KeysetChangeList
+from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.api import enqueue
 from django_ojs.models import Job, MaintenanceRun, Queue, Worker
 from django_ojs.store.selectors import COUNT_CAP

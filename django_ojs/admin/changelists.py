@@ -15,9 +15,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from django_ojs import clock, conf
-from django_ojs.admin import paging, refresh
+from django_ojs.admin import refresh
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.limits import SLOW, TIME_LIMIT_MS
+from django_ojs.store import keyset
 from django_ojs.store.selectors import COUNT_CAP
 from django_ojs.store.sessions import time_limit
 
@@ -68,7 +69,7 @@ class KeysetChangeList(LimitedChangeList):
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
         """By the columns of one index."""
-        return paging.order(self.keys())
+        return keyset.order(self.keys())
 
     def read(self, request: HttpRequest) -> None:
         """One page, by the keys of its neighbour."""
@@ -76,10 +77,10 @@ class KeysetChangeList(LimitedChangeList):
         size = self.list_per_page
         rows = self.queryset
         if before is not None:
-            rows = rows.filter(paging.beyond(self.keys(), before, back=True))
-            found = list(rows.order_by(*paging.order(self.keys(), back=True))[: size + 1])
+            rows = rows.filter(keyset.beyond(self.keys(), before, back=True))
+            found = list(rows.order_by(*keyset.order(self.keys(), back=True))[: size + 1])
         elif after is not None:
-            found = list(rows.filter(paging.beyond(self.keys(), after))[: size + 1])
+            found = list(rows.filter(keyset.beyond(self.keys(), after))[: size + 1])
         else:
             found = list(rows[: size + 1])
         more, found = len(found) > size, found[:size]
@@ -114,7 +115,7 @@ class KeysetChangeList(LimitedChangeList):
         return int(self.queryset.values("pk")[: COUNT_CAP + 1].count())
 
     def _name(self, row: Any) -> str:
-        parts = paging.written([getattr(row, name) for name, _down in self.keys()])
+        parts = keyset.encode([getattr(row, name) for name, _down in self.keys()])
         # A name may have any letters, the one between the parts too.
         return "~".join(part.replace("%", "%25").replace("~", "%7E") for part in parts)
 
@@ -123,7 +124,7 @@ class KeysetChangeList(LimitedChangeList):
         if not text:
             return None
         try:
-            return paging.read(self.model, self.keys(), [unquote(part) for part in text.split("~")])
+            return keyset.decode(self.model, self.keys(), [unquote(part) for part in text.split("~")])
         except (ValueError, OverflowError, ValidationError):
             # Somebody typed it: the first page is as good an answer as any.
             return None

@@ -1,4 +1,7 @@
-"""Places in a list that is ordered by the columns of one index, the key last."""
+"""Keyset pagination: positions in a list that is ordered by the columns of one index.
+
+The columns together are unique, which is why the last one mostly is the primary key.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,20 @@ from typing import Any
 from django.db.models import Model, Q
 
 Keys = Sequence[tuple[str, bool]]
-"""The columns, and whether downwards."""
+"""The columns, and whether each is descending."""
 
 
 def order(keys: Keys, *, back: bool = False) -> list[str]:
-    """What rows are ordered by."""
+    """The arguments of ``order_by``; ``back`` reverses the list."""
     return [f"-{name}" if down is not back else name for name, down in keys]
 
 
 def beyond(keys: Keys, last: Sequence[Any], *, back: bool = False, inclusive: bool = False) -> Q:
-    """Behind a row; before it with ``back``, and that row too if ``inclusive``.
+    """The rows after the one with these values; with ``back`` those before it, and with ``inclusive``
+    that row too.
 
-    The first condition alone is implied by the others: it is the range of the index that is read,
-    which no planner makes of an OR.
+    The first condition is implied by the others: it is the range of the index that is read, which no
+    planner derives from an OR.
     """
     found, same = Q(), Q()
     for place, ((name, down), value) in enumerate(zip(keys, last, strict=True)):
@@ -36,14 +40,16 @@ def beyond(keys: Keys, last: Sequence[Any], *, back: bool = False, inclusive: bo
     return Q(**{f"{name}__{'lte' if down is not back else 'gte'}": last[0]}) & found
 
 
-def written(values: Sequence[Any]) -> list[str]:
-    """The columns of a row as text."""
+def encode(values: Sequence[Any]) -> list[str]:
+    """The values of a row as text, for a cursor."""
     return [value.isoformat() if isinstance(value, datetime) else str(value) for value in values]
 
 
-def read(model: type[Model], keys: Keys, text: Sequence[str]) -> list[Any]:
-    """The columns of a row, as they were written. Raises ``ValueError``, ``OverflowError`` or
-    :class:`django.core.exceptions.ValidationError` for what no row can have.
+def decode(model: type[Model], keys: Keys, text: Sequence[str]) -> list[Any]:
+    """The values that :func:`encode` turned into text.
+
+    Raises ``ValueError``, ``OverflowError`` or :class:`django.core.exceptions.ValidationError` for
+    values that no row can have.
     """
     found = []
     for (name, _down), part in zip(keys, text, strict=True):
@@ -53,7 +59,7 @@ def read(model: type[Model], keys: Keys, text: Sequence[str]) -> list[Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """The value, if databases can compare with it: a time in whatever zone they keep times."""
+    """The value, if databases can compare with it: a time must be valid in every time zone."""
     if value is None or (isinstance(value, str) and "\0" in value):
         raise ValueError("no value of a key")
     if isinstance(value, datetime):
