@@ -85,7 +85,7 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
         yield
         for bell in waiting._bells.values():
             if bell._listener is not None:
-                bell._listener.stop()
+                bell._listener.close()
         # A server that was stopped a moment ago may still be there as a session.
         try:
             poll(lambda: not _others(), every=0.1)

@@ -15,14 +15,20 @@ MAX_CHECKPOINT_BYTES = 1 << 20
 MAX_PROGRESS_BYTES = 64 << 10
 
 
-class Line(Protocol):
-    """How a context reaches the runner."""
+class Supervisor(Protocol):
+    """What a context asks of the worker's supervisor; the last two raise :class:`LeaseGone`."""
 
-    def tell(self, frame: dict[str, Any]) -> None:
-        """Say something without waiting."""
+    def heartbeat(self) -> None:
+        """A sign of life."""
 
-    def ask(self, frame: dict[str, Any]) -> Any:
-        """Say something and wait until it is done; raises :class:`LeaseGone`."""
+    def progress(self, fraction: float, message: str, data: str | None) -> None:
+        """How far the job is; ``data`` is JSON text."""
+
+    def checkpoint(self, state: str) -> None:
+        """Save JSON text; returns when it is durable."""
+
+    def extend(self, by_ms: int) -> datetime:
+        """Extend the timeout; when the soft signal comes now."""
 
 
 class JobContext:
@@ -34,7 +40,7 @@ class JobContext:
 
     def __init__(
         self,
-        line: Line,
+        supervisor: Supervisor,
         *,
         id: str,
         type: str,
@@ -45,7 +51,7 @@ class JobContext:
         last_checkpoint: Any,
         deadline: datetime,
     ) -> None:
-        self._line = line
+        self._supervisor = supervisor
         self.id = id
         self.type = type
         self.queue = queue
@@ -82,7 +88,7 @@ class JobContext:
 
     def heartbeat(self) -> None:
         """A sign of life; needed only with ``heartbeat="manual"``."""
-        self._line.tell({"op": "heartbeat"})
+        self._supervisor.heartbeat()
 
     def progress(self, fraction: float, message: str = "", data: Any = None) -> None:
         """How far the job is, from 0 to 1; also a sign of life. Stored with the next beat.
@@ -93,14 +99,7 @@ class JobContext:
         if data is not None:
             text = jsonvalue.encode(data, "data", max_bytes=MAX_PROGRESS_BYTES)
         clipped = min(1.0, max(0.0, float(fraction)))
-        self._line.tell(
-            {
-                "op": "progress",
-                "fraction": clipped,
-                "message": jsonvalue.sanitise_text(message, 1024),
-                "data": text,
-            }
-        )
+        self._supervisor.progress(clipped, jsonvalue.sanitise_text(message, 1024), text)
 
     def checkpoint(self, state: Any) -> None:
         """Save where the next attempt resumes (``last_checkpoint``); durable when it returns.
@@ -110,7 +109,7 @@ class JobContext:
         retry. Raises :class:`InvalidRequest`, :class:`LeaseGone`.
         """
         text = jsonvalue.encode(state, "checkpoint", max_bytes=MAX_CHECKPOINT_BYTES)
-        self._line.ask({"op": "call", "verb": "checkpoint", "state": text})
+        self._supervisor.checkpoint(text)
         self.last_checkpoint = state
 
     def extend_timeout(self, by: int | str | timedelta) -> datetime:
@@ -121,8 +120,7 @@ class JobContext:
         :class:`LeaseGone`.
         """
         by_ms = parse_seconds_ms(by, "by")
-        soft = self._line.ask({"op": "call", "verb": "extend", "by_ms": by_ms})
-        self._deadline = datetime.fromisoformat(soft)
+        self._deadline = self._supervisor.extend(by_ms)
         return self._deadline
 
     @contextlib.contextmanager

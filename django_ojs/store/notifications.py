@@ -193,7 +193,7 @@ class Notifier(threading.Thread):
             return False
         return bool(psycopg)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End now."""
         self._stopping.set()
         self._stop_in.close()

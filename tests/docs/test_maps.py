@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from django_ojs.worker.prefork import messages
 from tests.part import ROOT
 
 GUIDE = ROOT / "CONTRIBUTING.md"
@@ -152,11 +153,15 @@ def test_every_thread_is_on_the_page() -> None:
 
 
 def test_every_frame_is_on_the_page() -> None:
-    sources = [*(PACKAGE / "worker").rglob("*.py"), PACKAGE / "handlers" / "context.py"]
-    sent = re.compile(r'"op": ?"(\w+)"|_order\(\w+, "(\w+)"\)')
-    there = {a or b for path in sources for a, b in sent.findall(path.read_text())}
     part = PAGE.read_text().partition("<!-- frames -->")[2].partition("<!-- end of frames -->")[0]
-    assert set(re.findall(r"^\| \w+ \| \w+ \| `(\w+)` \|", part, re.MULTILINE)) == there
+    said = re.findall(r"^\| (\w+) \| (\w+) \| `(\w+)` \|", part, re.MULTILINE)
+    assert said == [(kind.sender, kind.receiver, kind.op) for kind in messages.MESSAGES]
+
+
+def test_messages_are_made_in_one_module() -> None:
+    made = re.compile(r'"op"\s*:')
+    sources = [*(PACKAGE / "worker").rglob("*.py"), *(PACKAGE / "handlers").rglob("*.py")]
+    assert [path.name for path in sources if made.search(path.read_text())] == ["messages.py"]
 
 
 def test_the_glossary_is_in_order_and_says_what_a_term_is_not() -> None:

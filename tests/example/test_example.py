@@ -36,17 +36,22 @@ class FakeLine:
 
     def __init__(self, dies_at: int | None = None) -> None:
         self.checkpoints: list[Any] = []
-        self.progress: list[float] = []
+        self.fractions: list[float] = []
         self.dies_at = dies_at
 
-    def tell(self, frame: dict[str, Any]) -> None:
-        if frame["op"] == "progress":
-            self.progress.append(frame["fraction"])
+    def heartbeat(self) -> None:
+        """Not kept."""
 
-    def ask(self, frame: dict[str, Any]) -> Any:
+    def progress(self, fraction: float, message: str, data: str | None) -> None:
+        self.fractions.append(fraction)
+
+    def checkpoint(self, state: str) -> None:
         if len(self.checkpoints) + 1 == self.dies_at:
             raise Killed
-        self.checkpoints.append(json.loads(frame["state"]))
+        self.checkpoints.append(json.loads(state))
+
+    def extend(self, by_ms: int) -> datetime:
+        raise NotImplementedError
 
 
 def context(line: FakeLine, checkpoint: Any = None) -> JobContext:
@@ -99,7 +104,7 @@ def test_import_reports_progress_and_saves_a_checkpoint_per_batch(empty: None) -
     line = FakeLine()
     assert jobs.import_readings.function(context(line), "Seattle", 4000) == 8759
     assert line.checkpoints == [{"rows": 4000}, {"rows": 8000}, {"rows": 8759}]
-    assert line.progress == pytest.approx([4000 / 8759, 8000 / 8759, 1.0])
+    assert line.fractions == pytest.approx([4000 / 8759, 8000 / 8759, 1.0])
     assert Reading.objects.filter(city="Seattle").count() == 8759
 
 

@@ -32,7 +32,7 @@ ROWS: dict[str, Row] = {
         """
 F1   | 1 | worker killed while handlers run | its processes die within 1 s, the job is retried
 F2   | 1 | worker killed, its handler has detached children | none of them survives
-F3   | 2 | the keeper of an executor killed | its executor dies, the worker goes on
+F3   | 2 | the monitor of an executor killed | its executor dies, the worker goes on
 F4   | 1 | worker suspended past the heartbeat timeout | the job runs elsewhere, late reports refused
 F5   | 1 | executor suspended, worker alive | its timeout fires and kills it
 F6   | 2 | the whole machine suspended | as a suspended worker; local deadlines count the pause

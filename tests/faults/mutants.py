@@ -398,7 +398,7 @@ def _unread_last_frames() -> Iterator[None]:
 @_mutant("kill-spares-descendants")
 def _kill_spares_descendants() -> Iterator[None]:
     """A kill reaches the executor alone. What is below it in other sessions is killed only where its
-    keeper is still there to notice that the executor has ended.
+    monitor is still there to notice that the executor has ended.
     """
 
     def killing(real: Any) -> Any:

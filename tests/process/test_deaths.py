@@ -1,4 +1,4 @@
-"""Processes of the worker that die: the whole worker, its nursery, a keeper, an executor."""
+"""Processes of the worker that die: the whole worker, its fork server, a monitor, an executor."""
 
 from __future__ import annotations
 
@@ -97,17 +97,17 @@ def test_killed_keeper_takes_its_executor_with_it(
     assert runner.running
 
 
-def test_killed_nursery_is_replaced(worker: StartWorker, diary: Diary, flag: Flag) -> None:
+def test_killed_fork_server_is_replaced(worker: StartWorker, diary: Diary, flag: Flag) -> None:
     job = jobs.hold.enqueue(diary.path, flag.path)
     runner = worker()
     _, pid = diary.wait("started")
-    nursery = parent_of(parent_of(int(pid)))
-    assert parent_of(nursery) == runner.pid
-    os.kill(nursery, signal.SIGKILL)
-    poll(lambda: not alive(nursery))
+    fork_server = parent_of(parent_of(int(pid)))
+    assert parent_of(fork_server) == runner.pid
+    os.kill(fork_server, signal.SIGKILL)
+    poll(lambda: not alive(fork_server))
     flag.set()
     in_state(job, "completed")
-    # The next executor can only come from a new nursery.
+    # The next executor can only come from a new fork server.
     crashed = jobs.exit_now.enqueue(3)
     assert failed(crashed)["type"] == "worker_crash"
     in_state(jobs.echo.enqueue("after"), "completed")

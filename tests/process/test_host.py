@@ -179,9 +179,9 @@ def test_executors_that_end_together_are_replaced_at_once(worker: StartWorker) -
     runner = worker("--concurrency=8")
 
     def executors() -> list[int]:
-        """The children of keepers, which the nursery has started: not a keeper without a child."""
-        nursery = {pid for pid in descendants(runner.pid) if parent_of(pid) == runner.pid}
-        monitors = {pid for pid in descendants(runner.pid) if parent_of(pid) in nursery}
+        """The children of monitors: not a monitor that has no child yet."""
+        fork_server = {pid for pid in descendants(runner.pid) if parent_of(pid) == runner.pid}
+        monitors = {pid for pid in descendants(runner.pid) if parent_of(pid) in fork_server}
         found = [pid for pid in descendants(runner.pid) if parent_of(pid) in monitors]
         return found if len(found) == 8 else []
 

@@ -17,7 +17,8 @@ from django_ojs.services import queues
 from django_ojs.services.claim import sources
 from django_ojs.services.promote import promote
 from django_ojs.store.notifications import PollSchedule
-from django_ojs.worker.threads.fetcher import Claims, Intake
+from django_ojs.worker.threads.database import DatabaseThread
+from django_ojs.worker.threads.fetcher import Claims
 from tests.faults.mutants import ENVIRONMENT, MUTANTS
 from tests.process.tools import (
     Diary,
@@ -31,7 +32,7 @@ from tests.process.tools import (
 )
 from tests.services.support import make, now_stored
 from tests.support import alive, poll
-from tests.worker.test_intake import Inbox, Patient
+from tests.worker.test_fetcher import Loop, Patient
 from tests.workload import jobs, misbehaving
 
 pytestmark = pytest.mark.process
@@ -84,7 +85,7 @@ def last_frames_are_read(
 def a_kill_reaches_other_sessions_without_the_keeper(
     worker: StartWorker, diary: Diary, flag: Flag, environment: dict[str, str]
 ) -> None:
-    """While its keeper lives, that sweeps whatever a kill has missed. So the keeper is ended first."""
+    """A living monitor sweeps whatever a kill has missed, so the monitor is ended first."""
     job = jobs.swallow.using(timeout=300).enqueue(diary.path)
     worker(**environment)
     pids = [int(pid) for pid in diary.wait("started")]
@@ -122,23 +123,24 @@ def test_a_worker_with_the_bug_is_found(
 
 
 def nothing_is_claimed_from_an_announced_queue_that_is_paused() -> None:
-    inbox = Inbox()
+    loop = Loop()
     watcher: PollSchedule = Patient()
     where = sources(["default"], ["test.job"])
-    intake = Intake(inbox, Claims(where, watcher, "w1", inbox.on_claimed, inbox.on_empty), "default")
-    intake.start()
+    claims = Claims(where, watcher, "w1", loop.on_claimed, loop.on_empty)
+    database = DatabaseThread(loop, "default", claims)
+    database.start()
     try:
-        intake.want(1, 1)
-        poll(lambda: inbox.empty == 1)
+        database.want(1, 1)
+        poll(lambda: loop.empty == 1)
         queues.pause(["default"])
         (job,) = make(1)
-        intake.wake("default", "test.job")
-        poll(lambda: inbox.empty == 2 or inbox.claimed)
-        assert not inbox.claimed
+        database.wake("default", "test.job")
+        poll(lambda: loop.empty == 2 or loop.claimed)
+        assert not loop.claimed
         assert now_stored(job).state == "available"
     finally:
-        intake.close()
-        intake.join(10)
+        database.close()
+        database.join(10)
 
 
 @pytest.mark.every_database

@@ -25,7 +25,7 @@ def test_command_lines_hold_no_arguments_and_no_credentials(
         for pid in (runner.pid, *runner.below())
         for name in ("cmdline", "comm")
     ]
-    assert len(shown) >= 8, "the runner, the nursery, a keeper, an executor"
+    assert len(shown) >= 8, "the runner, the fork_server, a monitor, an executor"
     assert [text for text in shown if "hunter2" in text or "://" in text] == []
     Path(flag.path + marker).touch()
     in_state(job, "completed")

@@ -26,7 +26,7 @@ WAKEUP_SIGNAL = signal.SIGUSR1
 
 
 class Executor:
-    """A real executor under a real keeper; the test is its runner."""
+    """A real executor under a real monitor; the test is its runner."""
 
     def __init__(self) -> None:
         self._line, line = socket.socketpair()
@@ -93,7 +93,7 @@ class Executor:
         os.kill(self.pid, WAKEUP_SIGNAL)
 
     def close(self) -> None:
-        """Hang up; the keeper ends what is left."""
+        """Hang up; the monitor ends what is left."""
         for end in (self._line, self._control):
             end.close()
         os.close(self._pulse)

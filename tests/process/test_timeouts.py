@@ -267,7 +267,7 @@ def test_suspended_runner_comes_back_too_late(
 def test_suspended_worker_gives_up_what_it_has_lost(
     worker: StartWorker, manage: Start, diary: Diary, flag: Flag
 ) -> None:
-    """Runner, keeper and executor sleep and wake together, as with a virtual machine."""
+    """Runner, monitor and executor sleep and wake together, as with a virtual machine."""
     job = jobs.hold.using(heartbeat_timeout=6, grace_period=1).enqueue(diary.path, flag.path)
     first = worker("--no-maintenance", "--worker-id", "first", "--queue", "default", "--queue", "own")
     _, pid = diary.wait("started")

@@ -20,7 +20,8 @@ from django_ojs.services import promote, reap
 from django_ojs.services.heartbeat import Progress, progress
 from django_ojs.services.settle import Outcome, Report, Verdict, settle
 from django_ojs.store import batches
-from django_ojs.worker.threads.database import Desk, Pending
+from django_ojs.worker.threads.database import DatabaseThread
+from django_ojs.worker.threads.outcomes import Pending
 from tests.services.support import held, make, now_stored, take
 from tests.support import poll
 
@@ -190,18 +191,18 @@ class TestPoison:
         assert reap.reap().counts == {"total": 1}
 
 
-class Inbox:
+class Loop:
     """Runs what is posted at once."""
 
-    def post(self, call: Callable[[], None]) -> None:
-        """As the runner would, in the desk's thread."""
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """As the runner would, in the database thread."""
         call()
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    """A running desk."""
-    made = Desk(Inbox(), "default")
+def database() -> Iterator[DatabaseThread]:
+    """A running database thread."""
+    made = DatabaseThread(Loop(), "default")
     made.start()
     yield made
     made.close()
@@ -210,7 +211,9 @@ def desk() -> Iterator[Desk]:
 
 
 @pytest.mark.long
-def test_a_report_that_is_too_large_for_the_server_is_refused_alone(desk: Desk, vendor: str) -> None:
+def test_a_report_that_is_too_large_for_the_server_is_refused_alone(
+    database: DatabaseThread, vendor: str
+) -> None:
     """As MariaDB does with more than its packet: it cuts the connection, which is no outage."""
     if vendor != "mysql":
         pytest.skip("no limit to speak of")
@@ -220,9 +223,9 @@ def test_a_report_that_is_too_large_for_the_server_is_refused_alone(desk: Desk, 
     outcomes = [
         Outcome(held(job), Report.ACK, result) for job, result in zip(jobs, results, strict=True)
     ]
-    desk.settle([Pending(outcome, float("inf")) for outcome in outcomes])
+    database.settle([Pending(outcome, float("inf")) for outcome in outcomes])
     # The large one is sent again and again, which takes seconds each time on a busy machine.
-    poll(lambda: not desk.unwritten, 90)
+    poll(lambda: not database.unwritten, 90)
     assert [now_stored(job).state for job in jobs] == ["completed", "discarded", "completed"]
     assert now_stored(jobs[1]).json("error")["type"] == "report_refused"
 

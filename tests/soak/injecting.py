@@ -42,7 +42,7 @@ class Injector:
         self.news: list[str] = []
         self._verbs: dict[str, Callable[[Fault], dict[str, Any] | None]] = {
             "kill executor": self._kill_executor,
-            "kill keeper": self._kill_keeper,
+            "kill monitor": self._kill_monitor,
             "kill worker": self._kill_role,
             "kill http worker": self._kill_role,
             "kill reaper": self._kill_role,
@@ -102,7 +102,7 @@ class Injector:
     def _kill_executor(self, fault: Fault) -> dict[str, Any] | None:
         return self._kill_busy(fault, tuple(plan.MIX), lambda executor: executor)
 
-    def _kill_keeper(self, fault: Fault) -> dict[str, Any] | None:
+    def _kill_monitor(self, fault: Fault) -> dict[str, Any] | None:
         """Of a job that has children in sessions of their own, where there is one."""
         return self._kill_busy(fault, ("long",), parent_of)
 

@@ -84,7 +84,7 @@ CANCELLED, TWICE = 0.01, 0.01
 GAP = (2.0, 4.0)
 DECK = {
     "kill executor": 5,
-    "kill keeper": 3,
+    "kill monitor": 3,
     "kill worker": 4,
     "suspend worker": 6,
     "suspend http worker": 3,
@@ -101,7 +101,7 @@ DECK = {
 """Faults are dealt from shuffled decks, so that a short run meets nearly every kind too."""
 ROWS = {
     "kill executor": ("F19",),
-    "kill keeper": ("F3",),
+    "kill monitor": ("F3",),
     "kill worker": ("F1", "F2"),
     "suspend worker": ("F4",),
     "suspend http worker": ("F63",),

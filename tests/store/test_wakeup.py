@@ -78,7 +78,7 @@ def test_a_listener_hears_commits_and_stops_when_told(vendor: str) -> None:
     poll(lambda: heard == ["q:"])
     wake([("one", "test.job"), ("two", "")], using="default")
     poll(lambda: heard[1:] == ["q:one/test.job", "q:two"])
-    listener.stop()
+    listener.close()
     listener.join(10)
     assert not listener.is_alive()
 
@@ -92,7 +92,7 @@ def test_a_listener_keeps_what_a_project_has_chosen(
     monkeypatch.setitem(connections["default"].settings_dict, "OPTIONS", options)
     listener = Notifier(lambda payload: None, "default")
     connection = listener._connect()
-    listener.stop()
+    listener.close()
     listener._stop_end.close()
     with connection, socket.socket(fileno=os.dup(connection.fileno())) as link:
         assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 77

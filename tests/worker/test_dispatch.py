@@ -14,6 +14,7 @@ from django_ojs.services import heartbeat, operate
 from django_ojs.worker.prefork.frames import Frame
 from django_ojs.worker.prefork.pool import Child, Phase
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
+from django_ojs.worker.supervisor.shutdown import Shutdown
 from django_ojs.worker.threads.fetcher import Moment
 from tests.services.support import make, take
 
@@ -43,7 +44,7 @@ class Pool:
         self.killed.append(child)
 
 
-class Desk:
+class Database:
     """Keeps outcomes and calls."""
 
     def __init__(self) -> None:
@@ -71,9 +72,9 @@ def child() -> Iterator[Child]:
 def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child) -> None:
     """The order crosses the ``begin`` on the line; its timeouts must hold all the same."""
     make(2, timeout=60, grace_period=1)
-    pool, desk = Pool(), Desk()
+    pool, database = Pool(), Database()
     pool.children.append(child)
-    dispatcher = Dispatcher(pool, desk, using="default", worker_id="w1")  # type: ignore[arg-type]
+    dispatcher = Dispatcher(pool, database, Shutdown(), using="default", worker_id="w1")  # type: ignore[arg-type]
     dispatcher.take(take(2), Moment(clock.now("default"), clock.boottime()))
     first = child.queued[0].lease
     dispatcher.on_frame(child, {"op": "begin", "lease": first})
@@ -86,40 +87,40 @@ def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child)
     dispatcher.on_frame(child, {"op": "begin", "lease": second})
     assert child.running is not None
     moments = dispatcher.enforcer.moments()
-    assert child.running.deadline in moments
-    assert child.running.soft_at in moments
+    assert child.running.deadlines.row in moments
+    assert child.running.deadlines.soft_at in moments
 
 
 @pytest.mark.fault("F68")
 def test_an_executor_that_is_slow_to_begin_gains_no_time(child: Child) -> None:
     """The attempt ends so long after the claim; what the handler may use of it is what is left."""
     make(timeout=60, grace_period=10)
-    pool, desk = Pool(), Desk()
+    pool, database = Pool(), Database()
     pool.children.append(child)
-    dispatcher = Dispatcher(pool, desk, using="default", worker_id="w1")  # type: ignore[arg-type]
+    dispatcher = Dispatcher(pool, database, Shutdown(), using="default", worker_id="w1")  # type: ignore[arg-type]
     late = 65.0
     claimed_at = clock.boottime() - late
     dispatcher.take(take(1), Moment(clock.now("default"), claimed_at))
     dispatcher.on_frame(child, {"op": "begin", "lease": child.queued[0].lease})
     assert child.running is not None
-    assert child.running.ends == pytest.approx(claimed_at + 70, abs=1)
-    assert child.running.soft_at == pytest.approx(claimed_at + 70, abs=1)
-    assert child.running.ends in dispatcher.enforcer.moments()
+    assert child.running.deadlines.ends == pytest.approx(claimed_at + 70, abs=1)
+    assert child.running.deadlines.soft_at == pytest.approx(claimed_at + 70, abs=1)
+    assert child.running.deadlines.ends in dispatcher.enforcer.moments()
 
 
 def test_an_extension_before_the_beginning_counts(child: Child) -> None:
     """Somebody extends a job that its worker has claimed, and no executor has begun."""
     (job,) = make(timeout=60, grace_period=10)
-    pool, desk = Pool(), Desk()
+    pool, database = Pool(), Database()
     pool.children.append(child)
-    dispatcher = Dispatcher(pool, desk, using="default", worker_id="w1")  # type: ignore[arg-type]
+    dispatcher = Dispatcher(pool, database, Shutdown(), using="default", worker_id="w1")  # type: ignore[arg-type]
     dispatcher.take(take(1), Moment(clock.now("default"), clock.boottime()))
     running = child.queued[0]
     operate.extend_timeout([job.id], 30_000, actor=Actor("operator"))
-    dispatcher.on_beat([running.lease], heartbeat.holds([running.held]))
+    dispatcher.enforcer.renewed([running.lease], heartbeat.holds([running.held]))
     dispatcher.on_frame(child, {"op": "begin", "lease": running.lease})
-    assert running.ends == pytest.approx(clock.boottime() + 100, abs=1)
-    assert running.soft_at == pytest.approx(clock.boottime() + 90, abs=1)
+    assert running.deadlines.ends == pytest.approx(clock.boottime() + 100, abs=1)
+    assert running.deadlines.soft_at == pytest.approx(clock.boottime() + 90, abs=1)
 
 
 def test_time_that_a_claimed_job_waits_for_a_busy_runner_counts(
@@ -127,9 +128,9 @@ def test_time_that_a_claimed_job_waits_for_a_busy_runner_counts(
 ) -> None:
     """Executors that starve beside claimed jobs start fewer: what is claimed beyond that goes back."""
     make(40)
-    pool, desk = Pool(), Desk()
+    pool, database = Pool(), Database()
     pool.children.append(child)
-    dispatcher = Dispatcher(pool, desk, using="default", worker_id="w1")  # type: ignore[arg-type]
+    dispatcher = Dispatcher(pool, database, Shutdown(), using="default", worker_id="w1")  # type: ignore[arg-type]
     began = now = clock.boottime()
     monkeypatch.setattr(clock, "boottime", lambda: now)
     child.phase = Phase.STARTING

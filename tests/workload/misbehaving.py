@@ -156,7 +156,7 @@ def last_words(ctx: JobContext, count: int) -> None:
     os._exit(3)
 
 
-@job("bad.stop-keeper", timeout=1, grace_period=0, retry=LATER)
+@job("bad.stop-monitor", timeout=1, grace_period=0, retry=LATER)
 def stop_keeper(diary: str, how: str) -> None:
     """Stops the process that watches over this one."""
     if how == "a child holds the line" and not os.fork():

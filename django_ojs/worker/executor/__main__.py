@@ -1,4 +1,4 @@
-"""Entry point of a keeper that is a fresh interpreter: ``python -m django_ojs.worker.executor``."""
+"""Entry point of a monitor that is a fresh interpreter: ``python -m django_ojs.worker.executor``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The executor's end of the line, safe against the bell that rings in the middle of it.
+"""The executor's side of the channel, safe if the wake-up signal arrives during a read or write.
 
-The bell's handler runs in the main thread, between any two bytecodes. While the main thread has
-bytes on their way in or out, the handler only notes that it rang; it is called when they are through.
+The signal's handler runs in the main thread between any two bytecodes. While that thread reads or
+writes, the handler only records the signal; it is handled when the operation is over.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CHUNK = 1 << 16
 
 
 class DeferredSignal:
-    """The doorbell: answered at once, or when the last one who must not be disturbed is through."""
+    """A signal whose handling waits while the main thread must not be interrupted."""
 
     def __init__(self, answer: Callable[[], None]) -> None:
         self._answer = answer
@@ -82,8 +82,8 @@ class Channel:
     def receive(self, unless: Callable[[], object]) -> bool:
         """Wait for bytes; False when the other end has hung up.
 
-        ``unless`` there is no need to any more: the bell may have brought what is waited for, just
-        before it was held back.
+        ``unless`` there is no need to any more: the wake-up signal may have brought what is waited for,
+        just before it was held back.
         """
         with self._deferred:
             if unless():

@@ -53,7 +53,8 @@ async def _run_coroutine(
     task = loop.create_task(handler.function(*values))
 
     def cancel(reason: str) -> None:
-        # From the bell's handler, in the loop's own thread: cancelled at the next turn of the loop.
+        # From the wake-up signal's handler, in the loop's own thread: cancelled at the next turn of the
+        # loop.
         def stop() -> None:
             sessions.close_connections()
             task.cancel(reason)

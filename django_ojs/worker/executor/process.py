@@ -1,8 +1,8 @@
 """The child process that runs handlers: one job at a time, in its main thread.
 
 ``start > resolve > run > normalise > report``: whatever a handler does, an outcome comes out, or the
-process ends and its keeper says so. A signal is only a doorbell; the frame on the line names the
-lease that is to stop, so that a late bell cannot hit the next job.
+process ends and its monitor reports it. SIGUSR1 only wakes the main thread; the frame names the lease
+that is to stop, so that a late signal cannot stop the next job.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from django_ojs.worker.executor.channel import Channel
 from django_ojs.worker.executor.invoke import failure_of, invoke
 from django_ojs.worker.executor.liveness import LivenessThread
 from django_ojs.worker.executor.results import result_text
-from django_ojs.worker.prefork.frames import WAKEUP_SIGNAL, Frame, text_of
+from django_ojs.worker.prefork import messages
+from django_ojs.worker.prefork.frames import WAKEUP_SIGNAL, Frame
 
 _READ_EVERY = 0.05
 
@@ -40,8 +41,8 @@ def serve(line: socket.socket, pulse: int) -> None:
 class Executor:
     """The state of one executor process.
 
-    ``_current`` is the lease between ``begin`` and ``done``; only while ``_armed`` may the bell
-    raise. An order that comes too early for that is kept in ``_early``.
+    ``_current`` is the lease between ``begin`` and ``done``; only while ``_armed`` may the wake-up
+    signal raise. An order that comes too early for that is kept in ``_early``.
     """
 
     def __init__(self, line: socket.socket, pulse: int) -> None:
@@ -65,7 +66,7 @@ class Executor:
         cleanup.forget_inherited()
         self._pulse.start()
         self._surroundings = cleanup.Surroundings()
-        self._line.send({"op": "ready"})
+        self._line.send(messages.READY)
         while True:
             self._sort()
             while not self._jobs:
@@ -76,14 +77,14 @@ class Executor:
                 self._sort()
             self._run_one(self._jobs.popleft())
             if clock.boottime() - self._read_at > _READ_EVERY:
-                # A handler may have made the bell dumb.
+                # A handler may have made the wake-up signal dumb.
                 self._line.peek()
                 self._read_at = clock.boottime()
 
     def _run_one(self, frame: Frame) -> None:
         self._current = frame["lease"]
         began = clock.boottime()
-        self._line.send(f'{{"op":"begin","lease":"{frame["lease"]}"}}')
+        self._line.send(messages.begin(frame["lease"]))
         signal_calls.signal(WAKEUP_SIGNAL, self._woken)
         outcome = self._outcome(frame)
         if os.getpid() != self._pid:
@@ -92,7 +93,7 @@ class Executor:
         self._pulse.idle()
         left = self._surroundings.after_job()
         took = round(clock.boottime() - began, 6)
-        self._line.buffer(_done(frame["lease"], took, left, outcome))
+        self._line.buffer(messages.done(frame["lease"], took, left, outcome))
         self._current, self._early = None, None
         if left:
             # The runner replaces this process. No job may see what this one has left.
@@ -124,7 +125,7 @@ class Executor:
             self._armed = False
         except BaseException as error:
             self._armed = False
-            # If the bell rang after the handler had returned, what it returned stands.
+            # If the wake-up signal rang after the handler had returned, what it returned stands.
             if not (returned and isinstance(error, SoftStop)):
                 return {"ok": False, "failure": failure_of(error, context.cancel_reason)}
         finally:
@@ -165,7 +166,7 @@ class Executor:
         for frame in self._jobs:
             if frame["lease"] == lease:
                 self._jobs.remove(frame)
-                self._line.send({"op": "returned", "lease": lease})
+                self._line.send(messages.returned(lease))
                 return
 
     def _interrupt(self, reason: str) -> None:
@@ -181,17 +182,31 @@ class Executor:
         sessions.close_connections()
         raise SoftStop(reason)
 
-    def tell(self, frame: Frame) -> None:
-        """Say something about the running job, from any thread of the handler."""
-        self._line.send({**frame, "lease": self._speaking()})
+    # What the context of the running job sends.
 
-    def ask(self, frame: Frame) -> Any:
-        """Say something about the running job and wait for the answer; main thread only."""
+    def heartbeat(self) -> None:
+        """A sign of life, from any thread of the handler."""
+        self._line.send(messages.heartbeat(self._speaking()))
+
+    def progress(self, fraction: float, message: str, data: str | None) -> None:
+        """How far the job is, from any thread of the handler."""
+        self._line.send(messages.progress(self._speaking(), fraction, message, data))
+
+    def checkpoint(self, state: str) -> None:
+        """Save JSON text; returns when it is durable. Main thread only."""
+        self._call("checkpoint", state=state)
+
+    def extend(self, by_ms: int) -> datetime:
+        """Extend the timeout; when the soft signal comes now. Main thread only."""
+        return datetime.fromisoformat(self._call("extend", by_ms=by_ms))
+
+    def _call(self, verb: str, **arguments: Any) -> Any:
+        """Send a call about the running job and wait for the reply."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("to be called from the handler's own thread")
         self._asked += 1
         number = self._asked
-        self._line.send({**frame, "lease": self._speaking(), "number": number})
+        self._line.send(messages.call(self._speaking(), number, verb, **arguments))
         while number not in self._replies:
             if not self._line.receive(lambda: number in self._replies):
                 raise LeaseGone("the worker is gone")
@@ -210,11 +225,3 @@ class Executor:
         if self._current is None or self._context is None or os.getpid() != self._pid:
             raise RuntimeError("no job is running in this process")
         return self._current
-
-
-def _done(lease: str, took: float, left: list[str], outcome: Frame) -> Frame | str:
-    """The frame of a job that has ended; as text where all is well, which takes a fifth of the time."""
-    if left or not outcome["ok"]:
-        return {"op": "done", "lease": lease, "took": took, "left": left, **outcome}
-    result = "null" if outcome["result"] is None else text_of(outcome["result"])
-    return f'{{"op":"done","lease":"{lease}","took":{took},"left":[],"ok":true,"result":{result}}}'

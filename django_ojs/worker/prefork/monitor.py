@@ -1,8 +1,8 @@
-"""The keeper: a small process that owns one executor and everything it ever starts.
+"""The monitor: a small process that owns one executor and everything that it starts.
 
-It is the subreaper of its executor, so that orphans come to it and no other executor's are mixed up
-with them. It kills the tree when told to, when its executor ends, and when the runner is gone, and
-says so when nothing is left: only then does the runner report the failure.
+It is the subreaper of its executor, so that the executor's orphans become its children and those of
+other executors do not. It kills the tree on order, when its executor ends, and when the supervisor is
+gone. It reports when nothing is left; only then does the supervisor report the failure.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import socket
 from collections.abc import Callable
 from typing import NoReturn
 
-from django_ojs.worker.prefork import linux
+from django_ojs.worker.prefork import linux, messages
 from django_ojs.worker.prefork.frames import FrameReader, ProtocolError, pack
 
-_FAREWELL = 0.1
+_CLOSED_WAIT = 0.1
 """Seconds for an executor that has closed its line to end: it is ending, or never will."""
 Serve = Callable[[socket.socket, int], None]
 _RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD)
@@ -34,27 +34,27 @@ def run_monitor(control: socket.socket, line: socket.socket, pulse: int, serve: 
         signal.signal(number, signal.SIG_IGN)
     linux.become_subreaper()
     linux.continue_with_parents_end()
-    bell, ring = os.pipe()
-    os.set_blocking(ring, False)
-    signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+    readable, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     me = os.getpid()
     executor = os.fork()
     if executor == 0:
-        _become_executor(me, control, bell, ring)
+        _become_executor(me, control, readable, wakeup)
         try:
             serve(line, pulse)
         finally:
             os._exit(0)
     line.close()
     os.close(pulse)
-    _tell(control, {"op": "born", "pid": executor, "monitor": me})
-    status = _watch(control, bell, executor)
+    _send(control, messages.born(executor, me))
+    status = _watch(control, readable, executor)
     swept = linux.kill_below(me)
     if not linux.LINUX:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(executor, signal.SIGKILL)
-    _tell(control, {"op": "gone", "status": status, "swept": swept})
+    _send(control, messages.gone(status, swept))
     os._exit(0)
 
 
@@ -76,32 +76,32 @@ def _become_executor(monitor: int, control: socket.socket, *descriptors: int) ->
     linux.prefer_for_oom_kill()
 
 
-def _watch(control: socket.socket, bell: int, executor: int) -> int | None:
+def _watch(control: socket.socket, wakeup: int, executor: int) -> int | None:
     """Wait for the executor's end or the order to kill it; its wait status, if it had ended."""
     reader = FrameReader()
     patience: float | None = None
     while True:
-        readable, _, _ = select.select([control.fileno(), bell], [], [], patience)
+        readable, _, _ = select.select([control.fileno(), wakeup], [], [], patience)
         if not readable:
             return None
-        if bell in readable:
-            os.read(bell, 4096)
+        if wakeup in readable:
+            os.read(wakeup, 4096)
             statuses = linux.reap_children()
             if executor in statuses:
                 return statuses[executor]
         if control.fileno() in readable:
             try:
                 data = control.recv(4096)
-                frames = reader.feed(data) if data else [{"op": "kill"}]
+                frames = reader.feed(data) if data else [messages.KILL]
             except (OSError, ProtocolError):
-                frames = [{"op": "kill"}]
-            if any(frame["op"] == "kill" for frame in frames):
+                frames = [messages.KILL]
+            if any(frame == messages.KILL for frame in frames):
                 return None
-            if any(frame["op"] == "closed" for frame in frames):
-                patience = _FAREWELL
+            if any(frame == messages.CLOSED for frame in frames):
+                patience = _CLOSED_WAIT
 
 
-def _tell(control: socket.socket, frame: dict[str, object]) -> None:
-    # The runner may be gone; then there is nobody to tell, and the tree is killed all the same.
+def _send(control: socket.socket, frame: dict[str, object]) -> None:
+    # The supervisor may be gone: the tree is killed all the same.
     with contextlib.suppress(OSError):
         control.sendall(pack(frame))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from django_ojs.boottime import boottime
-from django_ojs.worker.prefork import linux
+from django_ojs.worker.prefork import linux, messages
 from django_ojs.worker.prefork.frames import (
     WAKEUP_SIGNAL,
     Frame,
@@ -64,7 +64,7 @@ class Child:
     """Frames, as JSON text, that have not been packed yet."""
     unsent: bytearray = field(default_factory=bytearray)
     wake_pending: bool = False
-    """Whether the bell is for something that is not written yet."""
+    """Whether the wake-up signal is for something that is not written yet."""
     reader: FrameReader = field(default_factory=FrameReader)
     control_reader: FrameReader = field(default_factory=FrameReader)
     status: int | None = None
@@ -158,7 +158,8 @@ class Pool:
             try:
                 self._server.spawn(child_control, child_line, child_pulse)
             except ForkServerGone:
-                # Threads run by now, so a new nursery cannot be forked; fresh interpreters are safe.
+                # Threads run by now, so a new fork server cannot be forked; fresh interpreters are
+                # safe.
                 self._server = SpawnServer()
                 self._server.spawn(child_control, child_line, child_pulse)
             ours.pop_all()
@@ -201,27 +202,27 @@ class Pool:
         if child.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
-        self._order(child, "kill")
+        self._order(child, messages.KILL)
 
     def _begin_close(self, child: Child) -> None:
-        """Its line has closed, mostly because it ends: let its keeper see with which status."""
+        """Its line has closed, mostly because it ends: let its monitor see with which status."""
         if child.phase is Phase.DYING:
             return
         child.phase = Phase.DYING
-        self._order(child, "closed")
+        self._order(child, messages.CLOSED)
 
-    def _order(self, child: Child, op: str) -> None:
-        """Tell its keeper, which a handler may have stopped."""
-        # A keeper that is gone has left its last word on the line, or nothing: read there.
+    def _order(self, child: Child, order: Frame) -> None:
+        """Tell its monitor, which a handler may have stopped."""
+        # A monitor that is gone has left its last word on the line, or nothing: read there.
         with contextlib.suppress(OSError):
-            child.control.sendall(pack({"op": op}))
+            child.control.sendall(pack(order))
         self._signal_monitor(child, signal.SIGCONT)
 
     def wake_monitors(self) -> None:
-        """Let keepers go on that a handler has stopped; end those that are stopped again."""
+        """Let monitors go on that a handler has stopped; end those that are stopped again."""
         for child in self.children:
             if child.monitor and linux.is_stopped(child.monitor):
-                logger.warning("a handler has stopped the keeper of its executor: %d", child.monitor)
+                logger.warning("a handler has stopped the monitor of its executor: %d", child.monitor)
                 dying = child.phase is Phase.DYING
                 self._signal_monitor(child, signal.SIGKILL if dying else signal.SIGCONT)
 
@@ -231,7 +232,7 @@ class Pool:
                 os.kill(child.monitor, number)
 
     def close(self) -> None:
-        """After the last child: end the nursery."""
+        """After the last child: end the fork server."""
         self._server.close()
 
     def _write(self, child: Child) -> None:
@@ -275,7 +276,7 @@ class Pool:
             for frame in frames:
                 self._on_frame(child, frame)
         except NONSENSE as error:
-            logger.error("an executor sent a frame without sense: %r", error)
+            logger.error("an executor sent a malformed frame: %r", error)
             data, garbage = b"", True
         if not data:
             # Ended, closed by the handler, or garbage: the process can say nothing any more.
@@ -305,7 +306,7 @@ class Pool:
                 self._dispose(child, frame["status"])
                 return
         if not data:
-            # The keeper died without a word; its executor died with it, the rest is swept.
+            # The monitor died without a word; its executor died with it, the rest is swept.
             self._server.sweep(child.monitor)
             self._dispose(child)
 

@@ -22,22 +22,22 @@ from django_ojs.worker.prefork.monitor import Serve, run_monitor
 
 
 class ExecutorServer(Protocol):
-    """Starts keepers, each with an executor."""
+    """Starts monitors, each with an executor."""
 
     mode: str
 
     def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
-        """Start a keeper on these ends; the caller closes its own copies."""
+        """Start a monitor on these ends; the caller closes its own copies."""
 
     def sweep(self, dead: int) -> None:
-        """Kill what the keeper ``dead`` has left behind."""
+        """Kill what the monitor ``dead`` has left behind."""
 
     def close(self) -> None:
         """Nothing will be spawned any more."""
 
 
 class ForkServerGone(OSError):
-    """The nursery process has ended; a new one is needed."""
+    """The fork server process has ended; a new one is needed."""
 
 
 class ForkServer:
@@ -62,19 +62,19 @@ class ForkServer:
         theirs.close()
 
     def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
-        """Raises :class:`ForkServerGone` when the nursery has ended."""
+        """Raises :class:`ForkServerGone` when the fork server has ended."""
         try:
             socket.send_fds(self._ours, [b"spawn"], [control.fileno(), line.fileno(), pulse])
         except OSError as error:
             raise ForkServerGone(str(error)) from error
 
     def sweep(self, dead: int) -> None:
-        """Best effort: a nursery that is gone has taken its orphans to init."""
+        """Best effort: a fork server that is gone has taken its orphans to init."""
         with contextlib.suppress(OSError):
             self._ours.send(b"sweep %d" % dead)
 
     def close(self) -> None:
-        """The nursery ends when its line closes."""
+        """The fork server ends when its line closes."""
         self._ours.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -94,7 +94,7 @@ def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
         if not message:
             os._exit(0)
         if message.startswith(b"sweep"):
-            # The runner has not heard yet of keepers that are being born, so this process keeps
+            # The runner has not heard yet of monitors that are being born, so this process keeps
             # the list. The dead one is not spared: its line closes before its children are handed
             # over, so it may still have them.
             monitors &= linux.children(os.getpid()) - {int(message.split()[1])}
@@ -103,7 +103,7 @@ def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
         try:
             monitor = os.fork()
         except OSError:
-            # No process to be had now: the runner learns it when the keeper's ends close below.
+            # No process to be had now: the runner learns it when the monitor's ends close below.
             monitor = None
         if monitor == 0:
             requests.close()
@@ -120,7 +120,7 @@ def _keep(descriptors: list[int], serve: Serve) -> NoReturn:
 
 
 class SpawnServer:
-    """Every keeper is a fresh interpreter."""
+    """Every monitor is a fresh interpreter."""
 
     mode = "exec"
 
@@ -143,17 +143,17 @@ class SpawnServer:
         )
 
     def sweep(self, dead: int) -> None:
-        """The orphans of a dead keeper have gone to init, out of reach."""
+        """The orphans of a dead monitor have gone to init, out of reach."""
 
     def close(self) -> None:
-        """Collect the keepers that have ended."""
+        """Collect the monitors that have ended."""
         for child in self._started:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=1)
 
 
 def open_server(serve: Serve, harmless: int) -> ExecutorServer:
-    """The fastest nursery that is safe here: ``harmless`` threads do not forbid a fork."""
+    """The fastest fork server that is safe here: ``harmless`` threads do not forbid a fork."""
     if linux.LINUX and linux.thread_count() == 1 + harmless:
         return ForkServer(serve)
     return SpawnServer()

@@ -7,7 +7,11 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django_ojs import clock
+from django_ojs import __version__, clock
+from django_ojs.handlers import registry
+from django_ojs.services import claim
+from django_ojs.services.heartbeat import WorkerInfo
+from django_ojs.store.sources import Sources
 
 EXIT_OK, EXIT_ERROR, EXIT_RECYCLE, EXIT_INTERRUPTED = 0, 1, 75, 130
 
@@ -28,6 +32,24 @@ class Config:
     shutdown_timeout: float = 25.0
     maintenance: bool = True
     using: str = "default"
+
+    def identity(self) -> WorkerInfo:
+        """What the worker's row says of it."""
+        return WorkerInfo(
+            id=self.worker_id,
+            incarnation=clock.new_lease(),
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            concurrency=self.concurrency,
+            queues=tuple(self.queues),
+            types=tuple(registry.types()),
+            version=f"django-ojs {__version__}",
+        )
+
+    def sources(self) -> Sources:
+        """Where to claim from. Without queue names: all queues, those that are created later too."""
+        named = [name for name in self.queues if name not in self.exclude] if self.queues else None
+        return claim.sources(named, registry.types(), excluded=self.exclude)
 
 
 @dataclass(slots=True)

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from math import inf
 from operator import attrgetter
-from uuid import UUID
 
 from django_ojs import clock, conf
 from django_ojs.domain.errors import Conflict, LeaseLost
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.leases import RenewedLease
-from django_ojs.domain.timeouts import after, soft_deadline, total_deadline
+from django_ojs.domain.timeouts import after, soft_deadline
 from django_ojs.handlers import registry
 from django_ojs.services import heartbeat, operate
 from django_ojs.services.operate import Extension
 from django_ojs.services.settle import Outcome, Report
+from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork.frames import Frame
-from django_ojs.worker.prefork.leased import LeasedJob
+from django_ojs.worker.prefork.leased import LeasedJob, LeaseTable
 from django_ojs.worker.prefork.pool import Child, Phase, Pool
 from django_ojs.worker.supervisor import failures
-from django_ojs.worker.supervisor.deadlines import SILENT, DeadlineEnforcer
+from django_ojs.worker.supervisor.deadlines import SILENT, DeadlineEnforcer, deadlines_of
 from django_ojs.worker.supervisor.prefetch import QUEUED_BYTES, PrefetchPolicy
-from django_ojs.worker.threads.database import Desk, Pending
+from django_ojs.worker.supervisor.shutdown import Shutdown
+from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Moment
+from django_ojs.worker.threads.outcomes import Pending
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -44,18 +45,21 @@ _WORKER = Actor("worker")
 class Dispatcher:
     """Every job that this worker holds a lease of. Runs in the runner's main thread."""
 
-    def __init__(self, pool: Pool, desk: Desk, *, using: str, worker_id: str) -> None:
+    def __init__(
+        self, pool: Pool, database: DatabaseThread, shutdown: Shutdown, *, using: str, worker_id: str
+    ) -> None:
         self._pool = pool
-        self._desk = desk
+        self._database = database
+        self._shutdown = shutdown
         self._using = using
         self._worker_id = worker_id
         self._progress: dict[str, heartbeat.Progress] = {}
         self._progress_due = 0.0
         self._reports: list[Pending] = []
-        self.leases: dict[str, LeasedJob] = {}
+        self.leases: LeaseTable = {}
         self.waiting: deque[LeasedJob] = deque()
         self.estimate = PrefetchPolicy(conf.current().prefetch_ms / 1000)
-        self.enforcer = DeadlineEnforcer(pool, desk, self.on_beat, using=using)
+        self.enforcer = DeadlineEnforcer(pool, database, self.leases, shutdown, self._lose, using=using)
         self.last_done = 0.0
         self.finished = 0
 
@@ -70,20 +74,15 @@ class Dispatcher:
         # The jobs of one claim share their times mostly.
         when, now = cache(at.of), clock.boottime()
         for job in jobs:
-            assert job.deadline_at is not None
             assert job.started_at is not None
             assert job.lease_id is not None
-            claimed_at, deadline = when(job.started_at), when(job.deadline_at)
-            total = total_deadline(job)
             running = LeasedJob(
                 job,
                 job.lease_id.hex,
                 now,
-                deadline,
-                deadline if total is None else at.of(after(job.started_at, _whole(job))),
+                deadlines_of(job, when),
                 job.text_bytes,
-                inf if total is None else at.of(total),
-                seen_at=claimed_at,
+                seen_at=when(job.started_at),
             )
             self.leases[running.lease] = running
             self.waiting.append(running)
@@ -106,7 +105,7 @@ class Dispatcher:
 
     def _may_queue(self, child: Child) -> bool:
         """Whether anything may wait in this executor, behind what it runs."""
-        if child.phase is not Phase.READY or child.recycle or self.enforcer.shutdown_at is not None:
+        if child.phase is not Phase.READY or child.recycle or self._shutdown.begun:
             return False
         if child.running is None:
             return bool(child.queued)
@@ -143,8 +142,8 @@ class Dispatcher:
             self._returned(child, str(lease))
         elif child.running is not None and child.running.lease == lease:
             self._about_running(child, child.running, str(op), frame)
-        elif op != "pulse":
-            logger.error("an executor (process %d) spoke out of turn: %r", child.pid, op)
+        else:
+            logger.error("an executor (process %d) sent an unexpected message: %r", child.pid, op)
             self._pool.kill(child)
 
     def _begun(self, child: Child) -> None:
@@ -152,15 +151,14 @@ class Dispatcher:
         child.running = running
         now = clock.boottime()
         running.began_at = running.seen_at = now
-        limit = (running.job.timeout_ms + running.job.extended_ms) / 1000
-        running.soft_at = min(now + limit, running.ends)
+        self.enforcer.begun(running, now)
 
     def _returned(self, child: Child, lease: str) -> None:
         running = next(job for job in child.queued if job.lease == lease)
         child.queued.remove(running)
         if running.lost:
             self._drop(running)
-        elif self.enforcer.shutdown_at is not None:
+        elif self._shutdown.begun:
             self._release(running)
         else:
             self.waiting.appendleft(running)
@@ -177,7 +175,7 @@ class Dispatcher:
             self._call(child, running, frame)
 
     def _done(self, child: Child, running: LeasedJob, frame: Frame) -> None:
-        # Read before anything is changed: a frame without sense must leave the job to its crash.
+        # Read before anything is changed: a malformed frame is handled as a crash of the executor.
         took, ok = float(frame["took"]), frame["ok"]
         if not 0 <= took < inf:
             raise ValueError("no duration")
@@ -196,7 +194,7 @@ class Dispatcher:
         self.last_done = child.done_at = now
         if left := frame.get("left"):
             child.recycle = "a handler left behind: " + ", ".join(map(str, left))
-        elif running.told:
+        elif running.deadlines.stop_reason:
             child.recycle = "a handler was told to stop"
         self._flush_progress([running.lease])
         if reason in SILENT or (reason == "total_timeout" and running.lost):
@@ -209,11 +207,11 @@ class Dispatcher:
         held, number = running.held, frame["number"]
 
         def answer(value: object, error: Exception | None) -> None:
-            reply: Frame = {"op": "reply", "number": number, "value": value}
+            reply = messages.reply(number, value)
             if error is not None:
                 kind = "lost" if isinstance(error, LeaseLost) else "trouble"
                 kind = "conflict" if type(error) is Conflict else kind
-                reply |= {"error": kind, "message": str(error)}
+                reply = messages.refusal(number, kind, str(error))
             if child.running is running:
                 self._pool.send(child, reply)
 
@@ -223,7 +221,7 @@ class Dispatcher:
                 if not heartbeat.checkpoint(held, frame["state"], using=self._using):
                     raise LeaseLost("the lease was lost")
 
-            self._desk.call(save, answer)
+            self._database.call(save, answer)
         elif frame["verb"] == "extend":
 
             def extend() -> Extension:
@@ -234,11 +232,11 @@ class Dispatcher:
             def extended(made: Extension | None, error: Exception | None) -> None:
                 soft = None
                 if made is not None:
-                    self.enforcer.follow(running, made.deadline_at, made.job.extended_ms)
+                    self.enforcer.apply_deadline(running, made.deadline_at, made.job.extended_ms)
                     soft = made.soft_deadline_at.isoformat()
                 answer(soft, error)
 
-            self._desk.call(extend, extended)
+            self._database.call(extend, extended)
 
     # Executors end.
 
@@ -255,7 +253,7 @@ class Dispatcher:
             return
         self.last_done = clock.boottime()
         self._flush_progress([running_now.lease])
-        reason = running_now.kill_reason
+        reason = running_now.deadlines.kill_reason
         if running_now.lost or reason in SILENT:
             self._drop(running_now)
         elif reason is not None:
@@ -301,36 +299,17 @@ class Dispatcher:
         for job in child.queued:
             if not job.asked_back:
                 job.asked_back = asked = True
-                self._pool.send(child, {"op": "return", "lease": job.lease})
+                self._pool.send(child, messages.give_back(job.lease))
         if asked:
             self._pool.wake(child)
 
-    # News from the server.
-
-    def on_beat(
-        self, sent: Iterable[str], kept: Sequence[RenewedLease], reasons: Mapping[UUID, str] = {}
-    ) -> None:
-        """What a beat answered: deadlines of the leases that hold; the others are lost, for a reason
-        that may be known.
-        """
-        found = {lease.lease_id.hex: lease for lease in kept}
-        for lease in sent:
-            running = self.leases.get(lease)
-            if running is None:
-                continue
-            if lease in found:
-                self.enforcer.follow(running, found[lease].deadline_at, found[lease].extended_ms)
-            else:
-                running.why_lost = reasons.get(UUID(lease), running.why_lost)
-                if not running.lost:
-                    self._lose(running)
+    # The server took a job away.
 
     def _lose(self, running: LeasedJob) -> None:
-        """The server took the job away: cancelled, reaped, or given to somebody else.
+        """Cancelled, reaped, or claimed by another worker.
 
-        Of what runs the enforcer asks why, and tells the handler.
+        What runs is stopped by the enforcer, which asks why.
         """
-        running.lost = True
         logger.info("%s %s is taken away", running.job.type, running.job_id)
         if running in self.waiting:
             self.waiting.remove(running)
@@ -339,14 +318,13 @@ class Dispatcher:
         for child in self._pool:
             if running in child.queued and not running.asked_back:
                 running.asked_back = True
-                self._pool.send(child, {"op": "return", "lease": running.lease})
+                self._pool.send(child, messages.give_back(running.lease))
                 self._pool.wake(child)
 
     # Shutdown.
 
-    def shut_down(self, at: float) -> None:
-        """Stop by ``at``: what has not begun goes back at once, the rest may run until then."""
-        self.enforcer.shutdown_at = at
+    def give_back_unbegun(self) -> None:
+        """The worker stops: what has not begun goes back at once."""
         while self.waiting:
             self._release(self.waiting.popleft())
         for child in self._pool:
@@ -365,12 +343,12 @@ class Dispatcher:
         self._drop(running)
         self.finished += report in (Report.ACK, Report.FAIL)
         outcome = Outcome(running.held, report, result, failure, running.job)
-        self._reports.append(Pending(outcome, running.deadline + _KEEP_REPORT))
+        self._reports.append(Pending(outcome, running.deadlines.row + _KEEP_REPORT))
 
     def hand_over(self) -> None:
-        """Give the desk what was reported since the last time."""
+        """Give the database thread what was reported since the last time."""
         if self._reports:
-            self._desk.settle(self._reports)
+            self._database.settle(self._reports)
             self._reports = []
 
     def _release(self, running: LeasedJob) -> None:
@@ -393,7 +371,7 @@ class Dispatcher:
                     # Unless there is news since.
                     self._progress.setdefault(report.lease.lease_id.hex, report)
 
-        self._desk.call(lambda: heartbeat.progress(told, wait=False, using=self._using), then)
+        self._database.call(lambda: heartbeat.progress(told, wait=False, using=self._using), then)
 
 
 def _heads(queued: deque[LeasedJob], lease: object) -> bool:
@@ -412,23 +390,7 @@ def _run_frame(running: LeasedJob) -> str:
     handler = registry.handler_of(job.type)
     running.manual = handler is not None and handler.heartbeat == "manual"
     running.asked_back = False
-    return (
-        f'{{"op":"run","lease":"{running.lease}","id":"{job.id}",{_kind(job.type, job.queue)},'
-        f'"attempt":{job.attempt},"max_attempts":{job.max_attempts},"meta":{job.meta},'
-        f'"args":{job.args},"checkpoint":{job.checkpoint or "null"},'
-        f'"deadline":"{soft}",'
-        f'"pulse":{min(1.0, job.heartbeat_timeout_ms / 4000)}}}'
-    )
-
-
-def _whole(job: JobRecord) -> int:
-    """How long an attempt may take with its grace period, in milliseconds."""
-    return job.timeout_ms + job.grace_period_ms + job.extended_ms
-
-
-@lru_cache(maxsize=256)
-def _kind(job_type: str, queue: str) -> str:
-    return f'"type":{json.dumps(job_type)},"queue":{json.dumps(queue)}'
+    return messages.run(job, running.lease, deadline=soft)
 
 
 @lru_cache(maxsize=256)

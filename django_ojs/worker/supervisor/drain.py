@@ -1,7 +1,7 @@
 """When a worker is done: a drain with nothing left, one job, or a shutdown with all reports written.
 
 A claim that commits while the runner leaves would keep its jobs until they are stalled, so the end is
-decided by a call over the desk, behind every claim that was made before it.
+decided by a call over the database thread, behind every claim that was made before it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from django_ojs.services import promote, queues
 from django_ojs.services.claim import has_work
 from django_ojs.store.sources import Sources
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
-from django_ojs.worker.threads.fetcher import Intake
+from django_ojs.worker.supervisor.shutdown import Shutdown
+from django_ojs.worker.threads.database import DatabaseThread
 
 _PATIENCE = 5.0
 
@@ -22,15 +23,17 @@ class DrainController:
 
     def __init__(
         self,
-        desk: Intake,
+        database: DatabaseThread,
         dispatcher: Dispatcher,
+        shutdown: Shutdown,
         where: Sources,
         *,
         promotes: bool,
         using: str,
     ) -> None:
-        self._desk = desk
+        self._database = database
         self._dispatcher = dispatcher
+        self._shutdown = shutdown
         self._where = where
         self._promotes = promotes
         self._using = using
@@ -56,31 +59,31 @@ class DrainController:
 
     def drained(self) -> bool:
         """Whether nothing is available any more, what is due included."""
-        if self._desk.unwritten:
+        if self._database.unwritten:
             return False
         if not self._asked and not self._drained:
             self._asked = True
             if self._empty:
                 self._look_again()
             else:
-                self._desk.wake()
+                self._database.wake()
         return self._drained
 
     def flush_barrier_passed(self) -> bool:
-        """Whether everything that the desk claimed has arrived at the runner."""
+        """Whether everything that the database thread claimed has arrived at the runner."""
         if self._barrier is None:
             self._barrier = False
 
             def then(value: None, error: Exception | None) -> None:
                 self._barrier = True
 
-            self._desk.want(0, 0)
-            self._desk.call(lambda: None, then)
+            self._database.want(0, 0)
+            self._database.call(lambda: None, then)
         return self._barrier
 
     def gave_up(self) -> bool:
         """The database did not take the last reports in time: their leases will run out."""
-        at = self._dispatcher.enforcer.shutdown_at
+        at = self._shutdown.kill_at
         return at is not None and clock.boottime() >= at + _PATIENCE
 
     def _look_again(self) -> None:
@@ -97,11 +100,12 @@ class DrainController:
 
         def then(left: bool | None, error: Exception | None) -> None:
             self._checking = self._asked = False
-            # Something may have been claimed, and released, since the desk last found nothing.
+            # Something may have been claimed, and released, since the database thread last found
+            # nothing.
             self._drained = error is None and not left and not self._dispatcher.leases
             self._empty = self._empty and self._drained
-            self._desk.wake()
+            self._database.wake()
 
         self._checking = True
-        self._desk.want(0, 0)
-        self._desk.call(work, then)
+        self._database.want(0, 0)
+        self._database.call(work, then)

@@ -54,7 +54,7 @@ def _directive(report: Frame) -> Directive | None:
 def crash(status: int | None) -> Failure:
     """What is known of an executor that ended in the middle of a job."""
     if status is None:
-        return Failure("worker_crash", "the executor broke off its line", details={})
+        return Failure("worker_crash", "the executor closed its channel", details={})
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         name = signal.Signals(number).name if number in set(signal.Signals) else str(number)

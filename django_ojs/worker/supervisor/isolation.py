@@ -1,7 +1,7 @@
-"""What the runner does while no beat reaches the database: claim nothing, ask what it still holds.
+"""While no heartbeat reaches the database, claim nothing and ask what this worker still holds.
 
-The server may have given the jobs to others by now, and nobody can say so in the answer to a beat. The
-question goes over the desk, on another connection; while the whole database is away it has no answer,
+The server may have given the jobs to other workers, and the answer to a heartbeat cannot say so. The
+question goes through the database thread, on another connection. During an outage it has no answer,
 and the jobs go on.
 """
 
@@ -13,7 +13,7 @@ from django_ojs import conf
 from django_ojs.domain.leases import RenewedLease
 from django_ojs.services import heartbeat
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
-from django_ojs.worker.threads.database import Desk
+from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.heartbeat import HeartbeatThread
 
 logger = logging.getLogger("django_ojs.worker")
@@ -21,13 +21,13 @@ _SHORT = 0.5
 
 
 class PartitionGuard:
-    """Watches the beats from the runner's thread. ``mute`` while nothing may be claimed."""
+    """Watches the heartbeats from the main loop. ``claims_suspended`` while nothing may be claimed."""
 
     def __init__(
-        self, beats: HeartbeatThread, desk: Desk, dispatcher: Dispatcher, *, using: str
+        self, beats: HeartbeatThread, database: DatabaseThread, dispatcher: Dispatcher, *, using: str
     ) -> None:
         self._beats = beats
-        self._desk = desk
+        self._database = database
         self._dispatcher = dispatcher
         self._using = using
         self._asked = False
@@ -60,6 +60,6 @@ class PartitionGuard:
         def then(kept: list[RenewedLease] | None, error: Exception | None) -> None:
             self._asked = False
             if kept is not None:
-                self._dispatcher.on_beat([lease.lease_id.hex for lease in held], kept)
+                self._dispatcher.enforcer.renewed([lease.lease_id.hex for lease in held], kept)
 
-        self._desk.call(lambda: heartbeat.holds(held, using=self._using), then)
+        self._database.call(lambda: heartbeat.holds(held, using=self._using), then)

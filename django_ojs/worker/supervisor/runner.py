@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import selectors
 import signal
-import socket
 import threading
-from collections import deque
-from collections.abc import Callable
 
-from django_ojs import __version__, clock, conf
+from django_ojs import clock, conf
 from django_ojs.domain.job import JobRecord
-from django_ojs.handlers import registry
-from django_ojs.services.claim import sources
-from django_ojs.services.heartbeat import Directive, WorkerInfo, register
+from django_ojs.domain.leases import RenewedLease
+from django_ojs.services.heartbeat import Directive, register
 from django_ojs.signals import delivered_by
 from django_ojs.store.links import notice_silence
 from django_ojs.store.notifications import Notifier, place_of, poll_schedule_for
@@ -35,8 +29,11 @@ from django_ojs.worker.supervisor.config import (
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
 from django_ojs.worker.supervisor.drain import DrainController
 from django_ojs.worker.supervisor.isolation import PartitionGuard
+from django_ojs.worker.supervisor.loop import Loop
+from django_ojs.worker.supervisor.shutdown import Shutdown, WorkerPhase
 from django_ojs.worker.supervisor.signals import Orders
-from django_ojs.worker.threads.fetcher import Claims, Intake, Moment
+from django_ojs.worker.threads.database import DatabaseThread
+from django_ojs.worker.threads.fetcher import Claims, Moment
 from django_ojs.worker.threads.heartbeat import HeartbeatThread, Report
 from django_ojs.worker.threads.maintenance import MaintenanceThread
 from django_ojs.worker.threads.reaper import ReaperThread
@@ -46,28 +43,23 @@ logger = logging.getLogger("django_ojs.worker")
 
 _IDLE_WAIT = 1.0
 _LOOK_EVERY = 0.5
-"""How often the memory and the keepers of executors are looked at."""
+"""How often the memory and the monitors of executors are looked at."""
 
 
 class Runner:
-    """One worker process. ``phase`` is ``running``, ``quiet`` or ``terminate``."""
+    """One worker process."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.phase = "running"
+        self.shutdown = Shutdown()
         self._using = config.using
-        # The nursery is forked before any thread exists, and before there is a descriptor of the
-        # runner's that handlers would inherit.
+        # The fork server starts before any thread, and before there is a descriptor of the supervisor's
+        # that handlers would inherit.
         # Exporters start their threads anew after a fork, which is why they may be there already.
         server = open_server(serve, sum(map(is_background, threading.enumerate())))
-        self._selector = selectors.DefaultSelector()
-        self._posted: deque[Callable[[], None]] = deque()
-        self._wake_end, self._wake_in = socket.socketpair()
-        for end in (self._wake_end, self._wake_in):
-            end.setblocking(False)
-        self._selector.register(self._wake_end, selectors.EVENT_READ, (self._woken, None))
-        self._orders = Orders(self._wake_in.fileno())
-        self._pool = Pool(self._selector, server, on_frame=self._on_frame, on_gone=self._on_gone)
+        self._loop = Loop()
+        self._orders = Orders(self._loop.wakeup_fd)
+        self._pool = Pool(self._loop.selector, server, on_frame=self._on_frame, on_gone=self._on_gone)
         self._claimed = 0
         self._killed_early = False
         self._told_quiet = False
@@ -75,22 +67,8 @@ class Runner:
         self._started = clock.boottime()
         self._first_claim: float | None = None
         self._exit_code = EXIT_OK
-        self.info = WorkerInfo(
-            id=config.worker_id,
-            incarnation=clock.new_lease(),
-            hostname=socket.gethostname(),
-            pid=os.getpid(),
-            concurrency=config.concurrency,
-            queues=tuple(config.queues),
-            types=tuple(registry.types()),
-            version=f"django-ojs {__version__}",
-        )
-        # Without names all queues, those that come later too.
-        where = sources(
-            [name for name in config.queues if name not in config.exclude] if config.queues else None,
-            registry.types(),
-            excluded=config.exclude,
-        )
+        self.info = config.identity()
+        where = config.sources()
         self._listener: Notifier | None = None
         if Notifier.possible(self._using):
             self._listener = Notifier(self._on_payload, self._using)
@@ -102,21 +80,30 @@ class Runner:
             self._on_empty,
             ends=config.drain or config.once,
         )
-        self._desk = Intake(self, claims, self._using)
-        self._receivers = Receivers(reporter=self._desk, on_room=lambda: self.post(lambda: None))
+        self._database = DatabaseThread(self._loop, self._using, claims)
+        self._receivers = Receivers(reporter=self._database, on_room=self._loop.wake_up)
         self._dispatcher = Dispatcher(
-            self._pool, self._desk, using=self._using, worker_id=config.worker_id
+            self._pool,
+            self._database,
+            self.shutdown,
+            using=self._using,
+            worker_id=config.worker_id,
         )
-        self._ending = DrainController(
-            self._desk, self._dispatcher, where, promotes=config.maintenance, using=self._using
+        self._drain = DrainController(
+            self._database,
+            self._dispatcher,
+            self.shutdown,
+            where,
+            promotes=config.maintenance,
+            using=self._using,
         )
         self._beats = HeartbeatThread(
             self.info, self._report, self._on_beat, self._on_directive, self._using
         )
-        self._silence = PartitionGuard(self._beats, self._desk, self._dispatcher, using=self._using)
+        self._silence = PartitionGuard(self._beats, self._database, self._dispatcher, using=self._using)
         self._maintenance: list[MaintenanceThread | ReaperThread] = []
         if config.maintenance:
-            maintenance = MaintenanceThread(self._desk.wake, using=self._using)
+            maintenance = MaintenanceThread(self._database.wake, using=self._using)
             reaper = ReaperThread(
                 maintenance.promote,
                 promoting=maintenance.promoting,
@@ -136,13 +123,13 @@ class Runner:
 
     def connected(self) -> bool:
         """Whether the database answered last time."""
-        return self._desk.connected.is_set()
+        return self._database.connected.is_set()
 
     # The loop.
 
     def run(self) -> Summary:
         """Work until told to stop or, with ``drain`` and ``once``, until there is nothing to do."""
-        # Here, behind the nursery's fork: what handlers leave open is their own affair.
+        # Here, behind the fork server's fork: what handlers leave open is their own affair.
         with (
             bound_lock_waits(self._using),
             end_idle_transactions(self._using),
@@ -157,7 +144,7 @@ class Runner:
         if (off := clock.disagreement(self._using)) is not None:
             seconds = off.total_seconds()
             logger.warning("the clock of the database is %+.1f s off this host's", seconds)
-        for thread in (self._beats, self._desk, *self._maintenance, self._listener):
+        for thread in (self._beats, self._database, *self._maintenance, self._listener):
             if thread is not None:
                 thread.start()
         try:
@@ -169,16 +156,12 @@ class Runner:
         return Summary(
             jobs=self._dispatcher.finished,
             seconds=ended - (self._first_claim or self._started),
-            statements=sum(one.statements for one in (self._desk, self._beats, *self._maintenance)),
+            statements=sum(one.statements for one in (self._database, self._beats, *self._maintenance)),
             exit_code=self._exit_code,
         )
 
     def _turn(self) -> None:
-        for key, mask in self._selector.select(self._wait()):
-            callback, child = key.data
-            callback(child, mask)
-        while self._posted:
-            self._posted.popleft()()
+        self._loop.wait(self._wait())
         for order in self._orders.take():
             self._obey(order)
         now = clock.boottime()
@@ -192,36 +175,21 @@ class Runner:
         self._dispatcher.hand_over()
 
     def _wait(self) -> float:
-        if self._posted or self._orders:
+        if self._loop.has_calls or self._orders:
             return 0.0
         now = clock.boottime()
         waits = [_IDLE_WAIT]
         dispatch = self._dispatcher.next_wait(now)
         if dispatch is not None:
             waits.append(dispatch)
-        if self._dispatcher.enforcer.shutdown_at is not None:
-            waits.append(max(0.0, self._dispatcher.enforcer.shutdown_at - now))
+        if self.shutdown.kill_at is not None:
+            waits.append(max(0.0, self.shutdown.kill_at - now))
         if any(child.running is not None for child in self._pool):
-            # A keeper that a handler has stopped says nothing.
+            # A monitor that a handler has stopped says nothing.
             waits.append(max(0.0, self._look_due - now))
-        if self.phase != "terminate" and len(self._pool.children) < self.config.concurrency:
+        if not self.shutdown.begun and len(self._pool.children) < self.config.concurrency:
             waits.append(max(0.0, self._pool.spawn_after - now))
         return min(waits)
-
-    def post(self, call: Callable[[], None]) -> None:
-        """Run ``call`` in the loop; from any thread."""
-        self._posted.append(call)
-        try:
-            self._wake_in.send(b".")
-        except BlockingIOError:
-            pass
-
-    def _woken(self, child: None, mask: int) -> None:
-        try:
-            while self._wake_end.recv(4096):
-                pass
-        except BlockingIOError:
-            pass
 
     # Claiming.
 
@@ -229,9 +197,9 @@ class Runner:
         free = sum(1 for child in self._pool if child.idle and child.recycle is None)
         busy = len(self._dispatcher.leases)
         room = 0
-        ending = self._ending.near or (self.config.once and self._claimed)
+        ending = self._drain.near or (self.config.once and self._claimed)
         claims_suspended = self._silence.claims_suspended or self._receivers.full
-        if self.phase == "running" and not ending and not claims_suspended:
+        if self.shutdown.phase is WorkerPhase.RUNNING and not ending and not claims_suspended:
             ahead = 0
             if now - self._dispatcher.last_done < 0.05:
                 going = sum(1 for child in self._pool if not child.is_long(now))
@@ -245,25 +213,27 @@ class Runner:
                 room = min(room, self.config.max_jobs - self._claimed)
             if busy and room and room < ahead // 2:
                 room = 0
-        self._desk.want(room, free)
+        self._database.want(room, free)
 
     def _on_claimed(self, jobs: list[JobRecord], at: Moment) -> None:
-        self._ending.work_goes_on()
+        self._drain.work_goes_on()
         self._claimed += len(jobs)
         if self._first_claim is None:
             self._first_claim = at.boottime
-        self._desk.delivered()
+        self._database.delivered()
         self._dispatcher.take(jobs, at)
-        if self.phase == "terminate":
-            self._dispatcher.shut_down(self._dispatcher.enforcer.shutdown_at or clock.boottime())
+        if self.shutdown.begun:
+            self._dispatcher.give_back_unbegun()
         self._beats.hurry(min(job.heartbeat_timeout_ms for job in jobs))
 
     def _on_empty(self, left: bool) -> None:
-        self._ending.queue_was_empty(left)
+        self._drain.queue_was_empty(left)
 
     def _report(self) -> Report:
         """Called by the heartbeat thread."""
-        return Report(self.phase, list(self._dispatcher.leases.values()), self._desk.held_up())
+        return Report(
+            self.shutdown.phase, list(self._dispatcher.leases.values()), self._database.held_up()
+        )
 
     # What arrives.
 
@@ -271,32 +241,32 @@ class Runner:
         if frame.get("op") == "ready":
             self._pool.started()
         if frame.get("op") == "done":
-            self._ending.work_goes_on()
+            self._drain.work_goes_on()
         self._dispatcher.on_frame(child, frame)
 
     def _on_gone(self, child: Child, status: int | None) -> None:
         if child.jobs_done == 0 and not child.running and child.recycle is None:
             self._pool.record_start_failure()
-            if self.phase != "terminate":
+            if not self.shutdown.begun:
                 logger.error("an executor ended before it ran anything (status %s)", status)
-        self._ending.work_goes_on()
+        self._drain.work_goes_on()
         self._dispatcher.on_gone(child, status)
 
-    def _on_beat(self, sent: list[str], kept: list) -> None:  # type: ignore[type-arg]
-        self.post(lambda: self._dispatcher.on_beat(sent, kept))
+    def _on_beat(self, sent: list[str], kept: list[RenewedLease]) -> None:
+        self._loop.call_soon(lambda: self._dispatcher.enforcer.renewed(sent, kept))
 
     def _on_directive(self, directive: Directive) -> None:
         if directive.order == "quiet":
             self._told_quiet = True
-            self.post(self.quiet)
+            self._loop.call_soon(self.quiet)
         elif directive.order is None and self._told_quiet:
             # Taken back. What a signal has said is not undone by a beat.
             self._told_quiet = False
-            self.post(self.resume)
+            self._loop.call_soon(self.resume)
         elif directive.order in ("terminate", "replaced"):
             if directive.order == "replaced":
                 logger.error("another worker has started under the id %s", self.info.id)
-            self.post(lambda: self.stop(str(directive.order)))
+            self._loop.call_soon(lambda: self.stop(str(directive.order)))
 
     def _on_payload(self, payload: str) -> None:
         """Called by the listener."""
@@ -304,7 +274,7 @@ class Runner:
             if payload[2:] == self.info.id:
                 self._beats.now()
         else:
-            self._desk.wake(*place_of(payload))
+            self._database.wake(*place_of(payload))
 
     # Executors.
 
@@ -326,7 +296,7 @@ class Runner:
             for child in self._pool:
                 if most is not None and rss_mib(child) > most:
                     child.recycle = f"it uses more than {most:g} MiB"
-        if self.phase != "terminate":
+        if not self.shutdown.begun:
             self._pool.fill(self.config.concurrency, now)
 
     # Stopping.
@@ -343,15 +313,15 @@ class Runner:
 
     def quiet(self) -> None:
         """Claim nothing more; what runs goes on."""
-        if self.phase == "running":
-            self.phase = "quiet"
+        if self.shutdown.phase is WorkerPhase.RUNNING:
+            self.shutdown.phase = WorkerPhase.QUIET
             logger.info("quiet: no more jobs are claimed")
             self._beats.now()
 
     def resume(self) -> None:
         """Claim again, unless stopping."""
-        if self.phase == "quiet":
-            self.phase = "running"
+        if self.shutdown.phase is WorkerPhase.QUIET:
+            self.shutdown.phase = WorkerPhase.RUNNING
             logger.info("running again")
             self._beats.now()
 
@@ -359,69 +329,67 @@ class Runner:
         """Shut down gracefully (decision L8); the second time, at once."""
         now = clock.boottime()
         running = sum(child.running is not None for child in self._pool)
-        if self.phase == "terminate":
+        if self.shutdown.begun:
             if reason not in ("terminate", "replaced", "limit"):
                 self._killed_early = True
                 logger.warning("second signal (%s): jobs killed: %d", reason, running)
-                self._dispatcher.shut_down(now)
+                self.shutdown.kill_at = now
+                self._dispatcher.give_back_unbegun()
             return
-        self.phase = "terminate"
+        self.shutdown.phase = WorkerPhase.TERMINATE
         told = "stopping (%s): jobs running: %d, for up to %g s; a second SIGTERM or SIGINT kills them"
         logger.info(told, reason, running, self.config.shutdown_timeout)
-        self._dispatcher.shut_down(now + self.config.shutdown_timeout)
+        self.shutdown.kill_at = now + self.config.shutdown_timeout
+        self._dispatcher.give_back_unbegun()
         self._beats.now()
 
     def _limits(self, now: float) -> None:
-        for thread in (self._desk, self._beats):
-            if not thread.is_alive() and self.phase != "terminate":
+        for thread in (self._database, self._beats):
+            if not thread.is_alive() and not self.shutdown.begun:
                 logger.critical("the thread %s has died: stopping", thread.name)
                 self._exit_code = EXIT_ERROR
                 self.stop("a thread died")
         config = self.config
         over_time = config.max_runtime is not None and now - self._started > config.max_runtime
         over_jobs = config.max_jobs is not None and self._dispatcher.finished >= config.max_jobs
-        if (over_time or over_jobs) and self.phase != "terminate":
+        if (over_time or over_jobs) and not self.shutdown.begun:
             self._exit_code = EXIT_RECYCLE
             self.stop("limit")
 
     def _finished(self) -> bool:
         if self._dispatcher.leases or any(child.assigned for child in self._pool):
             return False
-        if self.phase == "terminate":
-            if self._ending.flush_barrier_passed() and not self._desk.unwritten:
+        if self.shutdown.begun:
+            if self._drain.flush_barrier_passed() and not self._database.unwritten:
                 return True
-            if self._ending.gave_up():
+            if self._drain.gave_up():
                 self._exit_code = EXIT_ERROR
                 return True
             return False
         if self.config.once and self._claimed:
-            return self._ending.flush_barrier_passed() and not self._desk.unwritten
-        return (self.config.drain or self.config.once) and self._ending.drained()
+            return self._drain.flush_barrier_passed() and not self._database.unwritten
+        return (self.config.drain or self.config.once) and self._drain.drained()
 
     def _close(self) -> None:
         self._orders.close()
-        self.phase = "terminate"
+        self.shutdown.phase = WorkerPhase.TERMINATE
         for thread in (self._listener, *self._maintenance):
             if thread is not None:
-                (thread.stop if isinstance(thread, Notifier) else thread.close)()
+                thread.close()
         for child in list(self._pool):
             self._pool.kill(child)
         until = clock.boottime() + 6.0
         while self._pool.children and clock.boottime() < until:
-            for key, mask in self._selector.select(0.1):
-                callback, child = key.data
-                callback(child, mask)
+            self._loop.wait_for_descriptors(0.1)
         self._dispatcher.hand_over()
-        self._desk.close()
-        self._desk.join(5.0)
+        self._database.close()
+        self._database.join(5.0)
         for thread in (*self._maintenance, self._listener):
             if thread is not None:
                 thread.join(2.0)
         self._beats.close()
         self._beats.join(5.0)
-        at = self._dispatcher.enforcer.shutdown_at
+        at = self.shutdown.kill_at
         self._receivers.close(at - clock.boottime() if at else self.config.shutdown_timeout)
         self._pool.close()
-        self._selector.close()
-        self._wake_end.close()
-        self._wake_in.close()
+        self._loop.close()

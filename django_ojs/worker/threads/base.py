@@ -5,14 +5,21 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from django.db import connections
 
 from django_ojs.store.contention import impatient
 
 
-class DatabaseThread(threading.Thread):
+class MainLoop(Protocol):
+    """The supervisor's loop, as its threads see it."""
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Run ``call`` in the supervisor's thread, soon. From any thread."""
+
+
+class ConnectedThread(threading.Thread):
     """Opens its connection on first use and closes it when :meth:`work` returns."""
 
     def __init__(self, name: str, using: str) -> None:

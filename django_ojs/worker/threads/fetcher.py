@@ -1,9 +1,10 @@
-"""The desk that claims: how many jobs the runner could take, and when to look for them."""
+"""Claiming: how many jobs the supervisor can take, where and when to look for them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -16,7 +17,8 @@ from django_ojs.services.claim import claim, has_work
 from django_ojs.store.batches import OUTAGE
 from django_ojs.store.notifications import PollSchedule
 from django_ojs.store.sources import Sources
-from django_ojs.worker.threads.database import Desk, Inbox, Pending
+from django_ojs.worker.threads.base import MainLoop
+from django_ojs.worker.threads.connection import ConnectionState
 
 logger = logging.getLogger("django_ojs.worker")
 AHEAD_BYTES = 8 << 20
@@ -36,23 +38,33 @@ class Moment(NamedTuple):
 
 @dataclass(slots=True)
 class Claims:
-    """How the desk is to claim."""
+    """What to claim, when to look, and whom to tell."""
 
     where: Sources
-    watcher: PollSchedule
+    schedule: PollSchedule
     worker_id: str
     on_claimed: Callable[[list[JobRecord], Moment], None]
     on_empty: Callable[[bool], None]
     ends: bool = False
 
 
-class Intake(Desk):
-    """A desk that claims too, for a runner that says how many jobs it wants."""
+class Fetcher:
+    """Claims jobs for a supervisor that says how many it wants. ``changed`` guards its state."""
 
-    def __init__(self, inbox: Inbox, claims: Claims, using: str) -> None:
-        super().__init__(inbox, using, "ojs-intake")
+    def __init__(
+        self,
+        claims: Claims | None,
+        loop: MainLoop,
+        state: ConnectionState,
+        changed: threading.Condition,
+        using: str,
+    ) -> None:
         self._claims = claims
-        self._watcher = claims.watcher
+        self._schedule = PollSchedule() if claims is None else claims.schedule
+        self._loop = loop
+        self._state = state
+        self._changed = changed
+        self._using = using
         self._want = 0
         self._immediate = 0
         self._delivered = True
@@ -60,22 +72,22 @@ class Intake(Desk):
         self._passed_over = False
         self._announced: set[tuple[str, str]] = set()
 
-    # Called by the runner.
+    # Called by the supervisor.
 
     def want(self, jobs: int, immediate: int) -> None:
-        """How many jobs the runner could take now, and how many of them it could begin at once."""
+        """How many jobs the supervisor can take now, and how many of them can begin at once."""
         with self._changed:
             rises = jobs > self._want
             self._want, self._immediate = jobs, immediate
             if immediate and self._passed_over:
-                # What may not be claimed ahead was left lying; now it can be begun at once.
+                # What may not be claimed ahead was passed over; now it can begin at once.
                 self._passed_over, rises = False, True
-                self._watcher.hint()
+                self._schedule.hint()
             if rises:
                 self._changed.notify()
 
     def delivered(self) -> None:
-        """The runner has counted what was claimed: what it wants from now on, it wants more."""
+        """The supervisor has counted what was claimed: what it wants from now on comes on top."""
         with self._changed:
             self._delivered = True
             self._want = 0
@@ -84,50 +96,46 @@ class Intake(Desk):
         """Something may have become available: of this type in this queue; empty for any."""
         with self._changed:
             self._announced.add((queue, job_type))
-            self._watcher.hint()
+            self._schedule.hint()
             self._changed.notify()
 
-    def close(self) -> None:
-        """Claim nothing more, write what there is and end."""
-        with self._changed:
-            self._want = 0
-        super().close()
+    # Called by the database thread.
 
-    # The thread.
+    def stop(self) -> None:
+        """Claim nothing more."""
+        self._want = 0
 
-    def _pause(self) -> float | None:
-        return self._watcher.pause() if self._want > 0 and self._delivered else None
+    def wanted(self) -> tuple[int, int]:
+        """How many jobs to claim, and how many of them can begin at once."""
+        return (self._want if self._delivered else 0), self._immediate
 
-    def _serve(self, outcomes: Sequence[Pending]) -> None:
-        with self._changed:
-            want, immediate = (self._want if self._delivered else 0), self._immediate
-        # Idle executors come first; the others have something to do meanwhile.
-        if not (want and immediate):
-            super()._serve(outcomes)
-        if want > 0 and self._watcher.due(connections[self._using]):
-            self._claim(want, immediate)
-        if want and immediate:
-            super()._serve(outcomes)
+    def pause(self) -> float | None:
+        """Seconds until the next look; ``None`` while nothing is wanted."""
+        return self._schedule.pause() if self._want > 0 and self._delivered else None
 
-    def _where(self) -> tuple[Sources | None, bool]:
+    def look(self, want: int, immediate: int) -> None:
+        """Claim, if it is time to look."""
+        if self._claims is not None and self._schedule.due(connections[self._using]):
+            self._claim(self._claims, want, immediate)
+
+    def _where(self, where: Sources) -> tuple[Sources | None, bool]:
         """Where to claim from, if anywhere, and whether to look first.
 
-        Where there was nothing at the last look at everything, what came since was announced: if that
-        is one type of one queue, it is gone to at once.
+        If the last look at all sources found nothing, whatever came since was announced: one type of
+        one queue is then claimed from without a look.
         """
-        where = self._claims.where
         with self._changed:
-            told, self._announced = self._announced, set()
-        if not self._empty or not told or any("" in place for place in told):
+            announced, self._announced = self._announced, set()
+        if not self._empty or not announced or any("" in place for place in announced):
             return where, True
-        named = [place for place in told if where.serves(*place)]
+        named = [place for place in announced if where.serves(*place)]
         if len(named) > 1:
             return where, True
         return (where.narrowed(*named[0]) if named else None), False
 
-    def _claim(self, want: int, immediate: int) -> None:
+    def _claim(self, claims: Claims, want: int, immediate: int) -> None:
         try:
-            where, probe = self._where()
+            where, probe = self._where(claims.where)
             if where is None:
                 # The notification was for a queue or a type that this worker does not serve.
                 return
@@ -137,30 +145,30 @@ class Intake(Desk):
                 limit=want,
                 immediate=immediate,
                 ahead_bytes=AHEAD_BYTES,
-                worker_id=self._claims.worker_id,
+                worker_id=claims.worker_id,
                 beats=True,
                 using=self._using,
             )
             # Only a worker that is to end must know whether others hold what there is.
-            left = self._claims.ends and not jobs
-            left = left and has_work(self._claims.where, using=self._using)
+            left = claims.ends and not jobs
+            left = left and has_work(claims.where, using=self._using)
             at = Moment(clock.now(self._using), clock.boottime())
         except Exception as error:
             if not isinstance(error, OUTAGE):
                 logger.exception("claiming failed")
             self._empty = False
-            self._watcher.hint()
-            self._broken(error)
+            self._schedule.hint()
+            self._state.failed(error)
             return
-        self._works()
+        self._state.succeeded()
         self._passed_over = not jobs and not immediate
         if jobs or probe:
             # A look at what was announced puts off no look at everything.
             self._empty = not jobs and not self._passed_over
-            self._watcher.claimed(len(jobs), want)
+            self._schedule.claimed(len(jobs), want)
         if not jobs:
-            self._inbox.post(lambda: self._claims.on_empty(left))
+            self._loop.call_soon(lambda: claims.on_empty(left))
             return
         with self._changed:
             self._delivered = False
-        self._inbox.post(lambda: self._claims.on_claimed(jobs, at))
+        self._loop.call_soon(lambda: claims.on_claimed(jobs, at))

@@ -16,7 +16,7 @@ from django_ojs.services import heartbeat, reaper
 from django_ojs.services.heartbeat import Directive, WorkerInfo
 from django_ojs.store.contention import is_held
 from django_ojs.worker.prefork.leased import LeasedJob
-from django_ojs.worker.threads.base import DatabaseThread
+from django_ojs.worker.threads.base import ConnectedThread
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -37,7 +37,7 @@ class Report:
     """Jobs that have ended, and whose outcome the database does not take."""
 
 
-class HeartbeatThread(DatabaseThread):
+class HeartbeatThread(ConnectedThread):
     """Beats for every lease whose job shows life: every 5 s, or a quarter of the shortest timeout."""
 
     def __init__(
@@ -58,6 +58,7 @@ class HeartbeatThread(DatabaseThread):
         self._worker_due = 0.0
         self._interval = LONGEST
         self._trying_since: float | None = None
+        self._vouched_at: dict[str, float] = {}
 
     def silent_for(self, now: float) -> float:
         """For how long (boottime seconds) beats have been failing, or the one under way has hung."""
@@ -103,12 +104,18 @@ class HeartbeatThread(DatabaseThread):
             shortest = min((job.heartbeat_timeout_ms for job in jobs), default=1 << 30)
             self._interval = max(_SHORTEST, min(LONGEST, shortest / 4000))
             alive: list[LeasedJob] = []
+            vouched_at: dict[str, float] = {}
             silent: list[LeasedJob] = []
             for running in report.held:
                 # Read once: a sign of life that comes during the write is for the next beat.
                 seen_at = running.seen_at
-                (alive if _shows_life(running, seen_at, now) else silent).append(running)
-                running.vouched_at = seen_at
+                (
+                    alive
+                    if _shows_life(running, seen_at, self._vouched_at.get(running.lease, 0.0), now)
+                    else silent
+                ).append(running)
+                vouched_at[running.lease] = seen_at
+            self._vouched_at = vouched_at
             # After a failure there is always something to try: silence must not pass for success.
             due = now >= self._worker_due or self._trying_since is not None
             vouched = [running.held for running in alive]
@@ -151,7 +158,7 @@ class HeartbeatThread(DatabaseThread):
             logger.warning("could not deregister: %s", error)
 
 
-def _shows_life(running: LeasedJob, seen_at: float, now: float) -> bool:
+def _shows_life(running: LeasedJob, seen_at: float, vouched_at: float, now: float) -> bool:
     """Whether the runner may vouch for this job.
 
     Before it has begun the runner's own life is enough. Afterwards a pulse of the executor must be
@@ -160,6 +167,6 @@ def _shows_life(running: LeasedJob, seen_at: float, now: float) -> bool:
     if running.began_at is None:
         return True
     if running.manual:
-        return seen_at > running.vouched_at
+        return seen_at > vouched_at
     period = min(1.0, running.job.heartbeat_timeout_ms / 4000)
     return now - seen_at <= 2 * period + _SLACK

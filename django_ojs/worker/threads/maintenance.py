@@ -11,7 +11,7 @@ from django.db import Error, connections
 
 from django_ojs import clock, hooks
 from django_ojs.hooks import MaintenanceTask
-from django_ojs.worker.threads.base import DatabaseThread
+from django_ojs.worker.threads.base import ConnectedThread
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -22,7 +22,7 @@ _UNUSED_AFTER = 2.0
 """Seconds without work after which the connection is closed."""
 
 
-class MaintenanceThread(DatabaseThread):
+class MaintenanceThread(ConnectedThread):
     """Runs every registered maintenance task when it is due; those for scheduled jobs when told to.
 
     In turns of one slice each, promotion first, so that none of them waits for another's backlog.

@@ -16,7 +16,7 @@ from django_ojs.services.reap import ReapResult
 from django_ojs.store.batches import answers
 from django_ojs.store.contention import is_held
 from django_ojs.store.due_times import DueProbe, NextDue
-from django_ojs.worker.threads.base import DatabaseThread
+from django_ojs.worker.threads.base import ConnectedThread
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -28,7 +28,7 @@ _BEATS_EVERY = 1.0
 _AGAIN = 1.0
 
 
-class ReaperThread(DatabaseThread):
+class ReaperThread(ConnectedThread):
     """Ten times a second, five when nothing has changed for a while, one statement says what falls
     due next: a deadline, which this thread enforces, or a scheduled time, of which it tells
     ``on_scheduled``. What is known to fall due before the next look is done at its time.

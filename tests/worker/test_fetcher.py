@@ -1,4 +1,4 @@
-"""The desk that claims: what it looks at, and that it gives out only what was asked for."""
+"""The database thread that claims: what it looks at, and that it gives out only what was asked for."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from django_ojs.store import candidates
 from django_ojs.store.candidates import Look
 from django_ojs.store.notifications import NotifiedSchedule, PollSchedule
 from django_ojs.store.sources import Sources
-from django_ojs.worker.threads.database import Pending
-from django_ojs.worker.threads.fetcher import Claims, Intake, Moment
+from django_ojs.worker.threads.database import DatabaseThread
+from django_ojs.worker.threads.fetcher import Claims, Moment
+from django_ojs.worker.threads.outcomes import Pending
 from tests.services.support import bounded, held, locked_table, make, now_stored, take
 from tests.support import poll
 
@@ -34,14 +35,14 @@ class Patient(PollSchedule):
         self._next = clock.boottime() + 1000
 
 
-class Inbox:
-    """Takes what is posted at once, in the desk's thread."""
+class Loop:
+    """Takes what is posted at once, in the database thread."""
 
     def __init__(self) -> None:
         self.claimed: list[JobRecord] = []
         self.empty = 0
 
-    def post(self, call: Callable[[], None]) -> None:
+    def call_soon(self, call: Callable[[], None]) -> None:
         """As the runner would."""
         call()
 
@@ -55,9 +56,9 @@ class Inbox:
 
 
 @pytest.fixture
-def inbox() -> Inbox:
-    """Where the desk reports to."""
-    return Inbox()
+def loop() -> Loop:
+    """Where the database thread reports to."""
+    return Loop()
 
 
 @pytest.fixture
@@ -76,11 +77,11 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Sources]:
 
 
 @pytest.fixture
-def intake(inbox: Inbox) -> Iterator[Intake]:
-    """A running desk."""
-    claims = Claims(WHERE, Patient(), "w1", inbox.on_claimed, inbox.on_empty)
+def database(loop: Loop) -> Iterator[DatabaseThread]:
+    """A running database thread."""
+    claims = Claims(WHERE, Patient(), "w1", loop.on_claimed, loop.on_empty)
     with bounded():
-        made = Intake(inbox, claims, "default")
+        made = DatabaseThread(loop, "default", claims)
         made.start()
         yield made
         made.close()
@@ -89,114 +90,114 @@ def intake(inbox: Inbox) -> Iterator[Intake]:
 
 
 def test_what_is_announced_after_an_empty_look_is_gone_to_without_a_look(
-    intake: Intake, inbox: Inbox, looks: list[Sources]
+    database: DatabaseThread, loop: Loop, looks: list[Sources]
 ) -> None:
-    intake.want(1, 1)
-    poll(lambda: inbox.empty == 1)
+    database.want(1, 1)
+    poll(lambda: loop.empty == 1)
     assert looks == [WHERE]
     (job,) = make(1, queue="other")
-    intake.wake("other", "test.foreign")
-    intake.wake("other", "test.job")
-    poll(lambda: inbox.claimed)
-    assert [claimed.id for claimed in inbox.claimed] == [job.id]
+    database.wake("other", "test.foreign")
+    database.wake("other", "test.job")
+    poll(lambda: loop.claimed)
+    assert [claimed.id for claimed in loop.claimed] == [job.id]
     assert len(looks) == 1
 
 
 def test_after_a_claim_and_without_a_name_everything_is_looked_at(
-    intake: Intake, inbox: Inbox, looks: list[Sources]
+    database: DatabaseThread, loop: Loop, looks: list[Sources]
 ) -> None:
     make(2, queue="other")
-    intake.want(1, 1)
-    poll(lambda: len(inbox.claimed) == 1)
-    intake.delivered()
-    intake.want(1, 1)
-    intake.wake("default")
-    poll(lambda: len(inbox.claimed) == 2)
-    intake.delivered()
-    intake.want(1, 1)
-    intake.wake()
-    poll(lambda: inbox.empty == 1)
+    database.want(1, 1)
+    poll(lambda: len(loop.claimed) == 1)
+    database.delivered()
+    database.want(1, 1)
+    database.wake("default")
+    poll(lambda: len(loop.claimed) == 2)
+    database.delivered()
+    database.want(1, 1)
+    database.wake()
+    poll(lambda: loop.empty == 1)
     make(1)
-    intake.wake()
-    poll(lambda: len(inbox.claimed) == 3)
+    database.wake()
+    poll(lambda: len(loop.claimed) == 3)
     assert looks == [WHERE] * 4
 
 
 def test_nothing_is_claimed_until_what_was_claimed_has_been_delivered(
-    intake: Intake, inbox: Inbox
+    database: DatabaseThread, loop: Loop
 ) -> None:
     make(3)
-    intake.want(2, 2)
-    poll(lambda: len(inbox.claimed) == 2)
-    intake.want(2, 2)
+    database.want(2, 2)
+    poll(lambda: len(loop.claimed) == 2)
+    database.want(2, 2)
     answers: list[object] = []
-    intake.wake()
-    intake.call(lambda: None, lambda value, error: answers.append(value))
+    database.wake()
+    database.call(lambda: None, lambda value, error: answers.append(value))
     poll(lambda: answers)
-    assert len(inbox.claimed) == 2
-    intake.delivered()
-    intake.want(2, 2)
-    intake.wake()
-    poll(lambda: len(inbox.claimed) == 3)
+    assert len(loop.claimed) == 2
+    database.delivered()
+    database.want(2, 2)
+    database.wake()
+    poll(lambda: len(loop.claimed) == 3)
 
 
 def test_who_listens_polls_less() -> None:
     listening = threading.Event()
-    watcher = NotifiedSchedule(listening)
-    watcher.claimed(0, 1)
-    assert watcher.pause() < 0.1
+    schedule = NotifiedSchedule(listening)
+    schedule.claimed(0, 1)
+    assert schedule.pause() < 0.1
     listening.set()
-    watcher.claimed(1, 1)
-    assert watcher.pause() == 0.0, "once at once: others may have come meanwhile"
-    watcher.claimed(0, 1)
-    assert watcher.pause() > 0.1
+    schedule.claimed(1, 1)
+    assert schedule.pause() == 0.0, "once at once: others may have come meanwhile"
+    schedule.claimed(0, 1)
+    assert schedule.pause() > 0.1
 
 
 def test_a_look_at_a_few_sources_puts_off_no_look_at_all_of_them(
-    inbox: Inbox, looks: list[Sources]
+    loop: Loop, looks: list[Sources]
 ) -> None:
     """What nobody announced is found by the net, however much is announced elsewhere."""
-    claims = Claims(WHERE, PollSchedule(), "w1", inbox.on_claimed, inbox.on_empty)
-    intake = Intake(inbox, claims, "default")
-    intake.start()
+    claims = Claims(WHERE, PollSchedule(), "w1", loop.on_claimed, loop.on_empty)
+    database = DatabaseThread(loop, "default", claims)
+    database.start()
     try:
-        intake.want(1, 1)
-        poll(lambda: inbox.empty)
+        database.want(1, 1)
+        poll(lambda: loop.empty)
         make(1, queue="other")
 
         def claimed() -> bool:
-            intake.wake("default", "test.foreign")
-            return bool(inbox.claimed)
+            database.wake("default", "test.foreign")
+            return bool(loop.claimed)
 
         poll(claimed)
     finally:
-        intake.close()
-        intake.join(10)
+        database.close()
+        database.join(10)
     # Of all its types; while the job is enqueued, the row of its queue may be held and passed over.
     assert looks[0] is WHERE
     assert all(looked.types == WHERE.types for looked in looks)
 
 
 def test_what_may_not_be_claimed_ahead_is_claimed_when_it_can_begin(
-    intake: Intake, inbox: Inbox
+    database: DatabaseThread, loop: Loop
 ) -> None:
     make(1, retry={"max_attempts": 1})
-    intake.want(5, 0)
-    poll(lambda: inbox.empty == 1)
-    assert inbox.claimed == []
-    intake.want(1, 1)
-    poll(lambda: inbox.claimed)
+    database.want(5, 0)
+    poll(lambda: loop.empty == 1)
+    assert loop.claimed == []
+    database.want(1, 1)
+    poll(lambda: loop.claimed)
 
 
 def test_after_a_failure_everything_is_looked_at_again(
-    intake: Intake, inbox: Inbox, looks: list[Sources], monkeypatch: pytest.MonkeyPatch
+    database: DatabaseThread, loop: Loop, looks: list[Sources], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from django.db import OperationalError
 
     from django_ojs.worker.threads import fetcher as module
 
-    intake.want(1, 1)
-    poll(lambda: inbox.empty == 1)
+    database.want(1, 1)
+    poll(lambda: loop.empty == 1)
     make(1)
     failed = threading.Event()
 
@@ -207,37 +208,39 @@ def test_after_a_failure_everything_is_looked_at_again(
         return claim(*args, **kwargs)
 
     monkeypatch.setattr(module, "claim", failing)
-    intake.wake("default", "test.job")
-    poll(lambda: inbox.claimed)
+    database.wake("default", "test.job")
+    poll(lambda: loop.claimed)
     assert looks == [WHERE, WHERE]
 
 
-def test_a_worker_without_any_queue_says_that_there_is_nothing(inbox: Inbox) -> None:
+def test_a_worker_without_any_queue_says_that_there_is_nothing(loop: Loop) -> None:
     """Otherwise a drain of an empty database would wait for ever."""
-    claims = Claims(sources([]), Patient(), "w1", inbox.on_claimed, inbox.on_empty)
-    intake = Intake(inbox, claims, "default")
-    intake.start()
-    intake.want(1, 1)
-    poll(lambda: inbox.empty == 1 and intake.connected.is_set())
-    intake.close()
-    intake.join(10)
+    claims = Claims(sources([]), Patient(), "w1", loop.on_claimed, loop.on_empty)
+    database = DatabaseThread(loop, "default", claims)
+    database.start()
+    database.want(1, 1)
+    poll(lambda: loop.empty == 1 and database.connected.is_set())
+    database.close()
+    database.join(10)
 
 
 @pytest.mark.fault("F75")
 def test_a_claim_that_finds_nothing_does_not_end_the_wait_of_a_report(
-    intake: Intake, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+    database: DatabaseThread, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the table is locked, reading goes on. The job is beaten for until its report is written."""
     make()
     (job,) = take()
     with locked_table():
-        intake.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), clock.boottime() + 60)])
-        poll(intake.held_up)
+        database.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), clock.boottime() + 60)])
+        poll(database.held_up)
         held_up: list[list[JobRecord]] = []
-        monkeypatch.setattr(intake._claims, "on_empty", lambda left: held_up.append(intake.held_up()))
-        intake.want(1, 1)
+        monkeypatch.setattr(
+            database._fetcher._claims, "on_empty", lambda left: held_up.append(database.held_up())
+        )
+        database.want(1, 1)
         poll(lambda: held_up)
         assert held_up[0] == [job]
-    poll(lambda: not intake.unwritten)
-    assert not intake.held_up()
+    poll(lambda: not database.unwritten)
+    assert not database.held_up()
     assert now_stored(job).state == "completed"

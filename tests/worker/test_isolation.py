@@ -10,7 +10,7 @@ import pytest
 from django_ojs.worker.supervisor.isolation import PartitionGuard
 
 
-class Desk:
+class Database:
     """Counts what it is asked."""
 
     asked = 0
@@ -26,11 +26,11 @@ def test_what_is_held_makes_nobody_less_careful(held_ms: int | None, mute_after:
     beats: Any = SimpleNamespace(silent_for=lambda now: now)
     running = SimpleNamespace(job=SimpleNamespace(heartbeat_timeout_ms=held_ms), held=None)
     dispatcher: Any = SimpleNamespace(leases={} if held_ms is None else {"lease": running})
-    desk: Any = Desk()
-    silence = PartitionGuard(beats, desk, dispatcher, using="default")
+    database: Any = Database()
+    silence = PartitionGuard(beats, database, dispatcher, using="default")
     claims_suspended = []
     for after in (mute_after - 0.5, mute_after + 0.5):
         silence.look(after)
         claims_suspended.append(silence.claims_suspended)
     assert claims_suspended == [False, True]
-    assert desk.asked == (held_ms is not None)
+    assert database.asked == (held_ms is not None)

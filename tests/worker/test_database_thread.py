@@ -1,4 +1,4 @@
-"""The desk: one report that the database refuses holds up nobody else's."""
+"""The database thread: one report that the database refuses holds up nobody else's."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.services import heartbeat, operate, reaper
 from django_ojs.services.heartbeat import WorkerInfo
 from django_ojs.services.settle import Outcome, Report, settle
-from django_ojs.worker.threads.database import Desk, Pending
+from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Moment
 from django_ojs.worker.threads.heartbeat import HeartbeatThread
 from django_ojs.worker.threads.heartbeat import Report as Said
+from django_ojs.worker.threads.outcomes import Pending
 from tests.services.support import bounded, held, holding, make, now_stored, take
 from tests.support import not_none, poll
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
-class Inbox:
+class Loop:
     """Runs what is posted, at once, one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.claimed: list[JobRecord] = []
 
-    def post(self, call: Callable[[], None]) -> None:
-        """As the runner would, but in the desk's thread."""
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """As the runner would, but in the database thread."""
         with self._lock:
             call()
 
@@ -43,16 +44,16 @@ class Inbox:
 
 
 @pytest.fixture
-def inbox() -> Inbox:
-    """Where the desk reports to."""
-    return Inbox()
+def loop() -> Loop:
+    """Where the database thread reports to."""
+    return Loop()
 
 
 @pytest.fixture
-def desk(inbox: Inbox) -> Iterator[Desk]:
-    """A running desk."""
+def database(loop: Loop) -> Iterator[DatabaseThread]:
+    """A running database thread."""
     with bounded():
-        made = Desk(inbox, "default")
+        made = DatabaseThread(loop, "default")
         made.start()
         yield made
         made.close()
@@ -64,30 +65,30 @@ def _far() -> float:
     return clock.boottime() + 60
 
 
-def test_reports_are_written_and_forgotten(desk: Desk) -> None:
+def test_reports_are_written_and_forgotten(database: DatabaseThread) -> None:
     make(5)
     jobs = take(5)
     for job in jobs:
-        desk.settle([Pending(Outcome(held(job), Report.ACK, '"done"'), _far())])
-    poll(lambda: not desk.unwritten)
+        database.settle([Pending(Outcome(held(job), Report.ACK, '"done"'), _far())])
+    poll(lambda: not database.unwritten)
     assert {now_stored(job).state for job in jobs} == {"completed"}
 
 
-def test_a_report_that_is_refused_becomes_a_failure(desk: Desk) -> None:
+def test_a_report_that_is_refused_becomes_a_failure(database: DatabaseThread) -> None:
     """No validator lets this result through; if one did, its batch must not be lost with it."""
     make(3, retry={"max_attempts": 1})
     jobs = take(3)
     for job, result in zip(jobs, ["1", "this is not JSON", "3"], strict=True):
-        desk.settle([Pending(Outcome(held(job), Report.ACK, result), _far())])
-    poll(lambda: not desk.unwritten)
+        database.settle([Pending(Outcome(held(job), Report.ACK, result), _far())])
+    poll(lambda: not database.unwritten)
     assert [now_stored(job).state for job in jobs] == ["completed", "discarded", "completed"]
     assert now_stored(jobs[1]).json("error")["type"] == "report_refused"
 
 
 def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    database: DatabaseThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from django_ojs.worker.threads import database as module
+    from django_ojs.worker.threads import outcomes as module
 
     make(2)
     kept, dropped = take(2)
@@ -100,21 +101,21 @@ def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
         return settle(*args, **kwargs)
 
     monkeypatch.setattr(module, "settle", refused)
-    desk.settle([Pending(Outcome(held(kept), Report.ACK), _far())])
+    database.settle([Pending(Outcome(held(kept), Report.ACK), _far())])
     operate.cancel([dropped.id], actor=Actor())
-    desk.settle([Pending(Outcome(held(dropped), Report.ACK), clock.boottime() - 1)])
-    poll(lambda: desk.unwritten == 1)
+    database.settle([Pending(Outcome(held(dropped), Report.ACK), clock.boottime() - 1)])
+    poll(lambda: database.unwritten == 1)
     assert now_stored(kept).state == "active"
     down.clear()
-    poll(lambda: not desk.unwritten)
+    poll(lambda: not database.unwritten)
     assert (now_stored(kept).state, now_stored(dropped).state) == ("completed", "cancelled")
 
 
 def test_a_report_outlives_connections_that_are_cut_twice(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    database: DatabaseThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database answers each time: the work is done all the same, and must not be done again."""
-    from django_ojs.worker.threads import database as module
+    from django_ojs.worker.threads import outcomes as module
 
     cuts = iter(range(2))
 
@@ -126,49 +127,51 @@ def test_a_report_outlives_connections_that_are_cut_twice(
     monkeypatch.setattr(module, "settle", cut)
     make()
     (job,) = take()
-    desk.settle([Pending(Outcome(held(job), Report.ACK, '"done"'), _far())])
-    poll(lambda: not desk.unwritten)
+    database.settle([Pending(Outcome(held(job), Report.ACK, '"done"'), _far())])
+    poll(lambda: not database.unwritten)
     assert now_stored(job).json("result") == "done"
 
 
 @pytest.mark.parametrize("away", [False, True])
 def test_an_outage_is_what_a_new_connection_confirms(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, away: bool
+    database: DatabaseThread, monkeypatch: pytest.MonkeyPatch, away: bool
 ) -> None:
     """Of a call as well: one statement that was refused stops no clocks, and no claims."""
     noted: list[bool] = []
     monkeypatch.setattr(reaper, "note_outage", lambda: noted.append(True))
     if away:
-        monkeypatch.setattr("django_ojs.worker.threads.database.answers", lambda using: False)
-    desk.connected.set()
+        monkeypatch.setattr("django_ojs.worker.threads.connection.answers", lambda using: False)
+    database.connected.set()
     told = threading.Event()
 
     def refused() -> None:
         raise OperationalError("this statement, and no other")
 
-    desk.call(refused, lambda value, error: told.set())
+    database.call(refused, lambda value, error: told.set())
     assert told.wait(15)
     following = threading.Event()
-    desk.call(lambda: None, lambda value, error: following.set())
+    database.call(lambda: None, lambda value, error: following.set())
     assert following.wait(15)
-    assert (noted, desk.connected.is_set()) == (([True], False) if away else ([], True))
+    assert (noted, database.connected.is_set()) == (([True], False) if away else ([], True))
 
 
 def test_outcomes_survive_an_outage_that_outlasts_their_deadline(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    database: DatabaseThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After it the server waits for reports (decision T9): there must be some."""
     make()
     (job,) = take()
     with monkeypatch.context() as patch:
         patch.setitem(connections["default"].settings_dict, "NAME", "/no/such/database")
-        desk.settle([Pending(Outcome(held(job), Report.ACK), clock.boottime() - 1)])
-        poll(lambda: desk._failures)
-    poll(lambda: not desk.unwritten)
+        database.settle([Pending(Outcome(held(job), Report.ACK), clock.boottime() - 1)])
+        poll(lambda: database._state.failures)
+    poll(lambda: not database.unwritten)
     assert now_stored(job).state == "completed"
 
 
-def test_a_report_that_waited_for_a_row_is_judged_by_when_it_was_first_tried(desk: Desk) -> None:
+def test_a_report_that_waited_for_a_row_is_judged_by_when_it_was_first_tried(
+    database: DatabaseThread,
+) -> None:
     """Its deadline passes while somebody else holds the row; nobody else has ended it then."""
     if connections["default"].vendor == "sqlite":
         pytest.skip("SQLite locks no rows")
@@ -176,19 +179,19 @@ def test_a_report_that_waited_for_a_row_is_judged_by_when_it_was_first_tried(des
     (job,) = take()
     report = Pending(Outcome(held(job), Report.ACK), _far())
     with holding(job):
-        desk.settle([report])
+        database.settle([report])
         poll(lambda: report.outcome.tried_at, 15)
         poll(lambda: clock.now("default") > not_none(job.deadline_at), 15)
-    poll(lambda: not desk.unwritten, 15)
+    poll(lambda: not database.unwritten, 15)
     assert now_stored(job).state == "completed"
 
 
 @pytest.mark.fault("F75")
 def test_a_job_whose_report_is_held_up_is_beaten_for(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    database: DatabaseThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has ended, and its worker lives: nobody else may take it for stalled meanwhile."""
-    from django_ojs.worker.threads import database as module
+    from django_ojs.worker.threads import outcomes as module
 
     make()
     (job,) = take()
@@ -201,12 +204,12 @@ def test_a_job_whose_report_is_held_up_is_beaten_for(
         return settle(*args, **kwargs)
 
     monkeypatch.setattr(module, "settle", refused)
-    assert desk.held_up() == []
-    desk.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), _far())])
-    poll(lambda: desk.held_up() == [job])
+    assert database.held_up() == []
+    database.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), _far())])
+    poll(lambda: database.held_up() == [job])
     beats = HeartbeatThread(
         WorkerInfo("w1", clock.new_lease()),
-        lambda: Said("running", [], desk.held_up()),
+        lambda: Said("running", [], database.held_up()),
         lambda sent, kept: None,
         lambda directive: None,
         "default",
@@ -217,26 +220,26 @@ def test_a_job_whose_report_is_held_up_is_beaten_for(
     beats.join(10)
     assert now_stored(job).state == "active"
     down.clear()
-    poll(lambda: not desk.unwritten)
+    poll(lambda: not database.unwritten)
     assert now_stored(job).state == "completed"
-    assert desk.held_up() == []
+    assert database.held_up() == []
 
 
-def test_calls_are_answered_in_order_with_their_errors(desk: Desk) -> None:
+def test_calls_are_answered_in_order_with_their_errors(database: DatabaseThread) -> None:
     answers: list[tuple[object, object]] = []
 
     def fails() -> None:
         raise ValueError("no")
 
-    desk.call(lambda: 1, lambda value, error: answers.append((value, error)))
-    desk.call(fails, lambda value, error: answers.append((value, type(error))))
+    database.call(lambda: 1, lambda value, error: answers.append((value, error)))
+    database.call(fails, lambda value, error: answers.append((value, type(error))))
     poll(lambda: len(answers) == 2)
     assert answers == [(1, None), (None, ValueError)]
 
 
-def test_the_connection_is_the_desks_own(desk: Desk) -> None:
+def test_the_connection_is_the_desks_own(database: DatabaseThread) -> None:
     seen: list[object] = []
-    desk.call(lambda: connections["default"], lambda value, error: seen.append(value))
+    database.call(lambda: connections["default"], lambda value, error: seen.append(value))
     poll(lambda: seen)
     assert seen[0] is not connections["default"]
 
@@ -250,37 +253,39 @@ class TestHeldRows:
         if vendor == "sqlite":
             pytest.skip("SQLite locks no rows")
 
-    def test_reports_beside_a_held_row_are_written(self, desk: Desk) -> None:
+    def test_reports_beside_a_held_row_are_written(self, database: DatabaseThread) -> None:
         make(4)
         jobs = take(4)
         with holding(jobs[1]):
             for job in jobs:
                 outcome = Outcome(held(job), Report.ACK, claimed=job)
-                desk.settle([Pending(outcome, _far())])
-            poll(lambda: desk.unwritten == 1)
+                database.settle([Pending(outcome, _far())])
+            poll(lambda: database.unwritten == 1)
             assert [now_stored(job).state for job in jobs].count("completed") == 3
-            assert desk.held_up() == [jobs[1]]
-        poll(lambda: not desk.unwritten)
+            assert database.held_up() == [jobs[1]]
+        poll(lambda: not database.unwritten)
         assert now_stored(jobs[1]).state == "completed"
-        assert desk.held_up() == []
+        assert database.held_up() == []
 
-    def test_a_call_about_a_held_row_is_made_again(self, desk: Desk) -> None:
+    def test_a_call_about_a_held_row_is_made_again(self, database: DatabaseThread) -> None:
         make(2)
         waiting, free = take(2)
         answers: list[tuple[Any, Exception | None]] = []
         with holding(waiting):
-            desk.call(
+            database.call(
                 lambda: heartbeat.checkpoint(held(waiting), '{"n": 1}'),
                 lambda *said: answers.append(said),
             )
-            desk.settle([Pending(Outcome(held(free), Report.ACK, claimed=free), _far())])
-            poll(lambda: not desk.unwritten)
+            database.settle([Pending(Outcome(held(free), Report.ACK, claimed=free), _far())])
+            poll(lambda: not database.unwritten)
             assert not answers
         poll(lambda: answers)
         assert answers == [(True, None)]
         assert now_stored(waiting).checkpoint_seq == 1
 
-    def test_reports_do_not_wait_behind_all_calls_about_held_rows(self, desk: Desk) -> None:
+    def test_reports_do_not_wait_behind_all_calls_about_held_rows(
+        self, database: DatabaseThread
+    ) -> None:
         make(9)
         *waiting, free = take(9)
         made: list[JobRecord] = []
@@ -292,15 +297,15 @@ class TestHeldRows:
         answers: list[tuple[Any, Exception | None]] = []
         with holding(*waiting):
             for job in waiting:
-                desk.call(partial(checkpoint, job), lambda *said: answers.append(said))
+                database.call(partial(checkpoint, job), lambda *said: answers.append(said))
             poll(lambda: made)
-            desk.settle([Pending(Outcome(held(free), Report.ACK, claimed=free), _far())])
-            poll(lambda: not desk.unwritten)
+            database.settle([Pending(Outcome(held(free), Report.ACK, claimed=free), _far())])
+            poll(lambda: not database.unwritten)
             assert len(made) < 5
         poll(lambda: len(answers) == 8)
         assert answers == [(True, None)] * 8
 
-    def test_a_desk_that_closes_makes_the_calls_that_wait(self, inbox: Inbox) -> None:
+    def test_a_desk_that_closes_makes_the_calls_that_wait(self, loop: Loop) -> None:
         make(1)
         (job,) = take()
         tried: list[bool] = []
@@ -310,30 +315,30 @@ class TestHeldRows:
             tried.append(True)
             return heartbeat.checkpoint(held(job), '{"n": 1}')
 
-        desk = Desk(inbox, "default")
+        database = DatabaseThread(loop, "default")
         with bounded(), holding(job):
-            desk.start()
-            desk.call(checkpoint, lambda *said: answers.append(said))
+            database.start()
+            database.call(checkpoint, lambda *said: answers.append(said))
             poll(lambda: tried)
-            desk.close()
+            database.close()
             before = len(tried)
             poll(lambda: len(tried) > before + 1, 10)
-        desk.join(10)
-        assert not desk.is_alive()
+        database.join(10)
+        assert not database.is_alive()
         assert answers == [(True, None)]
         assert now_stored(job).checkpoint_seq == 1
 
-    def test_a_desk_that_closes_writes_what_was_held(self, inbox: Inbox) -> None:
+    def test_a_desk_that_closes_writes_what_was_held(self, loop: Loop) -> None:
         make(1)
         (job,) = take()
-        desk = Desk(inbox, "default")
+        database = DatabaseThread(loop, "default")
         with bounded(), holding(job):
-            desk.start()
-            desk.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), _far())])
-            poll(desk.held_up)
-            desk.close()
-            desk.join(1)
-            assert desk.is_alive()
-        desk.join(10)
-        assert not desk.is_alive()
+            database.start()
+            database.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), _far())])
+            poll(database.held_up)
+            database.close()
+            database.join(1)
+            assert database.is_alive()
+        database.join(10)
+        assert not database.is_alive()
         assert now_stored(job).state == "completed"
