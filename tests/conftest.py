@@ -83,7 +83,7 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
         patch.setattr(clock, "_REMEASURE_SECONDS", 86_400)
         clock.now("default")
         yield
-        for bell in waiting._bells.values():
+        for bell in waiting._notifiers.values():
             if bell._listener is not None:
                 bell._listener.close()
         # A server that was stopped a moment ago may still be there as a session.

@@ -119,7 +119,7 @@ class NamedChangeList(KeysetChangeList):
 
 
 @admin.register(MaintenanceRun)
-class ChoreRunAdmin(OJSModelAdmin):
+class MaintenanceRunAdmin(OJSModelAdmin):
     """When periodic work was last done."""
 
     list_display = ("name", "last_run_at", "ago", "cadence", "ran_by")

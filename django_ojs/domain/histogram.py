@@ -1,4 +1,4 @@
-"""Figures of what happened: tallies, histograms of durations and their percentiles."""
+"""Figures of what happened: counters, histograms of durations and their percentiles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COUNTS = ("completed", "failed", "discarded", "timed_out")
 
 
 class Counted(Protocol):
-    """What has the counts and histograms of a tally."""
+    """What has the counts and histograms of a :class:`Counters`."""
 
     completed: int
     failed: int

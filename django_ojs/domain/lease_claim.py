@@ -66,25 +66,25 @@ def senders(
     later: clients repeat what was refused.
     """
     return [
-        rival
-        for rival in attempts
-        if rival.lease_seq < before
-        and rival.outcome in SERVER_ENDED
-        and rival.principal == lease_claim.principal
-        and (rival.reported_at is None or rival.reported_at + STILL_ALIVE > now)
+        earlier
+        for earlier in attempts
+        if earlier.lease_seq < before
+        and earlier.outcome in SERVER_ENDED
+        and earlier.principal == lease_claim.principal
+        and (earlier.reported_at is None or earlier.reported_at + STILL_ALIVE > now)
         and not (
-            rival.outcome == "timeout"
-            and rival.deadline_at is not None
-            and rival.ended_at < rival.deadline_at
+            earlier.outcome == "timeout"
+            and earlier.deadline_at is not None
+            and earlier.ended_at < earlier.deadline_at
         )
-        and (rival.deadline_at or rival.ended_at) + STILL_ALIVE > now
-        and lease_claim.worker_id in (None, rival.worker_id)
-        and lease_claim.attempt in (None, rival.attempt)
+        and (earlier.deadline_at or earlier.ended_at) + STILL_ALIVE > now
+        and lease_claim.worker_id in (None, earlier.worker_id)
+        and lease_claim.attempt in (None, earlier.attempt)
     ]
 
 
 def living(
-    rivals: Iterable[EarlierAttempt],
+    earlier_attempts: Iterable[EarlierAttempt],
     *,
     holder: str | None,
     heard: Mapping[str, datetime],
@@ -96,19 +96,19 @@ def living(
     holder itself lives: it fetched the job again. A worker that gave no name is not recognised when
     it comes again, so its attempt counts for 30 s after its end.
     """
-    return [rival for rival in rivals if _lives(rival, holder, heard, now)]
+    return [earlier for earlier in earlier_attempts if _lives(earlier, holder, heard, now)]
 
 
 def _lives(
-    rival: EarlierAttempt, holder: str | None, heard: Mapping[str, datetime], now: datetime
+    earlier: EarlierAttempt, holder: str | None, heard: Mapping[str, datetime], now: datetime
 ) -> bool:
-    if rival.worker_id is None:
-        return rival.ended_at + STILL_ALIVE > now
-    if rival.worker_id == holder:
+    if earlier.worker_id is None:
+        return earlier.ended_at + STILL_ALIVE > now
+    if earlier.worker_id == holder:
         return True
-    signs = (heard.get(rival.worker_id), rival.reported_at)
+    signs = (heard.get(earlier.worker_id), earlier.reported_at)
     return any(
-        sign is not None and sign >= rival.ended_at and sign + STILL_ALIVE > now for sign in signs
+        sign is not None and sign >= earlier.ended_at and sign + STILL_ALIVE > now for sign in signs
     )
 
 

@@ -138,7 +138,7 @@ def fail(
 
 
 @dataclass(frozen=True, slots=True)
-class _Ending:
+class _Outcome:
     """What a failure leaves on the job: the error, the history, events, the row of the attempt."""
 
     error: Mapping[str, Any]
@@ -147,14 +147,14 @@ class _Ending:
     attempt: AttemptEnd | None
 
 
-def _failed(job: JobRecord, failure: Failure, now: datetime) -> _Ending:
+def _failed(job: JobRecord, failure: Failure, now: datetime) -> _Outcome:
     error = error_object(failure, attempt=job.attempt, now=now)
     job_events = (*_timeout_facts(job, failure), job_event(Kind.FAILED, job, error=_public(error)))
     end = AttemptEnd(_outcome(failure), json.dumps(error))
-    return _Ending(error, _append(job.errors, error), job_events, end)
+    return _Outcome(error, _append(job.errors, error), job_events, end)
 
 
-def _too_late(job: JobRecord, failed: _Ending, decision: RetryDecision, now: datetime) -> _Ending:
+def _too_late(job: JobRecord, failed: _Outcome, decision: RetryDecision, now: datetime) -> _Outcome:
     """The look-ahead of OJS timeouts 9.1: the failure stays the cause, the total timeout is why the
     job is given up.
     """
@@ -169,17 +169,17 @@ def _too_late(job: JobRecord, failed: _Ending, decision: RetryDecision, now: dat
     )
     error = error_object(failure, attempt=job.attempt, now=now)
     job_events = (*failed.job_events, *_timeout_facts(job, failure))
-    return _Ending(error, _append(failed.errors, error), job_events, failed.attempt)
+    return _Outcome(error, _append(failed.errors, error), job_events, failed.attempt)
 
 
 def _retryable(
-    job: JobRecord, trigger: Trigger, ending: _Ending, delay_ms: int, now: datetime
+    job: JobRecord, trigger: Trigger, ended: _Outcome, delay_ms: int, now: datetime
 ) -> Transition:
     when = after(now, delay_ms)
     changes = {
         **NO_LEASE,
-        "error": json.dumps(ending.error),
-        "errors": ending.errors,
+        "error": json.dumps(ended.error),
+        "errors": ended.errors,
         "deadline_at": total_deadline(job),
         "scheduled_at": when,
         "retry_delay_ms": delay_ms,
@@ -190,23 +190,23 @@ def _retryable(
         max_attempts=job.max_attempts,
         next_retry_at=when.isoformat(),
         retry_delay_ms=delay_ms,
-        error=_public(ending.error),
+        error=_public(ended.error),
     )
-    job_events = (*ending.job_events, retrying)
-    return Transition(trigger, job, State.RETRYABLE, changes, ending.attempt, job_events)
+    job_events = (*ended.job_events, retrying)
+    return Transition(trigger, job, State.RETRYABLE, changes, ended.attempt, job_events)
 
 
-def _available_again(job: JobRecord, trigger: Trigger, ending: _Ending, now: datetime) -> Transition:
+def _available_again(job: JobRecord, trigger: Trigger, ended: _Outcome, now: datetime) -> Transition:
     changes = {
         **NO_LEASE,
-        "error": json.dumps(ending.error),
-        "errors": ending.errors,
+        "error": json.dumps(ended.error),
+        "errors": ended.errors,
         "deadline_at": total_deadline(job),
         "started_at": None,
         "enqueued_at": now,
     }
-    job_events = (*ending.job_events, job_event(Kind.ENQUEUED, job, priority=job.priority))
-    return Transition(trigger, job, State.AVAILABLE, changes, ending.attempt, job_events)
+    job_events = (*ended.job_events, job_event(Kind.ENQUEUED, job, priority=job.priority))
+    return Transition(trigger, job, State.AVAILABLE, changes, ended.attempt, job_events)
 
 
 def promote(job: JobRecord, *, now: datetime) -> Transition:
@@ -303,7 +303,7 @@ def _total_expired(job: JobRecord, failure: Failure, now: datetime) -> Transitio
     end = None
     if job.state == State.ACTIVE:
         end = AttemptEnd("total_timeout", json.dumps(error))
-    ending = _Ending(error, _append(job.errors, error), _timeout_facts(job, failure), end)
+    ending = _Outcome(error, _append(job.errors, error), _timeout_facts(job, failure), end)
     dead = retry.from_stored(job.retry).on_exhaustion == "dead_letter"
     move = _discarded(job, Trigger.TOTAL_TIMEOUT, ending, dead, now)
     # Its handler is still running: when its grace period ends depends on what it was granted.
@@ -321,34 +321,34 @@ def _ttl_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:
         ttl_ms=failure.fired.limit_ms,
     )
     job_events = (*_timeout_facts(job, failure), expired)
-    ending = _Ending(error, _append(job.errors, error), job_events, None)
+    ending = _Outcome(error, _append(job.errors, error), job_events, None)
     return _discarded(job, Trigger.EXPIRE, ending, False, now)
 
 
 def _discarded(
-    job: JobRecord, trigger: Trigger, ending: _Ending, dead: bool, now: datetime
+    job: JobRecord, trigger: Trigger, ended: _Outcome, dead: bool, now: datetime
 ) -> Transition:
     job_events = (
-        *ending.job_events,
+        *ended.job_events,
         job_event(
             Kind.DISCARDED,
             job,
             total_attempts=job.attempt,
-            last_error=_public(ending.error),
+            last_error=_public(ended.error),
             dead_letter=dead,
         ),
     )
     if dead:
-        job_events += (job_event(Kind.DEAD_LETTER_ADDED, job, error=_public(ending.error)),)
+        job_events += (job_event(Kind.DEAD_LETTER_ADDED, job, error=_public(ended.error)),)
     changes = {
         **NO_LEASE,
-        "error": json.dumps(ending.error),
-        "errors": ending.errors,
+        "error": json.dumps(ended.error),
+        "errors": ended.errors,
         "finished_at": now,
         "deadline_at": None,
         "dead_letter": dead,
     }
-    return Transition(trigger, job, State.DISCARDED, changes, ending.attempt, job_events)
+    return Transition(trigger, job, State.DISCARDED, changes, ended.attempt, job_events)
 
 
 def _outcome(failure: Failure) -> str:

@@ -77,12 +77,12 @@ class WorkNotifier:
                 self._changed.notify_all()
 
 
-_bells: dict[str, WorkNotifier] = {}
+_notifiers: dict[str, WorkNotifier] = {}
 
 
-def bell(using: str) -> WorkNotifier:
-    """The bell of a database."""
-    return _bells.setdefault(using, WorkNotifier(using))
+def notifier(using: str) -> WorkNotifier:
+    """The notifier of a database, started at first use."""
+    return _notifiers.setdefault(using, WorkNotifier(using))
 
 
 def until(
@@ -97,19 +97,19 @@ def until(
     """What ``look`` finds, tried again until it is something or the time is over.
 
     ``gone`` is asked before every look: whether the client has hung up, for which the answer is
-    ``None``. ``rings`` is whether the bell tells of what is looked for.
+    ``None``. ``rings`` is whether the notifier hears of what is looked for.
     """
     if gone():
         return None
     found = look()
     if found:
         return found
-    ringing = bell(using)
+    ringing = notifier(using)
     told = rings and ringing.listens()
     deadline = clock.boottime() + min(wait_ms, MAX_WAIT_MS) / 1000
     pause = _FIRST_LOOK
     since = ringing.count()
-    # At once a second time: what was committed before the bell listened has rung for nobody.
+    # At once a second time: what was committed before the notifier listened was not announced.
     while not gone():
         found = look()
         left = deadline - clock.boottime()

@@ -14,7 +14,7 @@ class MinuteStat(models.Model):
     """What happened in one queue in one minute.
 
     ``durations`` and ``waits`` are histograms: how many jobs fell into each bucket of
-    ``domain.tallies.BUCKETS``. ``step`` is 60, or 3600 for hours that minutes were merged into.
+    ``domain.histogram.BUCKETS``. ``step`` is 60, or 3600 for hours that minutes were merged into.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -41,7 +41,7 @@ def authorize_report(job: JobRecord, lease_claim: LeaseClaim, *, now: datetime, 
     policy = conf.current().unfenced_ack
     others: list[EarlierAttempt] = []
     if lease_claim.lease_id is None and policy == "auto" and job.lease_seq > 1:
-        others = _rivals(job, lease_claim, now, using)
+        others = _earlier(job, lease_claim, now, using)
     if lease_claim == LeaseClaim(principal=lease_claim.principal):
         _warn_of_sharing(lease_claim.principal, now, using)
     reason = rejection_reason(job, lease_claim, others, policy=policy)
@@ -80,9 +80,11 @@ def _reported_at(late: Any) -> datetime | None:
     return None if late is None else datetime.fromisoformat(late["at"])
 
 
-def _rivals(job: JobRecord, lease_claim: LeaseClaim, now: datetime, using: str) -> list[EarlierAttempt]:
+def _earlier(
+    job: JobRecord, lease_claim: LeaseClaim, now: datetime, using: str
+) -> list[EarlierAttempt]:
     found = _senders(job, lease_claim, job.lease_seq, now, using)
-    names = {rival.worker_id for rival in found if rival.worker_id not in (None, job.worker_id)}
+    names = {earlier.worker_id for earlier in found if earlier.worker_id not in (None, job.worker_id)}
     heard = workers.last_heard(names, lease_claim.principal, using=using) if names else {}
     return living(found, holder=job.worker_id, heard=heard, now=now)
 

@@ -100,11 +100,11 @@ def rollup(
         at = min(last, _busy_from(at, using))
         if at >= last:
             break
-        tallies, failures = _minute(at, using)
+        counters, failures = _minute(at, using)
         at += MINUTE
         counts["minutes"] += 1
-        if tallies:
-            if not atomically(using, partial(_store, watermark, at, now, tallies, failures, using)):
+        if counters:
+            if not atomically(using, partial(_store, watermark, at, now, counters, failures, using)):
                 return counts
             watermark = at
     if watermark is None or watermark < at:
@@ -148,12 +148,12 @@ Failures = Mapping[tuple[str, str, str], int]
 
 
 def _minute(at: datetime, using: str) -> tuple[dict[str, Counters], Failures]:
-    """What happened in the minute: the tally of each queue and of all, and the failures."""
+    """What happened in the minute: the counters of each queue and of all, and the failures."""
     found: defaultdict[str, Counters] = defaultdict(Counters)
     for queue, ran, waited, count in _completed(at, using):
-        tally = found[queue]
-        tally.completed += count
-        for histogram, place in ((tally.durations, ran), (tally.waits, waited)):
+        counters = found[queue]
+        counters.completed += count
+        for histogram, place in ((counters.durations, ran), (counters.waits, waited)):
             if place >= 0:
                 histogram[place] += count
     discarded = _finished(State.DISCARDED, at, using).values_list("queue").annotate(n=Count("pk"))
@@ -161,13 +161,13 @@ def _minute(at: datetime, using: str) -> tuple[dict[str, Counters], Failures]:
         found[queue].discarded += count
     events = _events(at, using)
     for kind, name, count in events.values_list("kind", "queue").annotate(n=Count("pk")).order_by():
-        tally = found[name or ALL]
-        tally.failed += count if kind in _FAILED else 0
-        tally.timed_out += count if kind in _TIMED_OUT else 0
-    failures = _failures(events) if any(tally.failed for tally in found.values()) else {}
+        counters = found[name or ALL]
+        counters.failed += count if kind in _FAILED else 0
+        counters.timed_out += count if kind in _TIMED_OUT else 0
+    failures = _failures(events) if any(counters.failed for counters in found.values()) else {}
     whole = Counters()
-    for tally in found.values():
-        whole.add(tally)
+    for counters in found.values():
+        whole.add(counters)
     if not whole.events:
         return {}, {}
     busiest = sorted(found, key=lambda name: -found[name].events)[:MOST_QUEUES]
@@ -229,7 +229,7 @@ def _store(
     watermark: datetime | None,
     at: datetime,
     now: datetime,
-    tallies: Mapping[str, Counters],
+    counters: Mapping[str, Counters],
     failures: Failures,
     using: str,
 ) -> bool:
@@ -239,12 +239,12 @@ def _store(
         mark = MaintenanceRun.objects.using(using).filter(name=NAME, resumed_at__isnull=True)
     if not mark.update(resumed_at=at, last_run_at=now):
         return False
-    _insert(at - MINUTE, 60, tallies, failures, using)
+    _insert(at - MINUTE, 60, counters, failures, using)
     return True
 
 
 def _insert(
-    at: datetime, step: int, tallies: Mapping[str, Counters], failures: Failures, using: str
+    at: datetime, step: int, counters: Mapping[str, Counters], failures: Failures, using: str
 ) -> None:
     """What is there already stays: the mark may have been lost."""
     MinuteStat.objects.using(using).bulk_create(
@@ -253,11 +253,11 @@ def _insert(
                 at=at,
                 step=step,
                 queue=queue,
-                durations=tally.durations,
-                waits=tally.waits,
-                **{name: getattr(tally, name) for name in COUNTS},
+                durations=counters.durations,
+                waits=counters.waits,
+                **{name: getattr(counters, name) for name in COUNTS},
             )
-            for queue, tally in tallies.items()
+            for queue, counters in counters.items()
         ],
         ignore_conflicts=True,
     )
@@ -283,12 +283,12 @@ def _merge_hour(before: datetime, now: datetime, using: str) -> bool:
     # The lock of those who merge; on SQLite it is the one of all writers.
     MaintenanceRun.objects.using(using).filter(name=NAME).update(last_run_at=now)
     within = Q(at__gte=hour, at__lt=hour + HOUR)
-    tallies: defaultdict[str, Counters] = defaultdict(Counters)
+    counters: defaultdict[str, Counters] = defaultdict(Counters)
     for row in minutes.filter(within).iterator():
-        tallies[row.queue].add(row)
+        counters[row.queue].add(row)
     summed = errors.filter(within).values_list("queue", "type", "error").annotate(n=Sum("count"))
     found = Counter({(queue, kind, error): n for queue, kind, error, n in summed.order_by()})
-    _insert(hour, 3600, tallies, _most(found), using)
+    _insert(hour, 3600, counters, _most(found), using)
     minutes.filter(within)._raw_delete(using)
     errors.filter(within)._raw_delete(using)
     return True

@@ -63,7 +63,7 @@ class NextDue(NamedTuple):
 
 
 class DueProbe:
-    """Asks for the outlook many times a second: one statement, one probe per index and state.
+    """Asks for the next_due many times a second: one statement, one probe per index and state.
 
     On a cursor of the driver that is kept, since to make one costs more than the statement. To be
     used by one thread.

@@ -28,7 +28,7 @@ def shown(**fields: Any) -> LeaseClaim:
     return LeaseClaim(**{"principal": "token:a", **fields})
 
 
-def rival(**changes: Any) -> EarlierAttempt:
+def earlier(**changes: Any) -> EarlierAttempt:
     base = EarlierAttempt(1, 1, "w0", "token:a", ENDED, DEADLINE, "stalled", None)
     return base._replace(**changes)
 
@@ -36,7 +36,7 @@ def rival(**changes: Any) -> EarlierAttempt:
 @pytest.mark.parametrize(
     ("lease_claim", "others", "expected"),
     [
-        (shown(lease_id=LEASE), [rival()], None),
+        (shown(lease_id=LEASE), [earlier()], None),
         (shown(lease_id=uuid4()), [], "lease_lost"),
         (shown(lease_id=LEASE, principal="token:b"), [], "lease_lost"),
         (shown(principal=None), [], "lease_lost"),
@@ -47,8 +47,8 @@ def rival(**changes: Any) -> EarlierAttempt:
         (shown(attempt=1), [], "lease_lost"),
         (shown(attempt=2), [], None),
         (shown(), [], None),
-        (shown(), [rival()], "lease_required"),
-        (shown(worker_id="w1"), [rival(worker_id="w1")], "lease_required"),
+        (shown(), [earlier()], "lease_required"),
+        (shown(worker_id="w1"), [earlier(worker_id="w1")], "lease_required"),
     ],
 )
 def test_the_ladder(
@@ -59,8 +59,8 @@ def test_the_ladder(
 
 def test_the_policies_concern_reports_without_a_lease_only() -> None:
     assert rejection_reason(JOB, shown(), [], policy="deny") == "lease_required"
-    assert rejection_reason(JOB, shown(lease_id=LEASE), [rival()], policy="deny") is None
-    assert rejection_reason(JOB, shown(), [rival()], policy="allow") is None
+    assert rejection_reason(JOB, shown(lease_id=LEASE), [earlier()], policy="deny") is None
+    assert rejection_reason(JOB, shown(), [earlier()], policy="allow") is None
     assert rejection_reason(JOB, shown(worker_id="w2"), [], policy="allow") == "lease_lost"
     assert rejection_reason(JOB, shown(principal="token:b"), [], policy="allow") == "lease_lost"
 
@@ -91,7 +91,7 @@ def test_the_policies_concern_reports_without_a_lease_only() -> None:
     ],
 )
 def test_who_may_have_sent_it(changes: dict[str, Any], lease_claim: LeaseClaim, counts: bool) -> None:
-    found = senders([rival(**changes)], lease_claim, before=2, now=NOW)
+    found = senders([earlier(**changes)], lease_claim, before=2, now=NOW)
     assert bool(found) is counts
 
 
@@ -114,5 +114,5 @@ SECOND = timedelta(seconds=1)
     ],
 )
 def test_who_lives(changes: dict[str, Any], heard: dict[str, Any], lives: bool) -> None:
-    found = living([rival(**changes)], holder="w1", heard=heard, now=NOW)
+    found = living([earlier(**changes)], holder="w1", heard=heard, now=NOW)
     assert bool(found) is lives

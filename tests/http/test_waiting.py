@@ -286,7 +286,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     """Waiting without notifications, in no time."""
     stopped = FakeTime()
     monkeypatch.setattr(waiting, "clock", stopped)
-    monkeypatch.setattr(waiting.WorkNotifier, "listens", lambda bell: False)
+    monkeypatch.setattr(waiting.WorkNotifier, "listens", lambda notifier: False)
     return stopped
 
 
@@ -341,19 +341,19 @@ def test_hanging_up_is_seen() -> None:
 
 
 def test_the_bell_rings_for_those_who_wait_for_the_queue(pool: ThreadPoolExecutor) -> None:
-    bell = waiting.WorkNotifier("default")
-    since = bell.count()
+    notifier = waiting.WorkNotifier("default")
+    since = notifier.count()
     begun = time.monotonic()
-    bell._ring("q:other")
-    bell._ring("w:mine")
-    assert bell.wait(["mine"], since, 0.05) == since + 1, "not for another queue, nor for a worker"
+    notifier._ring("q:other")
+    notifier._ring("w:mine")
+    assert notifier.wait(["mine"], since, 0.05) == since + 1, "not for another queue, nor for a worker"
     assert time.monotonic() - begun >= 0.05
     for payload in ("q:mine", "q:"):
-        since = bell.count()
-        heard = pool.submit(bell.wait, ["also", "mine"], since, 600)
-        bell._ring(payload)
+        since = notifier.count()
+        heard = pool.submit(notifier.wait, ["also", "mine"], since, 600)
+        notifier._ring(payload)
         assert heard.result(30) == since + 1
-        before = pool.submit(bell.wait, ["mine"], since, 600)
+        before = pool.submit(notifier.wait, ["mine"], since, 600)
         assert before.result(30) == since + 1, "what rang before is heard too"
 
 

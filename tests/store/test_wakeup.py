@@ -100,13 +100,13 @@ def test_a_listener_keeps_what_a_project_has_chosen(
 
 
 def test_the_outlook_is_the_earliest_of_each(frozen: FrozenClock) -> None:
-    lookout = DueProbe("default")
-    assert lookout.look() == NextDue(None, None)
+    probe = DueProbe("default")
+    assert probe.look() == NextDue(None, None)
     enqueue("test.job", delay=30)
     enqueue("test.job", delay=20, total_timeout=50)
     make(1, "test.other", timeout=600)
     take(types=["test.other"])
-    seen = lookout.look()
+    seen = probe.look()
     assert seen.deadline is not None
     assert seen.scheduled is not None
     assert seen == NextDue(
@@ -115,4 +115,4 @@ def test_the_outlook_is_the_earliest_of_each(frozen: FrozenClock) -> None:
     assert (seen.deadline - frozen.time).total_seconds() == 50
     assert (seen.scheduled - frozen.time).total_seconds() == 20
     connections["default"].close()
-    assert lookout.look() == seen
+    assert probe.look() == seen

@@ -130,9 +130,9 @@ def test_enforcement_does_not_read_a_backlog_that_is_promoted(
     over = threading.Event()
     look = DueProbe.look
 
-    def watched(lookout: DueProbe, *, scheduled: bool = True) -> NextDue:
+    def watched(probe: DueProbe, *, scheduled: bool = True) -> NextDue:
         asked.append(scheduled)
-        return look(lookout, scheduled=scheduled)
+        return look(probe, scheduled=scheduled)
 
     def promote_some(using: str) -> MaintenanceResult:
         over.wait(0.05)

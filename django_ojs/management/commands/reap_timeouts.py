@@ -80,7 +80,7 @@ class Command(OJSCommand):
                     sys.exit(EXIT_OVERDUE)
             else:
                 done = reaper.scan(cadence=None, ran_by=_me(), limit=limit, using=alias)
-                _enforcing_chores(alias)
+                _enforcing_tasks(alias)
                 self._say(done, options, "reaped")
 
     def _loop(self, alias: str, interval: float, limit: int | None, options: Any) -> None:
@@ -160,7 +160,7 @@ def _interval(text: str) -> float:
     return seconds
 
 
-def _enforcing_chores(alias: str) -> None:
+def _enforcing_tasks(alias: str) -> None:
     """What else keeps time besides the reaper: promotion, and whatever extensions bring."""
     for task in hooks.maintenance_tasks():
         while task.enforces and task.run(alias).more:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class Loop:
+class EventLoop:
     """Waits for descriptors and calls; ``selector`` has ``(callback, argument)`` for each."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from django_ojs.worker.supervisor.config import (
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
 from django_ojs.worker.supervisor.drain import DrainController
 from django_ojs.worker.supervisor.isolation import PartitionGuard
-from django_ojs.worker.supervisor.loop import Loop
+from django_ojs.worker.supervisor.loop import EventLoop
 from django_ojs.worker.supervisor.shutdown import Shutdown, WorkerPhase
 from django_ojs.worker.supervisor.signals import Orders
 from django_ojs.worker.threads.database import DatabaseThread
@@ -57,7 +57,7 @@ class Runner:
         # that handlers would inherit.
         # Exporters start their threads anew after a fork, which is why they may be there already.
         server = open_server(serve, sum(map(is_background, threading.enumerate())))
-        self._loop = Loop()
+        self._loop = EventLoop()
         self._orders = Orders(self._loop.wakeup_fd)
         self._pool = Pool(self._loop.selector, server, on_frame=self._on_frame, on_gone=self._on_gone)
         self._claimed = 0

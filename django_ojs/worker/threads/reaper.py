@@ -61,13 +61,13 @@ class ReaperThread(ConnectedThread):
         self._on_failed = on_failed or (lambda error: logger.warning("the reaper failed: %s", error))
         self._look_every, self._quiet_look_every = look_every, quiet_look_every
         self._lag, self._limit = lag, limit
-        self._lookout, self._outlook = DueProbe(using), NextDue()
+        self._probe, self._next_due = DueProbe(using), NextDue()
         self._scans = reaper.ReaperLoop(
             interval=look_every,
             lag=lag,
             ran_by=ran_by,
             using=using,
-            next_deadline=lambda: self._outlook.deadline,
+            next_deadline=lambda: self._next_due.deadline,
         )
         self._closing = threading.Event()
         self._reap_at = 0.0
@@ -104,20 +104,20 @@ class ReaperThread(ConnectedThread):
     def _look(self, now: float) -> float:
         """See what falls due next, and do what is due; returns when to look again."""
         self.statements += 1
-        before, self._outlook = self._outlook, self._lookout.look(scheduled=not self._promoting())
+        before, self._next_due = self._next_due, self._probe.look(scheduled=not self._promoting())
         self._scans.saw()
-        outlook = self._outlook
-        if outlook != before:
+        next_due = self._next_due
+        if next_due != before:
             self._changed_at = now
-        if (wait := self._until(outlook.scheduled)) <= 0:
+        if (wait := self._until(next_due.scheduled)) <= 0:
             self._on_scheduled()
-        if now >= self._reap_at or self._until(outlook.deadline) <= -self._lag:
+        if now >= self._reap_at or self._until(next_due.deadline) <= -self._lag:
             reaped = self._scans.tick(limit=self._limit)
             self._on_reaped(reaped)
             self._reap_at = now + min(_BEATS_EVERY, max(0.0, self._until(reaped.next_due) + self._lag))
         quiet = now - self._changed_at > _QUIET_AFTER
         look_at = now + (self._quiet_look_every if quiet else self._look_every)
-        known = (now + wait, now + self._until(outlook.deadline) + self._lag, self._reap_at)
+        known = (now + wait, now + self._until(next_due.deadline) + self._lag, self._reap_at)
         return min([look_at, *(moment for moment in known if moment > now)])
 
     def _until(self, moment: datetime | None) -> float:
