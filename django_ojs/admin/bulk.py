@@ -25,7 +25,7 @@ from django_ojs.models import Job
 from django_ojs.services import audit, bulk
 from django_ojs.services.bulk import MOST, Filter, Order
 from django_ojs.store import keyset, selectors
-from django_ojs.store.sessions import time_limit
+from django_ojs.store.sessions import statement_timeout
 
 CHUNK_LIMIT_MS = 60_000
 _ENTERED: Mapping[str | None, str] = {State.AVAILABLE: "enqueued_at", State.ACTIVE: "started_at"}
@@ -171,7 +171,7 @@ def _read(
     parts = tab_of(narrowed).windows(rows, using) if windows and not by_id else iter([rows])
     try:
         while (left := int((until - clock.boottime()) * 1000)) > 0:
-            with time_limit(left, using=using, by_index=True):
+            with statement_timeout(left, using=using, by_index=True):
                 part = next(parts, None)
                 if part is None:
                     return True
@@ -241,7 +241,7 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
             # What ends a window is a part of the key: it is behind all that share this part.
             keys = tab.keys[: len(after)]
             rows = rows.filter(keyset.beyond(keys, keyset.decode(Job, keys, after)))
-        with time_limit(CHUNK_LIMIT_MS, using=using, by_index=True):
+        with statement_timeout(CHUNK_LIMIT_MS, using=using, by_index=True):
             if reads and edge is None:
                 edge = tab.edge(using, _begin(tab, after))
             if reads and edge is not None:
@@ -255,7 +255,7 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
             continue
         if edge is None:
             return
-        with time_limit(CHUNK_LIMIT_MS, using=using, by_index=True):
+        with statement_timeout(CHUNK_LIMIT_MS, using=using, by_index=True):
             following = tab.edge(using, edge)
         if following is None:
             return

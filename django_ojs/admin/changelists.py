@@ -20,7 +20,7 @@ from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.limits import SLOW, TIME_LIMIT_MS
 from django_ojs.store import keyset
 from django_ojs.store.selectors import COUNT_CAP
-from django_ojs.store.sessions import time_limit
+from django_ojs.store.sessions import statement_timeout
 
 
 class LimitedChangeList(ChangeList):
@@ -33,7 +33,7 @@ class LimitedChangeList(ChangeList):
         """One page."""
         using = conf.current().database
         try:
-            with time_limit(TIME_LIMIT_MS, using=using, by_index=self.by_index):
+            with statement_timeout(TIME_LIMIT_MS, using=using, by_index=self.by_index):
                 self.read(request)
         except OperationalError:
             messages.error(request, SLOW)

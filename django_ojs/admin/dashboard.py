@@ -102,7 +102,7 @@ class DashboardAdmin(OJSModelAdmin):
         until = (mark and mark.resumed_at) or histogram.floor(now - rollup.LATE, rollup.MINUTE)
         # The charts are of an hour at least, so that the last hour is among what they are made of.
         begin = until - window.span
-        minutes = stats_queries.counted(histogram.floor(begin, window.step), using=using)
+        minutes = stats_queries.minute_stats(histogram.floor(begin, window.step), using=using)
         hour = histogram.total(minutes, until - timedelta(hours=1))
         last_scan = runs.get(reaper.NAME)
         return {

@@ -34,7 +34,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
 from django_ojs.services import bulk
 from django_ojs.store import keyset, selectors
-from django_ojs.store.sessions import time_limit
+from django_ojs.store.sessions import statement_timeout
 
 _WINDOW = "_ojs_window"
 _LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overdue")}
@@ -183,7 +183,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         found = self.looked_in(request)
         if found is None:
             try:
-                with time_limit(TIME_LIMIT_MS, using=self.using, by_index=True):
+                with statement_timeout(TIME_LIMIT_MS, using=self.using, by_index=True):
                     found = self.tab(request.GET).window(self.using)
             except OperationalError:
                 self.message_user(request, SLOW, messages.ERROR)

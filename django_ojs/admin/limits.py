@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import conf
-from django_ojs.store.sessions import time_limit
+from django_ojs.store.sessions import statement_timeout
 
 TIME_LIMIT_MS = 5000
 """Of each statement of a list or page."""
@@ -30,7 +30,7 @@ def limited(
 ) -> dict[str, Any] | HttpResponse:
     """What a page shows, read within the limit; where that is not enough, a page that says so (503)."""
     try:
-        with time_limit(TIME_LIMIT_MS, using=conf.current().database):
+        with statement_timeout(TIME_LIMIT_MS, using=conf.current().database):
             return context()
     except OperationalError:
         said = {

@@ -274,7 +274,7 @@ class QueueAdmin(OJSModelAdmin):
         found = selectors.depths([row.name], cap=cap, states=selectors.ALL_STATES, using=using)
         depth = found[row.name]
         begin = until - timedelta(minutes=MINUTES)
-        minutes = stats_queries.counted(begin, row.name, using=using)
+        minutes = stats_queries.minute_stats(begin, row.name, using=using)
         points = histogram.series(minutes, begin, rollup.MINUTE, until=until)
         return {
             "queue": row,

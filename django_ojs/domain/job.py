@@ -115,20 +115,20 @@ class AttemptEnd(NamedTuple):
 
 
 class JobEvent(NamedTuple):
-    """An OJS event before it has an id: its kind, the job it is about, if any, and its own fields."""
+    """An OJS event before it has an id: its kind, its ``payload``, and the job it is about, if any."""
 
     kind: str
-    own: Mapping[str, Any]
+    payload: Mapping[str, Any]
     job: JobRecord | None = None
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """All data fields (OJS events), put together when somebody asks: mostly nobody does."""
+        """All data fields (OJS events); built on demand: most events are not stored."""
         job = self.job
         if job is None:
-            return self.own
+            return self.payload
         shared = {"job_id": str(job.id), "job_type": job.type, "queue": job.queue}
-        return {**shared, "attempt": job.attempt, **self.own}
+        return {**shared, "attempt": job.attempt, **self.payload}
 
 
 @dataclass(frozen=True, slots=True)

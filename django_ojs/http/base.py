@@ -33,7 +33,7 @@ from django_ojs.http import media, problems, refusals, waiting, warned
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
 from django_ojs.http.principal import Principal, of_user
-from django_ojs.services import inspect, queues, refresh
+from django_ojs.services import inspect, queues
 
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ class OJSViewSet(ViewSet):
         if not fresh:
             return job
         try:
-            return refresh.current(key, using=self.using)
+            return inspect.find_up_to_date(key, using=self.using)
         except NotFound:
             raise missing("job", job_id) from None
 

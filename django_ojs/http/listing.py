@@ -27,7 +27,7 @@ from django_ojs.models import Job
 from django_ojs.services.stream import any_of
 from django_ojs.store import keyset, selectors
 from django_ojs.store.batches import parts_that_fit
-from django_ojs.store.sessions import time_limit
+from django_ojs.store.sessions import statement_timeout
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
@@ -246,7 +246,7 @@ def _page(
     if part.cursor is not None:
         last = _decoded(part.cursor, rows.model, keys, salt)
         ordered, start = ordered.filter(keyset.beyond(keys, last)), 0
-    with time_limit(TIME_LIMIT_MS, using=rows.db):
+    with statement_timeout(TIME_LIMIT_MS, using=rows.db):
         columns = [*(key for key, _down in keys), "pk"]
         found: list[Any] = list(ordered.values_list(*columns)[start : start + part.limit + 1])
         shown = found[: part.limit]

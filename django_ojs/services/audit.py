@@ -22,7 +22,7 @@ def record(job_events: Iterable[JobEvent], *, now: datetime, using: str) -> None
     rows = [
         _row(job_event, now)
         for job_event in job_events
-        if job_event.own.get("source") in _SOURCES and job_event.kind not in _DOUBLED
+        if job_event.payload.get("source") in _SOURCES and job_event.kind not in _DOUBLED
     ]
     if rows:
         AuditEntry.objects.using(using).bulk_create(rows)

@@ -12,14 +12,18 @@ from uuid import UUID
 from django.db import connections
 
 from django_ojs import clock, conf
+from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import NotFound
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRecord, Transition
+from django_ojs.domain.silence import Hearing
 from django_ojs.domain.states import State
+from django_ojs.domain.timeouts import fired
 from django_ojs.models import Attempt, Job, MaintenanceRun, Queue, Worker
-from django_ojs.services import backlog, reaper
+from django_ojs.services import backlog, operate, reap, reaper
 from django_ojs.services.stream import any_of
 from django_ojs.store import due_times, selectors
+from django_ojs.store.columns import DUE
 
 LIVE_WORKER = timedelta(seconds=60)
 _JSON = frozenset(
@@ -47,6 +51,46 @@ def find(job_id: UUID, *, using: str | None = None) -> JobRecord:
     if job is None:
         raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
     return job
+
+
+def find_up_to_date(job_id: UUID, *, using: str | None = None) -> JobRecord:
+    """The record of a job, promoted or ended first if that is due (decision L5).
+
+    A running attempt is ended only while the reaper's scans are regular: after an outage, workers are
+    given time to send a heartbeat (decision T9). Raises :class:`NotFound`.
+    """
+    using = using or conf.current().database
+    job = find(job_id, using=using)
+    now = clock.stamp(using)
+    if not _due(job, now):
+        return job
+    running = job.state == State.ACTIVE
+    judging = not running or reaper.reaper_is_current(now=now, using=using)
+    hearing = reaper.hearing_of(now=now, using=using) if running else Hearing(now)
+
+    def decide(job: JobRecord, now: datetime) -> Transition | None:
+        if job.state == State.ACTIVE:
+            if not judging:
+                return None
+            (job,) = reap.heard([job], hearing, now=now, using=using)
+        late = lifecycle.overdue(job, now=now, jitter=clock.jitter())
+        if late is not None or not _promotable(job, now):
+            return late
+        return lifecycle.promote(job, now=now)
+
+    try:
+        return operate.decide_each([job_id], decide, using=using)[0]
+    except NotFound:
+        # Deleted meanwhile.
+        return find(job_id, using=using)
+
+
+def _due(job: JobRecord, now: datetime) -> bool:
+    return fired(job, now) is not None or _promotable(job, now)
+
+
+def _promotable(job: JobRecord, now: datetime) -> bool:
+    return job.state in DUE and job.scheduled_at is not None and job.scheduled_at <= now
 
 
 def describe(job: JobRecord) -> dict[str, Any]:

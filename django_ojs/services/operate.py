@@ -373,7 +373,7 @@ def _requeue(
             current_state=old.state,
         )
     now = now or clock.now(using)
-    envelope = _alike(old, changes, now)
+    envelope = clone_with_changes(old, changes, now)
     if new_id is not None:
         envelope = envelope._replace(id=new_id)
     new = enqueue([envelope], now=now, using=using)[0]
@@ -382,7 +382,7 @@ def _requeue(
     return new
 
 
-def _alike(old: JobRecord, changes: Mapping[str, Any], now: datetime) -> Envelope:
+def clone_with_changes(old: JobRecord, changes: Mapping[str, Any], now: datetime) -> Envelope:
     options: dict[str, Any] = {
         "priority": old.priority,
         "tags": old.json("tags"),

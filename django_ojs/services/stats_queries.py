@@ -32,8 +32,10 @@ def watermark(*, now: datetime | None = None, using: str | None = None) -> datet
     return marks.first() or floor(now - LATE, MINUTE)
 
 
-def counted(since: datetime, queue: str | None = None, *, using: str | None = None) -> list[MinuteStat]:
-    """What was counted from a time on, of all queues or of one; minutes, and hours of older days."""
+def minute_stats(
+    since: datetime, queue: str | None = None, *, using: str | None = None
+) -> list[MinuteStat]:
+    """The counts since a time, of all queues or of one: per minute, per hour for older days."""
     rows = MinuteStat.objects.using(using or conf.current().database)
     return list(rows.filter(step__in=(60, 3600), at__gte=since, queue=ALL if queue is None else queue))
 

@@ -1,22 +1,38 @@
-"""Nobody holds others up: a time limit on the statements of a list, and on idle transactions."""
+"""Settings of a session: statement, lock and idle-transaction timeouts, TCP keepalive, planner options.
+
+PostgreSQL's names are used for all servers. ``statement_timeout`` limits the statements of one block;
+the others hold for every connection that a worker or reaper opens while their block runs. Other users
+of the same alias are unaffected.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
-from django_ojs.store.connecting import at_connecting
-
-IDLE_LIMIT_S = 5
-"""How long a transaction of a worker or reaper may do nothing; they take milliseconds."""
-LOCK_LIMIT_MS = 250
-"""How long a worker or reaper waits for what somebody else has locked."""
+KEEPALIVE_S = 6
+"""Seconds without an acknowledgement, of data or a probe, after which a connection is dead."""
+CONNECT_TIMEOUT_S = 3
+"""Seconds that connecting may take. A lost first packet is sent again after 1, 2 and 4 s: waiting for
+those would delay recovery long after the network is back. A transaction that failed reconnects
+before its error is reported.
+"""
+IDLE_TRANSACTION_S = 5
+"""Seconds that a transaction of a worker or reaper may be idle; they take milliseconds."""
+LOCK_TIMEOUT_MS = 250
+"""Milliseconds that a worker or reaper waits for a lock."""
+_KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S = 3, 1
+_KEEPALIVE_OPTIONS = ("keepalive", "tcp_user_timeout")
 _depth: ContextVar[int] = ContextVar("django_ojs.limits", default=0)
-"""How many limits this one is within."""
+"""How many blocks of ``statement_timeout`` enclose the current code."""
 _RESTORE = (
     "SELECT set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true),"
     " set_config('enable_sort', %s, true), set_config('jit', %s, true)"
@@ -24,93 +40,110 @@ _RESTORE = (
 
 
 @contextmanager
-def end_idle_transactions(using: str) -> Iterator[None]:
-    """Have the server end transactions that this process leaves open and idle for five seconds.
+def _on_connect(using: str, act: Callable[[BaseDatabaseWrapper], None]) -> Iterator[None]:
+    """Call ``act`` with every connection to ``using`` that is opened while the block runs.
 
-    A process that is suspended in the middle of one keeps the locks of its jobs for ever: they
-    could neither be reaped nor reported. For the connections opened while the block runs; not on
-    SQLite and MySQL, which know no such limit, nor where ``DISABLE_SERVER_SIDE_CURSORS`` says that
-    sessions are shared with others by a pool.
+    A connection that this thread opened in the block is closed at its end, so that ``act`` does not
+    outlive a command that was started with ``call_command``.
+    """
+
+    def opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
+        if connection.alias == using:
+            act(connection)
+
+    own = connections[using]
+    before = own.connection
+    connection_created.connect(opened, weak=False)
+    try:
+        yield
+    finally:
+        connection_created.disconnect(opened)
+        if own.connection is not before:
+            own.close()
+
+
+@contextmanager
+def idle_transaction_timeout(using: str) -> Iterator[None]:
+    """Have the server end transactions that this process leaves idle for five seconds.
+
+    A suspended process would otherwise keep the row locks of its jobs, which could then be neither
+    reaped nor reported. PostgreSQL and MariaDB only: SQLite and MySQL have no such limit. Not where
+    ``DISABLE_SERVER_SIDE_CURSORS`` says that a pooler shares sessions.
     """
 
     def limit(connection: BaseDatabaseWrapper) -> None:
         if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
             return
         if connection.vendor == "postgresql":
-            # A function: SET takes no parameters where they are bound on the server.
-            name = "idle_in_transaction_session_timeout"
-            statement, value = f"SELECT set_config('{name}', %s::text, false)", IDLE_LIMIT_S * 1000
+            # set_config, since SET takes no server-side parameters.
+            statement = "SELECT set_config('idle_in_transaction_session_timeout', %s::text, false)"
+            value = IDLE_TRANSACTION_S * 1000
         elif getattr(connection, "mysql_is_mariadb", False):
-            statement, value = "SET SESSION idle_transaction_timeout = %s", IDLE_LIMIT_S
+            statement, value = "SET SESSION idle_transaction_timeout = %s", IDLE_TRANSACTION_S
         else:
             return
         with connection.cursor() as cur:
             cur.execute(statement, [value])
 
-    with at_connecting(using, limit):
+    with _on_connect(using, limit):
         yield
 
 
 @contextmanager
-def bound_lock_waits(using: str) -> Iterator[None]:
-    """Have statements of this process that wait for a lock fail after a quarter of a second.
+def lock_timeout(using: str) -> Iterator[None]:
+    """Fail statements of this process that wait for a lock longer than 250 ms; callers retry later.
 
-    What fails is tried again later, and nothing else of the worker waits for it. For the connections
-    opened while the block runs. MariaDB and MySQL count in whole seconds: one there, for the locks
-    of tables too. Not where ``DISABLE_SERVER_SIDE_CURSORS`` says that sessions are shared with others
-    by a pool.
+    MariaDB and MySQL count whole seconds: 1 s there, for table locks too. Not where
+    ``DISABLE_SERVER_SIDE_CURSORS`` says that a pooler shares sessions.
     """
 
     def limit(connection: BaseDatabaseWrapper) -> None:
         if connection.vendor == "sqlite":
-            statement = f"PRAGMA busy_timeout = {LOCK_LIMIT_MS}"
+            statement = f"PRAGMA busy_timeout = {LOCK_TIMEOUT_MS}"
         elif connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
             return
         elif connection.vendor == "postgresql":
-            statement = f"SET lock_timeout = {LOCK_LIMIT_MS}"
+            statement = f"SET lock_timeout = {LOCK_TIMEOUT_MS}"
         else:
             statement = "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1"
         with connection.cursor() as cur:
             cur.execute(statement)
 
-    with at_connecting(using, limit):
+    with _on_connect(using, limit):
         yield
 
 
 @contextmanager
 def read_in_index_order(using: str) -> Iterator[None]:
-    """Have PostgreSQL read what is ordered by the index that has the order, in a process that claims.
+    """Keep PostgreSQL from sorting in a process that claims, so that it reads in index order.
 
-    Where statistics say that nothing waits, all indexes of what waits cost the same, and to sort one
-    row costs nothing: it would read a backlog, and sort it. Nothing is compiled either, which would
-    start by estimates and take longer than any statement of such a process.
-
-    For the connections opened while the block runs; not where a pool shares sessions with others.
+    Where statistics say that no jobs wait, all claim indexes cost the same and sorting one row costs
+    nothing: the planner would read and sort a whole backlog. JIT is off too: it is chosen by the same
+    estimates and takes longer than any statement of such a process. Not where a pooler shares
+    sessions.
     """
 
-    def tell(connection: BaseDatabaseWrapper) -> None:
+    def configure(connection: BaseDatabaseWrapper) -> None:
         if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
             return
         if connection.vendor == "postgresql":
             with connection.cursor() as cur:
                 cur.execute("SET enable_sort = off; SET enable_incremental_sort = off; SET jit = off")
 
-    with at_connecting(using, tell):
+    with _on_connect(using, configure):
         yield
 
 
 @contextmanager
-def time_limit(
+def statement_timeout(
     ms: int, *, using: str, by_index: bool = False, in_order: bool = False
 ) -> Iterator[None]:
-    """Let the database cancel statements of the block that take longer; SQLite has no such limit.
+    """Cancel statements of the block that take longer than ``ms``; SQLite has no such limit.
 
-    ``by_index`` keeps PostgreSQL's planner from reading a whole table: with half of the rows in a
-    window it may think that as cheap as the range of an index. Nothing is compiled there: to compile
-    would take longer than what is read. ``in_order`` keeps it from sorting too: a planner that knows
-    nothing of a table reads all of it, and sorts, for the first rows of an index.
-
-    A cancelled statement raises ``OperationalError``.
+    On PostgreSQL, ``by_index`` disables sequential scans: when half of the rows match, the planner may
+    prefer reading the whole table. ``in_order`` disables sorting, for a planner without statistics.
+    JIT is off: compiling would take longer than reading. Raises ``OperationalError`` for a cancelled
+    statement.
     """
     connection = connections[using]
     if connection.vendor == "postgresql":
@@ -125,18 +158,18 @@ def time_limit(
             )
             before = cur.fetchone()[:4]
             yield
-            # They outlive a savepoint that is released, but not one that is rolled back.
+            # Local settings survive a released savepoint, but not one that was rolled back.
             if outer and not connection.needs_rollback:
                 cur.execute(_RESTORE, before)
     elif connection.vendor == "mysql":
-        # Asked which server it is, a closed one would open another for the answer.
+        # Reading ``mysql_is_mariadb`` of a closed connection would open another one.
         connection.ensure_connection()
         name: str = "max_execution_time"
         value: float = ms
         if getattr(connection, "mysql_is_mariadb", False):
             name, value = "max_statement_time", ms / 1000
         depth = _depth.get()
-        # Not DEFAULT afterwards: an init_command may have set another one.
+        # Restored from a variable, not to DEFAULT: an init_command may have set another value.
         old = f"@ojs_limit_{depth}"
         with connection.cursor() as cur:
             cur.execute(f"SET {old} = @@SESSION.{name}, SESSION {name} = %s", [value])
@@ -148,3 +181,57 @@ def time_limit(
                 cur.execute(f"SET SESSION {name} = {old}")
     else:
         yield
+
+
+@contextmanager
+def tcp_keepalive(using: str) -> Iterator[None]:
+    """Detect dead connections in 6 s instead of about 15 minutes, and bound the time to connect to 3 s.
+
+    Without it a worker or reaper hangs for as long as its server is unreachable. For connections that
+    are opened in the block; PostgreSQL's own ``OPTIONS`` for keepalive take precedence.
+    """
+
+    def guard(connection: BaseDatabaseWrapper) -> None:
+        set_keepalive(_descriptor(connection.connection), connection.settings_dict["OPTIONS"])
+
+    settings = connections[using].settings_dict
+    if connections[using].vendor not in ("postgresql", "mysql"):
+        yield
+        return
+    before = settings["OPTIONS"]
+    settings["OPTIONS"] = {"connect_timeout": CONNECT_TIMEOUT_S, **before}
+    try:
+        with _on_connect(using, guard):
+            yield
+    finally:
+        settings["OPTIONS"] = before
+
+
+def set_keepalive(descriptor: int | None, options: Iterable[str] = ()) -> None:
+    """Turn on TCP keepalive for the socket, unless the connection's ``options`` configure it."""
+    if descriptor is None or any(str(name).startswith(_KEEPALIVE_OPTIONS) for name in options):
+        return
+    blocking = os.get_blocking(descriptor)
+    with socket.socket(fileno=os.dup(descriptor)) as link:
+        # With a default timeout set, socket() has made the shared descriptor non-blocking.
+        os.set_blocking(descriptor, blocking)
+        if link.family not in (socket.AF_INET, socket.AF_INET6):
+            return
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in (
+            ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+            ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
+            ("TCP_KEEPCNT", (KEEPALIVE_S - _KEEPALIVE_IDLE_S) // _KEEPALIVE_INTERVAL_S),
+            ("TCP_USER_TIMEOUT", KEEPALIVE_S * 1000),
+        ):
+            # Not every platform has all four options.
+            if (option := getattr(socket, name, None)) is not None:
+                link.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _descriptor(session: Any) -> int | None:
+    """The socket of a driver's connection: psycopg and mysqlclient have fileno(), PyMySQL _sock."""
+    if (fileno := getattr(session, "fileno", None)) is not None:
+        return int(fileno())
+    link = getattr(session, "_sock", None)
+    return None if link is None else int(link.fileno())

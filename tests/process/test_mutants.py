@@ -16,9 +16,9 @@ from django_ojs.models import Attempt
 from django_ojs.services import queues
 from django_ojs.services.claim import sources
 from django_ojs.services.promote import promote
-from django_ojs.store.notifications import PollSchedule
 from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Claims
+from django_ojs.worker.threads.polling import PollSchedule
 from tests.faults.mutants import ENVIRONMENT, MUTANTS
 from tests.process.tools import (
     Diary,

@@ -17,7 +17,7 @@ from django_ojs.models import Job
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report, SettleResult, settle
 from django_ojs.store import selectors
-from django_ojs.store.sessions import bound_lock_waits
+from django_ojs.store.sessions import lock_timeout
 from tests.support import lock_job_table
 
 
@@ -106,7 +106,7 @@ def holding(*jobs: JobRecord) -> AbstractContextManager[None]:
 def bounded() -> Iterator[None]:
     """For the block this session waits for locks as those of a worker or reaper do."""
     connections["default"].close()
-    with bound_lock_waits("default"):
+    with lock_timeout("default"):
         yield
 
 

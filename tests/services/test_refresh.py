@@ -9,7 +9,7 @@ from django_ojs.domain.errors import NotFound
 from django_ojs.domain.ids import uuid7
 from django_ojs.models import Attempt, MaintenanceRun
 from django_ojs.services import reaper
-from django_ojs.services.refresh import current
+from django_ojs.services.inspect import find_up_to_date
 from tests.services.support import fail, make, now_stored, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 def test_what_is_not_due_is_left_alone(frozen: FrozenClock) -> None:
     job = make(timeout="10s")[0]
-    assert current(job.id) == now_stored(job)
-    assert current(job.id).state == "available"
+    assert find_up_to_date(job.id) == now_stored(job)
+    assert find_up_to_date(job.id).state == "available"
 
 
 def test_scheduled_and_retryable_jobs_are_promoted(frozen: FrozenClock) -> None:
@@ -26,23 +26,23 @@ def test_scheduled_and_retryable_jobs_are_promoted(frozen: FrozenClock) -> None:
     failed = make()[0]
     fail(*take())
     frozen.advance(1)
-    assert current(later.id).state == "scheduled"
+    assert find_up_to_date(later.id).state == "scheduled"
     frozen.advance(10)
-    assert current(later.id).state == current(failed.id).state == "available"
+    assert find_up_to_date(later.id).state == find_up_to_date(failed.id).state == "available"
     assert now_stored(later).state == "available"
 
 
 def test_waiting_jobs_expire(frozen: FrozenClock) -> None:
     job = make(enqueue_ttl="2s")[0]
     frozen.advance(3)
-    assert current(job.id).json("error")["type"] == "enqueue_ttl_expired"
+    assert find_up_to_date(job.id).json("error")["type"] == "enqueue_ttl_expired"
 
 
 def test_a_running_job_past_its_deadline_is_ended(frozen: FrozenClock) -> None:
     job = make(timeout="1s", grace_period="0s", retry={"max_attempts": 1})[0]
     take()
     frozen.advance(2)
-    assert current(job.id).state == "discarded"
+    assert find_up_to_date(job.id).state == "discarded"
     assert Attempt.objects.get(job_id=job.id).outcome == "timeout"
 
 
@@ -54,12 +54,12 @@ def test_after_an_outage_the_living_are_heard_first(frozen: FrozenClock) -> None
     reaper.scan(cadence=None, ran_by="t")
     take()
     frozen.advance(60)
-    assert current(job.id).state == "active"
+    assert find_up_to_date(job.id).state == "active"
     reaper.scan(cadence=None, ran_by="t")
-    assert current(job.id).state == "active", "the scan gave it 15 s"
+    assert find_up_to_date(job.id).state == "active", "the scan gave it 15 s"
     frozen.advance(16)
     MaintenanceRun.objects.update(last_run_at=frozen.now("default"))
-    assert current(job.id).state == "retryable"
+    assert find_up_to_date(job.id).state == "retryable"
 
 
 def test_a_failed_scan_of_this_process_is_an_outage_too(frozen: FrozenClock) -> None:
@@ -67,11 +67,11 @@ def test_a_failed_scan_of_this_process_is_an_outage_too(frozen: FrozenClock) -> 
     take()
     frozen.advance(2)
     reaper.note_outage()
-    assert current(job.id).state == "active"
+    assert find_up_to_date(job.id).state == "active"
     reaper.forget_outage()
-    assert current(job.id).state == "retryable"
+    assert find_up_to_date(job.id).state == "retryable"
 
 
 def test_what_is_not_there() -> None:
     with pytest.raises(NotFound):
-        current(uuid7(1, 1))
+        find_up_to_date(uuid7(1, 1))

@@ -235,18 +235,18 @@ def test_reading(at: clock.FrozenClock) -> None:
     rollup.rollup()
     until = stats_queries.watermark()
     assert until == START + 6 * MINUTE
-    points = histogram.series(stats_queries.counted(START), START, MINUTE, until=until)
+    points = histogram.series(stats_queries.minute_stats(START), START, MINUTE, until=until)
     assert [(p.at, p.completed) for p in points] == [
         (START + n * MINUTE, {0: 1, 5: 2}.get(n, 0)) for n in range(6)
     ]
     assert points[0].duration_ms[0] is not None
     assert points[1].duration_ms == (None, None)
-    wide = histogram.series(stats_queries.counted(START, "mail"), START, 3 * MINUTE, until=until)
+    wide = histogram.series(stats_queries.minute_stats(START, "mail"), START, 3 * MINUTE, until=until)
     assert [point.completed for point in wide] == [0, 2]
     hour = until - 60 * MINUTE
-    assert histogram.total(stats_queries.counted(hour), hour).completed == 3
-    assert histogram.total(stats_queries.counted(hour, "mail"), hour).completed == 2
-    assert histogram.total(stats_queries.counted(hour), until - MINUTE).completed == 2
+    assert histogram.total(stats_queries.minute_stats(hour), hour).completed == 3
+    assert histogram.total(stats_queries.minute_stats(hour, "mail"), hour).completed == 2
+    assert histogram.total(stats_queries.minute_stats(hour), until - MINUTE).completed == 2
 
 
 def test_minutes_become_hours(at: clock.FrozenClock) -> None:
@@ -259,13 +259,13 @@ def test_minutes_become_hours(at: clock.FrozenClock) -> None:
     at.time = START + timedelta(hours=3, minutes=2)
     rollup.rollup(most=500, seconds=60)
     assert len(rows(step=60, queue="")) == 4
-    before = histogram.total(stats_queries.counted(START), START)
+    before = histogram.total(stats_queries.minute_stats(START), START)
     at.time = START + timedelta(hours=25, minutes=3)
     counts = rollup.rollup(most=2000, seconds=60)
     assert counts["hours"] == 1
     assert rows(step=3600, queue="") == [(START, "", 3, 3, 0, 0)]
     assert rows(step=60, queue="") == [(START + timedelta(hours=1), "", 1, 0, 0, 0)]
-    assert histogram.total(stats_queries.counted(START), START) == before
+    assert histogram.total(stats_queries.minute_stats(START), START) == before
     assert list(FailureStat.objects.values_list("at", "step", "error", "count")) == [
         (START, 3600, "app.Broken", 3)
     ]

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.every_database
 @pytest.fixture
 def limited(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A limit of one second on the connections of this test."""
-    monkeypatch.setattr(sessions, "IDLE_LIMIT_S", 1)
-    with sessions.end_idle_transactions("default"):
+    monkeypatch.setattr(sessions, "IDLE_TRANSACTION_S", 1)
+    with sessions.idle_transaction_timeout("default"):
         connection.close()
         yield
 
@@ -96,9 +96,9 @@ def test_a_limit_ends_with_its_block(outer: bool, fails: bool, vendor: str) -> N
             cur.execute("SET SESSION max_statement_time = 77.5")
     with transaction.atomic() if outer else nullcontext():
         before = settings_of(vendor)
-        with suppress(DatabaseError), sessions.time_limit(2000, using="default", by_index=True):
+        with suppress(DatabaseError), sessions.statement_timeout(2000, using="default", by_index=True):
             within = settings_of(vendor)
-            with sessions.time_limit(1000, using="default"):
+            with sessions.statement_timeout(1000, using="default"):
                 assert settings_of(vendor) not in (before, within)
             assert settings_of(vendor) == within
             if fails:
@@ -114,7 +114,7 @@ def test_a_limit_ends_without_autocommit(vendor: str) -> None:
         pytest.skip("SQLite has no limit")
     transaction.set_autocommit(False)
     before = settings_of(vendor)
-    with sessions.time_limit(2000, using="default", by_index=True):
+    with sessions.statement_timeout(2000, using="default", by_index=True):
         assert settings_of(vendor) != before
     assert settings_of(vendor) == before
     connection.close()
@@ -128,7 +128,7 @@ def test_a_slow_statement_is_cancelled(vendor: str) -> None:
     with (
         transaction.atomic(),
         pytest.raises(OperationalError),
-        sessions.time_limit(100, using="default"),
+        sessions.statement_timeout(100, using="default"),
         connection.cursor() as cur,
     ):
         cur.execute(sleep)

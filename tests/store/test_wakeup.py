@@ -12,10 +12,10 @@ from django.db import connections
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.services.commit import wake
-from django_ojs.store import due_times
+from django_ojs.store import due_times, sessions
 from django_ojs.store.due_times import DueProbe, NextDue
-from django_ojs.store.links import CONNECT_S
-from django_ojs.store.notifications import FileChangeSchedule, Notifier
+from django_ojs.store.notifications import Notifier
+from django_ojs.worker.threads.polling import FileChangeSchedule
 from tests.services.support import make, take
 from tests.support import poll
 
@@ -43,7 +43,7 @@ def test_the_change_of_a_file_is_seen_whoever_looks(
         pytest.skip("SQLite only")
     connection = connections["default"]
     watcher = FileChangeSchedule()
-    watcher.claimed(0, 1)
+    watcher.record(0)
     monkeypatch.setattr(watcher, "_next", float("inf"))
     assert watcher.due(connection)
     assert not watcher.due(connection)
@@ -52,7 +52,7 @@ def test_the_change_of_a_file_is_seen_whoever_looks(
     _elsewhere()
     assert watcher.due(connection)
     assert not watcher.due(connection)
-    watcher.hint()
+    watcher.wake()
     assert watcher.due(connection)
 
 
@@ -96,7 +96,7 @@ def test_a_listener_keeps_what_a_project_has_chosen(
     listener._stop_end.close()
     with connection, socket.socket(fileno=os.dup(connection.fileno())) as link:
         assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 77
-        assert connection.info.get_parameters()["connect_timeout"] == str(CONNECT_S)
+        assert connection.info.get_parameters()["connect_timeout"] == str(sessions.CONNECT_TIMEOUT_S)
 
 
 def test_the_outlook_is_the_earliest_of_each(frozen: FrozenClock) -> None:

@@ -15,11 +15,11 @@ from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store import candidates
 from django_ojs.store.candidates import Look
-from django_ojs.store.notifications import NotifiedSchedule, PollSchedule
 from django_ojs.store.sources import Sources
 from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Claims, Moment
 from django_ojs.worker.threads.outcomes import Pending
+from django_ojs.worker.threads.polling import NotifiedSchedule, PollSchedule
 from tests.services.support import bounded, held, locked_table, make, now_stored, take
 from tests.support import poll
 
@@ -30,7 +30,7 @@ WHERE = sources(["default", "other"], ["test.job"])
 class Patient(PollSchedule):
     """Looks only when it is told to."""
 
-    def claimed(self, got: int, wanted: int) -> None:
+    def record(self, got: int) -> None:
         """Never again by itself."""
         self._next = clock.boottime() + 1000
 
@@ -144,12 +144,12 @@ def test_nothing_is_claimed_until_what_was_claimed_has_been_delivered(
 def test_who_listens_polls_less() -> None:
     listening = threading.Event()
     schedule = NotifiedSchedule(listening)
-    schedule.claimed(0, 1)
+    schedule.record(0)
     assert schedule.pause() < 0.1
     listening.set()
-    schedule.claimed(1, 1)
+    schedule.record(1)
     assert schedule.pause() == 0.0, "once at once: others may have come meanwhile"
-    schedule.claimed(0, 1)
+    schedule.record(0)
     assert schedule.pause() > 0.1
 
 

@@ -12,7 +12,7 @@ from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.principal import parse_reason
 from django_ojs.http.views.jobs import revive
 from django_ojs.services import inspect, operate
-from django_ojs.store.sessions import time_limit
+from django_ojs.store.sessions import statement_timeout
 
 
 class DeadLetterViewSet(OJSViewSet):
@@ -34,7 +34,7 @@ class DeadLetterViewSet(OJSViewSet):
 
     def stats(self, request: Request) -> Response:
         """How many, by queue, type and error; of the newest ten thousand."""
-        with time_limit(listing.TIME_LIMIT_MS, using=self.using):
+        with statement_timeout(listing.TIME_LIMIT_MS, using=self.using):
             return Response(inspect.dead_letter_stats(list(self.caller.queues), using=self.using))
 
     def retrieve(self, request: Request, job_id: str) -> Response:

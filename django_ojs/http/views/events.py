@@ -31,7 +31,7 @@ from django_ojs.models import Event
 from django_ojs.services import derived, stream
 from django_ojs.services.derived import Place
 from django_ojs.services.stream import Wanted
-from django_ojs.store.sessions import time_limit
+from django_ojs.store.sessions import statement_timeout
 
 STREAM_SECONDS = 300.0
 HEARTBEAT_SECONDS = 10.0
@@ -64,7 +64,7 @@ class EventViewSet(OJSViewSet):
         part = listing.window(request)
         wanted = self._wanted(request)
         after = query.get("cursor") or query.get("after")
-        with time_limit(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
+        with statement_timeout(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
             if wanted.job_id is not None:
                 found, more = self._history(wanted, after, query.get("since"), part.limit)
                 return Response(_page(part, found, more, after))
@@ -97,7 +97,7 @@ class EventViewSet(OJSViewSet):
         query, part = request.query_params, listing.window(request)
         wanted = replace(self._wanted(request), job_id=self.job(job_id).id)
         after = query.get("cursor") or query.get("after")
-        with time_limit(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
+        with statement_timeout(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
             found, more = self._history(wanted, after, query.get("since"), part.limit)
         return Response(_page(part, found, more, after))
 

@@ -15,7 +15,7 @@ from django_ojs.http import listing, routing, shapes
 from django_ojs.http.base import OPEN, OJSViewSet, missing
 from django_ojs.http.problems import PROBLEMS
 from django_ojs.services import inspect
-from django_ojs.store.sessions import time_limit
+from django_ojs.store.sessions import statement_timeout
 
 VERSION = version("django-ojs")
 _started = clock.boottime()
@@ -108,7 +108,7 @@ class SystemViewSet(OJSViewSet):
     def stats(self, request: Request) -> Response:
         """Queues, workers and jobs in figures: of those that the caller sees."""
         caller = self.caller
-        with time_limit(listing.TIME_LIMIT_MS, using=self.using):
+        with statement_timeout(listing.TIME_LIMIT_MS, using=self.using):
             figures = inspect.figures(list(caller.queues), caller.key, using=self.using)
         return Response(
             {

@@ -20,8 +20,7 @@ from django_ojs.management.logs import add_log_format, set_up_logging
 from django_ojs.services import reap, reaper
 from django_ojs.services.reap import ReapResult
 from django_ojs.store.contention import impatient
-from django_ojs.store.links import notice_silence
-from django_ojs.store.sessions import bound_lock_waits, end_idle_transactions
+from django_ojs.store.sessions import idle_transaction_timeout, lock_timeout, tcp_keepalive
 from django_ojs.worker.threads.maintenance import MaintenanceThread
 from django_ojs.worker.threads.reaper import ReaperThread
 from django_ojs.worker.threads.receivers import Receivers
@@ -63,10 +62,10 @@ class Command(OJSCommand):
             raise CommandError("--limit: must be at least 1", returncode=2)
         set_up_logging(self.stderr, options["verbosity"], options["log_format"])
         with (
-            end_idle_transactions(alias),
-            bound_lock_waits(alias),
+            idle_transaction_timeout(alias),
+            lock_timeout(alias),
             impatient(),
-            notice_silence(alias),
+            tcp_keepalive(alias),
             self.usable_database(alias),
             Receivers().serving(_RECEIVERS_S),
         ):

@@ -11,9 +11,13 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.leases import RenewedLease
 from django_ojs.services.heartbeat import Directive, register
 from django_ojs.signals import delivered_by
-from django_ojs.store.links import notice_silence
-from django_ojs.store.notifications import Notifier, place_of, poll_schedule_for
-from django_ojs.store.sessions import bound_lock_waits, end_idle_transactions, read_in_index_order
+from django_ojs.store.notifications import Notifier, place_of
+from django_ojs.store.sessions import (
+    idle_transaction_timeout,
+    lock_timeout,
+    read_in_index_order,
+    tcp_keepalive,
+)
 from django_ojs.worker.executor.background import is_background
 from django_ojs.worker.executor.process import serve
 from django_ojs.worker.prefork.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
@@ -36,6 +40,7 @@ from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Claims, Moment
 from django_ojs.worker.threads.heartbeat import HeartbeatThread, Report
 from django_ojs.worker.threads.maintenance import MaintenanceThread
+from django_ojs.worker.threads.polling import poll_schedule_for
 from django_ojs.worker.threads.reaper import ReaperThread
 from django_ojs.worker.threads.receivers import Receivers
 
@@ -131,10 +136,10 @@ class Runner:
         """Work until told to stop or, with ``drain`` and ``once``, until there is nothing to do."""
         # Here, behind the fork server's fork: what handlers leave open is their own affair.
         with (
-            bound_lock_waits(self._using),
-            end_idle_transactions(self._using),
+            lock_timeout(self._using),
+            idle_transaction_timeout(self._using),
             read_in_index_order(self._using),
-            notice_silence(self._using),
+            tcp_keepalive(self._using),
             delivered_by(self._receivers.put),
         ):
             return self._run()

@@ -15,10 +15,10 @@ from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.services.claim import claim, has_work
 from django_ojs.store.batches import OUTAGE
-from django_ojs.store.notifications import PollSchedule
 from django_ojs.store.sources import Sources
 from django_ojs.worker.threads.base import MainLoop
 from django_ojs.worker.threads.connection import ConnectionState
+from django_ojs.worker.threads.polling import PollSchedule
 
 logger = logging.getLogger("django_ojs.worker")
 AHEAD_BYTES = 8 << 20
@@ -82,7 +82,7 @@ class Fetcher:
             if immediate and self._passed_over:
                 # What may not be claimed ahead was passed over; now it can begin at once.
                 self._passed_over, rises = False, True
-                self._schedule.hint()
+                self._schedule.wake()
             if rises:
                 self._changed.notify()
 
@@ -96,7 +96,7 @@ class Fetcher:
         """Something may have become available: of this type in this queue; empty for any."""
         with self._changed:
             self._announced.add((queue, job_type))
-            self._schedule.hint()
+            self._schedule.wake()
             self._changed.notify()
 
     # Called by the database thread.
@@ -157,7 +157,7 @@ class Fetcher:
             if not isinstance(error, OUTAGE):
                 logger.exception("claiming failed")
             self._empty = False
-            self._schedule.hint()
+            self._schedule.wake()
             self._state.failed(error)
             return
         self._state.succeeded()
@@ -165,7 +165,7 @@ class Fetcher:
         if jobs or probe:
             # A look at what was announced puts off no look at everything.
             self._empty = not jobs and not self._passed_over
-            self._schedule.claimed(len(jobs), want)
+            self._schedule.record(len(jobs))
         if not jobs:
             self._loop.call_soon(lambda: claims.on_empty(left))
             return
