@@ -11,7 +11,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs.admin import clocks
+from django_ojs.admin.cells import labelled, span_of
+from django_ojs.admin.clocks import words
 from django_ojs.domain.failures import cause_of
 
 _TONE = {
@@ -53,12 +54,12 @@ class JobColumns:
     @admin.display(description=gettext_lazy("attempt"))
     def attempts(self, row: Any) -> str:
         """So many of so many."""
-        return _labelled(_("attempt"), f"{row.attempt}/{row.max_attempts}")
+        return labelled(_("attempt"), f"{row.attempt}/{row.max_attempts}")
 
     @admin.display(description=gettext_lazy("age"))
     def age(self, row: Any) -> str:
         """Since it was created."""
-        return _labelled(_("age"), _ago(row.ojs_now - row.created_at, row.created_at))
+        return labelled(_("age"), span_of(row.ojs_now - row.created_at, row.created_at))
 
     @admin.display(description=gettext_lazy("problem"))
     def problem(self, row: Any) -> str:
@@ -86,8 +87,8 @@ class JobColumns:
             '<meter class="ojs-budget" min="0" max="1" low="0.8" high="0.95" optimum="0" value="{}">'
             "</meter> {} / {}",
             round(part, 3),
-            clocks.words(used),
-            clocks.words(limit),
+            words(used),
+            words(limit),
         )
 
     @admin.display(description=gettext_lazy("last heartbeat"))
@@ -95,23 +96,23 @@ class JobColumns:
         """How long ago."""
         if row.heartbeat_at is None:
             return ""
-        age = _ago(row.ojs_now - row.heartbeat_at, row.heartbeat_at)
-        return _labelled(_("last heartbeat"), age)
+        age = span_of(row.ojs_now - row.heartbeat_at, row.heartbeat_at)
+        return labelled(_("last heartbeat"), age)
 
     @admin.display(description=gettext_lazy("runs in"))
     def runs_in(self, row: Any) -> str:
         """Until its time comes."""
         if row.scheduled_at is None:
             return ""
-        left = _ago(row.scheduled_at - row.ojs_now, row.scheduled_at)
-        return _labelled(_("runs in"), left)
+        left = span_of(row.scheduled_at - row.ojs_now, row.scheduled_at)
+        return labelled(_("runs in"), left)
 
     @admin.display(description=gettext_lazy("duration"))
     def duration(self, row: Any) -> str:
         """Of the last attempt."""
         if row.started_at is None or row.finished_at is None:
             return ""
-        return _labelled(_("duration"), clocks.words(row.finished_at - row.started_at))
+        return labelled(_("duration"), words(row.finished_at - row.started_at))
 
     @admin.display(description=gettext_lazy("waited"))
     def waited(self, row: Any) -> str:
@@ -119,15 +120,4 @@ class JobColumns:
         if row.started_at is None or row.enqueued_at is None:
             return ""
         waited = max(timedelta(0), row.started_at - row.enqueued_at)
-        return _labelled(_("waited"), clocks.words(waited))
-
-
-def _labelled(name: str, value: str) -> str:
-    """With what it is called, for screens that are too narrow for headings."""
-    return format_html('<span data-label="{}">{}</span>', name, value)
-
-
-def _ago(span: timedelta, moment: Any) -> str:
-    return format_html(
-        '<time datetime="{}" title="{}">{}</time>', moment.isoformat(), moment, clocks.words(span)
-    )
+        return labelled(_("waited"), words(waited))

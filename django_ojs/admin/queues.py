@@ -20,8 +20,8 @@ from django_ojs import clock, conf
 from django_ojs.admin import charts, links
 from django_ojs.admin.actions import Operation, Report
 from django_ojs.admin.base import OJSModelAdmin
+from django_ojs.admin.cells import labelled, since
 from django_ojs.admin.changelists import KeysetChangeList
-from django_ojs.admin.clocks import words
 from django_ojs.domain import histogram
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
@@ -227,23 +227,25 @@ class QueueAdmin(OJSModelAdmin):
         depth = row.ojs_standing.depth
         text = counted(depth, state)
         url = links.list_of(self.admin_site, "job", state=state, queue=row.name)
-        return links.link(url, text) if depth.counts[state] else text
+        return labelled(str(_SHOWN[state]), links.link(url, text) if depth.counts[state] else text)
 
     @admin.display(description=gettext_lazy("oldest waits"))
     def oldest(self, row: Any) -> SafeString:
         """Since when the oldest available job has waited, of those that were counted."""
         found: QueueOverview = row.ojs_standing
-        return oldest(found.depth, found.now)
+        return labelled(_("oldest waits"), oldest(found.depth, found.now))
 
     @admin.display(description=gettext_lazy("completed, last hour"))
     def throughput(self, row: Any) -> SafeString:
         """By minutes."""
-        return spark(_("Completed, last hour"), row.ojs_standing.hour.completed, "good")
+        figure = spark(_("Completed, last hour"), row.ojs_standing.hour.completed, "good")
+        return labelled(_("completed, last hour"), figure)
 
     @admin.display(description=gettext_lazy("failed, last hour"))
     def failures(self, row: Any) -> SafeString:
         """Failed attempts, by minutes."""
-        return spark(_("Failed attempts, last hour"), row.ojs_standing.hour.failed, "bad")
+        figure = spark(_("Failed attempts, last hour"), row.ojs_standing.hour.failed, "bad")
+        return labelled(_("failed, last hour"), figure)
 
     @admin.display(description=gettext_lazy("paused by"))
     def paused_because(self, row: Any) -> str:
@@ -252,7 +254,8 @@ class QueueAdmin(OJSModelAdmin):
             return ""
         when = since(row.paused_at, row.ojs_standing.now)
         reason = row.reason if len(row.reason) <= 80 else f"{row.reason[:80]}…"
-        return format_html("{} · {} · {}", row.paused_by or "—", when, reason or "—")
+        text = format_html("{} · {} · {}", row.paused_by or "—", when, reason or "—")
+        return labelled(_("paused by"), text)
 
     # The page
 
@@ -333,18 +336,6 @@ def draw(points: Sequence[histogram.SeriesPoint]) -> SafeString:
             charts.Line(_("completed"), [point.completed for point in points], "good"),
             charts.Line(_("failed"), [point.failed for point in points], "bad"),
         ],
-    )
-
-
-def since(moment: datetime | None, now: datetime) -> SafeString:
-    """How long ago, with the time itself in the title."""
-    if moment is None:
-        return format_html('<span class="ojs-quiet">{}</span>', "—")
-    return format_html(
-        '<time datetime="{}" title="{}">{}</time>',
-        moment.isoformat(),
-        moment,
-        words(max(now - moment, timedelta(0))),
     )
 
 

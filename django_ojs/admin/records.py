@@ -14,9 +14,9 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs.admin import links
 from django_ojs.admin.base import OJSModelAdmin
+from django_ojs.admin.cells import since
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.clocks import words
-from django_ojs.admin.queues import since
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.models import Attempt, Event, JobSchema, MaintenanceRun
 

@@ -19,9 +19,9 @@ from django_ojs import clock, conf
 from django_ojs.admin import links
 from django_ojs.admin.actions import Operation, Report
 from django_ojs.admin.base import OJSModelAdmin
+from django_ojs.admin.cells import since
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.clocks import words
-from django_ojs.admin.queues import since
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.domain.errors import Conflict, OJSError
 from django_ojs.domain.job import Actor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -71,9 +72,10 @@ def at(name: str = "w1") -> str:
 
 
 def cell(text: str, key: str, column: str) -> str:
-    """What a column of a list shows for the row that links to ``key``."""
+    """What a column of a list shows for the row that links to ``key``, without its label."""
     row = next(part for part in text.split("<tr>") if f">{key}</a></th>" in part)
-    return row.partition(f'class="field-{column}">')[2].partition("</td>")[0]
+    found = row.partition(f'class="field-{column}">')[2].partition("</td>")[0]
+    return re.sub(r'^<span data-label="[^"]*">(.*)</span>$', r"\1", found)
 
 
 def worker(name: str = "w1", age: int = 0, **columns: Any) -> Worker:
