@@ -25,6 +25,7 @@ from django_ojs.domain.errors import (
     OJSError,
     TooLarge,
     Unsupported,
+    no_job,
 )
 from django_ojs.domain.ids import parse_uuid7
 from django_ojs.domain.job import Actor, JobRecord
@@ -124,7 +125,7 @@ def get(job: JobRef) -> JobRecord:
     job_id = _id(job)
     found = _selectors.jobs([job_id], using=conf.current().database).get(job_id)
     if found is None:
-        raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+        raise no_job(job_id)
     return found
 
 

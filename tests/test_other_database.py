@@ -15,7 +15,7 @@ from django.test import override_settings
 
 from django_ojs import api, clock, hooks
 from django_ojs.models import Attempt, Event, Job, Queue
-from django_ojs.services import heartbeat, promote, prune, queues, reap, reaper, tokens
+from django_ojs.services import leases, promote, prune, queues, reap, reaper, tokens
 from django_ojs.store import invariants
 from tests.http.support import Api, enqueue, fetch, look
 from tests.services.support import ack, fail, held, take
@@ -60,7 +60,7 @@ def test_the_queue_reads_where_it_writes(replica: None) -> None:
             api.get(api.enqueue("test.job", [number], retry={"max_attempts": 1})).args == f"[{number}]"
         )
     one, two, three = take(3)
-    heartbeat.beat([held(one)], using="default")
+    leases.beat([held(one)], using="default")
     ack(one)
     fail(two)
     api.retry(two.id)

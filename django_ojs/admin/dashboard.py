@@ -27,7 +27,8 @@ from django_ojs.admin.links import choices
 from django_ojs.domain import histogram
 from django_ojs.domain.states import State
 from django_ojs.models import Dashboard, MaintenanceRun
-from django_ojs.services import inspect, reaper, rollup, stats_queries
+from django_ojs.services import reaper, rollup, stats_queries
+from django_ojs.services.workers import STALE
 from django_ojs.store import selectors
 
 
@@ -125,7 +126,7 @@ class DashboardAdmin(OJSModelAdmin):
         last_scan: MaintenanceRun | None,
     ) -> list[Card]:
         """How things stand now, and the sums of the last hour that is counted."""
-        standing = selectors.standing(now - inspect.LIVE_WORKER, using=self.using)
+        standing = selectors.standing(now - STALE, using=self.using)
         workers, oldest, deadline = standing.live_workers, standing.oldest, standing.next_deadline
         active, waiting = standing.counts[State.ACTIVE], standing.counts[State.AVAILABLE]
         late = deadline is not None and now - deadline > timedelta(seconds=5)

@@ -26,7 +26,8 @@ from django_ojs.domain import histogram
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
 from django_ojs.models import Job, MinuteStat, Queue, Worker
-from django_ojs.services import bulk, inspect, queues, rollup, stats_queries
+from django_ojs.services import bulk, queues, rollup, stats_queries
+from django_ojs.services.workers import STALE
 from django_ojs.store import selectors
 from django_ojs.store.selectors import QueueDepth
 
@@ -62,7 +63,7 @@ class QueueOverview:
 
 def live_workers(now: datetime, using: str) -> list[Any]:
     """The workers that were heard of lately and have not said that they stopped."""
-    rows = Worker.objects.using(using).filter(heartbeat_at__gt=now - inspect.LIVE_WORKER)
+    rows = Worker.objects.using(using).filter(heartbeat_at__gt=now - STALE)
     rows = rows.exclude(phase=Worker.Phase.STOPPED)
     return list(
         rows.only("id", "name", "queues", "types", "phase", "directive", "principal").order_by(

@@ -64,6 +64,11 @@ class NotFound(OJSError):
     code = "not_found"
 
 
+def no_job(job_id: object) -> NotFound:
+    """The error for an id that no job has."""
+    return NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+
+
 class PermissionDenied(OJSError):
     """The caller is known, and may not do this."""
 

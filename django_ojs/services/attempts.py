@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -17,7 +16,7 @@ from django_ojs.domain.timeouts import Clock, Stop, out_of_time, stop_of, total_
 from django_ojs.models import Attempt
 from django_ojs.services.commit import commit
 from django_ojs.store import leases, locking
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import in_transaction
 
 _REASONS = {
     "timeout": "timeout",
@@ -47,7 +46,7 @@ def look(held: Sequence[Lease], *, using: str | None = None) -> Look:
     kept = leases.find(held, using=using)
     now = clock.now(using)
     over = [lease.job_id for lease in kept if lease.deadline_at <= now]
-    ended = atomically(using, partial(_end, over, now, using)) if over else 0
+    ended = _end(over, now, using=using) if over else 0
     if ended:
         kept = leases.find(held, using=using)
     found = {lease.lease_id for lease in kept}
@@ -55,7 +54,8 @@ def look(held: Sequence[Lease], *, using: str | None = None) -> Look:
     return Look(kept, reasons(gone, using=using), now)
 
 
-def _end(ids: Sequence[UUID], now: datetime, using: str) -> int:
+@in_transaction
+def _end(ids: Sequence[UUID], now: datetime, *, using: str = "") -> int:
     """End those of the jobs whose total timeout has run out."""
     transitions = []
     for job in locking.jobs(ids, skip_locked=True, using=using).values():

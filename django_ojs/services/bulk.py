@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
-from functools import partial
 from typing import Any
 
 from django.core import signing
 
-from django_ojs import clock, conf
-from django_ojs.domain.envelope import Envelope, from_call
+from django_ojs import clock
+from django_ojs.domain.envelope import from_call
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.reserved import OWN_PREFIX, OWN_QUEUE
 from django_ojs.services import audit
 from django_ojs.services.enqueue import enqueue
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import in_transaction
 
 TYPE = f"{OWN_PREFIX}admin.bulk"
 QUEUE = OWN_QUEUE
@@ -76,6 +74,7 @@ def possible(operation: str) -> bool:
     return operation in _POSSIBLE
 
 
+@in_transaction
 def start(
     operation: str,
     narrowed: Filter,
@@ -84,12 +83,11 @@ def start(
     *,
     user: object,
     count: str | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> JobRecord:
     """Enqueue the job that does it, and note in the audit what it is to do, to which jobs and to how
     many (``count``, as it was confirmed). The jobs that are made after it are left alone.
     """
-    using = using or conf.current().database
     now = clock.now(using)
     job_id = clock.new_id()
     plain = {key: value for key, value in cleaned.items() if isinstance(value, (str, int, bool))}
@@ -98,13 +96,6 @@ def start(
     shown = {key: value for key, value in asdict(narrowed).items() if value}
     meta = {"operation": operation, "actor": actor.name, "reason": actor.reason, "filter": shown}
     envelope = from_call(TYPE, [order.signed()], now=now, queue=QUEUE, meta=meta)
-    what = {"operation": operation, "filter": shown, "count": count}
-    return atomically(using, partial(_start, envelope._replace(id=job_id), actor, what, now, using))
-
-
-def _start(
-    envelope: Envelope, actor: Actor, what: Mapping[str, Any], now: datetime, using: str
-) -> JobRecord:
-    target = ("job", str(envelope.id))
-    audit.note("bulk.started", actor, target=target, now=now, using=using, **what)
-    return enqueue([envelope], now=now, using=using)[0]
+    what: dict[str, Any] = {"operation": operation, "filter": shown, "count": count}
+    audit.note("bulk.started", actor, target=("job", str(job_id)), now=now, using=using, **what)
+    return enqueue([envelope._replace(id=job_id)], now=now, using=using)[0]

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django.db.models import F, Value
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.domain.durations import format_instant
-from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job
-from django_ojs.services import heartbeat
+from django_ojs.services import leases
 from django_ojs.services.fencing import authorize_report, refused
 from django_ojs.store import locking
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import in_transaction
 
 
+@in_transaction
 def save(
     job_id: UUID,
     state: str,
     said: Mapping[str, Any],
     lease_claim: LeaseClaim,
     *,
-    using: str | None = None,
+    using: str = "",
 ) -> JobRecord:
     """Store where the next attempt resumes; ``state`` is JSON text (OJS durable execution 4).
 
@@ -38,14 +37,7 @@ def save(
     shows a lease has lost it. Raises :class:`Conflict` then, and for a finished job; but the lease of
     an attempt that the total timeout ended is good for a checkpoint until its grace period is over.
     """
-    using = using or conf.current().database
-    return atomically(using, partial(_save, job_id, state, said, lease_claim, using))
-
-
-def _save(
-    job_id: UUID, state: str, said: Mapping[str, Any], lease_claim: LeaseClaim, using: str
-) -> JobRecord:
-    job = _locked(job_id, using)
+    job = locking.job(job_id, using=using)
     now = clock.now(using)
     known = job.json("checkpoint_info") or {}
     info = {
@@ -55,11 +47,11 @@ def _save(
     }
     if job.state == State.ACTIVE:
         lease = authorize_report(job, lease_claim, now=now, using=using)
-        if not heartbeat.checkpoint(lease, state, info=info, now=now, using=using):
+        if not leases.checkpoint(lease, state, info=info, now=now, using=using):
             raise refused(job, "lease_lost")
     elif lease_claim.lease_id is not None:
         lease = Lease(job.id, lease_claim.lease_id)
-        if not heartbeat.checkpoint(lease, state, info=info, now=now, using=using):
+        if not leases.checkpoint(lease, state, info=info, now=now, using=using):
             raise refused(job, "not_active")
     elif job.state in TERMINAL:
         raise refused(job, "not_active")
@@ -70,34 +62,24 @@ def _save(
             checkpoint_info=info,
             checkpoint_seq=F("checkpoint_seq") + 1,
         )
-    return _locked(job_id, using)
+    return locking.job(job_id, using=using)
 
 
-def clear(job_id: UUID, lease_claim: LeaseClaim, *, using: str | None = None) -> None:
+@in_transaction
+def clear(job_id: UUID, lease_claim: LeaseClaim, *, using: str = "") -> None:
     """Forget the checkpoint; the next one is the first again. Of an active job by its holder only, of
     a waiting one by nobody who shows a lease, which is lost.
 
     Without a checkpoint nothing happens.
     """
-    using = using or conf.current().database
 
-    def work() -> None:
-        job = _locked(job_id, using)
-        if job.checkpoint is None:
-            return
-        if job.state == State.ACTIVE:
-            authorize_report(job, lease_claim, now=clock.now(using), using=using)
-        elif job.state not in TERMINAL and lease_claim.lease_id is not None:
-            raise refused(job, "not_active")
-        Job.objects.using(using).filter(pk=job_id).update(
-            checkpoint=None, checkpoint_info=None, checkpoint_seq=0
-        )
-
-    atomically(using, work)
-
-
-def _locked(job_id: UUID, using: str) -> JobRecord:
-    job = locking.jobs([job_id], using=using).get(job_id)
-    if job is None:
-        raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
-    return job
+    job = locking.job(job_id, using=using)
+    if job.checkpoint is None:
+        return
+    if job.state == State.ACTIVE:
+        authorize_report(job, lease_claim, now=clock.now(using), using=using)
+    elif job.state not in TERMINAL and lease_claim.lease_id is not None:
+        raise refused(job, "not_active")
+    Job.objects.using(using).filter(pk=job_id).update(
+        checkpoint=None, checkpoint_info=None, checkpoint_seq=0
+    )

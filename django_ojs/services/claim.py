@@ -13,7 +13,7 @@ from django_ojs.domain.job import JobRecord, Transition
 from django_ojs.services.commit import commit
 from django_ojs.store import candidates, claiming
 from django_ojs.store.candidates import Look
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import in_transaction
 from django_ojs.store.dialect import dialect
 from django_ojs.store.sources import Sources
 
@@ -75,7 +75,7 @@ def claim(
     ``probe``, one type of one queue is gone to without a look first: it was just announced.
     """
     using = using or conf.current().database
-    terms = partial(
+    start = partial(
         lifecycle.claim,
         worker_id=worker_id,
         beats=beats,
@@ -94,8 +94,7 @@ def claim(
             seen = candidates.look(where, limit if ahead else 1, using=using)
             if not seen.found:
                 break
-        work = partial(_claim, where, seen if ahead else None, limit, terms, room, now, using)
-        got = atomically(using, work)
+        got = _claim(where, seen if ahead else None, limit, start, room, now, using=using)
         if got.claimed or (got.found and not got.expired):
             return got.claimed
         probe = True
@@ -117,8 +116,7 @@ def claim(
         clock.pause(_LOOK_AGAIN)
     if where is not everything:
         # There is nothing else: now there is time to wait for it.
-        work = partial(_claim, everything, None, limit, terms, room, now, using, waits=True)
-        return atomically(using, work).claimed
+        return _claim(everything, None, limit, start, room, now, waits=True, using=using).claimed
     return []
 
 
@@ -139,16 +137,17 @@ class _Got(NamedTuple):
     """Queues that were passed over, since somebody holds their row."""
 
 
+@in_transaction
 def _claim(
     where: Sources,
     seen: Look | None,
     limit: int,
-    terms: Callable[..., Transition],
+    start: Callable[..., Transition],
     room: _Room,
     now: datetime | None,
-    using: str,
     *,
     waits: bool = False,
+    using: str = "",
 ) -> _Got:
     found, held = _lock(where, seen, limit, room.most_bytes, using, waits)
     # Asked now: what is stamped by a clock that was set meanwhile would be overdue at once.
@@ -170,7 +169,7 @@ def _claim(
                 if ahead < 0:
                     # In order: a smaller one behind it waits too.
                     break
-        transition = terms(job, lease_id=clock.new_lease(), now=now)
+        transition = start(job, lease_id=clock.new_lease(), now=now)
         transitions.append(transition)
         claimed.append(transition.written)
     commit(transitions, now=now, using=using)

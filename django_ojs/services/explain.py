@@ -17,7 +17,8 @@ from django_ojs.domain.states import TERMINAL, State
 from django_ojs.domain.timeouts import heartbeat_deadline, soft_deadline, total_deadline
 from django_ojs.models import Queue, Worker
 from django_ojs.services import reaper
-from django_ojs.services.inspect import LIVE_WORKER, find
+from django_ojs.services.inspect import find
+from django_ojs.services.workers import STALE
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _waiting(job: JobRecord, now: datetime, using: str) -> list[str]:
         reasons.append(f"{said} ({queue.reason})" if queue.reason else said)
     workers = list(
         Worker.objects.using(using)
-        .filter(heartbeat_at__gt=now - LIVE_WORKER)
+        .filter(heartbeat_at__gt=now - STALE)
         .exclude(phase=Worker.Phase.STOPPED)
     )
     serving = [w for w in workers if not w.queues or job.queue in w.queues]

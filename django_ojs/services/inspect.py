@@ -14,18 +14,17 @@ from django.db import connections
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
-from django_ojs.domain.errors import NotFound
+from django_ojs.domain.errors import NotFound, no_job
 from django_ojs.domain.job import JobRecord, Transition
 from django_ojs.domain.silence import Hearing
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import fired
 from django_ojs.models import Attempt, Job, MaintenanceRun, Queue, Worker
-from django_ojs.services import backlog, operate, reap, reaper
+from django_ojs.services import backlog, operate, reap, reaper, workers
 from django_ojs.services.stream import any_of
 from django_ojs.store import due_times, selectors
 from django_ojs.store.columns import DUE
 
-LIVE_WORKER = timedelta(seconds=60)
 _JSON = frozenset(
     [
         "retry",
@@ -49,7 +48,7 @@ def find(job_id: UUID, *, using: str | None = None) -> JobRecord:
     using = using or conf.current().database
     job = selectors.jobs([job_id], using=using).get(job_id)
     if job is None:
-        raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+        raise no_job(job_id)
     return job
 
 
@@ -218,7 +217,7 @@ def health(*, now: datetime | None = None, using: str | None = None) -> dict[str
     """
     using = using or conf.current().database
     now = now or clock.now(using)
-    live = Worker.objects.using(using).filter(heartbeat_at__gt=now - LIVE_WORKER)
+    live = Worker.objects.using(using).filter(heartbeat_at__gt=now - workers.STALE)
     alive = live.exclude(phase=Worker.Phase.STOPPED).count()
     first = due_times.next_deadline(using=using)
     # Heartbeats and visibility leases have no index of deadlines: whatever runs may be waiting for one.

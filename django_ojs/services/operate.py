@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -12,7 +11,7 @@ from django_ojs import clock, conf
 from django_ojs.domain import operations
 from django_ojs.domain.admission import VERBATIM
 from django_ojs.domain.envelope import Envelope, from_call
-from django_ojs.domain.errors import Conflict, LeaseLost, NotFound
+from django_ojs.domain.errors import Conflict, LeaseLost, no_job
 from django_ojs.domain.job import Actor, JobRecord, Transition
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.reserved import RETRIED_FROM
@@ -23,7 +22,7 @@ from django_ojs.services.commit import commit, publish
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.judging import Judge
 from django_ojs.store import locking, selectors
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import in_transaction
 
 Decide = Callable[[JobRecord, datetime], Transition | None]
 API = Actor("api")
@@ -57,7 +56,7 @@ class Purged(NamedTuple):
 
 
 def decide_each(
-    ids: Iterable[UUID], decide: Decide, *, now: datetime | None = None, using: str | None = None
+    ids: Collection[UUID], decide: Decide, *, now: datetime | None = None, using: str = ""
 ) -> list[JobRecord]:
     """Lock the jobs, decide about each under the lock, commit all or none.
 
@@ -67,49 +66,42 @@ def decide_each(
     return [change.after for change in change_each(ids, decide, now=now, using=using)]
 
 
+@in_transaction
 def change_each(
-    ids: Iterable[UUID],
+    ids: Collection[UUID],
     decide: Decide,
     *,
     skip_gone: bool = False,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> list[Changed]:
     """:func:`decide_each`, for those who want to know what the jobs were before.
 
     With ``skip_gone``, unknown ids are left out of the answer.
     """
-    using = using or conf.current().database
-    return atomically(using, partial(_change_each, list(ids), decide, skip_gone, now, using))
-
-
-def _change_each(
-    ids: list[UUID], decide: Decide, skip_gone: bool, now: datetime | None, using: str
-) -> list[Changed]:
     before = locking.jobs(ids, using=using)
-    if skip_gone:
-        ids = [job_id for job_id in ids if job_id in before]
+    asked = [job_id for job_id in ids if job_id in before or not skip_gone]
     locked = dict(before)
     now = now or clock.now(using)
     transitions = []
-    for job_id in dict.fromkeys(ids):
+    for job_id in dict.fromkeys(asked):
         if job_id not in locked:
-            raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+            raise no_job(job_id)
         transition = decide(locked[job_id], now)
         if transition is not None:
             transitions.append(transition)
             locked[job_id] = transition.written
     commit(transitions, now=now, using=using)
-    return [Changed(before[job_id], locked[job_id]) for job_id in ids]
+    return [Changed(before[job_id], locked[job_id]) for job_id in asked]
 
 
 def cancel(
-    ids: Iterable[UUID],
+    ids: Collection[UUID],
     *,
     actor: Actor = API,
     strict: bool = False,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> list[JobRecord]:
     """Cancel waiting and running jobs at once (decision L3).
 
@@ -130,36 +122,33 @@ def cancelling(*, actor: Actor = API, strict: bool = False) -> Decide:
     return decide
 
 
+@in_transaction
 def activate(
-    ids: Iterable[UUID],
+    ids: Collection[UUID],
     *,
     actor: Actor = API,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> list[JobRecord]:
     """Release ``pending`` jobs to the workers (OJS core ACTIVATE)."""
-    using = using or conf.current().database
 
     def decide(job: JobRecord, now: datetime) -> Transition:
         return operations.activate(job, now=now)
 
-    def work() -> list[JobRecord]:
-        after = decide_each(ids, decide, now=now, using=using)
-        for job in after:
-            audit.note("job.activated", actor, target=("job", str(job.id)), now=now, using=using)
-        return after
-
-    return atomically(using, work)
+    after = decide_each(ids, decide, now=now, using=using)
+    for job in after:
+        audit.note("job.activated", actor, target=("job", str(job.id)), now=now, using=using)
+    return after
 
 
 def retry_dead(
-    ids: Iterable[UUID],
+    ids: Collection[UUID],
     *,
     actor: Actor = API,
     expires_at: datetime | bool | None = False,
     place: Mapping[str, Any] | None = None,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> list[JobRecord]:
     """Give ``discarded`` jobs a new life under the same id (decision R5).
 
@@ -175,12 +164,12 @@ def retry_dead(
 
 
 def reschedule(
-    ids: Iterable[UUID],
+    ids: Collection[UUID],
     when: datetime,
     *,
     actor: Actor = API,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> list[JobRecord]:
     """Move the start of ``scheduled`` and ``retryable`` jobs; a past time means now."""
     return decide_each(
@@ -192,11 +181,11 @@ def reschedule(
 
 
 def discard(
-    ids: Iterable[UUID],
+    ids: Collection[UUID],
     *,
     actor: Actor = API,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> list[JobRecord]:
     """Give up waiting jobs; they do not enter the dead letter."""
     return decide_each(
@@ -205,13 +194,13 @@ def discard(
 
 
 def extend_timeout(
-    ids: Iterable[UUID],
+    ids: Collection[UUID],
     by_ms: int,
     *,
     lease: Lease | None = None,
     actor: Actor = API,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> list[Extension]:
     """Give running attempts up to ``by_ms`` milliseconds more (decision T2); says what was granted.
 
@@ -230,7 +219,7 @@ def extending(
     lease: Lease | None = None,
     actor: Actor = API,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> Decide:
     """The decision of :func:`extend_timeout`, from this moment on."""
     using = using or conf.current().database
@@ -256,12 +245,12 @@ def extension(change: Changed) -> Extension:
 
 
 def edit(
-    ids: Iterable[UUID],
+    ids: Collection[UUID],
     changes: Mapping[str, Any],
     *,
     actor: Actor = API,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> list[JobRecord]:
     """Change queue, priority or limits (``*_ms`` columns) of waiting jobs (OJS timeouts 10.3).
 
@@ -274,40 +263,41 @@ def edit(
 
 
 def purge(
-    ids: Iterable[UUID],
+    ids: Collection[UUID],
     *,
     actor: Actor = API,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> list[JobRecord]:
     """Delete finished jobs with their attempts before their time; their events stay.
 
     Returns what was deleted. Raises :class:`NotFound`, and :class:`Conflict` for a job that waits
     or runs; nothing is deleted then.
     """
-    using = using or conf.current().database
-    return atomically(using, partial(_purge, list(dict.fromkeys(ids)), True, actor, now, using)).done
+    return _purge(ids, True, actor, now, using=using).done
 
 
 def purge_finished(
-    ids: Iterable[UUID],
+    ids: Collection[UUID],
     *,
     actor: Actor = API,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> Purged:
     """:func:`purge` for those of the jobs that are there and finished; the others are left alone."""
-    using = using or conf.current().database
-    return atomically(using, partial(_purge, list(dict.fromkeys(ids)), False, actor, now, using))
+    return _purge(ids, False, actor, now, using=using)
 
 
-def _purge(ids: list[UUID], strict: bool, actor: Actor, now: datetime | None, using: str) -> Purged:
+@in_transaction
+def _purge(
+    ids: Collection[UUID], strict: bool, actor: Actor, now: datetime | None, *, using: str = ""
+) -> Purged:
     locked = locking.jobs(ids, using=using)
     found = Purged([], [])
-    for job_id in ids:
+    for job_id in dict.fromkeys(ids):
         if job_id not in locked:
             if strict:
-                raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+                raise no_job(job_id)
         elif (job := locked[job_id]).state in TERMINAL:
             found.done.append(job)
         elif strict:
@@ -324,6 +314,7 @@ def _purge(ids: list[UUID], strict: bool, actor: Actor, now: datetime | None, us
     return found
 
 
+@in_transaction
 def requeue(
     job_id: UUID,
     args: Sequence[Any],
@@ -334,7 +325,7 @@ def requeue(
     check: Callable[[JobRecord], None] = lambda job: None,
     actor: Actor = API,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> JobRecord:
     """A new job like a finished one, with these arguments; the old one stays as it is.
 
@@ -345,24 +336,8 @@ def requeue(
     id is in the new one's meta. ``check`` may refuse the old one under its lock by raising. Raises
     :class:`NotFound`, :class:`Conflict` when the old one is not finished, :class:`InvalidRequest`.
     """
-    using = using or conf.current().database
-    changes = {"args": args, "queue": queue, "meta": {**meta, RETRIED_FROM: str(job_id)}}
-    return atomically(using, partial(_requeue, job_id, changes, new_id, check, actor, now, using))
-
-
-def _requeue(
-    job_id: UUID,
-    changes: Mapping[str, Any],
-    new_id: UUID | None,
-    check: Callable[[JobRecord], None],
-    actor: Actor,
-    now: datetime | None,
-    using: str,
-) -> JobRecord:
-    old = locking.jobs([job_id], using=using).get(job_id)
-    if old is None:
-        raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
-    # Asked with the old one locked: a second order waits for the first.
+    old = locking.job(job_id, using=using)
+    # Read under the lock of the old job, so that a repeated request waits for the first.
     if new_id is not None and (made := selectors.jobs([new_id], using=using)):
         return made[new_id]
     check(old)
@@ -373,6 +348,7 @@ def _requeue(
             current_state=old.state,
         )
     now = now or clock.now(using)
+    changes = {"args": args, "queue": queue, "meta": {**meta, RETRIED_FROM: str(job_id)}}
     envelope = clone_with_changes(old, changes, now)
     if new_id is not None:
         envelope = envelope._replace(id=new_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from uuid import UUID
 
 from django_ojs import clock, conf
@@ -14,7 +13,7 @@ from django_ojs.services.turns import BATCH, turn
 from django_ojs.store import due_times, locking
 from django_ojs.store.batches import SetAside
 from django_ojs.store.columns import DUE
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import in_transaction
 
 _failed = SetAside("promotion")
 
@@ -50,13 +49,14 @@ def promote(
 
 def _promote_some(now: datetime, limit: int, using: str) -> int:
     def work(part: Sequence[UUID]) -> int:
-        return atomically(using, partial(_promote, part, now, using))
+        return _promote(part, now, using=using)
 
     due = locking.promotable(now, limit + len(_failed), using=using)
     return turn(due, work, _failed, room=limit, using=using)
 
 
-def _promote(ids: Sequence[UUID], now: datetime, using: str) -> int:
+@in_transaction
+def _promote(ids: Sequence[UUID], now: datetime, *, using: str = "") -> int:
     transitions = [
         lifecycle.overdue(job, now=now, jitter=clock.jitter()) or lifecycle.promote(job, now=now)
         for job in locking.jobs(ids, skip_locked=True, brief=True, using=using).values()

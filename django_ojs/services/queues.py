@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from django_ojs import clock, conf
@@ -17,7 +16,7 @@ from django_ojs.models import ApiToken, MinuteStat, Queue
 from django_ojs.services import audit, enqueue
 from django_ojs.services.commit import publish, wake
 from django_ojs.store import inserting, selectors
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import in_transaction
 
 _HOUR = timedelta(hours=1)
 _AMONG = 100_000
@@ -25,47 +24,43 @@ _AMONG = 100_000
 
 
 def pause(
-    names: Iterable[str],
+    names: Collection[str],
     *,
     actor: Actor = Actor(),
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> list[str]:
     """Stop claims from these queues; returns those that were running until now.
 
     When it returns, no claim from them is under way. Enqueueing goes on, and so do the total and
     TTL clocks of the jobs.
     """
-    return _switch(names, True, actor, now, using)
+    return _switch(names, True, actor, now, using=using)
 
 
 def resume(
-    names: Iterable[str],
+    names: Collection[str],
     *,
     actor: Actor = Actor(),
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> list[str]:
     """Allow claims from these queues again; returns those that were paused."""
-    return _switch(names, False, actor, now, using)
+    return _switch(names, False, actor, now, using=using)
 
 
+@in_transaction
 def _switch(
-    names: Iterable[str], paused: bool, actor: Actor, now: datetime | None, using: str | None
+    names: Collection[str], paused: bool, actor: Actor, now: datetime | None, *, using: str = ""
 ) -> list[str]:
-    using = using or conf.current().database
-    wanted = sorted({check_queue_name(name, "queue") for name in names})
-    return atomically(using, partial(_write, wanted, paused, actor, now, using))
-
-
-def _write(names: list[str], paused: bool, actor: Actor, now: datetime | None, using: str) -> list[str]:
+    names = sorted({check_queue_name(name, "queue") for name in names})
     rows = Queue.objects.using(using).select_for_update().filter(name__in=names).order_by("name")
-    held = list[Queue]()
-    # Again where one was forgotten between the two statements: a pause must not be lost.
-    while len(held) < len(names):
+    locked = list[Queue]()
+    # Again if a queue was pruned between the two statements: a pause must not be lost.
+    while len(locked) < len(names):
         inserting.queues(names, using=using)
-        held = list(rows.all())
-    changed = [row.name for row in held if row.paused is not paused]
+        locked = list(rows.all())
+    changed = [row.name for row in locked if row.paused is not paused]
     now = now or clock.now(using)
     Queue.objects.using(using).filter(name__in=changed).update(
         paused=paused,
@@ -137,13 +132,14 @@ def first_use(
     there = set(Queue.objects.using(using).filter(name__in=asked).values_list("name", flat=True))
     new = [name for name in asked if name not in there]
     if new:
-        atomically(using, partial(_first_use, new, principal, token_id, now or clock.now(using), using))
+        _first_use(new, principal, token_id, now or clock.now(using), using=using)
     enqueue.know_queues(asked, using=using)
     return new
 
 
+@in_transaction
 def _first_use(
-    new: Sequence[str], principal: str, token_id: int | None, now: datetime, using: str
+    new: Sequence[str], principal: str, token_id: int | None, now: datetime, *, using: str = ""
 ) -> None:
     most = conf.current().http.max_new_queues_per_hour
     # One request with a token at a time: several together must not make more either.
@@ -197,25 +193,22 @@ def forget(before: datetime, most: int, *, now: datetime, dry_run: bool = False,
     return len(unused)
 
 
+@in_transaction
 def create(
     name: str,
     *,
     is_new: bool = False,
     actor: Actor = Actor(),
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> None:
     """Give a queue a row before its first use, for the audit too if it had none or it ``is_new``."""
-    using = using or conf.current().database
 
-    def work() -> None:
-        there = Queue.objects.using(using).filter(pk=name).exists()
-        if not there:
-            inserting.queues([name], using=using)
-        if is_new or not there:
-            audit.note("queue.created", actor, target=("queue", name), now=now, using=using)
-
-    atomically(using, work)
+    there = Queue.objects.using(using).filter(pk=name).exists()
+    if not there:
+        inserting.queues([name], using=using)
+    if is_new or not there:
+        audit.note("queue.created", actor, target=("queue", name), now=now, using=using)
 
 
 def counts(name: str, *, using: str | None = None) -> dict[str, int]:

@@ -22,7 +22,7 @@ from django_ojs.services.commit import commit
 from django_ojs.services.turns import BATCH, turn
 from django_ojs.store import due_times, leases, locking
 from django_ojs.store.batches import SetAside
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import atomically, in_transaction
 from django_ojs.store.due_times import StallDeadline
 
 _MOST = 10_000
@@ -196,31 +196,27 @@ def _room(reaped: ReapResult, limit: int | None, most: int = BATCH) -> int:
     return most if limit is None else max(0, min(most, limit - sum(reaped.counts.values())))
 
 
+@in_transaction
 def set_clock(step: timedelta, *, now: datetime, using: str) -> int:
     """Move the attempts that run, and the beats put aside, by a step of the server's clock. Returns
     how many; to be called once for each step.
     """
 
-    def work() -> int:
-        transitions = [clock_set(job, step) for job in locking.active(None, using=using)]
-        commit(transitions, now=now, using=using)
-        leases.move_beats(step, using=using)
-        return len(transitions)
-
-    return atomically(using, work)
+    transitions = [clock_set(job, step) for job in locking.active(None, using=using)]
+    commit(transitions, now=now, using=using)
+    leases.move_beats(step, using=using)
+    return len(transitions)
 
 
+@in_transaction
 def recover(*, until: datetime, now: datetime, using: str) -> int:
     """After an outage: no execution deadline fires before ``until``, so that reports land first
     (decision T9). Returns the jobs helped; rows that somebody holds are judged by the same moment.
     """
 
-    def work() -> int:
-        transitions = [
-            lifecycle.recover(job, execution_until=until, now=now)
-            for job in locking.active(until, using=using)
-        ]
-        commit(transitions, now=now, using=using)
-        return len(transitions)
-
-    return atomically(using, work)
+    transitions = [
+        lifecycle.recover(job, execution_until=until, now=now)
+        for job in locking.active(until, using=using)
+    ]
+    commit(transitions, now=now, using=using)
+    return len(transitions)

@@ -12,7 +12,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 from django.db import DatabaseError
@@ -26,7 +25,7 @@ from django_ojs.domain.ids import time_of, uuid7
 from django_ojs.domain.states import State
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
-from django_ojs.store.contention import atomically, is_contention
+from django_ojs.store.contention import in_transaction, is_contention
 
 NAME = "rollup"
 ALL = ""
@@ -104,12 +103,12 @@ def rollup(
         at += MINUTE
         counts["minutes"] += 1
         if counters:
-            if not atomically(using, partial(_store, watermark, at, now, counters, failures, using)):
+            if not _store(watermark, at, now, counters, failures, using=using):
                 return counts
             watermark = at
     if watermark is None or watermark < at:
-        atomically(using, partial(_store, watermark, at, now, {}, {}, using))
-    while clock.boottime() < until and atomically(using, partial(_merge_hour, last - DAY, now, using)):
+        _store(watermark, at, now, {}, {}, using=using)
+    while clock.boottime() < until and _merge_hour(last - DAY, now, using=using):
         counts["hours"] += 1
     return counts
 
@@ -225,15 +224,17 @@ def _most(found: Counter[tuple[str, str, str]]) -> Failures:
     return kept
 
 
+@in_transaction
 def _store(
     watermark: datetime | None,
     at: datetime,
     now: datetime,
     counters: Mapping[str, Counters],
     failures: Failures,
-    using: str,
+    *,
+    using: str = "",
 ) -> bool:
-    """Move the mark from ``reached`` to ``at`` and store; nothing if somebody else has moved it."""
+    """Move the watermark to ``at`` and store; do nothing if another process has moved it."""
     mark = MaintenanceRun.objects.using(using).filter(name=NAME, resumed_at=watermark)
     if watermark is None:
         mark = MaintenanceRun.objects.using(using).filter(name=NAME, resumed_at__isnull=True)
@@ -270,7 +271,8 @@ def _insert(
     )
 
 
-def _merge_hour(before: datetime, now: datetime, using: str) -> bool:
+@in_transaction
+def _merge_hour(before: datetime, now: datetime, *, using: str = "") -> bool:
     """Make one hour of the oldest minutes, if their hour ended ``before``."""
     minutes = MinuteStat.objects.using(using).filter(step=60)
     errors = FailureStat.objects.using(using).filter(step=60)

@@ -16,7 +16,7 @@ from django.db import DatabaseError
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
-from django_ojs.domain.errors import Conflict, LeaseLost, NotFound
+from django_ojs.domain.errors import Conflict, LeaseLost
 from django_ojs.domain.failures import Failure, is_timeout_report
 from django_ojs.domain.job import JobRecord, Transition
 from django_ojs.domain.jsonvalue import sanitise_text
@@ -28,7 +28,7 @@ from django_ojs.services.commit import commit
 from django_ojs.services.fencing import authorize_report, record_late_report, refused
 from django_ojs.services.judging import Judge
 from django_ojs.store import locking
-from django_ojs.store.contention import atomically, impatient, is_held
+from django_ojs.store.contention import atomically, impatient, in_transaction, is_held
 
 
 class Report(StrEnum):
@@ -129,7 +129,7 @@ def _acknowledged(outcomes: Sequence[Outcome], now: datetime | None, using: str)
     """Write ACKs by the records that were claimed: all, or none if one of the jobs has changed."""
     try:
         with impatient(1):
-            atomically(using, partial(_acknowledge, outcomes, now, using))
+            _acknowledge(outcomes, now, using=using)
     except LeaseLost:
         return False
     except DatabaseError as error:
@@ -140,11 +140,13 @@ def _acknowledged(outcomes: Sequence[Outcome], now: datetime | None, using: str)
     return True
 
 
-def _acknowledge(outcomes: Sequence[Outcome], now: datetime | None, using: str) -> None:
+@in_transaction
+def _acknowledge(outcomes: Sequence[Outcome], now: datetime | None, *, using: str = "") -> None:
     now = now or clock.now(using)
+    # In id order, like every other writer, so that batches cannot deadlock.
     transitions = [
         lifecycle.ack(outcome.claimed, result=outcome.result, now=now)
-        for outcome in sorted(outcomes, key=_job_id)  # as everybody locks them
+        for outcome in sorted(outcomes, key=_job_id)
         if outcome.claimed is not None
     ]
     commit(transitions, seen=_ACK_RESTS_ON, now=now, using=using)
@@ -173,13 +175,13 @@ def report(
     """
     using = using or conf.current().database
     tried_at = now or clock.now(using)
-    what = (kind, result, failure)
-    answer = atomically(using, partial(_report, job_id, lease_claim, *what, tried_at, now, using))
+    answer = _report(job_id, lease_claim, kind, result, failure, tried_at, now, using=using)
     if isinstance(answer, Conflict):
         raise answer
     return answer
 
 
+@in_transaction
 def _report(
     job_id: UUID,
     lease_claim: LeaseClaim,
@@ -188,12 +190,11 @@ def _report(
     failure: Failure | None,
     tried_at: datetime,
     now: datetime | None,
-    using: str,
+    *,
+    using: str = "",
 ) -> SettleResult | Conflict:
     """The refusal is returned, not raised: the note that it leaves must be committed."""
-    job = locking.jobs([job_id], using=using).get(job_id)
-    if job is None:
-        raise NotFound(f"no job {job_id}", resource_type="job", resource_id=str(job_id))
+    job = locking.job(job_id, using=using)
     given, now = now, now or clock.now(using)
     if lease_claim.lease_id is not None and lease_claim.lease_id != job.lease_id:
         lease = Lease(job_id, lease_claim.lease_id)

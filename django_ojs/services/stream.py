@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from uuid import UUID
 
 from django.db.models import Q, QuerySet, TextField
@@ -20,7 +19,7 @@ from django_ojs import conf
 from django_ojs.models import Event, EventStream
 from django_ojs.store import sequencing
 from django_ojs.store.batches import parts_that_fit
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import in_transaction
 
 MOST_BYTES = 8 << 20
 """Of text in the data of the events that are read together."""
@@ -135,11 +134,12 @@ def settle(*, using: str) -> int:
     for _ in range(MOST_BATCHES):
         if not sequencing.unplaced(1, using=using):
             break
-        done += atomically(using, partial(_settle, using))
+        done += _settle(using=using)
     return done
 
 
-def _settle(using: str) -> int:
+@in_transaction
+def _settle(*, using: str = "") -> int:
     stream, _ = EventStream.objects.using(using).select_for_update().get_or_create(pk=1)
     fresh = sequencing.unplaced(BATCH, using=using)
     if not fresh:

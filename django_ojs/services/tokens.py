@@ -17,7 +17,7 @@ from django_ojs.domain.lru import LRU
 from django_ojs.models import ApiToken
 from django_ojs.services import audit
 from django_ojs.store import credentials
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import in_transaction
 
 SCOPES = ("produce", "work", "inspect", "administer")
 OVERLAP = timedelta(hours=24)
@@ -34,6 +34,7 @@ _USED_EVERY = timedelta(minutes=1)
 _KNOWN_MOST = 1024
 
 
+@in_transaction
 def create(
     name: str,
     *,
@@ -43,24 +44,20 @@ def create(
     by: str = "",
     actor: Actor | None = None,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> tuple[ApiToken, str]:
     """A token for the client ``name``, and its text, which is not stored and never shown again.
 
     ``actor`` is who does it, for the audit; ``by`` is short for an actor who is only known by name.
     Raises :class:`InvalidRequest`, and :class:`Conflict` when the client has a live token.
     """
-    using = using or conf.current().database
     allowed, patterns = check_scopes(scopes), check_queues(queues)
     who = actor or Actor(name=by)
 
-    def work() -> tuple[ApiToken, str]:
-        check_new(name, expires_at, now=now, using=using)
-        made = _issue(name, allowed, patterns, expires_at, who.name, now or clock.now(using), using)
-        _note("created", name, who, now, using, prefix=made[0].prefix, scopes=allowed, queues=patterns)
-        return made
-
-    return atomically(using, work)
+    check_new(name, expires_at, now=now, using=using)
+    made = _issue(name, allowed, patterns, expires_at, who.name, now or clock.now(using), using)
+    _note("created", name, who, now, using, prefix=made[0].prefix, scopes=allowed, queues=patterns)
+    return made
 
 
 def check_new(
@@ -125,6 +122,7 @@ def _issue(
     return token, f"{prefix}.{secret}"
 
 
+@in_transaction
 def rotate(
     name: str,
     *,
@@ -134,7 +132,7 @@ def rotate(
     by: str = "",
     actor: Actor | None = None,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> tuple[ApiToken, str]:
     """A successor for the client's token; the old one expires after ``overlap``.
 
@@ -144,69 +142,62 @@ def rotate(
     the new one. Raises :class:`InvalidRequest`, :class:`NotFound` without a live token, and
     :class:`PermissionDenied` for a token with scopes that are not ``allowed``.
     """
-    using = using or conf.current().database
     moment = now or clock.now(using)
     who = actor or Actor(name=by)
 
-    def work() -> tuple[ApiToken, str]:
-        old = _live(name, moment, using)
-        newest = max(old, key=lambda token: token.pk)
-        if not set(newest.scopes) <= set(allowed):
-            raise PermissionDenied(f"the token of {name!r} has scopes that you do not have")
-        expiry: datetime | None
-        if not isinstance(expires_at, bool):
-            expiry = expires_at
-        elif newest.expires_at is None:
-            expiry = None
-        else:
-            expiry = moment + (newest.expires_at - newest.created_at)
-        _check_expiry(expiry, moment)
-        rows = ApiToken.objects.using(using)
-        until = moment + overlap
-        if newest.expires_at is None or newest.expires_at > until:
-            rows.filter(pk=newest.pk).update(expires_at=until)
-        older = [token for token in old if token is not newest]
-        rows.filter(pk__in=[token.pk for token in older]).update(revoked_at=moment)
-        made = _issue(name, newest.scopes, newest.queues, expiry, who.name, moment, using)
-        ended: dict[str, Any] = {"ended": [token.prefix for token in older]} if older else {}
-        _note("rotated", name, who, moment, using, prefix=made[0].prefix, old=newest.prefix, **ended)
-        return made
-
-    return atomically(using, work)
+    old = _live(name, moment, using)
+    newest = max(old, key=lambda token: token.pk)
+    if not set(newest.scopes) <= set(allowed):
+        raise PermissionDenied(f"the token of {name!r} has scopes that you do not have")
+    expiry: datetime | None
+    if not isinstance(expires_at, bool):
+        expiry = expires_at
+    elif newest.expires_at is None:
+        expiry = None
+    else:
+        expiry = moment + (newest.expires_at - newest.created_at)
+    _check_expiry(expiry, moment)
+    rows = ApiToken.objects.using(using)
+    until = moment + overlap
+    if newest.expires_at is None or newest.expires_at > until:
+        rows.filter(pk=newest.pk).update(expires_at=until)
+    older = [token for token in old if token is not newest]
+    rows.filter(pk__in=[token.pk for token in older]).update(revoked_at=moment)
+    made = _issue(name, newest.scopes, newest.queues, expiry, who.name, moment, using)
+    ended: dict[str, Any] = {"ended": [token.prefix for token in older]} if older else {}
+    _note("rotated", name, who, moment, using, prefix=made[0].prefix, old=newest.prefix, **ended)
+    return made
 
 
+@in_transaction
 def revoke(
     name: str,
     *,
     by: str = "",
     actor: Actor | None = None,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> int:
     """End every live token of the client at once; returns how many there were.
 
     ``name`` may also be the prefix of one token. Raises :class:`NotFound`.
     """
-    using = using or conf.current().database
     moment = now or clock.now(using)
     column = "prefix" if _PREFIX.fullmatch(name) else "name"
 
-    def work() -> int:
-        tokens = ApiToken.objects.using(using).filter(**{column: name}, revoked_at=None)
-        # First the locks: a successor that a rotation is about to make is seen only after waiting.
-        list(tokens.select_for_update().values_list("pk"))
-        found = list(tokens.select_for_update())
-        if not found:
-            raise NotFound(f"no token of {name!r}", resource_type="token", resource_id=name)
-        ended = [token for token in found if is_live(token, moment)]
-        rows = ApiToken.objects.using(using)
-        rows.filter(pk__in=[token.pk for token in ended]).update(revoked_at=moment)
-        for client in sorted({token.name for token in ended}):
-            prefixes = [token.prefix for token in ended if token.name == client]
-            _note("revoked", client, actor or Actor(name=by), moment, using, prefixes=prefixes)
-        return len(ended)
-
-    return atomically(using, work)
+    tokens = ApiToken.objects.using(using).filter(**{column: name}, revoked_at=None)
+    # First the locks: a successor that a rotation is about to make is seen only after waiting.
+    list(tokens.select_for_update().values_list("pk"))
+    found = list(tokens.select_for_update())
+    if not found:
+        raise NotFound(f"no token of {name!r}", resource_type="token", resource_id=name)
+    ended = [token for token in found if is_live(token, moment)]
+    rows = ApiToken.objects.using(using)
+    rows.filter(pk__in=[token.pk for token in ended]).update(revoked_at=moment)
+    for client in sorted({token.name for token in ended}):
+        prefixes = [token.prefix for token in ended if token.name == client]
+        _note("revoked", client, actor or Actor(name=by), moment, using, prefixes=prefixes)
+    return len(ended)
 
 
 def _note(what: str, name: str, actor: Actor, now: datetime | None, using: str, **data: Any) -> None:

@@ -1,18 +1,20 @@
-"""The workers that speak HTTP: seen by what they send, told what to do by their next beat.
+"""The registry of workers: who is alive, and what each is directed to do with its next heartbeat.
 
-A worker is known by a name of its own choice together with the credential that it comes with: two
-clients may use one name without seeing or hurting each other.
+``runworker`` processes register (:func:`register`, :func:`report`); workers over HTTP are recorded by
+what they send (:func:`seen`). A worker is identified by its name together with the credential that it
+uses, so that two clients may use the same name.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
-from django.db import IntegrityError
+from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from django_ojs import clock, conf
@@ -23,7 +25,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
 from django_ojs.services import audit
 from django_ojs.services.commit import publish, wake
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import atomically, in_transaction, is_held
 
 STALE = timedelta(seconds=60)
 """Without a sign of life for so long a worker counts as stale."""
@@ -35,6 +37,91 @@ _RUNNING = (Worker.Phase.RUNNING, Worker.Phase.STOPPED)
 def named(worker_id: str, principal: str | None, *, using: str) -> QuerySet[Worker]:
     """The row of the worker of that name of a credential, ``None`` for this project's own."""
     return Worker.objects.using(using).filter(name=worker_id, principal=principal or "")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """What a ``runworker`` process registers with."""
+
+    id: str
+    incarnation: UUID
+    hostname: str = ""
+    pid: int | None = None
+    concurrency: int | None = None
+    queues: Sequence[str] = ()
+    types: Sequence[str] = ()
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """The answer to a worker's report: ``quiet``, ``terminate``, ``replaced`` or ``None``."""
+
+    order: str | None
+
+
+@in_transaction
+def register(info: WorkerInfo, *, now: datetime | None = None, using: str = "") -> None:
+    """Record a starting worker.
+
+    A second one under the same id replaces the first, which gets ``replaced`` as answer to its next
+    report. Their leases are separate.
+    """
+    now = now or clock.now(using)
+
+    Worker.objects.using(using).update_or_create(
+        name=info.id,
+        principal="",
+        defaults={
+            "incarnation": info.incarnation,
+            "beats": True,
+            "phase": Worker.Phase.RUNNING,
+            "directive": None,
+            "hostname": info.hostname,
+            "pid": info.pid,
+            "concurrency": info.concurrency,
+            "running": 0,
+            "queues": list(info.queues),
+            "types": list(info.types),
+            "labels": dict(info.labels),
+            "version": info.version,
+            "started_at": now,
+            "heartbeat_at": now,
+        },
+    )
+    publish([JobEvent(Kind.WORKER_STARTED, {"worker_id": info.id})], now=now, using=using)
+
+
+def report(
+    info: WorkerInfo,
+    *,
+    phase: str,
+    running: int,
+    now: datetime | None = None,
+    using: str | None = None,
+) -> Directive:
+    """Record that the worker is alive, and return its directive.
+
+    While another transaction holds its row, nothing is written.
+    """
+    using = using or conf.current().database
+    now = now or clock.now(using)
+    same_name = named(info.id, None, using=using)
+    mine = same_name.filter(incarnation=info.incarnation)
+    try:
+        with transaction.atomic(using=using):
+            written = mine.update(phase=phase, running=running, heartbeat_at=now)
+    except DatabaseError as error:
+        if not is_held(error):
+            raise
+        written = mine.exists()
+    if written:
+        return Directive(same_name.values_list("directive", flat=True).first())
+    if same_name.exists():
+        return Directive("replaced")
+    register(info, now=now, using=using)
+    return Directive(None)
 
 
 class Silent(NamedTuple):
@@ -89,26 +176,28 @@ def seen(
     using = using or conf.current().database
     now = now or clock.now(using)
     try:
-        return atomically(using, partial(_seen, worker_id, principal, beats, said, now, using))
+        return _seen(worker_id, principal, beats, said, now, using=using)
     except IntegrityError:
-        # Two first sights at once: the other one made the row.
-        return atomically(using, partial(_seen, worker_id, principal, beats, said, now, using))
+        # Another request has inserted the row meanwhile.
+        return _seen(worker_id, principal, beats, said, now, using=using)
 
 
+@in_transaction
 def _seen(
     worker_id: str,
     principal: str | None,
     beats: bool,
     said: Mapping[str, Any] | None,
     now: datetime,
-    using: str,
+    *,
+    using: str = "",
 ) -> Worker:
     # Locked, since the whole row is written: an order must not be lost to what was read before it.
     worker = named(worker_id, principal, using=using).select_for_update().first()
     if worker is None:
         if principal:
             _make_room(principal, now, using)
-        # Said, since a default of the database is no value yet.
+        # Set explicitly: ``db_default`` has no value before the insert.
         worker = Worker(name=worker_id, principal=principal or "", beats=False)
         _begin(worker, now)
         _take(worker, beats, said, now)
@@ -221,28 +310,31 @@ def may_fetch(worker: Worker) -> bool:
     return worker.phase == Worker.Phase.RUNNING and worker.directive is None
 
 
+@in_transaction
 def deregister(
     worker_id: str,
     principal: str | None,
     *,
+    incarnation: UUID | None = None,
     actor: Actor | None = None,
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> None:
-    """The worker is gone; its jobs keep their leases. Unknown names are no error.
+    """Record that the worker has stopped; its jobs keep their leases, its row stays until pruned.
 
-    ``actor`` is who says so, if it is not the worker itself: for the event and the audit.
+    With ``incarnation`` only if no later process has registered under the name; an unknown worker is
+    no error. ``actor`` is who reports it, if not the worker itself: for the event and the audit.
     """
-    using = using or conf.current().database
     now = now or clock.now(using)
 
-    def work() -> None:
-        mine = named(worker_id, principal, using=using).exclude(phase=Worker.Phase.STOPPED)
-        if mine.update(phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now):
-            gone = Worker(name=worker_id, principal=principal or "")
-            _announce(Kind.WORKER_STOPPED, gone, now, using, actor=actor)
-
-    atomically(using, work)
+    mine = named(worker_id, principal, using=using)
+    if incarnation is None:
+        mine = mine.exclude(phase=Worker.Phase.STOPPED)
+    else:
+        mine = mine.filter(incarnation=incarnation)
+    if mine.update(phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now):
+        gone = Worker(name=worker_id, principal=principal or "")
+        _announce(Kind.WORKER_STOPPED, gone, now, using, actor=actor)
 
 
 def find(key: int, *, lock: bool = False, using: str | None = None) -> Worker:
@@ -254,39 +346,36 @@ def find(key: int, *, lock: bool = False, using: str | None = None) -> Worker:
     return worker
 
 
+@in_transaction
 def direct(
     key: int,
     order: str | None,
     *,
     actor: Actor = Actor(),
     now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> Worker:
     """Tell the worker of the row ``key`` ``quiet`` or ``terminate``, or with ``None`` take that back.
 
     Delivered with every beat until it is taken back or the worker starts anew. Raises
     :class:`NotFound`, and :class:`Conflict` for a worker that has stopped.
     """
-    using = using or conf.current().database
     now = now or clock.now(using)
 
-    def work() -> Worker:
-        # Locked: a worker that stops at the same moment is told nothing.
-        worker = find(key, lock=True, using=using)
-        if worker.phase == Worker.Phase.STOPPED:
-            raise Conflict(f"the worker {worker} has stopped", worker_id=worker.name)
-        worker.directive = order
-        worker.save(using=using, update_fields=["directive"])
-        if order is not None:
-            _announce(Kind.WORKER_QUIET, worker, now, using, order=order, actor=actor)
-        else:
-            target = ("worker", worker.name)
-            audit.note("worker.resumed", actor, target=target, now=now, using=using, **_client(worker))
-        # By name: another client's worker of the same one looks in vain.
-        wake((), [worker.name], using=using)
-        return worker
-
-    return atomically(using, work)
+    # Locked, so that a worker which stops at the same moment is not directed.
+    worker = find(key, lock=True, using=using)
+    if worker.phase == Worker.Phase.STOPPED:
+        raise Conflict(f"the worker {worker} has stopped", worker_id=worker.name)
+    worker.directive = order
+    worker.save(using=using, update_fields=["directive"])
+    if order is not None:
+        _announce(Kind.WORKER_QUIET, worker, now, using, order=order, actor=actor)
+    else:
+        target = ("worker", worker.name)
+        audit.note("worker.resumed", actor, target=target, now=now, using=using, **_client(worker))
+    # By name: another client's worker of that name asks once for nothing.
+    wake((), [worker.name], using=using)
+    return worker
 
 
 def _announce(

@@ -1,16 +1,18 @@
-"""Transactions that lose a race with another one are run again, in one place."""
+"""Transactions that lost a race are run again; the only place that knows vendors' error codes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from functools import partial, wraps
+from typing import ParamSpec, TypeVar
 
 from django.db import DatabaseError, OperationalError, connections, transaction
 
-from django_ojs import clock
+from django_ojs import clock, conf
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _TRIES = 8
@@ -22,7 +24,7 @@ _lock_tries: ContextVar[int] = ContextVar("django_ojs.lock_tries", default=_TRIE
 
 
 class RowHeld(OperationalError):
-    """A row was passed over, since another transaction holds it; later it can be written."""
+    """Another transaction holds the row; retry later."""
 
 
 def is_contention(error: BaseException) -> bool:
@@ -32,7 +34,7 @@ def is_contention(error: BaseException) -> bool:
 
 
 def is_held(error: BaseException) -> bool:
-    """Whether this session waited for a lock as long as it may: somebody else holds a row, or more."""
+    """Whether a lock was waited for as long as allowed: another transaction holds a row, or a table."""
     code = _code(error)
     return isinstance(error, RowHeld) or code in _WAITED or _is_locked(code)
 
@@ -51,7 +53,7 @@ def _code(error: BaseException) -> object:
 
 @contextmanager
 def impatient(tries: int = 2) -> Iterator[None]:
-    """In the block, waits for locks are not begun again and again: the caller comes back later."""
+    """Give up in the block after so many lock timeouts; the caller retries later."""
     before = _lock_tries.set(tries)
     try:
         yield
@@ -60,9 +62,9 @@ def impatient(tries: int = 2) -> Iterator[None]:
 
 
 def atomically(using: str, work: Callable[[], T]) -> T:
-    """Run ``work`` in a transaction, again when it lost a race; part of the caller's if there is one.
+    """Run ``work`` in a transaction, and again when it lost a race, up to eight times.
 
-    Inside the caller's transaction there is no second try: the error is the caller's to handle.
+    Inside a transaction of the caller it is a savepoint, and not repeated: the error is raised.
     """
     if connections[using].in_atomic_block:
         with transaction.atomic(using=using):
@@ -78,3 +80,19 @@ def atomically(using: str, work: Callable[[], T]) -> T:
                 raise
             clock.pause(0.01 * 2 ** (_TRIES - 1 - tries_left) * (0.5 + clock.jitter()))
     raise AssertionError("unreachable")
+
+
+def in_transaction(work: Callable[P, T]) -> Callable[P, T]:
+    """Run the function as :func:`atomically` does, in the database of its keyword argument ``using``.
+
+    Left out or empty, ``using`` becomes ``OJS["DATABASE"]``. A repeated run gets the same arguments, so
+    none of them may be an iterator. A function that locks rows reads the time after it has the locks.
+    """
+
+    @wraps(work)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        using = str(kwargs.get("using") or conf.current().database)
+        kwargs["using"] = using
+        return atomically(using, partial(work, *args, **kwargs))
+
+    return run

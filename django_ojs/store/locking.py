@@ -1,4 +1,4 @@
-"""Reads that hold the rows they return until the transaction ends, and those that say which."""
+"""Reads that lock the rows that they return, and those that find what to lock."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from uuid import UUID
 
+from django_ojs.domain.errors import no_job
 from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Job
@@ -17,7 +18,7 @@ _MOST = 1000
 """The most ids of one statement."""
 
 _UNREAD = LARGE.keys() - {"errors"}
-"""What no timeout, promotion or recovery rests on."""
+"""Columns that no timeout, promotion or recovery depends on."""
 
 
 def jobs(
@@ -25,8 +26,8 @@ def jobs(
 ) -> dict[UUID, JobRecord]:
     """Lock the jobs with these ids, in the order of their ids so that two batches cannot deadlock.
 
-    With ``skip_locked``, rows that somebody else holds are left out. With ``brief``, what may be
-    large and no timeout rests on is not read: arguments, results and the like are empty.
+    With ``skip_locked``, rows that another transaction holds are left out. With ``brief``, large
+    columns that no timeout depends on are not read: arguments, results and the like are empty.
     """
     wanted = sorted(set(ids))
     if not wanted:
@@ -43,8 +44,16 @@ def jobs(
         return {job.id: job for job in sql.jobs(cur.fetchall())}
 
 
+def job(job_id: UUID, *, using: str) -> JobRecord:
+    """Lock one job. Raises :class:`NotFound`."""
+    found = jobs([job_id], using=using).get(job_id)
+    if found is None:
+        raise no_job(job_id)
+    return found
+
+
 def existing(ids: Iterable[UUID], *, using: str) -> set[UUID]:
-    """Those of the jobs that there are; locks none."""
+    """The ids that have a job; locks nothing."""
     wanted = list(ids)
     if not wanted:
         return set()

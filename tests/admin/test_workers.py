@@ -14,8 +14,8 @@ from django.utils.html import escape
 from django_ojs import clock
 from django_ojs.clock import FrozenClock
 from django_ojs.models import AuditEntry, Worker
-from django_ojs.services import heartbeat, workers
-from django_ojs.services.heartbeat import WorkerInfo
+from django_ojs.services import workers
+from django_ojs.services.workers import WorkerInfo
 from tests.admin.support import at, cell, do_to, login, page, reads, worker
 from tests.services.support import make, take
 
@@ -137,10 +137,10 @@ def test_an_operation_asks_acts_and_leaves_an_audit_row(
 def test_a_worker_in_process_hears_it(frozen: FrozenClock) -> None:
     browser = login("view_worker", "direct_worker")
     info = WorkerInfo("w1", clock.new_lease(), queues=("default",))
-    heartbeat.register(info)
+    workers.register(info)
     for name, order in (("quiet", "quiet"), ("resume", None), ("stop", "terminate")):
         assert do_to(browser, "worker", "w1", name).status_code == 302
-        assert heartbeat.report_worker(info, phase="running", running=0).order == order
+        assert workers.report(info, phase="running", running=0).order == order
 
 
 def test_a_worker_over_http_hears_it(frozen: FrozenClock) -> None:

@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection, connections
 
 from django_ojs import api
 from django_ojs.models import Job
-from django_ojs.services import heartbeat, reap
+from django_ojs.services import leases, reap
 from tests.clusters.clusters import ACCOUNT, Cluster, PostgreSQL, folder_of
 from tests.clusters.test_restarts import nothing_is_violated
 from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, in_state
@@ -152,7 +152,7 @@ def test_claims_stay_quick_behind_a_long_transaction(cluster: Cluster) -> None:
             claimed = take(20)
             took.append(time.perf_counter() - before)
             for _ in range(5):
-                heartbeat.beat([held(job) for job in claimed], using="default")
+                leases.beat([held(job) for job in claimed], using="default")
             ack(*claimed)
         reap.reap()
         return took

@@ -27,6 +27,7 @@ from django_ojs.models import Job
 from django_ojs.services import operate, promote, reap, reaper, settle, sightings
 from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict
 from django_ojs.store import candidates, claiming, leases, locking, pairs, sources, transitions
+from django_ojs.store.contention import in_transaction
 from django_ojs.worker.prefork import leased, pool, zygote
 from django_ojs.worker.supervisor import dispatcher
 from django_ojs.worker.threads import fetcher
@@ -114,13 +115,14 @@ def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
         return _settle
 
     def reporting(real: Any) -> Any:
-        def _report(job_id: UUID, lease_claim: Any, kind: Report, *rest: Any) -> Any:
-            result, failure, _, now, using = rest
+        @in_transaction
+        def _report(job_id: UUID, lease_claim: Any, kind: Report, *rest: Any, using: str = "") -> Any:
+            result, failure, _, now = rest
             lease = Lease(job_id, lease_claim.lease_id or uuid4())
             settled = settle._settle([Outcome(lease, kind, result, failure)], now, using)[0]
             if settled.verdict in (Verdict.SETTLED, Verdict.REPLAYED):
                 return settled
-            return real(job_id, lease_claim, kind, *rest)
+            return real(job_id, lease_claim, kind, *rest, using=using)
 
         return _report
 

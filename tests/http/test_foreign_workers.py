@@ -9,9 +9,9 @@ import pytest
 from django_ojs import clock
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Worker
-from django_ojs.services import heartbeat, workers
-from django_ojs.services.heartbeat import WorkerInfo
+from django_ojs.services import workers
 from django_ojs.services.reap import reap
+from django_ojs.services.workers import WorkerInfo
 from tests.http.conftest import Caller
 from tests.http.guarding import error, everything
 from tests.http.support import Api, enqueue, fetch
@@ -56,13 +56,13 @@ def test_a_name_that_another_client_uses_is_free(caller: Caller, frozen: FrozenC
 @pytest.mark.fault("S6")
 def test_a_worker_of_this_project_knows_nothing_of_callers(api: Api, frozen: FrozenClock) -> None:
     info = WorkerInfo("host-1", clock.new_lease())
-    heartbeat.register(info)
+    workers.register(info)
     before = rows_of(None)
     for path in ("heartbeat", "register", "deregister", "register"):
         assert api.post(f"/workers/{path}", {"worker_id": "host-1"}).status == 200
     assert rows_of(None) == before
-    assert heartbeat.report_worker(info, phase="running", running=0).order is None
-    heartbeat.deregister(info)
+    assert workers.report(info, phase="running", running=0).order is None
+    workers.deregister(info.id, None, incarnation=info.incarnation)
     assert api.get("/workers/host-1").body["state"] == "running"
 
 
@@ -92,7 +92,7 @@ def test_an_ambiguous_name_is_refused_until_somebody_says_whose(caller: Caller) 
     beat(one)
     beat(two)
     beat(two, "w2")
-    heartbeat.register(WorkerInfo("w2", clock.new_lease()))
+    workers.register(WorkerInfo("w2", clock.new_lease()))
     for method, path in (("GET", ""), ("GET", "/health"), ("POST", "/quiet"), ("DELETE", "")):
         found = error(operator(method, f"/workers/w1{path}"), 409, "conflict")
         assert found["details"]["field"] == "client"

@@ -22,9 +22,9 @@ from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Event, Job, Queue
-from django_ojs.services import heartbeat, queues, reaper, tokens
-from django_ojs.services.heartbeat import WorkerInfo
+from django_ojs.services import leases, queues, reaper, tokens, workers
 from django_ojs.services.settle import Outcome, Report, settle
+from django_ojs.services.workers import WorkerInfo
 from tests.services.support import ack, fail, held, make, now_stored, take
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
@@ -141,7 +141,7 @@ class TestOjs:
     def test_status(self) -> None:
         make(3)
         take(1)
-        heartbeat.register(WorkerInfo("w1", clock.new_lease(), concurrency=2))
+        workers.register(WorkerInfo("w1", clock.new_lease(), concurrency=2))
         report = as_json("ojs", "status")
         assert (report["jobs"]["available"], report["jobs"]["active"]) == (2, 1)
         assert report["workers"][0]["id"] == "w1"
@@ -188,11 +188,11 @@ class TestOjs:
         said = run("ojs", "explain", str(job.id))
         assert "No worker is alive." in said
         queues.pause(["default"])
-        heartbeat.register(WorkerInfo("w", clock.new_lease(), queues=["default"], types=["other"]))
+        workers.register(WorkerInfo("w", clock.new_lease(), queues=["default"], types=["other"]))
         reasons = as_json("ojs", "explain", str(job.id))["reasons"]
         assert any("paused" in reason for reason in reasons)
         assert any("has a handler for test.job" in reason for reason in reasons)
-        heartbeat.register(
+        workers.register(
             WorkerInfo("w", clock.new_lease(), concurrency=1, queues=["default"], types=["test.job"])
         )
         queues.resume(["default"])
@@ -227,7 +227,7 @@ class TestOjs:
         evil = "\x1b]0;pwned\x07\x1b[2J\x9b1m\u202e\nforged: completed after 0.1 s on good-worker"
         made = make(3)
         running, failed = take(2, worker="w1")
-        heartbeat.progress([heartbeat.Progress(held(running), 0.5, evil, None, running)])
+        leases.progress([leases.Progress(held(running), 0.5, evil, None, running)])
         settle([Outcome(held(failed), Report.FAIL, failure=Failure(evil, evil))])
         queues.pause(["default"], actor=Actor("http", "x", reason=evil))
         about = [(verb, str(job.id)) for verb in ("inspect", "explain") for job in made]

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.leases import Lease
-from django_ojs.services import heartbeat, operate, queues
+from django_ojs.services import leases, operate, queues, workers
 from django_ojs.services.promote import promote
 from tests.model import choices
 from tests.model.history import Step
@@ -191,7 +191,7 @@ class Machine(Steps):
         for _ in range(rounds):
             self._advance(seconds)
             held = [Lease(job.id, known(job.lease)) for job in self.world.active()]
-            self._sign("live", held, partial(heartbeat.beat, held), None)
+            self._sign("live", held, partial(leases.beat, held), None)
             self.step = Step("live")
             self._scan(LOOP, "between beats")
             self.holds()
@@ -285,12 +285,12 @@ class Machine(Steps):
         self.step = Step(f"a worker's {what}", stale=True)
         known_as = self.workers.setdefault(name, [])
         if what == "start" or not known_as:
-            known_as.append(heartbeat.WorkerInfo(name, clock.new_id()))
-            heartbeat.register(known_as[-1])
+            known_as.append(workers.WorkerInfo(name, clock.new_id()))
+            workers.register(known_as[-1])
         elif what == "stop":
-            heartbeat.deregister(known_as[0])
+            workers.deregister(known_as[0].id, None, incarnation=known_as[0].incarnation)
         for info in known_as:
-            order = heartbeat.report_worker(info, phase="running", running=0).order
+            order = workers.report(info, phase="running", running=0).order
             assert order == (None if info is known_as[-1] else "replaced"), f"{info}: {order}"
         self.world.heard[name] = self.world.now
         self.world.faults["F17"] += len(known_as) > 1

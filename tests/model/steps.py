@@ -25,7 +25,7 @@ from django_ojs.domain.failures import Directive, Failure
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.domain.leases import Lease
-from django_ojs.services import checkpoints, heartbeat, reaper, settle
+from django_ojs.services import checkpoints, leases, reaper, settle, workers
 from tests.conftest import empty_tables
 from tests.model import choices
 from tests.model.history import History, Step, read, snapshot
@@ -55,7 +55,7 @@ class Steps(RuleBasedStateMachine):
         self.history = History()
         self.step = Step("start")
         self.ever: list[UUID] = []
-        self.workers: dict[str, list[heartbeat.WorkerInfo]] = {}
+        self.workers: dict[str, list[workers.WorkerInfo]] = {}
         self.set_back = False
         self.slack_known = False
 
@@ -232,16 +232,16 @@ class Steps(RuleBasedStateMachine):
         by_job = {job.id: job for job in records}
         held = [Lease(job.id, known(job.lease_id)) for job in by_job.values()]
         told = records[0] if what == "told progress" else None
-        reports = [heartbeat.Progress(held[0], 0.5 if told else 2.0, job=told)]
-        send: Callable[[], Any] = partial(heartbeat.beat, held, visibility_ms=asked)
+        reports = [leases.Progress(held[0], 0.5 if told else 2.0, job=told)]
+        send: Callable[[], Any] = partial(leases.beat, held, visibility_ms=asked)
         if what == "checkpoint":
-            send = partial(heartbeat.checkpoint, held[0], '{"at": 1}')
+            send = partial(leases.checkpoint, held[0], '{"at": 1}')
         elif what == "saved checkpoint":
             shown = LeaseClaim(held[0].lease_id)
             save = partial(checkpoints.save, held[0].job_id, '{"at": 2}', {}, shown)
             send = partial(allowed, save)
         elif what.endswith("progress"):
-            send = partial(heartbeat.progress, reports)
+            send = partial(leases.progress, reports)
         for job in self._sign(what, held, send, asked):
             if what.endswith("checkpoint"):
                 job.checkpoints += 1

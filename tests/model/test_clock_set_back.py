@@ -10,7 +10,7 @@ import pytest
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Attempt
 from django_ojs.services import inspect
-from django_ojs.services.heartbeat import beat
+from django_ojs.services.leases import beat
 from django_ojs.services.reaper import scan
 from tests.services.support import held, make, now_stored, take
 

@@ -18,7 +18,7 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.domain.leases import Lease
 from django_ojs.models import Attempt, Event, Job, LeaseBeat, Queue
-from django_ojs.services import checkpoints, heartbeat, operate, promote, queues, reap, settle
+from django_ojs.services import checkpoints, leases, operate, promote, queues, reap, settle
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.settle import Outcome, Report
 from tests.services.support import fail, held, make, take
@@ -62,12 +62,12 @@ class Scene:
     def beat(self, lease: Lease | None) -> str:
         """Whether the lease still holds."""
         assert lease is not None
-        return f"{len(heartbeat.beat([lease]))} kept"
+        return f"{len(leases.beat([lease]))} kept"
 
     def progress(self, lease: Lease | None) -> str:
         """The same, for a report of progress."""
         assert lease is not None
-        return f"{len(heartbeat.progress([heartbeat.Progress(lease, 0.5)]))} kept"
+        return f"{len(leases.progress([leases.Progress(lease, 0.5)]))} kept"
 
     def save(self, lease: Lease | None) -> str:
         """Whether a checkpoint is taken."""
@@ -165,7 +165,7 @@ def overdue(time: clock.FrozenClock) -> Scene:
     """Running, past its timeout and grace period."""
     scene = _claimed(time)
     time.advance(23)
-    heartbeat.beat([held(scene.job)])
+    leases.beat([held(scene.job)])
     time.advance(2)
     return scene
 

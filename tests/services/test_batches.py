@@ -17,7 +17,7 @@ from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRecord
 from django_ojs.models import Event, Job
 from django_ojs.services import promote, reap
-from django_ojs.services.heartbeat import Progress, progress
+from django_ojs.services.leases import Progress, progress
 from django_ojs.services.settle import Outcome, Report, Verdict, settle
 from django_ojs.store import batches
 from django_ojs.worker.threads.database import DatabaseThread

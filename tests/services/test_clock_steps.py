@@ -13,7 +13,7 @@ from django_ojs import clock
 from django_ojs.api import enqueue
 from django_ojs.clock import DatabaseClock, FrozenClock
 from django_ojs.models import LeaseBeat, MaintenanceRun
-from django_ojs.services import heartbeat, reaper
+from django_ojs.services import leases, reaper
 from django_ojs.services.reaper import ReaperLoop
 from tests.services.support import held, holding, make, now_stored, take
 
@@ -42,11 +42,11 @@ def test_a_step_ends_no_attempt_and_hides_no_death(frozen: FrozenClock, seconds:
     assert dead.started_at and living.started_at and living.deadline_at
     loop = a_loop()
     assert tick(frozen, 4, loop) == []
-    heartbeat.beat([held(living)])
+    leases.beat([held(living)])
     frozen.set_server(seconds)
     assert tick(frozen, 3.6, loop) == []
     assert frozen.time == dead.started_at + timedelta(seconds=seconds + 7.6)
-    heartbeat.beat([held(living)])
+    leases.beat([held(living)])
     assert tick(frozen, 4, loop) == ["stalled"]
     stored = now_stored(living)
     step = timedelta(seconds=seconds)
@@ -112,7 +112,7 @@ def test_beats_put_aside_move_too(vendor: str, frozen: FrozenClock) -> None:
     reaper.scan(cadence=timedelta(seconds=5), ran_by="test")
     frozen.advance(1)
     with holding(job):
-        heartbeat.beat([held(job)])
+        leases.beat([held(job)])
     frozen.set_server(600)
     reaper.scan(cadence=timedelta(seconds=5), ran_by="test")
     assert LeaseBeat.objects.get().heartbeat_at == frozen.time

@@ -10,7 +10,7 @@ from django.test import override_settings
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import Actor
 from django_ojs.models import Event
-from django_ojs.services import heartbeat, operate, promote, reap
+from django_ojs.services import leases, operate, promote, reap
 from django_ojs.signals import job_heartbeat
 from tests.services.support import ack, fail, held, make, take
 
@@ -66,16 +66,16 @@ def test_the_states_of_jobs_that_end_otherwise(frozen: FrozenClock) -> None:
 def test_a_beat_is_told_where_events_are_stored() -> None:
     make()
     job = take()[0]
-    heartbeat.announce(heartbeat.beat([held(job)]))
+    leases.announce(leases.beat([held(job)]))
     row = Event.objects.get(kind="job.heartbeat")
     own = {"attempt": 1, "worker_id": "w1", "state": "active"}
     assert row.data == {"job_id": str(job.id), "job_type": "test.job", "queue": "default"} | own
     ack(job)
-    heartbeat.announce(heartbeat.beat([held(job)]))
+    leases.announce(leases.beat([held(job)]))
     make()
     job = take()[0]
     with override_settings(OJS={}):
-        heartbeat.announce(heartbeat.beat([held(job)]))
+        leases.announce(leases.beat([held(job)]))
     assert Event.objects.filter(kind="job.heartbeat").count() == 1
 
 
@@ -88,7 +88,7 @@ def test_a_signal_of_beats() -> None:
     make()
     job_heartbeat.connect(receive)
     try:
-        heartbeat.announce(heartbeat.beat([held(take()[0])]))
+        leases.announce(leases.beat([held(take()[0])]))
     finally:
         job_heartbeat.disconnect(receive)
     assert heard == ["w1"]

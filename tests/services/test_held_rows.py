@@ -14,7 +14,7 @@ from django_ojs import clock
 from django_ojs.api import enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Event, LeaseBeat, Queue, Worker
-from django_ojs.services import heartbeat, promote, prune, reap, settle
+from django_ojs.services import leases, promote, prune, reap, settle, workers
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.contention import RowHeld, impatient, is_held
@@ -81,7 +81,7 @@ class TestBeats:
         jobs = take(3)
         frozen.advance(5)
         with holding(jobs[1]):
-            kept = heartbeat.beat([held(job) for job in jobs])
+            kept = leases.beat([held(job) for job in jobs])
             assert {lease.job_id for lease in kept} == {job.id for job in jobs}
             assert [now_stored(job).heartbeat_at == frozen.time for job in jobs] == [True, False, True]
         row = LeaseBeat.objects.get()
@@ -94,11 +94,11 @@ class TestBeats:
         with holding(jobs[1]):
             for _ in range(12):
                 frozen.advance(2)
-                heartbeat.beat([held(job) for job in jobs])
+                leases.beat([held(job) for job in jobs])
                 assert not reap.reap().counts
         assert not reap.reap().counts
         frozen.advance(7.9)
-        heartbeat.beat([held(jobs[0])])
+        leases.beat([held(jobs[0])])
         assert not reap.reap().counts
         frozen.advance(0.1)
         reaped = reap.reap()
@@ -116,7 +116,7 @@ class TestBeats:
         with holding(job):
             for _ in range(4):
                 frozen.advance(2)
-                assert heartbeat.beat([held(job)])
+                assert leases.beat([held(job)])
         assert not reap.reap().counts
         frozen.advance(2.9)
         assert not reap.reap().counts
@@ -130,7 +130,7 @@ class TestBeats:
         allowed = 2 if connection.vendor == "mysql" else 1
         for some in (jobs, jobs[:1]):
             with CaptureQueriesContext(connection) as queries:
-                assert len(heartbeat.beat([held(job) for job in some])) == len(some)
+                assert len(leases.beat([held(job) for job in some])) == len(some)
             said = [query["sql"] for query in queries if "heartbeat_at" in query["sql"]]
             assert len(said) == allowed, said
 
@@ -140,11 +140,11 @@ class TestBeats:
         make(2, heartbeat_timeout=8)
         lost, kept = take(2)
         frozen.advance(8)
-        heartbeat.beat([held(kept)])
+        leases.beat([held(kept)])
         assert reap.reap().counts == {"stalled": 1}
-        assert [lease.job_id for lease in heartbeat.beat([held(lost), held(kept)])] == [kept.id]
+        assert [lease.job_id for lease in leases.beat([held(lost), held(kept)])] == [kept.id]
         with holding(lost):
-            assert heartbeat.beat([held(lost)]) == []
+            assert leases.beat([held(lost)]) == []
         assert not LeaseBeat.objects.exists()
 
     def test_a_beat_never_moves_backwards(self, frozen: FrozenClock) -> None:
@@ -153,9 +153,9 @@ class TestBeats:
         jobs = take(2)
         old = frozen.time
         frozen.advance(6)
-        heartbeat.beat([held(jobs[0])])
+        leases.beat([held(jobs[0])])
         for _ in range(2):
-            heartbeat.beat([held(job) for job in jobs], now=old)
+            leases.beat([held(job) for job in jobs], now=old)
         assert now_stored(jobs[0]).heartbeat_at == frozen.time
         frozen.advance(2.001)
         reaped = reap.reap()
@@ -166,8 +166,8 @@ class TestBeats:
         (job,) = take(visibility_ms=3000)
         old = frozen.time
         frozen.advance(2)
-        heartbeat.beat([held(job)])
-        heartbeat.beat([held(job)], now=old)
+        leases.beat([held(job)])
+        leases.beat([held(job)], now=old)
         assert now_stored(job).lease_expires_at == frozen.time + timedelta(seconds=3)
 
     def test_a_table_that_somebody_locked_stalls_nobody(self, frozen: FrozenClock) -> None:
@@ -181,7 +181,7 @@ class TestBeats:
             for _ in range(3):
                 frozen.advance(3)
                 before = clock.boottime()
-                assert len(heartbeat.beat([held(job) for job in jobs])) == 2
+                assert len(leases.beat([held(job) for job in jobs])) == 2
                 assert clock.boottime() - before < 4
         assert not reap.reap().counts
 
@@ -189,21 +189,21 @@ class TestBeats:
         make(2)
         jobs = take(2)
         with holding(*jobs):
-            heartbeat.beat([held(job) for job in jobs])
+            leases.beat([held(job) for job in jobs])
         LeaseBeat.objects.filter(job_id=jobs[0].id).update(lease_id=clock.new_lease())
         prune.prune()
         assert [row.lease_id for row in LeaseBeat.objects.all()] == [jobs[1].lease_id]
 
     def test_a_held_worker_row_is_no_failed_beat(self, row_locks: None, frozen: FrozenClock) -> None:
-        info = heartbeat.WorkerInfo("w1", clock.new_lease())
-        heartbeat.register(info)
+        info = workers.WorkerInfo("w1", clock.new_lease())
+        workers.register(info)
         Worker.objects.update(directive="quiet")
 
         def hold() -> None:
             list(Worker.objects.select_for_update())
 
         with bounded(), elsewhere(hold):
-            assert heartbeat.report_worker(info, phase="running", running=0).order == "quiet"
+            assert workers.report(info, phase="running", running=0).order == "quiet"
 
 
 class TestReports:
@@ -246,13 +246,13 @@ class TestReports:
     def test_progress_passes_over_held_rows(self, row_locks: None, frozen: FrozenClock) -> None:
         make(3)
         jobs = take(3)
-        reports = [heartbeat.Progress(held(job), 0.5, job=job) for job in jobs]
+        reports = [leases.Progress(held(job), 0.5, job=job) for job in jobs]
         with holding(jobs[1]):
-            kept = heartbeat.progress(reports, wait=False)
+            kept = leases.progress(reports, wait=False)
             assert {lease.job_id for lease in kept if lease.written} == {jobs[0].id, jobs[2].id}
             assert {lease.job_id for lease in kept if not lease.written} == {jobs[1].id}
         assert Event.objects.filter(kind="job.progress").count() == 2
-        assert len(heartbeat.progress(reports[1:2])) == 1
+        assert len(leases.progress(reports[1:2])) == 1
         assert {now_stored(job).progress for job in jobs} == {0.5}
         assert Event.objects.filter(kind="job.progress").count() == 3
 
@@ -260,8 +260,8 @@ class TestReports:
         make(1)
         (job,) = take()
         with holding(job), pytest.raises(RowHeld):
-            heartbeat.checkpoint(held(job), '{"n": 1}')
-        assert heartbeat.checkpoint(held(job), '{"n": 1}')
+            leases.checkpoint(held(job), '{"n": 1}')
+        assert leases.checkpoint(held(job), '{"n": 1}')
         assert now_stored(job).checkpoint_seq == 1
 
     def test_promotion_passes_over_held_rows(self, row_locks: None, frozen: FrozenClock) -> None:

@@ -13,8 +13,9 @@ from django_ojs.domain.errors import Conflict, InvalidRequest, InvalidTransition
 from django_ojs.domain.ids import uuid7
 from django_ojs.domain.job import Actor
 from django_ojs.models import Attempt, Event, Job
-from django_ojs.services import heartbeat, operate, promote, prune
-from django_ojs.services.heartbeat import Progress, WorkerInfo
+from django_ojs.services import leases, operate, promote, prune, workers
+from django_ojs.services.leases import Progress
+from django_ojs.services.workers import WorkerInfo
 from django_ojs.store import invariants
 
 from .support import ack, fail, held, make, now_stored, take
@@ -145,16 +146,16 @@ def test_progress_and_checkpoints_need_the_lease_and_count_as_beats(frozen: Froz
     make()
     (job,) = take()
     frozen.advance(7)
-    assert len(heartbeat.progress([Progress(held(job), 1.7, "half", '{"n":1}')])) == 1
-    assert heartbeat.checkpoint(held(job), '{"at":10}')
+    assert len(leases.progress([Progress(held(job), 1.7, "half", '{"n":1}')])) == 1
+    assert leases.checkpoint(held(job), '{"at":10}')
     stored = now_stored(job)
     assert (stored.progress, stored.progress_message) == (1.0, "half")
     assert (stored.json("progress_data"), stored.json("checkpoint")) == ({"n": 1}, {"at": 10})
     assert stored.checkpoint_seq == 1
     assert stored.heartbeat_at == frozen.time
     stale = held(job)._replace(lease_id=clock.new_lease())
-    assert heartbeat.progress([Progress(stale, 0.1)]) == []
-    assert not heartbeat.checkpoint(stale, "{}")
+    assert leases.progress([Progress(stale, 0.1)]) == []
+    assert not leases.checkpoint(stale, "{}")
     assert now_stored(job) == stored
 
 
@@ -162,7 +163,7 @@ def test_progress_renews_a_visibility_lease(frozen: FrozenClock) -> None:
     make()
     (job,) = take(visibility_ms=3000, beats=False)
     frozen.advance(2)
-    heartbeat.progress([Progress(held(job), 0.5)])
+    leases.progress([Progress(held(job), 0.5)])
     assert now_stored(job).lease_expires_at == frozen.time + timedelta(seconds=3)
     assert now_stored(job).heartbeat_armed
 
@@ -170,28 +171,28 @@ def test_progress_renews_a_visibility_lease(frozen: FrozenClock) -> None:
 def test_long_messages_are_stored_whole() -> None:
     make(2)
     jobs = take(2)
-    heartbeat.progress([Progress(held(job), 0.5, "ü" * 500) for job in jobs])
+    leases.progress([Progress(held(job), 0.5, "ü" * 500) for job in jobs])
     assert {now_stored(job).progress_message for job in jobs} == {"ü" * 500}
 
 
 def test_a_replaced_worker_does_not_announce_the_end_of_its_successor() -> None:
     old, new = WorkerInfo("w", clock.new_lease()), WorkerInfo("w", clock.new_lease())
-    heartbeat.register(old)
-    heartbeat.register(new)
-    heartbeat.deregister(old)
+    workers.register(old)
+    workers.register(new)
+    workers.deregister(old.id, None, incarnation=old.incarnation)
     assert not Event.objects.filter(kind="worker.stopped").exists()
-    heartbeat.deregister(new)
+    workers.deregister(new.id, None, incarnation=new.incarnation)
     assert Event.objects.filter(kind="worker.stopped").count() == 1
 
 
 def test_a_second_worker_of_the_same_id_replaces_the_first() -> None:
     one = WorkerInfo("w", clock.new_lease())
     two = WorkerInfo("w", clock.new_lease())
-    heartbeat.register(one)
-    assert heartbeat.report_worker(one, phase="running", running=0).order is None
-    heartbeat.register(two)
-    assert heartbeat.report_worker(one, phase="running", running=0).order == "replaced"
-    assert heartbeat.report_worker(two, phase="running", running=0).order is None
+    workers.register(one)
+    assert workers.report(one, phase="running", running=0).order is None
+    workers.register(two)
+    assert workers.report(one, phase="running", running=0).order == "replaced"
+    assert workers.report(two, phase="running", running=0).order is None
 
 
 def test_prune_keeps_what_retention_keeps(frozen: FrozenClock) -> None:

@@ -13,7 +13,7 @@ from django_ojs.api import enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.timeouts import heartbeat_deadline
 from django_ojs.models import Attempt, Event, Job, MaintenanceRun
-from django_ojs.services import heartbeat, operate, promote, reap, reaper, turns
+from django_ojs.services import leases, operate, promote, reap, reaper, turns
 from django_ojs.store import due_times, selectors
 from tests.support import not_none
 
@@ -57,7 +57,7 @@ def test_heartbeats_never_move_the_execution_deadline(frozen: FrozenClock) -> No
     (job,) = take()
     for _ in range(9):
         frozen.advance(1)
-        (kept,) = heartbeat.beat([held(job)])
+        (kept,) = leases.beat([held(job)])
         assert kept.deadline_at == job.deadline_at
     assert _reap(frozen, 1) == {"execution": 1}
 
@@ -67,7 +67,7 @@ def test_stalled_after_the_heartbeat_timeout(frozen: FrozenClock) -> None:
     make(heartbeat_timeout=2, retry=NO_JITTER)
     (job,) = take()
     frozen.advance(1.5)
-    assert len(heartbeat.beat([held(job)])) == 1
+    assert len(leases.beat([held(job)])) == 1
     assert _reap(frozen, 1.9) == {}
     assert _reap(frozen, 0.2) == {"stalled": 1}
     stored = now_stored(job)
@@ -81,7 +81,7 @@ def test_the_default_heartbeat_timeout_needs_a_worker_that_beats(frozen: FrozenC
     beating = take(1, beats=True)[0]
     assert _reap(frozen, 61) == {"stalled": 1}
     assert (now_stored(silent).state, now_stored(beating).state) == ("active", "retryable")
-    heartbeat.beat([held(silent)])
+    leases.beat([held(silent)])
     assert _reap(frozen, 61) == {"stalled": 1}
 
 
@@ -132,7 +132,7 @@ def test_a_visibility_lease_returns_the_job_at_once(frozen: FrozenClock) -> None
     assert (stored.state, stored.attempt, stored.started_at) == ("available", 1, None)
     (again,) = take(visibility_ms=3000)
     frozen.advance(2)
-    heartbeat.beat([held(again)])
+    leases.beat([held(again)])
     assert _reap(frozen, 2) == {}
 
 
@@ -209,7 +209,7 @@ def test_silences_are_those_of_the_domain(frozen: FrozenClock) -> None:
         (job,) = take(types=[kind], beats=beats, visibility_ms=visibility)
         frozen.advance(0.4)
         if number % 3 == 0:
-            heartbeat.beat([held(job)])
+            leases.beat([held(job)])
     expected = []
     for row in Job.objects.all():
         record = selectors.jobs([row.pk], using="default")[row.pk]
@@ -261,10 +261,10 @@ class TestOutage:
         assert self._scan() == {}
         assert {now_stored(job).state for job in jobs} == {"active"}
         assert MaintenanceRun.objects.get(name="reap").resumed_at == frozen.time
-        heartbeat.beat([held(jobs[0])])
+        leases.beat([held(jobs[0])])
         for _ in range(61):
             frozen.advance(1)
-            heartbeat.beat([held(jobs[0])])
+            leases.beat([held(jobs[0])])
             self._scan()
         assert now_stored(jobs[0]).state == "active"
         assert now_stored(jobs[1]).state == "retryable"

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django_ojs.api import cancel, extend_timeout
 from django_ojs.domain.job import JobRecord
 from django_ojs.models import Attempt
-from django_ojs.services import heartbeat
+from django_ojs.services import leases
 from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
 from tests.support import not_none
 
@@ -55,7 +55,7 @@ def test_an_extension_made_meanwhile_is_in_the_attempt() -> None:
 def test_progress_made_meanwhile_ends_at_one() -> None:
     make()
     (job,) = take()
-    heartbeat.progress([heartbeat.Progress(held(job), 0.5)])
+    leases.progress([leases.Progress(held(job), 0.5)])
     assert ack(job)[0].verdict is Verdict.SETTLED
     assert now_stored(job).progress == 1.0
 

@@ -13,7 +13,7 @@ from django.db import OperationalError, connections
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRecord
 from django_ojs.models import Job, MaintenanceRun
-from django_ojs.services import heartbeat, inspect, reap, reaper, sightings
+from django_ojs.services import inspect, leases, reap, reaper, sightings
 from django_ojs.services.reaper import ReaperLoop
 from django_ojs.store import locking
 from django_ojs.store.contention import impatient
@@ -44,7 +44,7 @@ def watch(
     for step in range(round(seconds * 5)):
         frozen.advance(0.2)
         if beats and step % 5 == 0:
-            heartbeat.beat([held(job) for job in beats])
+            leases.beat([held(job) for job in beats])
         ended += sum(len(loop.tick().jobs) for loop in loops)
     return ended
 
@@ -194,7 +194,7 @@ def test_a_locked_table_stalls_nobody(vendor: str, frozen: FrozenClock) -> None:
         with locked_table():
             for _ in range(5):
                 frozen.advance(4)
-                heartbeat.beat([held(job) for job in jobs])
+                leases.beat([held(job) for job in jobs])
                 with impatient(1), suppress(OperationalError):
                     loop.tick()
         assert watch(frozen, 7, loop) == 0

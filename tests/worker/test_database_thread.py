@@ -12,9 +12,9 @@ from django.db import OperationalError, connections
 
 from django_ojs import clock
 from django_ojs.domain.job import Actor, JobRecord
-from django_ojs.services import heartbeat, operate, reaper
-from django_ojs.services.heartbeat import WorkerInfo
+from django_ojs.services import leases, operate, reaper
 from django_ojs.services.settle import Outcome, Report, settle
+from django_ojs.services.workers import WorkerInfo
 from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Moment
 from django_ojs.worker.threads.heartbeat import HeartbeatThread
@@ -273,7 +273,7 @@ class TestHeldRows:
         answers: list[tuple[Any, Exception | None]] = []
         with holding(waiting):
             database.call(
-                lambda: heartbeat.checkpoint(held(waiting), '{"n": 1}'),
+                lambda: leases.checkpoint(held(waiting), '{"n": 1}'),
                 lambda *said: answers.append(said),
             )
             database.settle([Pending(Outcome(held(free), Report.ACK, claimed=free), _far())])
@@ -292,7 +292,7 @@ class TestHeldRows:
 
         def checkpoint(job: JobRecord) -> bool:
             made.append(job)
-            return heartbeat.checkpoint(held(job), '{"n": 1}')
+            return leases.checkpoint(held(job), '{"n": 1}')
 
         answers: list[tuple[Any, Exception | None]] = []
         with holding(*waiting):
@@ -313,7 +313,7 @@ class TestHeldRows:
 
         def checkpoint() -> bool:
             tried.append(True)
-            return heartbeat.checkpoint(held(job), '{"n": 1}')
+            return leases.checkpoint(held(job), '{"n": 1}')
 
         database = DatabaseThread(loop, "default")
         with bounded(), holding(job):

@@ -10,7 +10,7 @@ import pytest
 
 from django_ojs import clock
 from django_ojs.domain.job import Actor
-from django_ojs.services import heartbeat, operate
+from django_ojs.services import leases, operate
 from django_ojs.worker.prefork.frames import Frame
 from django_ojs.worker.prefork.pool import Child, Phase
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
@@ -117,7 +117,7 @@ def test_an_extension_before_the_beginning_counts(child: Child) -> None:
     dispatcher.take(take(1), Moment(clock.now("default"), clock.boottime()))
     running = child.queued[0]
     operate.extend_timeout([job.id], 30_000, actor=Actor("operator"))
-    dispatcher.enforcer.renewed([running.lease], heartbeat.holds([running.held]))
+    dispatcher.enforcer.renewed([running.lease], leases.holds([running.held]))
     dispatcher.on_frame(child, {"op": "begin", "lease": running.lease})
     assert running.deadlines.ends == pytest.approx(clock.boottime() + 100, abs=1)
     assert running.deadlines.soft_at == pytest.approx(clock.boottime() + 90, abs=1)

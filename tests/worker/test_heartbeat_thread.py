@@ -8,8 +8,8 @@ import pytest
 from django.db import OperationalError
 
 from django_ojs import clock
-from django_ojs.services import heartbeat
-from django_ojs.services.heartbeat import WorkerInfo
+from django_ojs.services import workers
+from django_ojs.services.workers import WorkerInfo
 from django_ojs.worker.threads.heartbeat import HeartbeatThread, Report
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
@@ -27,7 +27,7 @@ def test_a_beat_that_fails_is_tried_again_within_a_second_of_its_beginning(
         raise OperationalError("no answer")
 
     monkeypatch.setattr(clock, "boottime", lambda: now[0])
-    monkeypatch.setattr(heartbeat, "report_worker", away)
+    monkeypatch.setattr(workers, "report", away)
     beats = HeartbeatThread(
         WorkerInfo("w1", clock.new_lease()),
         lambda: Report("running", []),

@@ -13,7 +13,7 @@ from benchmarks.systems.on_ojs.filling import copy, uuid7
 from benchmarks.systems.on_ojs.replay import statements_of
 from django_ojs import hooks
 from django_ojs.models import Job
-from django_ojs.services import claim, heartbeat, promote, reaper
+from django_ojs.services import claim, leases, promote, reaper
 from django_ojs.services.reap import ReapResult
 from django_ojs.store.leases import Lease
 
@@ -90,7 +90,7 @@ def beats(adapter: Adapter, *, active: int, beats: int) -> dict[str, Any]:
     took, counts = [], []
     for _ in range(beats):
         began = time.perf_counter()
-        statements = statements_of(lambda: heartbeat.beat(held))
+        statements = statements_of(lambda: leases.beat(held))
         took.append(1000 * (time.perf_counter() - began))
         counts.append(len(statements))
     updated, hot = (new - old for new, old in zip(_updates(adapter), before, strict=True))

@@ -18,8 +18,8 @@ from django_ojs.http import shapes
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.lease_claim import evidence_of
 from django_ojs.http.views.jobs import extension
-from django_ojs.services import checkpoints, fencing, heartbeat, inspect, operate
-from django_ojs.services.heartbeat import MAX_CHECKPOINT_BYTES, Progress
+from django_ojs.services import checkpoints, fencing, inspect, leases, operate
+from django_ojs.services.leases import MAX_CHECKPOINT_BYTES, Progress
 
 MAX_MESSAGE_BYTES = 1024
 
@@ -62,7 +62,7 @@ class ProgressViewSet(OJSViewSet):
         # It never goes back: what arrives late is not the truth.
         further = max(fraction, record.progress or 0.0)
         said = sanitise_text(message, MAX_MESSAGE_BYTES)
-        if not heartbeat.progress([Progress(lease, further, said, data, record)], using=self.using):
+        if not leases.progress([Progress(lease, further, said, data, record)], using=self.using):
             raise fencing.refused(record, "lease_lost")
         if by_ms is not None:
             actor = self.actor()

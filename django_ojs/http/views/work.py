@@ -35,7 +35,7 @@ from django_ojs.http.worker_bodies import (
     worker_id_of,
 )
 from django_ojs.models import Worker
-from django_ojs.services import attempts, heartbeat, operate, promote, workers
+from django_ojs.services import attempts, leases, operate, promote, workers
 from django_ojs.services import claim as claiming
 from django_ojs.services.operate import Extension
 from django_ojs.services.settle import Report, report
@@ -159,8 +159,8 @@ class WorkViewSet(OJSViewSet):
             and job.lease_principal == self.caller.key
             and lease_id in (None, job.lease_id)
         ]
-        kept = heartbeat.beat(mine, visibility_ms=visibility_ms, using=self.using)
-        heartbeat.announce(kept, using=self.using)
+        kept = leases.beat(mine, visibility_ms=visibility_ms, using=self.using)
+        leases.announce(kept, using=self.using)
         extended = self._extend(kept, by_ms)
         now = clock.now(self.using)
         held = {lease.job_id for lease in kept}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from django_ojs import __version__, clock
 from django_ojs.handlers import registry
 from django_ojs.services import claim
-from django_ojs.services.heartbeat import WorkerInfo
+from django_ojs.services.workers import WorkerInfo
 from django_ojs.store.sources import Sources
 
 EXIT_OK, EXIT_ERROR, EXIT_RECYCLE, EXIT_INTERRUPTED = 0, 1, 75, 130

@@ -17,7 +17,7 @@ from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.leases import RenewedLease
 from django_ojs.domain.timeouts import after, soft_deadline
 from django_ojs.handlers import registry
-from django_ojs.services import heartbeat, operate
+from django_ojs.services import leases, operate
 from django_ojs.services.operate import Extension
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.worker.prefork import messages
@@ -53,7 +53,7 @@ class Dispatcher:
         self._shutdown = shutdown
         self._using = using
         self._worker_id = worker_id
-        self._progress: dict[str, heartbeat.Progress] = {}
+        self._progress: dict[str, leases.Progress] = {}
         self._progress_due = 0.0
         self._reports: list[Pending] = []
         self.leases: LeaseTable = {}
@@ -168,7 +168,7 @@ class Dispatcher:
         if op == "done":
             self._done(child, running, frame)
         elif op == "progress":
-            self._progress[running.lease] = heartbeat.Progress(
+            self._progress[running.lease] = leases.Progress(
                 running.held, frame["fraction"], frame["message"], frame["data"], running.job
             )
         elif op == "call":
@@ -218,7 +218,7 @@ class Dispatcher:
         if frame["verb"] == "checkpoint":
 
             def save() -> None:
-                if not heartbeat.checkpoint(held, frame["state"], using=self._using):
+                if not leases.checkpoint(held, frame["state"], using=self._using):
                     raise LeaseLost("the lease was lost")
 
             self._database.call(save, answer)
@@ -371,7 +371,7 @@ class Dispatcher:
                     # Unless there is news since.
                     self._progress.setdefault(report.lease.lease_id.hex, report)
 
-        self._database.call(lambda: heartbeat.progress(told, wait=False, using=self._using), then)
+        self._database.call(lambda: leases.progress(told, wait=False, using=self._using), then)
 
 
 def _heads(queued: deque[LeasedJob], lease: object) -> bool:

@@ -11,7 +11,7 @@ import logging
 
 from django_ojs import conf
 from django_ojs.domain.leases import RenewedLease
-from django_ojs.services import heartbeat
+from django_ojs.services import leases
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
 from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.heartbeat import HeartbeatThread
@@ -62,4 +62,4 @@ class PartitionGuard:
             if kept is not None:
                 self._dispatcher.enforcer.renewed([lease.lease_id.hex for lease in held], kept)
 
-        self._database.call(lambda: heartbeat.holds(held, using=self._using), then)
+        self._database.call(lambda: leases.holds(held, using=self._using), then)

@@ -9,7 +9,7 @@ import threading
 from django_ojs import clock, conf
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.leases import RenewedLease
-from django_ojs.services.heartbeat import Directive, register
+from django_ojs.services.workers import Directive, register
 from django_ojs.signals import delivered_by
 from django_ojs.store.notifications import Notifier, place_of
 from django_ojs.store.sessions import (

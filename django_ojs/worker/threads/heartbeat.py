@@ -12,8 +12,8 @@ from django.db import DatabaseError, InterfaceError, connections
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.leases import Lease, RenewedLease
-from django_ojs.services import heartbeat, reaper
-from django_ojs.services.heartbeat import Directive, WorkerInfo
+from django_ojs.services import leases, reaper, workers
+from django_ojs.services.workers import Directive, WorkerInfo
 from django_ojs.store.contention import is_held
 from django_ojs.worker.prefork.leased import LeasedJob
 from django_ojs.worker.threads.base import ConnectedThread
@@ -124,21 +124,21 @@ class HeartbeatThread(ConnectedThread):
                 self._trying_since = now
             renewed: list[RenewedLease] = []
             if vouched:
-                renewed = kept = heartbeat.beat(vouched, using=self._using)
+                renewed = kept = leases.beat(vouched, using=self._using)
                 self._on_beat([running.lease for running in alive], kept)
             if silent:
                 # Not vouched for, but still to be stopped once somebody has taken them away.
                 held = [running.held for running in silent]
-                kept = heartbeat.holds(held, using=self._using)
+                kept = leases.holds(held, using=self._using)
                 self._on_beat([running.lease for running in silent], kept)
             if due:
-                directive = heartbeat.report_worker(
+                directive = workers.report(
                     self._info, phase=report.phase, running=len(report.held), using=self._using
                 )
                 self._worker_due = now + LONGEST
                 self._on_directive(directive)
             self._trying_since = None
-            heartbeat.announce(renewed, using=self._using)
+            leases.announce(renewed, using=self._using)
             return True
         except (DatabaseError, InterfaceError, OSError) as error:
             logger.warning("a heartbeat failed: %s", error)
@@ -153,7 +153,9 @@ class HeartbeatThread(ConnectedThread):
 
     def _deregister(self) -> None:
         try:
-            heartbeat.deregister(self._info, using=self._using)
+            workers.deregister(
+                self._info.id, None, incarnation=self._info.incarnation, using=self._using
+            )
         except (DatabaseError, InterfaceError, OSError) as error:
             logger.warning("could not deregister: %s", error)
 

@@ -15,7 +15,7 @@ from django.db import DatabaseError
 from django_ojs import clock
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRecord
-from django_ojs.services import heartbeat
+from django_ojs.services import leases
 from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
 from django_ojs.store.batches import OUTAGE, in_batches
 from django_ojs.store.contention import is_held
@@ -159,7 +159,7 @@ class OutcomeWriter:
         if not late:
             return
         try:
-            kept = heartbeat.holds([pending.outcome.lease for pending in late], using=self._using)
+            kept = leases.holds([pending.outcome.lease for pending in late], using=self._using)
         except (DatabaseError, *OUTAGE):
             return
         waited_for = {lease.lease_id for lease in kept}

@@ -17,7 +17,7 @@ from typing import Any
 from django.db import OperationalError
 
 from django_ojs import signals
-from django_ojs.services import heartbeat
+from django_ojs.services import leases, workers
 from django_ojs.worker.prefork import pool
 from django_ojs.worker.supervisor import runner
 from django_ojs.worker.threads import heartbeat as heartbeat_thread
@@ -49,12 +49,12 @@ def _hanging(work: Callable[..., Any]) -> Callable[..., Any]:
 
 def _beats_fail() -> None:
     trouble = OperationalError("sabotaged")
-    heartbeat.beat = _failing(heartbeat.beat, trouble)
-    heartbeat.report_worker = _failing(heartbeat.report_worker, trouble)
+    leases.beat = _failing(leases.beat, trouble)
+    workers.report = _failing(workers.report, trouble)
 
 
 def _beats_hang() -> None:
-    heartbeat.beat = _hanging(heartbeat.beat)
+    leases.beat = _hanging(leases.beat)
 
 
 def _receiver_hangs() -> None:

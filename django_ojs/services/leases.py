@@ -1,134 +1,33 @@
-"""Signs of life: beats, progress and checkpoints under a lease; the registry of workers."""
+"""What the holder of a lease may write: heartbeats, progress and checkpoints (OJS timeouts 9)."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any
-from uuid import UUID
 
 from django.db import DatabaseError, Error, connections, transaction
 from django.db.models import F, Value
 
 from django_ojs import clock, conf
 from django_ojs.domain.events import Kind, job_event
-from django_ojs.domain.job import LARGE, JobEvent, JobRecord
+from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.timeouts import after
-from django_ojs.models import Attempt, Job, Worker
-from django_ojs.services import attempts, workers
+from django_ojs.models import Attempt, Job
+from django_ojs.services import attempts
 from django_ojs.services.commit import publish
 from django_ojs.services.judging import in_time
 from django_ojs.signals import by_kind
 from django_ojs.store import leases, locking, selectors
-from django_ojs.store.contention import RowHeld, atomically, impatient, is_held
+from django_ojs.store.contention import RowHeld, atomically, impatient, in_transaction, is_held
 
 logger = logging.getLogger("django_ojs")
 
 MAX_CHECKPOINT_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerInfo:
-    """What a worker process says of itself when it registers."""
-
-    id: str
-    incarnation: UUID
-    hostname: str = ""
-    pid: int | None = None
-    concurrency: int | None = None
-    queues: Sequence[str] = ()
-    types: Sequence[str] = ()
-    labels: Mapping[str, Any] = field(default_factory=dict)
-    version: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Directive:
-    """The server's word to a worker: ``quiet``, ``terminate``, ``replaced`` or nothing."""
-
-    order: str | None
-
-
-def register(info: WorkerInfo, *, now: datetime | None = None, using: str | None = None) -> None:
-    """Record a starting worker. A second one under the same id replaces the first, which learns
-    so from its next beat; their leases are separate all the same.
-    """
-    using = using or conf.current().database
-    now = now or clock.now(using)
-
-    def work() -> None:
-        Worker.objects.using(using).update_or_create(
-            name=info.id,
-            principal="",
-            defaults={
-                "incarnation": info.incarnation,
-                "beats": True,
-                "phase": Worker.Phase.RUNNING,
-                "directive": None,
-                "hostname": info.hostname,
-                "pid": info.pid,
-                "concurrency": info.concurrency,
-                "running": 0,
-                "queues": list(info.queues),
-                "types": list(info.types),
-                "labels": dict(info.labels),
-                "version": info.version,
-                "started_at": now,
-                "heartbeat_at": now,
-            },
-        )
-        publish([_worker_fact(Kind.WORKER_STARTED, info.id)], now=now, using=using)
-
-    atomically(using, work)
-
-
-def report_worker(
-    info: WorkerInfo,
-    *,
-    phase: str,
-    running: int,
-    now: datetime | None = None,
-    using: str | None = None,
-) -> Directive:
-    """A worker's own sign of life; returns what it is told to do.
-
-    While somebody else holds its row, nothing is written.
-    """
-    using = using or conf.current().database
-    now = now or clock.now(using)
-    same_name = workers.named(info.id, None, using=using)
-    mine = same_name.filter(incarnation=info.incarnation)
-    try:
-        with transaction.atomic(using=using):
-            written = mine.update(phase=phase, running=running, heartbeat_at=now)
-    except DatabaseError as error:
-        if not is_held(error):
-            raise
-        written = mine.exists()
-    if written:
-        return Directive(same_name.values_list("directive", flat=True).first())
-    if same_name.exists():
-        return Directive("replaced")
-    register(info, now=now, using=using)
-    return Directive(None)
-
-
-def deregister(info: WorkerInfo, *, now: datetime | None = None, using: str | None = None) -> None:
-    """The worker has stopped; its row stays until retention takes it."""
-    using = using or conf.current().database
-    now = now or clock.now(using)
-    mine = workers.named(info.id, None, using=using).filter(incarnation=info.incarnation)
-
-    def work() -> None:
-        if mine.update(phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now):
-            publish([_worker_fact(Kind.WORKER_STOPPED, info.id)], now=now, using=using)
-
-    atomically(using, work)
 
 
 def beat(
@@ -274,50 +173,48 @@ def progress(
     known = in_time(leases.find([one.lease for one in reports], using=using), moment, using=using)
     holding = {Lease(lease.job_id, lease.lease_id) for lease in known}
     reports = [report for report in reports if report.lease in holding]
-    kept = _progress(reports, moment, using)
+    kept = _progress(reports, moment, using=using)
     if not wait:
         return kept
     held_up = {lease.lease_id for lease in kept if not lease.written}
     kept = [lease for lease in kept if lease.written]
     for report in reports:
         if report.lease.lease_id in held_up:
-            kept += atomically(using, partial(_waiting, report, moment, using))
+            kept += _waiting(report, moment, using=using)
     return kept
 
 
-def _waiting(report: Progress, now: datetime, using: str) -> list[RenewedLease]:
+@in_transaction
+def _waiting(report: Progress, now: datetime, *, using: str = "") -> list[RenewedLease]:
     locking.jobs([report.lease.job_id], using=using)
-    return _progress([report], now, using)
+    return _progress([report], now, using=using)
 
 
-def _progress(reports: Sequence[Progress], moment: datetime, using: str) -> list[RenewedLease]:
+@in_transaction
+def _progress(reports: Sequence[Progress], moment: datetime, *, using: str = "") -> list[RenewedLease]:
     fractions = [min(1.0, max(0.0, report.fraction)) for report in reports]
     values: dict[str, Sequence[Any]] = {
         "progress": fractions,
         "progress_message": [report.message for report in reports],
         "progress_data": [report.data for report in reports],
     }
-
-    def work() -> list[RenewedLease]:
-        held = [report.lease for report in reports]
-        kept = _sign_of_life(held, {}, values, (), moment, using)
-        found = {Lease(lease.job_id, lease.lease_id) for lease in kept if lease.written}
-        job_events = [
-            job_event(
-                Kind.PROGRESS,
-                report.job,
-                worker_id=report.job.worker_id,
-                progress=fraction,
-                progress_percent=round(fraction * 100),
-                progress_message=report.message,
-            )
-            for report, fraction in zip(reports, fractions, strict=True)
-            if report.job is not None and report.lease in found
-        ]
-        publish(job_events, now=moment, using=using)
-        return kept
-
-    return atomically(using, work)
+    held = [report.lease for report in reports]
+    kept = _sign_of_life(held, {}, values, (), moment, using)
+    found = {Lease(lease.job_id, lease.lease_id) for lease in kept if lease.written}
+    job_events = [
+        job_event(
+            Kind.PROGRESS,
+            report.job,
+            worker_id=report.job.worker_id,
+            progress=fraction,
+            progress_percent=round(fraction * 100),
+            progress_message=report.message,
+        )
+        for report, fraction in zip(reports, fractions, strict=True)
+        if report.job is not None and report.lease in found
+    ]
+    publish(job_events, now=moment, using=using)
+    return kept
 
 
 def checkpoint(
@@ -344,12 +241,12 @@ def checkpoint(
         kept = _sign_of_life([lease], shared, {}, ["checkpoint_seq"], moment, alias)
     if any(not one.written for one in kept):
         raise RowHeld(f"the row of job {lease.job_id} is locked by another transaction")
-    last = partial(_last_checkpoint, lease, state, info, moment, alias)
-    return bool(kept) or atomically(alias, last)
+    return bool(kept) or _last_checkpoint(lease, state, info, moment, using=alias)
 
 
+@in_transaction
 def _last_checkpoint(
-    lease: Lease, state: str, info: Mapping[str, Any] | None, now: datetime, using: str
+    lease: Lease, state: str, info: Mapping[str, Any] | None, now: datetime, *, using: str = ""
 ) -> bool:
     job = locking.jobs([lease.job_id], using=using).get(lease.job_id)
     ended = Attempt.objects.using(using).filter(job_id=lease.job_id, lease_id=lease.lease_id).first()
@@ -362,7 +259,3 @@ def _last_checkpoint(
         checkpoint=value, checkpoint_info=info, checkpoint_seq=F("checkpoint_seq") + 1
     )
     return True
-
-
-def _worker_fact(kind: Kind, worker_id: str) -> JobEvent:
-    return JobEvent(kind, {"worker_id": worker_id})
