@@ -357,10 +357,10 @@ class Dispatcher:
     def _drop(self, running: LeasedJob) -> None:
         self.leases.pop(running.lease, None)
 
-    def _flush_progress(self, leases: Sequence[str]) -> None:
+    def _flush_progress(self, ids: Sequence[str]) -> None:
         if not self._progress:
             return
-        told = [self._progress.pop(lease) for lease in leases if lease in self._progress]
+        told = [self._progress.pop(lease) for lease in ids if lease in self._progress]
         if not told:
             return
 
