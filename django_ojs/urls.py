@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from django_ojs.extensions.schemas.http import SLICE as SCHEMAS
+from django_ojs.extensions.schemas.http import FEATURE as SCHEMAS
 from django_ojs.http import routes, routing
 from django_ojs.http.views.system import SystemViewSet
 

@@ -26,14 +26,14 @@ class Chosen(NamedTuple):
 
 
 @dataclass(slots=True)
-class Report:
+class ActionReport:
     """What an operation did: how many rows it changed, and why it left others alone."""
 
     done: int = 0
     skipped: list[str] = field(default_factory=list)
     made: str | None = None
     """The id of a job that was made: its page is shown afterwards."""
-    said: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     """What was done to some rows, where "done" does not say it all."""
 
 
@@ -49,7 +49,7 @@ class Operation:
     label: Words
     permission: str
     consequence: Words
-    run: Callable[[Sequence[Any], Mapping[str, Any], Actor], Report]
+    run: Callable[[Sequence[Any], Mapping[str, Any], Actor], ActionReport]
     form: type[ReasonForm] = ReasonForm
     allowed: Callable[[Any], bool] = lambda row: True
     danger: bool = False
@@ -64,8 +64,8 @@ class Operation:
     way on."""
 
 
-def tell(
-    page: admin.ModelAdmin[Any], request: HttpRequest, operation: Operation, report: Report
+def report_to_user(
+    page: admin.ModelAdmin[Any], request: HttpRequest, operation: Operation, report: ActionReport
 ) -> None:
     """Say what was done, and of the first few rows that were left alone why."""
     if report.done:
@@ -75,7 +75,7 @@ def tell(
         )
     if not report.done and not report.skipped:
         page.message_user(request, _("Nothing had to be changed."), messages.INFO)
-    for text in report.said[:5]:
+    for text in report.notes[:5]:
         page.message_user(request, text, messages.INFO)
     for text in report.skipped[:5]:
         page.message_user(request, text, messages.WARNING)

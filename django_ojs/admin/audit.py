@@ -91,10 +91,10 @@ class _Filter(admin.SimpleListFilter, ABC):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """The entries of the choice."""
         value = self.value()
-        asked = self.condition(value) if value else None
-        if asked is None:
+        condition = self.condition(value) if value else None
+        if condition is None:
             return queryset
-        return queryset.filter(window(request, conf.current().database), asked)
+        return queryset.filter(window(request, conf.current().database), condition)
 
 
 class ActionFilter(_Filter):
@@ -194,14 +194,14 @@ class AuditEntryAdmin(OJSModelAdmin):
         """What the qualifiers ask for; no word is looked for everywhere."""
         if not search_term.strip():
             return queryset, False
-        asked = parse(search_term)
-        if asked.unknown:
-            return not_understood(request, asked.unknown, queryset)
-        if asked.targets:
-            return queryset.filter(asked.targets, asked.others), False
+        parsed = parse(search_term)
+        if parsed.unknown:
+            return not_understood(request, parsed.unknown, queryset)
+        if parsed.targets:
+            return queryset.filter(parsed.targets, parsed.others), False
         size = conf.current().admin.search_window
         self.message_user(request, _("Looked among the newest %d entries.") % size, messages.INFO)
-        return queryset.filter(window(request, self.using), asked.others), False
+        return queryset.filter(window(request, self.using), parsed.others), False
 
     # Columns
 
@@ -237,10 +237,10 @@ class AuditEntryAdmin(OJSModelAdmin):
         """The few facts that say more than the action does."""
         data = row.data if isinstance(row.data, dict) else {}
         found = [f"{name}: {data[name]}" for name in _DETAIL if data.get(name)]
-        asked = data.get("filter")
-        if isinstance(asked, dict):
+        narrowing = data.get("filter")
+        if isinstance(narrowing, dict):
             # Not every database keeps the order of names.
-            narrowed = [f"{name}: {asked[name]}" for name in sorted(asked)]
+            narrowed = [f"{name}: {narrowing[name]}" for name in sorted(narrowing)]
             found += narrowed or [_("every job")]
         return ", ".join(found)[:200]
 
@@ -252,9 +252,9 @@ class AuditEntryAdmin(OJSModelAdmin):
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """All columns."""
-        return {} if row is None else {"page": self.job_events(row)}
+        return {} if row is None else {"page": self.details(row)}
 
-    def job_events(self, row: Any) -> dict[str, Any]:
+    def details(self, row: Any) -> dict[str, Any]:
         """Everything about one entry."""
         return {
             "entry": row,

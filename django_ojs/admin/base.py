@@ -21,7 +21,7 @@ from django.views.defaults import permission_denied
 
 from django_ojs import conf
 from django_ojs.admin import links, refresh
-from django_ojs.admin.actions import Chosen, Operation, Report, tell
+from django_ojs.admin.actions import ActionReport, Chosen, Operation, report_to_user
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.charts import at_least
 from django_ojs.admin.forms import ReasonForm
@@ -65,12 +65,12 @@ class OJSModelAdmin(ModelAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         """The row; read once for a page, though several ask for it."""
         known: dict[Any, Any] = request.__dict__.setdefault("_ojs_rows", {})
-        asked = (self.opts.model_name, object_id, from_field)
-        if asked not in known:
+        wanted = (self.opts.model_name, object_id, from_field)
+        if wanted not in known:
             # No database has such a key, and PostgreSQL refuses to be asked for it.
             found = None if "\0" in object_id else super().get_object(request, object_id, from_field)
-            known[asked] = found
-        return known[asked]
+            known[wanted] = found
+        return known[wanted]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         """None but those of the filters."""
@@ -231,7 +231,7 @@ class OJSModelAdmin(ModelAdmin):
             return HttpResponseRedirect(self._after(request, row, report))
         return self._confirmation(request, operation, form, [row.pk], [], row)
 
-    def _after(self, request: HttpRequest, row: Any, report: Report) -> str:
+    def _after(self, request: HttpRequest, row: Any, report: ActionReport) -> str:
         """The page of what was made, or of the row, if there still is one; else the list."""
         if report.made is not None:
             return links.page_of(self.admin_site, "job", report.made) or self._list_url()
@@ -271,13 +271,13 @@ class OJSModelAdmin(ModelAdmin):
         operation: Operation,
         keys: Sequence[Any],
         cleaned: Mapping[str, Any],
-    ) -> Report:
+    ) -> ActionReport:
         try:
             report = operation.run(keys, cleaned, self.actor(request, cleaned.get("reason", "")))
         except OJSError as error:
             self.message_user(request, error.message, messages.ERROR)
-            return Report()
-        tell(self, request, operation, report)
+            return ActionReport()
+        report_to_user(self, request, operation, report)
         return report
 
     def _confirmation(
@@ -332,8 +332,8 @@ class OJSModelAdmin(ModelAdmin):
         """With the choice of how often to load it anew. An action that is none of the user's, which
         no form offers and Django would pass over, is refused and noted.
         """
-        asked = request.POST.get("action")
-        operation = next((item for item in self.operations if item.name == asked), None)
+        wanted = request.POST.get("action")
+        operation = next((item for item in self.operations if item.name == wanted), None)
         if operation is not None and not self.may(request, operation):
             return self._refusal(request, operation, request.POST.getlist(ACTION_CHECKBOX_NAME))
         self._check_keys(request)
@@ -373,22 +373,22 @@ class OJSModelAdmin(ModelAdmin):
         """With the operations that are offered for the row."""
         row = self.get_object(request, unquote(object_id))
         offered = [] if row is None else self.offered(request, row)
-        doors = [
-            (
-                operation,
-                reverse(
-                    f"admin:{self.opts.app_label}_{self.opts.model_name}_do",
-                    args=[object_id, operation.name],
-                    current_app=self.admin_site.name,
-                ),
-            )
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_do"
+        site = self.admin_site.name
+        operation_urls = [
+            (operation, reverse(name, args=[object_id, operation.name], current_app=site))
             for operation in offered
         ]
         own = limited(self, request, str(row), lambda: self.page_context(request, row))
         if isinstance(own, HttpResponse):
             return own
         loads = refresh.context(request) if own.get("changes", bool(own)) else {}
-        known = {"operations": doors, "has_history": bool(self._history(request, "")), **loads, **own}
+        known = {
+            "operations": operation_urls,
+            "has_history": bool(self._history(request, "")),
+            **loads,
+            **own,
+        }
         context = {**known, **(extra_context or {})}
         return super().change_view(request, object_id, form_url, context)
 

@@ -37,7 +37,7 @@ class Denied(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class BulkPage:
     """What was done to one page: the place of its last row, and how many were changed or left."""
 
     last: Sequence[str]
@@ -50,21 +50,21 @@ def tab_of(narrowed: Filter) -> Tab:
     return Tab(narrowed.state, narrowed.lens, narrowed.dead_letter)
 
 
-def in_words(narrowed: Filter, *, shows_args: bool = True) -> list[str]:
+def describe_filter(narrowed: Filter, *, shows_args: bool = True) -> list[str]:
     """Which jobs are meant; without the words of a search for those who may not see arguments."""
     found = [_("dead letter")] if narrowed.dead_letter else []
     search_for = narrowed.search if shows_args or not narrowed.search else "…"
-    asked = (
+    parts = (
         (_("state"), narrowed.state),
         (_("list"), narrowed.lens),
         (_("queue"), narrowed.queue),
         (_("search"), search_for),
     )
-    found += [f"{name}: {value}" for name, value in asked if value]
+    found += [f"{name}: {value}" for name, value in parts if value]
     return found or [_("every job")]
 
 
-def given(job_id: object, args: Any, *, shows_args: bool) -> str:
+def describe_order(job_id: object, args: Any, *, shows_args: bool) -> str:
     """What a bulk job was ordered to do, to which jobs, by whom and why."""
     try:
         order = bulk.read(args[0], job_id)
@@ -74,7 +74,7 @@ def given(job_id: object, args: Any, *, shows_args: bool) -> str:
     said = _("%(operation)s · %(jobs)s · by %(actor)s · %(reason)s")
     return said % {
         "operation": label,
-        "jobs": ", ".join(in_words(order.narrowed, shows_args=shows_args)),
+        "jobs": ", ".join(describe_filter(order.narrowed, shows_args=shows_args)),
         "actor": order.actor.name,
         "reason": order.actor.reason or "—",
     }
@@ -92,12 +92,12 @@ def matching(narrowed: Filter, using: str, *, shows_args: bool = True) -> QueryS
     if narrowed.queue:
         reading &= Q(queue=narrowed.queue)
     if narrowed.search:
-        asked = search.parse(narrowed.search, shows_args=shows_args)
-        if asked.unknown:
+        parsed = search.parse(narrowed.search, shows_args=shows_args)
+        if parsed.unknown:
             return rows.none()
-        rows = rows.alias(**asked.places)
-        reading &= asked.windowed
-        ids = asked.ids
+        rows = rows.alias(**parsed.places)
+        reading &= parsed.windowed
+        ids = parsed.ids
     if tab.index is not None and not ids:
         rows = selectors.by_index(rows, tab.index, using=using)
     return rows.filter(ids, reading).order_by(*keyset.order(tab.keys))
@@ -115,7 +115,7 @@ def _others(rows: QuerySet[Job]) -> QuerySet[Job]:
     return rows.exclude(queue=bulk.QUEUE)
 
 
-class Counted(NamedTuple):
+class JobCount(NamedTuple):
     """How many jobs match; at least so many, if it could not be finished."""
 
     number: int
@@ -126,7 +126,7 @@ class Counted(NamedTuple):
         return plain(self.number) if self.exact else at_least(self.number)
 
 
-def count(narrowed: Filter, using: str, *, shows_args: bool = True, limit_ms: int) -> Counted:
+def count(narrowed: Filter, using: str, *, shows_args: bool = True, limit_ms: int) -> JobCount:
     """How many jobs a bulk order would be about, up to ``MOST``: as many as can be counted within
     the limit.
     """
@@ -138,7 +138,7 @@ def count(narrowed: Filter, using: str, *, shows_args: bool = True, limit_ms: in
         return number <= MOST
 
     exact = _read(narrowed, rows, take, using, limit_ms, windows=True)
-    return Counted(min(number, MOST), exact)
+    return JobCount(min(number, MOST), exact)
 
 
 def first(narrowed: Filter, most: int, using: str, *, shows_args: bool = True, limit_ms: int) -> Chosen:
@@ -222,7 +222,7 @@ def size(order: Order) -> dict[str, Any]:
     return {"of": found.number, "exact": found.exact}
 
 
-def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterator[Page]:
+def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterator[BulkPage]:
     """Do the operation to every matching job, in the order of the list; ``MOST`` at the most.
 
     ``after`` is the place of the last row of an earlier attempt, which has ``seen`` so many. Before
@@ -251,7 +251,7 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
             report = run([row[-1] for row in found], order.cleaned, order.actor)
             after = keyset.encode(found[-1])
             seen += len(found)
-            yield Page(after, report.done, len(report.skipped))
+            yield BulkPage(after, report.done, len(report.skipped))
             continue
         if edge is None:
             return
@@ -260,7 +260,7 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
         if following is None:
             return
         after, edge = keyset.encode([edge]), following
-        yield Page(after, 0, 0)
+        yield BulkPage(after, 0, 0)
 
 
 def _begin(tab: Tab, after: Sequence[str] | None) -> Any:

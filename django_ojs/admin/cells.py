@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from django_ojs.admin.clocks import words
+from django_ojs.admin.clocks import humanize_duration
 
 
 def labelled(label: str, value: str) -> SafeString:
@@ -18,7 +18,7 @@ def labelled(label: str, value: str) -> SafeString:
 def span_of(span: timedelta, moment: datetime) -> SafeString:
     """A span of time, with the moment that it reaches to in its title."""
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>', moment.isoformat(), moment, words(span)
+        '<time datetime="{}" title="{}">{}</time>', moment.isoformat(), moment, humanize_duration(span)
     )
 
 

@@ -22,7 +22,7 @@ _NOTHING = SafeString("")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Series:
     """Values under one name, as many as there are labels; ``None`` is a gap."""
 
     name: Any
@@ -49,7 +49,7 @@ def at_least(value: float) -> str:
 def line_chart(
     title: Any,
     labels: Sequence[str],
-    lines: Sequence[Line],
+    lines: Sequence[Series],
     write: Written = plain,
     ends: Sequence[float] = (),
 ) -> SafeString:
@@ -64,7 +64,7 @@ def line_chart(
 
 
 def stacked_bars(
-    title: Any, labels: Sequence[str], lines: Sequence[Line], write: Written = plain
+    title: Any, labels: Sequence[str], lines: Sequence[Series], write: Written = plain
 ) -> SafeString:
     """A bar for each label, of one part for each line, and the table of the same values."""
     labels, lines = _thin(labels, lines)
@@ -100,7 +100,7 @@ def stacked_bars(
 
 def sparkline(title: Any, values: Sequence[float | None], tone: str = "") -> SafeString:
     """A line the size of a word; what it says in full is its title."""
-    (thin,) = _thin([""] * len(values), [Line("", values, tone)])[1]
+    (thin,) = _thin([""] * len(values), [Series("", values, tone)])[1]
     top = _top(thin.values)
     step = 96 / max(1, len(thin.values) - 1)
     points = " ".join(
@@ -108,7 +108,7 @@ def sparkline(title: Any, values: Sequence[float | None], tone: str = "") -> Saf
         for place, value in enumerate(thin.values)
     )
     known = [value for value in values if value is not None]
-    job_events = _("sum %(sum)s, most %(most)s, last %(last)s") % {
+    summary = _("sum %(sum)s, most %(most)s, last %(last)s") % {
         "sum": plain(sum(known)),
         "most": plain(max(known, default=0)),
         "last": plain(known[-1] if known else 0),
@@ -118,13 +118,13 @@ def sparkline(title: Any, values: Sequence[float | None], tone: str = "") -> Saf
         '<title>{}: {}</title><polyline points="{}" fill="none" stroke="currentColor"/></svg>',
         _tone(thin),
         title,
-        job_events,
+        summary,
         points,
     )
 
 
 def table(
-    title: Any, labels: Sequence[str], lines: Sequence[Line], write: Written = plain
+    title: Any, labels: Sequence[str], lines: Sequence[Series], write: Written = plain
 ) -> SafeString:
     """The values as a table."""
     head = format_html_join("", '<th scope="col">{}</th>', ((line.name,) for line in lines))
@@ -149,7 +149,7 @@ def table(
 def _figure(
     title: Any,
     labels: Sequence[str],
-    lines: Sequence[Line],
+    lines: Sequence[Series],
     write: Written,
     top: float,
     body: SafeString,
@@ -171,7 +171,7 @@ def _figure(
     )
     return format_html(
         '<figure class="ojs-figure"><figcaption>{} <small>{}</small></figcaption>{}'
-        "<details><summary>{}</summary>{}</details></figure>",
+        "<summary><summary>{}</summary>{}</summary></figure>",
         title,
         legend,
         svg,
@@ -208,7 +208,7 @@ def _grid(top: float, write: Written) -> SafeString:
     )
 
 
-def _drawn(line: Line, count: int, top: float) -> SafeString:
+def _drawn(line: Series, count: int, top: float) -> SafeString:
     step = (WIDTH - _LEFT) / max(1, count - 1)
     parts = [
         [(round(_LEFT + place * step, 1), _y(value, top)) for place, value in run]
@@ -275,11 +275,11 @@ def _top(values: Iterable[float | None], ends: Sequence[float] = ()) -> float:
     return end
 
 
-def _tone(line: Line) -> str:
+def _tone(line: Series) -> str:
     return f"ojs-{line.tone}" if line.tone else ""
 
 
-def _thin(labels: Sequence[str], lines: Sequence[Line]) -> tuple[Sequence[str], list[Line]]:
+def _thin(labels: Sequence[str], lines: Sequence[Series]) -> tuple[Sequence[str], list[Series]]:
     """At most 120 points: neighbours become their largest."""
     each = -(-len(labels) // MOST_POINTS)
     if each <= 1:
@@ -290,7 +290,7 @@ def _thin(labels: Sequence[str], lines: Sequence[Line]) -> tuple[Sequence[str], 
 
     starts = range(0, len(labels), each)
     return [labels[place] for place in starts], [
-        Line(
+        Series(
             line.name,
             [largest(line.values[place : place + each]) for place in starts],
             line.tone,

@@ -29,7 +29,7 @@ _FIRED = {
 
 
 @dataclass(slots=True)
-class Clock:
+class TimeoutClock:
     """One clock; without ``fires_at`` it does not run now."""
 
     name: str
@@ -49,19 +49,19 @@ class Clock:
         return self.left is not None and self.left < timedelta(0)
 
 
-def clocks(job: JobRecord, now: datetime) -> list[Clock]:
+def clocks(job: JobRecord, now: datetime) -> list[TimeoutClock]:
     """Execution, total, time in queue and heartbeat, as they stand at ``now``."""
     running = job.state == State.ACTIVE
     live = job.state not in TERMINAL
-    grace = _("and %s grace") % words(_ms(job.grace_period_ms))
-    execution = Clock("execution", _("Execution"), _ms(job.timeout_ms + job.extended_ms), grace)
+    grace = _("and %s grace") % humanize_duration(_ms(job.grace_period_ms))
+    execution = TimeoutClock("execution", _("Execution"), _ms(job.timeout_ms + job.extended_ms), grace)
     if job.extended_ms:
-        execution.note += ", " + _("%s of it added") % words(_ms(job.extended_ms))
-    total = Clock("total", _("Total"), _ms(job.total_timeout_ms))
-    queue = Clock("queue", _("Time in queue"), _ms(job.enqueue_ttl_ms))
+        execution.note += ", " + _("%s of it added") % humanize_duration(_ms(job.extended_ms))
+    total = TimeoutClock("total", _("Total"), _ms(job.total_timeout_ms))
+    queue = TimeoutClock("queue", _("Time in queue"), _ms(job.enqueue_ttl_ms))
     if job.expires_at is not None:
         queue.note = _("or by its expiry")
-    beat = Clock("heartbeat", _("Heartbeat"), _ms(job.heartbeat_timeout_ms))
+    beat = TimeoutClock("heartbeat", _("Heartbeat"), _ms(job.heartbeat_timeout_ms))
     if running and job.started_at is not None:
         soft = soft_deadline(job)
         execution.used = now - job.started_at
@@ -97,7 +97,7 @@ def clocks(job: JobRecord, now: datetime) -> list[Clock]:
     return found
 
 
-def _left(clock: Clock) -> Any:
+def _left(clock: TimeoutClock) -> Any:
     return clock.left
 
 
@@ -105,12 +105,12 @@ def _ms(value: int | None) -> timedelta | None:
     return None if value is None else timedelta(milliseconds=value)
 
 
-def words(span: timedelta | None) -> str:
+def humanize_duration(span: timedelta | None) -> str:
     """A span in its two largest units: ``1 h 5 min``, ``3.2 s``."""
     if span is None:
         return "—"
     if span < timedelta(0):
-        return f"-{words(-span)}"
+        return f"-{humanize_duration(-span)}"
     seconds = span.total_seconds()
     if seconds < 60:
         return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"

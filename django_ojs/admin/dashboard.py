@@ -20,8 +20,8 @@ from django.utils.translation import gettext_lazy
 from django_ojs import clock
 from django_ojs.admin import charts, links, refresh
 from django_ojs.admin.base import OJSModelAdmin
-from django_ojs.admin.charts import Line, at_least, plain
-from django_ojs.admin.clocks import words
+from django_ojs.admin.charts import Series, at_least, plain
+from django_ojs.admin.clocks import humanize_duration
 from django_ojs.admin.limits import limited
 from django_ojs.admin.links import choices
 from django_ojs.domain import histogram
@@ -33,7 +33,7 @@ from django_ojs.store import selectors
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ChartWindow:
     """A choice of how far back the charts go."""
 
     name: str
@@ -44,10 +44,12 @@ class Window:
     """How the time of a point is written."""
 
 
-WINDOWS: Mapping[str, Window] = {
-    "1h": Window("1h", gettext_lazy("1 hour"), timedelta(hours=1), timedelta(minutes=1), "H:i"),
-    "24h": Window("24h", gettext_lazy("24 hours"), timedelta(hours=24), timedelta(minutes=15), "D H:i"),
-    "7d": Window("7d", gettext_lazy("7 days"), timedelta(days=7), timedelta(hours=2), "D j. H:i"),
+WINDOWS: Mapping[str, ChartWindow] = {
+    "1h": ChartWindow("1h", gettext_lazy("1 hour"), timedelta(hours=1), timedelta(minutes=1), "H:i"),
+    "24h": ChartWindow(
+        "24h", gettext_lazy("24 hours"), timedelta(hours=24), timedelta(minutes=15), "D H:i"
+    ),
+    "7d": ChartWindow("7d", gettext_lazy("7 days"), timedelta(days=7), timedelta(hours=2), "D j. H:i"),
 }
 
 
@@ -136,7 +138,7 @@ class DashboardAdmin(OJSModelAdmin):
             Card(_("Waiting"), _capped(waiting), url=self._link(request, "job", state=State.AVAILABLE)),
             Card(
                 _("Oldest wait"),
-                "—" if oldest is None else _first_of(waiting) + words(_age(now, oldest)),
+                "—" if oldest is None else _first_of(waiting) + humanize_duration(_age(now, oldest)),
                 _("of %s jobs looked at") % plain(waiting) if waiting >= selectors.COUNT_CAP else "",
             ),
             Card(_("Failed, last hour"), plain(hour.failed), "", _bad(hour.failed), failures),
@@ -152,8 +154,10 @@ class DashboardAdmin(OJSModelAdmin):
                 _("Reaper last ran"),
                 _("never")
                 if last_scan is None
-                else _("%s ago") % words(_age(now, last_scan.last_run_at)),
-                _("a deadline is overdue by %s") % words(now - deadline) if late and deadline else "",
+                else _("%s ago") % humanize_duration(_age(now, last_scan.last_run_at)),
+                _("a deadline is overdue by %s") % humanize_duration(now - deadline)
+                if late and deadline
+                else "",
                 _bad(late),
             ),
         ]
@@ -167,28 +171,28 @@ _SECONDS = (0.01, 0.02, 0.1, 0.2, 1, 2, 10, 20, 60, 120, 600, 1200, 3600, 7200)
 _ENDS = [1000 * seconds for seconds in _SECONDS]
 
 
-def draw(points: Sequence[histogram.SeriesPoint], window: Window) -> list[Any]:
+def draw(points: Sequence[histogram.SeriesPoint], window: ChartWindow) -> list[Any]:
     """Throughput, and the percentiles of what jobs took and waited."""
     labels = [date_format(timezone.localtime(point.at), window.labels) for point in points]
     took = [point.duration_ms for point in points]
     waited = [point.wait_ms for point in points]
     median, most = _("median"), _("95th percentile")
-    step = words(window.step)
+    step = humanize_duration(window.step)
     return [
         charts.stacked_bars(
             _("Ended jobs and failed attempts in each %s") % step,
             labels,
             [
-                Line(_("completed"), [point.completed for point in points], "good"),
-                Line(_("failed"), [point.failed for point in points], "bad"),
+                Series(_("completed"), [point.completed for point in points], "good"),
+                Series(_("failed"), [point.failed for point in points], "bad"),
             ],
         ),
         charts.line_chart(
             _("How long completed jobs took"),
             labels,
             [
-                Line(median, [pair[0] for pair in took], area=True),
-                Line(most, [pair[1] for pair in took], "warn", dashed=True),
+                Series(median, [pair[0] for pair in took], area=True),
+                Series(most, [pair[1] for pair in took], "warn", dashed=True),
             ],
             milliseconds,
             _ENDS,
@@ -197,8 +201,8 @@ def draw(points: Sequence[histogram.SeriesPoint], window: Window) -> list[Any]:
             _("How long completed jobs had waited"),
             labels,
             [
-                Line(median, [pair[0] for pair in waited], area=True),
-                Line(most, [pair[1] for pair in waited], "warn", dashed=True),
+                Series(median, [pair[0] for pair in waited], area=True),
+                Series(most, [pair[1] for pair in waited], "warn", dashed=True),
             ],
             milliseconds,
             _ENDS,
@@ -210,7 +214,7 @@ def milliseconds(value: float) -> str:
     """A span given in milliseconds."""
     if 0 < value < 1000:
         return _("%s ms") % plain(float(f"{value:.3g}"))
-    return words(timedelta(milliseconds=value))
+    return humanize_duration(timedelta(milliseconds=value))
 
 
 def _capped(count: int) -> str:

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs.admin.cells import labelled, span_of
-from django_ojs.admin.clocks import words
+from django_ojs.admin.clocks import humanize_duration
 from django_ojs.domain.failures import cause_of
 
 _TONE = {
@@ -87,8 +87,8 @@ class JobColumns:
             '<meter class="ojs-budget" min="0" max="1" low="0.8" high="0.95" optimum="0" value="{}">'
             "</meter> {} / {}",
             round(part, 3),
-            words(used),
-            words(limit),
+            humanize_duration(used),
+            humanize_duration(limit),
         )
 
     @admin.display(description=gettext_lazy("last heartbeat"))
@@ -112,7 +112,7 @@ class JobColumns:
         """Of the last attempt."""
         if row.started_at is None or row.finished_at is None:
             return ""
-        return labelled(_("duration"), words(row.finished_at - row.started_at))
+        return labelled(_("duration"), humanize_duration(row.finished_at - row.started_at))
 
     @admin.display(description=gettext_lazy("waited"))
     def waited(self, row: Any) -> str:
@@ -120,4 +120,4 @@ class JobColumns:
         if row.started_at is None or row.enqueued_at is None:
             return ""
         waited = max(timedelta(0), row.started_at - row.enqueued_at)
-        return labelled(_("waited"), words(waited))
+        return labelled(_("waited"), humanize_duration(waited))

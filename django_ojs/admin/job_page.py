@@ -8,8 +8,8 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 
 from django_ojs import clock
-from django_ojs.admin.bulk import given
-from django_ojs.admin.clocks import clocks, words
+from django_ojs.admin.bulk import describe_order
+from django_ojs.admin.clocks import clocks, humanize_duration
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.admin.timeline import picture, spans
 from django_ojs.domain.job import JobRecord
@@ -44,9 +44,9 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         "clocks": [
             {
                 "clock": item,
-                "limit": words(item.limit),
-                "used": words(item.used),
-                "left": words(item.left),
+                "limit": humanize_duration(item.limit),
+                "used": humanize_duration(item.used),
+                "left": humanize_duration(item.left),
             }
             for item in clocks(job, now)
         ],
@@ -65,7 +65,11 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
 
 
 def _facts(job: JobRecord, shows_args: bool) -> list[tuple[str, Any]]:
-    ordered = given(job.id, job.json("args"), shows_args=shows_args) if job.type == bulk.TYPE else None
+    ordered = (
+        describe_order(job.id, job.json("args"), shows_args=shows_args)
+        if job.type == bulk.TYPE
+        else None
+    )
     pairs = [
         (_("order"), ordered),
         (_("id"), job.id),
@@ -104,7 +108,7 @@ def _attempt(row: Attempt) -> dict[str, Any]:
     trace = error.get("backtrace") or []
     return {
         "row": row,
-        "lasted": words(row.ended_at - row.started_at),
+        "lasted": humanize_duration(row.ended_at - row.started_at),
         "type": error.get("type", ""),
         "message": error.get("message", ""),
         "application": [line for line in trace if not any(part in line for part in _APPLICATION)],
@@ -147,7 +151,7 @@ def _related(job: JobRecord, using: str) -> dict[str, Any]:
         {
             "pk": pk,
             "state": state,
-            "lasted": words(finished - started) if started and finished else "",
+            "lasted": humanize_duration(finished - started) if started and finished else "",
         }
         for pk, state, started, finished in queued.values_list(*columns)[:MOST_RELATED]
     ]

@@ -19,7 +19,7 @@ from django_ojs import clock, conf
 from django_ojs.admin import links, search
 from django_ojs.admin.actions import Chosen, Operation
 from django_ojs.admin.base import MOST_AT_ONCE, OJSModelAdmin
-from django_ojs.admin.bulk import Counted, count, first, in_words
+from django_ojs.admin.bulk import JobCount, count, describe_filter, first
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.forms import once
@@ -29,7 +29,7 @@ from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
 from django_ojs.admin.operations import JOB_OPERATIONS, STATES
 from django_ojs.admin.qualifiers import not_understood
 from django_ojs.admin.queues import live_workers, takes_bulk_work
-from django_ojs.admin.tabs import Tab, Window
+from django_ojs.admin.tabs import SearchWindow, Tab
 from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
 from django_ojs.services import bulk
@@ -187,13 +187,13 @@ class JobAdmin(JobColumns, OJSModelAdmin):
                     found = self.tab(request.GET).window(self.using)
             except OperationalError:
                 self.message_user(request, SLOW, messages.ERROR)
-                found = Window(Q(pk=None), None)
+                found = SearchWindow(Q(pk=None), None)
             setattr(request, _WINDOW, found)
         return found.rows
 
-    def looked_in(self, request: HttpRequest) -> Window | None:
+    def looked_in(self, request: HttpRequest) -> SearchWindow | None:
         """The window that the rows of this list are of; ``None`` if they are of the whole tab."""
-        found: Window | None = getattr(request, _WINDOW, None)
+        found: SearchWindow | None = getattr(request, _WINDOW, None)
         return found
 
     def counts(self, request: HttpRequest) -> dict[str, int]:
@@ -214,13 +214,13 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         if not search_term.strip():
             return queryset, False
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
-        asked = search.parse(search_term, shows_args=shows_args)
-        if asked.unknown:
-            return not_understood(request, asked.unknown, queryset)
-        rows = queryset.alias(**asked.places)
-        if asked.ids:
-            return rows.filter(asked.ids, asked.windowed), False
-        return rows.filter(self.window(request), asked.windowed), False
+        parsed = search.parse(search_term, shows_args=shows_args)
+        if parsed.unknown:
+            return not_understood(request, parsed.unknown, queryset)
+        rows = queryset.alias(**parsed.places)
+        if parsed.ids:
+            return rows.filter(parsed.ids, parsed.windowed), False
+        return rows.filter(self.window(request), parsed.windowed), False
 
     def say_window(self, request: HttpRequest) -> None:
         """Tell that the page is not about all jobs."""
@@ -236,11 +236,11 @@ class JobAdmin(JobColumns, OJSModelAdmin):
     ) -> HttpResponse:
         """With the tabs. A bare id leads to its job."""
         term = request.GET.get("q", "").strip()
-        asked = _bare_id(term)
-        if asked is not None and self.has_view_permission(request):
-            if Job.objects.using(self.using).filter(pk=asked).exists():
-                return HttpResponseRedirect(links.page_of(self.admin_site, "job", asked))
-            self.message_user(request, _("There is no job %s.") % asked, messages.WARNING)
+        job_id = _bare_id(term)
+        if job_id is not None and self.has_view_permission(request):
+            if Job.objects.using(self.using).filter(pk=job_id).exists():
+                return HttpResponseRedirect(links.page_of(self.admin_site, "job", job_id))
+            self.message_user(request, _("There is no job %s.") % job_id, messages.WARNING)
         context = {"tabs": self.tabs(request), **(extra_context or {})}
         return super().changelist_view(request, context)
 
@@ -284,8 +284,8 @@ class JobAdmin(JobColumns, OJSModelAdmin):
     def operation_initial(self, operation: Operation, row: Any) -> dict[str, Any]:
         """What an operation's form is filled with."""
         if operation.name == "requeue":
-            asked = {"args": row.args, "meta": row.meta, "queue": row.queue}
-            return {**asked, "once": once(row.pk)}
+            initial = {"args": row.args, "meta": row.meta, "queue": row.queue}
+            return {**initial, "once": once(row.pk)}
         if operation.name == "edit":
             return {"queue": row.queue, "priority": row.priority}
         return {}
@@ -341,7 +341,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
     def how_many(self, request: HttpRequest, known: int) -> str:
         """As many as can be counted in a short time."""
         found = count(self.narrowing(request), **self._reading(request))
-        return str(found if found.exact else Counted(max(known, found.number), exact=False))
+        return str(found if found.exact else JobCount(max(known, found.number), exact=False))
 
     def _reading(self, request: HttpRequest) -> dict[str, Any]:
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
@@ -349,7 +349,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
 
     def narrowed(self, request: HttpRequest) -> list[str]:
         """The tab, queue and search; that it is every job where there is none."""
-        return in_words(self.narrowing(request))
+        return describe_filter(self.narrowing(request))
 
 
 @admin.register(DeadLetter)

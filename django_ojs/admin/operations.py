@@ -10,8 +10,8 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs.admin.actions import Operation, Report
-from django_ojs.admin.clocks import words
+from django_ojs.admin.actions import ActionReport, Operation
+from django_ojs.admin.clocks import humanize_duration
 from django_ojs.admin.forms import ExtendForm, PlaceForm, PurgeForm, RequeueForm, RetryForm, WhenForm
 from django_ojs.domain import operations
 from django_ojs.domain.durations import format_instant
@@ -34,14 +34,14 @@ Make = Callable[[Mapping[str, Any], Actor], Decide]
 
 def _deciding(
     allowed: frozenset[State], make: Make, *, own: bool, tell: Callable[[Changed], str] | None = None
-) -> Callable[..., Report]:
+) -> Callable[..., ActionReport]:
     """An operation that is a decision about each job: those in another state are left alone, and
     unless it is for them (``own``) our own jobs. ``tell`` says what became of a job.
     """
 
-    def run(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Report:
+    def run(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
         decide = make(cleaned, actor)
-        report = Report()
+        report = ActionReport()
         why: dict[UUID, str] = {}
 
         def guarded(job: JobRecord, now: Any) -> Transition | None:
@@ -64,7 +64,7 @@ def _deciding(
             changes = operate.change_each(chunk, guarded, skip_gone=True)
             done = [change for change in changes if change.before != change.after]
             report.done += len(done)
-            report.said += [tell(change) for change in done] if tell is not None else []
+            report.notes += [tell(change) for change in done] if tell is not None else []
             there = {change.before.id for change in changes}
             for key in chunk:
                 if key not in there:
@@ -95,8 +95,8 @@ def _gone(key: UUID) -> str:
     return _("%s is no longer there.") % key
 
 
-def _purge(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Report:
-    report = Report()
+def _purge(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
+    report = ActionReport()
     for start in range(0, len(keys), CHUNK):
         chunk = keys[start : start + CHUNK]
         purged = operate.purge_finished(chunk, actor=actor)
@@ -107,17 +107,17 @@ def _purge(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Re
     return report
 
 
-def _requeue(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Report:
+def _requeue(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
     """A new job with the same type and terms; where it comes from is in its meta."""
-    asked = {name: cleaned[name] for name in ("args", "queue", "meta")}
+    wanted = {name: cleaned[name] for name in ("args", "queue", "meta")}
     old, new_id = cleaned.get("once") or (None, None)
     if old == keys[0]:
-        asked["new_id"] = new_id
+        wanted["new_id"] = new_id
     try:
-        new = operate.requeue(keys[0], **asked, check=_requeuable, actor=actor)
+        new = operate.requeue(keys[0], **wanted, check=_requeuable, actor=actor)
     except _Refused as refused:
-        return Report(skipped=[str(refused)])
-    return Report(done=1, made=str(new.id))
+        return ActionReport(skipped=[str(refused)])
+    return ActionReport(done=1, made=str(new.id))
 
 
 def _requeuable(job: JobRecord) -> None:
@@ -179,7 +179,7 @@ _FOR_OWN = frozenset({"cancel", "extend", "discard"})
 """Those for our own jobs too, which act for who started them: not what starts one again."""
 
 
-def runner(name: str) -> Callable[..., Report]:
+def runner(name: str) -> Callable[..., ActionReport]:
     """What does the operation ``name`` to many jobs; also for bulk work."""
     if name == "purge":
         return _purge
@@ -192,7 +192,7 @@ def _granted(change: Changed) -> str:
     said = _("%(id)s: %(granted)s granted; told to stop at %(soft)s, ended at %(hard)s.")
     return said % {
         "id": made.job.id,
-        "granted": words(timedelta(milliseconds=made.extended_by_ms)),
+        "granted": humanize_duration(timedelta(milliseconds=made.extended_by_ms)),
         "soft": format_instant(made.soft_deadline_at),
         "hard": format_instant(made.deadline_at),
     }

@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
 from django_ojs.admin import charts, links
-from django_ojs.admin.actions import Operation, Report
+from django_ojs.admin.actions import ActionReport, Operation
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.cells import labelled, since
 from django_ojs.admin.changelists import KeysetChangeList
@@ -97,7 +97,7 @@ def last_hour(names: Sequence[str], until: datetime, using: str) -> dict[str, Ho
     return found
 
 
-def standings(names: Sequence[str], *, using: str) -> dict[str, QueueOverview]:
+def overviews(names: Sequence[str], *, using: str) -> dict[str, QueueOverview]:
     """How the queues of a page stand: four statements, however many they are."""
     if not names:
         return {}
@@ -129,23 +129,23 @@ class QueueChangeList(KeysetChangeList):
         """One page, and how its queues stand."""
         super().read(request)
         using = conf.current().database
-        found = standings([row.name for row in self.result_list], using=using)
+        found = overviews([row.name for row in self.result_list], using=using)
         for row in self.result_list:
-            row.ojs_standing = found[row.name]
+            row.ojs_overview = found[row.name]
 
 
-def _pause(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> Report:
+def _pause(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
     changed = queues.pause(keys, actor=actor)
     return _report(keys, changed, _("The queue %s was paused already."))
 
 
-def _resume(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> Report:
+def _resume(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
     changed = queues.resume(keys, actor=actor)
     return _report(keys, changed, _("The queue %s was not paused."))
 
 
-def _report(keys: Sequence[Any], changed: Sequence[str], otherwise: str) -> Report:
-    return Report(len(changed), [otherwise % name for name in keys if name not in changed])
+def _report(keys: Sequence[Any], changed: Sequence[str], otherwise: str) -> ActionReport:
+    return ActionReport(len(changed), [otherwise % name for name in keys if name not in changed])
 
 
 QUEUE_OPERATIONS = (
@@ -202,7 +202,7 @@ class QueueAdmin(OJSModelAdmin):
     @admin.display(description=gettext_lazy("status"))
     def badges(self, row: Any) -> SafeString:
         """Paused or not, and whether anybody serves it."""
-        return badges(row, row.ojs_standing.service)
+        return badges(row, row.ojs_overview.service)
 
     @admin.display(description=_SHOWN[State.AVAILABLE])
     def available(self, row: Any) -> str:
@@ -225,7 +225,7 @@ class QueueAdmin(OJSModelAdmin):
         return self._count(row, State.RETRYABLE)
 
     def _count(self, row: Any, state: State) -> str:
-        depth = row.ojs_standing.depth
+        depth = row.ojs_overview.depth
         text = counted(depth, state)
         url = links.list_of(self.admin_site, "job", state=state, queue=row.name)
         return labelled(str(_SHOWN[state]), links.link(url, text) if depth.counts[state] else text)
@@ -233,19 +233,19 @@ class QueueAdmin(OJSModelAdmin):
     @admin.display(description=gettext_lazy("oldest waits"))
     def oldest(self, row: Any) -> SafeString:
         """Since when the oldest available job has waited, of those that were counted."""
-        found: QueueOverview = row.ojs_standing
+        found: QueueOverview = row.ojs_overview
         return labelled(_("oldest waits"), oldest(found.depth, found.now))
 
     @admin.display(description=gettext_lazy("completed, last hour"))
     def throughput(self, row: Any) -> SafeString:
         """By minutes."""
-        figure = spark(_("Completed, last hour"), row.ojs_standing.hour.completed, "good")
+        figure = spark(_("Completed, last hour"), row.ojs_overview.hour.completed, "good")
         return labelled(_("completed, last hour"), figure)
 
     @admin.display(description=gettext_lazy("failed, last hour"))
     def failures(self, row: Any) -> SafeString:
         """Failed attempts, by minutes."""
-        figure = spark(_("Failed attempts, last hour"), row.ojs_standing.hour.failed, "bad")
+        figure = spark(_("Failed attempts, last hour"), row.ojs_overview.hour.failed, "bad")
         return labelled(_("failed, last hour"), figure)
 
     @admin.display(description=gettext_lazy("paused by"))
@@ -253,7 +253,7 @@ class QueueAdmin(OJSModelAdmin):
         """Who, when and why."""
         if not row.paused:
             return ""
-        when = since(row.paused_at, row.ojs_standing.now)
+        when = since(row.paused_at, row.ojs_overview.now)
         reason = row.reason if len(row.reason) <= 80 else f"{row.reason[:80]}…"
         text = format_html("{} · {} · {}", row.paused_by or "—", when, reason or "—")
         return labelled(_("paused by"), text)
@@ -266,9 +266,9 @@ class QueueAdmin(OJSModelAdmin):
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Depth by state, the last hour, the workers that serve it."""
-        return {} if row is None else {"page": self.job_events(row)}
+        return {} if row is None else {"page": self.details(row)}
 
-    def job_events(self, row: Any) -> dict[str, Any]:
+    def details(self, row: Any) -> dict[str, Any]:
         """Everything about one queue."""
         using, site = self.using, self.admin_site
         now = clock.now(using)
@@ -334,8 +334,8 @@ def draw(points: Sequence[histogram.SeriesPoint]) -> SafeString:
         _("Ended jobs and failed attempts in each minute"),
         labels,
         [
-            charts.Line(_("completed"), [point.completed for point in points], "good"),
-            charts.Line(_("failed"), [point.failed for point in points], "bad"),
+            charts.Series(_("completed"), [point.completed for point in points], "good"),
+            charts.Series(_("failed"), [point.failed for point in points], "bad"),
         ],
     )
 

@@ -16,7 +16,7 @@ from django_ojs.admin import links
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.cells import since
 from django_ojs.admin.changelists import KeysetChangeList
-from django_ojs.admin.clocks import words
+from django_ojs.admin.clocks import humanize_duration
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.models import Attempt, Event, JobSchema, MaintenanceRun
 
@@ -75,7 +75,7 @@ class AttemptAdmin(OfJobsAdmin):
     @admin.display(description=gettext_lazy("lasted"))
     def lasted(self, row: Any) -> str:
         """From start to end."""
-        return words(row.ended_at - row.started_at)
+        return humanize_duration(row.ended_at - row.started_at)
 
     @admin.display(description=gettext_lazy("error"))
     def shown_error(self, row: Any) -> str:

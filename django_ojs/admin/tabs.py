@@ -28,7 +28,7 @@ _STATES = frozenset(str(state) for state in State)
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SearchWindow:
     """The rows that a list is searched in, up to the edge."""
 
     rows: Q
@@ -108,16 +108,16 @@ class Tab:
         """
         return keyset.beyond(self.keys[:1], [edge], back=True, inclusive=True)
 
-    def window(self, using: str) -> Window:
+    def window(self, using: str) -> SearchWindow:
         """The first window.
 
         Conditions that no index serves are asked of its rows only, so that a search that finds nothing
         reads no more than them.
         """
         last = None if self.unknown else self.edge(using)
-        return Window(Q() if last is None else self.up_to(last), last)
+        return SearchWindow(Q() if last is None else self.up_to(last), last)
 
-    def is_whole(self, window: Window, using: str) -> bool:
+    def is_whole(self, window: SearchWindow, using: str) -> bool:
         """Whether there are no rows behind the window. Asked for as many as are in one: of a single row
         a planner could think that it is found sooner in another index.
         """

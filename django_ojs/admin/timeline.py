@@ -9,7 +9,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from django_ojs.admin.clocks import words
+from django_ojs.admin.clocks import humanize_duration
 from django_ojs.domain.job import JobRecord
 from django_ojs.models import Attempt
 
@@ -19,7 +19,7 @@ _ROW = 22
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimelineSpan:
     """Something that lasted."""
 
     label: str
@@ -31,31 +31,31 @@ class Span:
     @property
     def lasted(self) -> str:
         """How long."""
-        return words(self.end - self.start)
+        return humanize_duration(self.end - self.start)
 
 
-def spans(job: JobRecord, attempts: list[Attempt], now: datetime) -> list[Span]:
+def spans(job: JobRecord, attempts: list[Attempt], now: datetime) -> list[TimelineSpan]:
     """The waits and attempts of a job in order."""
-    found: list[Span] = []
+    found: list[TimelineSpan] = []
     at = job.created_at
     for row in attempts:
         if row.started_at > at:
-            found.append(Span(_("waits"), at, row.started_at, "wait"))
+            found.append(TimelineSpan(_("waits"), at, row.started_at, "wait"))
         kind = {"completed": "good", "released": "wait", "requeued": "warn"}.get(row.outcome, "bad")
-        found.append(Span(f"#{row.attempt} {row.outcome}", row.started_at, row.ended_at, kind))
+        found.append(TimelineSpan(f"#{row.attempt} {row.outcome}", row.started_at, row.ended_at, kind))
         at = row.ended_at
     if job.lease_id is not None and job.started_at is not None:
         if job.started_at > at:
-            found.append(Span(_("waits"), at, job.started_at, "wait"))
-        found.append(Span(f"#{job.attempt} " + _("running"), job.started_at, now, "run"))
+            found.append(TimelineSpan(_("waits"), at, job.started_at, "wait"))
+        found.append(TimelineSpan(f"#{job.attempt} " + _("running"), job.started_at, now, "run"))
     elif job.finished_at is None:
-        found.append(Span(_("waits"), at, max(at, now), "wait"))
+        found.append(TimelineSpan(_("waits"), at, max(at, now), "wait"))
     elif job.finished_at > at:
-        found.append(Span(_("waits"), at, job.finished_at, "wait"))
+        found.append(TimelineSpan(_("waits"), at, job.finished_at, "wait"))
     return found
 
 
-def picture(found: list[Span]) -> SafeString:
+def picture(found: list[TimelineSpan]) -> SafeString:
     """The spans as bars over one axis."""
     if not found:
         return SafeString("")

@@ -168,8 +168,8 @@ class ApiTokenAdmin(ModelAdmin):
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """What is asked, and of an existing one what is known."""
-        asked = ("name", "scopes", "queues", "expires_at")
-        return asked if obj is None else (*asked, *self.get_readonly_fields(request, obj)[1:])
+        wanted = ("name", "scopes", "queues", "expires_at")
+        return wanted if obj is None else (*wanted, *self.get_readonly_fields(request, obj)[1:])
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Unless the admin is only for looking."""

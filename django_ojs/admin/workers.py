@@ -17,11 +17,11 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
 from django_ojs.admin import links
-from django_ojs.admin.actions import Operation, Report
+from django_ojs.admin.actions import ActionReport, Operation
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.cells import since
 from django_ojs.admin.changelists import KeysetChangeList
-from django_ojs.admin.clocks import words
+from django_ojs.admin.clocks import humanize_duration
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.domain.errors import Conflict, OJSError
 from django_ojs.domain.job import Actor
@@ -60,8 +60,8 @@ def badges(row: Any, now: datetime) -> SafeString:
     badge = format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, word)
     if not row.directive:
         return badge
-    told = _ORDERS.get(row.directive, row.directive)
-    return format_html('{} <span class="ojs-badge ojs-warn">{}</span>', badge, told)
+    directive = _ORDERS.get(row.directive, row.directive)
+    return format_html('{} <span class="ojs-badge ojs-warn">{}</span>', badge, directive)
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -103,11 +103,11 @@ class WorkerChangeList(KeysetChangeList):
         return [("name", False), ("pk", False)]
 
 
-def _telling(order: str | None) -> Callable[[Sequence[Any], Mapping[str, Any], Actor], Report]:
+def _directing(order: str | None) -> Callable[[Sequence[Any], Mapping[str, Any], Actor], ActionReport]:
     """What tells workers something, and leaves those alone that it is nothing new to."""
 
-    def run(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> Report:
-        report = Report()
+    def run(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
+        report = ActionReport()
         for key in keys:
             found: Any = key
             try:
@@ -131,7 +131,7 @@ def _telling(order: str | None) -> Callable[[Sequence[Any], Mapping[str, Any], A
     return run
 
 
-def _untold(order: str) -> Callable[[Any], bool]:
+def _can_direct(order: str) -> Callable[[Any], bool]:
     return lambda row: row.phase != _PHASE.STOPPED and row.directive != order
 
 
@@ -144,8 +144,8 @@ WORKER_OPERATIONS = (
             "With its next heartbeat the worker is told to claim no more jobs. "
             "Those that it runs go on."
         ),
-        _telling("quiet"),
-        allowed=_untold("quiet"),
+        _directing("quiet"),
+        allowed=_can_direct("quiet"),
     ),
     Operation(
         "stop",
@@ -156,8 +156,8 @@ WORKER_OPERATIONS = (
             "those that it runs its shutdown timeout, and ends. A process that ended is not started "
             "again from here."
         ),
-        _telling("terminate"),
-        allowed=_untold("terminate"),
+        _directing("terminate"),
+        allowed=_can_direct("terminate"),
         danger=True,
     ),
     Operation(
@@ -168,7 +168,7 @@ WORKER_OPERATIONS = (
             "What the worker was told is taken back: it claims jobs again, "
             "unless it is stopping already."
         ),
-        _telling(None),
+        _directing(None),
         allowed=lambda row: row.phase != _PHASE.STOPPED and row.directive is not None,
     ),
 )
@@ -225,10 +225,10 @@ class WorkerAdmin(OJSModelAdmin):
     @admin.display(description=gettext_lazy("slots used"))
     def slots(self, row: Any) -> str:
         """Running jobs of as many as it takes, with a link to them."""
-        asked = f'worker:"{row.name}" client:"{row.principal}"'
-        url = links.list_of(self.admin_site, "job", state=State.ACTIVE, q=asked)
+        wanted = f'worker:"{row.name}" client:"{row.principal}"'
+        url = links.list_of(self.admin_site, "job", state=State.ACTIVE, q=wanted)
         text = slots(row)
-        return links.link(url, text) if row.running and asked.count('"') == 4 else text
+        return links.link(url, text) if row.running and wanted.count('"') == 4 else text
 
     @admin.display(description=gettext_lazy("queues"))
     def served(self, row: Any) -> str:
@@ -251,9 +251,9 @@ class WorkerAdmin(OJSModelAdmin):
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The facts, and the running jobs."""
-        return {} if row is None else {"page": self.job_events(row)}
+        return {} if row is None else {"page": self.details(row)}
 
-    def job_events(self, row: Any) -> dict[str, Any]:
+    def details(self, row: Any) -> dict[str, Any]:
         """Everything about one worker."""
         now = clock.now(self.using)
         jobs = running_jobs(row, self.using)
@@ -283,7 +283,9 @@ class WorkerAdmin(OJSModelAdmin):
                     "queue": job.queue,
                     "attempt": f"{job.attempt}/{job.max_attempts}",
                     "runs": since(job.started_at, now),
-                    "left": None if job.deadline_at is None else words(job.deadline_at - now),
+                    "left": None
+                    if job.deadline_at is None
+                    else humanize_duration(job.deadline_at - now),
                     "late": job.deadline_at is not None and job.deadline_at < now,
                     "heard": since(job.heartbeat_at, now),
                 }

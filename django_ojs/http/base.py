@@ -29,7 +29,7 @@ from django_ojs import clock, conf
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError, PermissionDenied
 from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.reserved import is_own
-from django_ojs.http import media, problems, refusals, waiting, warned
+from django_ojs.http import media, problems, refusals, response_warnings, waiting
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
 from django_ojs.http.principal import Principal, of_user
@@ -52,7 +52,7 @@ class ScopePermission(BasePermission):
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Whether the principal has one of the action's scopes."""
         assert isinstance(view, OJSViewSet)
-        needed = view.needed()
+        needed = view.needed_scopes()
         if OPEN in needed:
             return True
         principal = view.principal
@@ -80,7 +80,7 @@ class OJSViewSet(ViewSet):
     request: Request
     request_id: str
 
-    def needed(self) -> Sequence[str]:
+    def needed_scopes(self) -> Sequence[str]:
         """The scopes of which one is needed for this request."""
         return self.scopes.get(self.action or "", ())
 
@@ -99,7 +99,7 @@ class OJSViewSet(ViewSet):
         assert principal is not None
         return principal
 
-    def over(self) -> bool:
+    def should_stop_waiting(self) -> bool:
         """Whether a request that waits should wait no more: its client has hung up, or a new one would
         not be let in as it was. Raises :class:`NotAuthenticated` when the credential is no longer good.
         """
@@ -107,7 +107,7 @@ class OJSViewSet(ViewSet):
         if now is None:
             raise NotAuthenticated
         # Last: what is taken for a client that hangs up after this is lost to it.
-        return not now.covers(self.caller, self.needed()) or waiting.hung_up(self.request.META)
+        return not now.covers(self.caller, self.needed_scopes()) or waiting.hung_up(self.request.META)
 
     def actor(self, reason: str = "") -> Actor:
         """Who asks, for events and audit."""
@@ -153,15 +153,15 @@ class OJSViewSet(ViewSet):
         media.check_version(request)
         self._check_extensions(request.META.get("HTTP_OJS_REQUIRES_EXTENSION", ""))
         if (tenant := request.META.get("HTTP_X_OJS_TENANT")) is not None:
-            text({_TENANT: tenant}, _TENANT)
+            text_field({_TENANT: tenant}, _TENANT)
             self.warn(_TENANT, "ignored: tenants are not kept apart, use tokens for some queues")
         # Nothing is named with NUL, and not every database can be asked for it.
         if any("\x00" in str(value) for value in kwargs.values()):
             raise RouteNotFound
 
-    def _check_extensions(self, asked: str) -> None:
+    def _check_extensions(self, requested: str) -> None:
         """Raise :class:`ExtensionNotSupported` for what the manifest does not list."""
-        for name in filter(None, map(str.strip, asked.split(","))):
+        for name in filter(None, map(str.strip, requested.split(","))):
             if name not in EXTENSIONS:
                 raise problems.ExtensionNotSupported(
                     f"Extension {name[:200]!r} is not supported here.", extension=name[:200]
@@ -172,7 +172,7 @@ class OJSViewSet(ViewSet):
         if isinstance(response, Response):
             response.content_type = media.content_type(request)
         if response.status_code < 400:
-            warned.tell(response, self.warnings)
+            response_warnings.tell(response, self.warnings)
         response = super().finalize_response(request, response, *args, **kwargs)
         response["OJS-Version"] = media.VERSION
         response["X-Request-Id"] = self.request_id
@@ -228,7 +228,7 @@ class OJSViewSet(ViewSet):
             raise missing("job", job_id)
         return key
 
-    def named(self, job_id: str | None, body: Mapping[str, Any]) -> str:
+    def job_id_of(self, job_id: str | None, body: Mapping[str, Any]) -> str:
         """The id of the job that a report is about, by the path or by ``job_id`` or ``id`` of the body.
 
         Raises :class:`InvalidRequest`, also when the two differ.
@@ -262,7 +262,7 @@ def missing(kind: str, name: str) -> NotFound:
     return NotFound(f"There is no {kind} {name!r}.", resource_type=kind, resource_id=name)
 
 
-def each(name: str, items: Sequence[Any], parse: Callable[[Any], T]) -> list[T]:
+def parse_each(name: str, items: Sequence[Any], parse: Callable[[Any], T]) -> list[T]:
     """What ``parse`` makes of every item of a list in the body; its error says which item it was."""
     found = []
     for index, item in enumerate(items):
@@ -275,7 +275,7 @@ def each(name: str, items: Sequence[Any], parse: Callable[[Any], T]) -> list[T]:
     return found
 
 
-def text(body: Mapping[str, Any], name: str, *, most: int = 255) -> str | None:
+def text_field(body: Mapping[str, Any], name: str, *, most: int = 255) -> str | None:
     """A string field, ``None`` if it is absent. Raises :class:`InvalidRequest`."""
     value = body.get(name)
     if value is None:
@@ -285,7 +285,9 @@ def text(body: Mapping[str, Any], name: str, *, most: int = 255) -> str | None:
     return value
 
 
-def whole(source: Mapping[str, Any], *names: str, least: int, most: int | None = None) -> int | None:
+def integer_field(
+    source: Mapping[str, Any], *names: str, least: int, most: int | None = None
+) -> int | None:
     """An integer field under the first of its names that is given. Raises :class:`InvalidRequest`."""
     for name in names:
         value = source.get(name)

@@ -10,12 +10,12 @@ from rest_framework.request import Request
 
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.lease_claim import LeaseClaim
-from django_ojs.http.base import text, whole
+from django_ojs.http.base import integer_field, text_field
 from django_ojs.http.principal import Principal
 from django_ojs.services import workers
 
 
-def evidence_of(
+def lease_claim_of(
     request: Request, body: Mapping[str, Any], principal: Principal, *, using: str
 ) -> LeaseClaim:
     """What a report shows of an attempt; the worker that it names has been heard.
@@ -27,8 +27,8 @@ def evidence_of(
         given = body["lease"].get("id")
     lease_claim = LeaseClaim(
         lease_id=None if given is None else parse_lease(given, "lease_id"),
-        worker_id=text(body, "worker_id"),
-        attempt=whole(body, "attempt", least=0),
+        worker_id=text_field(body, "worker_id"),
+        attempt=integer_field(body, "attempt", least=0),
         principal=principal.key,
     )
     if lease_claim.worker_id is not None:

@@ -16,7 +16,7 @@ MAX_FAILURES = 30
 """Wrong credentials from one address in a minute, before they are answered with 429."""
 
 
-class Window:
+class RateWindow:
     """Counts by name, of the current window of so many seconds.
 
     No more than ``most`` names are kept: beyond, what was counted longest ago is forgotten.
@@ -49,9 +49,9 @@ def window_of(seconds: int) -> int:
     return int(clock.boottime() // seconds)
 
 
-_JOBS = Window(1)
-_BYTES = Window(1)
-_FAILURES = Window(60)
+_JOBS = RateWindow(1)
+_BYTES = RateWindow(1)
+_FAILURES = RateWindow(60)
 
 
 def charge_enqueue(principal: Principal, jobs: int, size: int) -> None:

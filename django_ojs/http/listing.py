@@ -21,7 +21,7 @@ from django_ojs.domain.envelope import check_job_type
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.ids import uuid7
 from django_ojs.domain.states import State
-from django_ojs.http import shapes
+from django_ojs.http import responses
 from django_ojs.http.principal import Principal
 from django_ojs.models import Job
 from django_ojs.services.stream import any_of
@@ -96,7 +96,7 @@ def _first_id(value: str, name: str, using: str) -> UUID:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class PageRequest:
     """Which part of a list is wanted."""
 
     limit: int
@@ -104,7 +104,7 @@ class Window:
     cursor: str | None
 
 
-def window(request: Request, *, default: int = DEFAULT_LIMIT) -> Window:
+def page_request(request: Request, *, default: int = DEFAULT_LIMIT) -> PageRequest:
     """The part that ``limit`` and ``offset``, ``page`` and ``per_page``, or ``cursor`` ask for.
 
     Limits beyond 200 are lowered to it. Raises :class:`InvalidRequest`.
@@ -116,7 +116,7 @@ def window(request: Request, *, default: int = DEFAULT_LIMIT) -> Window:
     offset = _number(query, "offset", 0) or (page - 1) * limit
     if offset > MAX_OFFSET:
         raise InvalidRequest("offset", f"must not be beyond {MAX_OFFSET}: use next_cursor")
-    return Window(limit, offset, query.get("cursor") or None)
+    return PageRequest(limit, offset, query.get("cursor") or None)
 
 
 def _number(query: Mapping[str, str], name: str, least: int) -> int | None:
@@ -155,7 +155,7 @@ def jobs(request: Request, principal: Principal, *, using: str, default: int = D
     rows = _visible(Job.objects.using(using), principal)
     found = _narrowed(request.query_params, rows)
     keys = [("id", order == "desc")]
-    return _jobs_page(found, keys, window(request, default=default), using)
+    return _jobs_page(found, keys, page_request(request, default=default), using)
 
 
 def dead_letter(request: Request, principal: Principal, *, using: str) -> Any:
@@ -165,7 +165,7 @@ def dead_letter(request: Request, principal: Principal, *, using: str) -> Any:
     rows = _visible(Job.objects.using(using), principal)
     rows = rows.filter(state=State.DISCARDED, dead_letter=True)
     found = _narrowed({n: v for n, v in request.query_params.items() if n in filters}, rows)
-    return _jobs_page(found, [("finished_at", True), ("id", True)], window(request), using)
+    return _jobs_page(found, [("finished_at", True), ("id", True)], page_request(request), using)
 
 
 def _narrowed(query: QueryDict | dict[str, Any], rows: QuerySet[Job]) -> QuerySet[Job]:
@@ -180,7 +180,7 @@ def _visible(rows: QuerySet[Job], principal: Principal) -> QuerySet[Job]:
     return rows if principal.unrestricted else rows.filter(any_of("queue", principal.queues))
 
 
-def paging(part: Window, total: int, has_more: bool) -> dict[str, Any]:
+def paging(part: PageRequest, total: int, has_more: bool) -> dict[str, Any]:
     """The ``pagination`` object; a total beyond the cap says that it is one."""
     return {
         "total": min(total, COUNT_CAP),
@@ -218,14 +218,14 @@ def listed(
         found = list(rows.filter(pk__in=wanted).order_by(*keys)) if wanted else []
         return len(wanted), shape(found)
 
-    return _page(rows, [(key, False) for key in keys], window(request), name, fetch)
+    return _page(rows, [(key, False) for key in keys], page_request(request), name, fetch)
 
 
-def _jobs_page(rows: QuerySet[Job], keys: keyset.Keys, part: Window, using: str) -> dict[str, Any]:
+def _jobs_page(rows: QuerySet[Job], keys: keyset.Keys, part: PageRequest, using: str) -> dict[str, Any]:
     def fetch(wanted: Sequence[UUID]) -> tuple[int, list[Any]]:
         fitting = next(selectors.parts_that_fit(wanted, MAX_BYTES, using=using), [])
         records = selectors.jobs(fitting, using=using)
-        return len(fitting), [shapes.job(records[job_id]) for job_id in fitting if job_id in records]
+        return len(fitting), [responses.job(records[job_id]) for job_id in fitting if job_id in records]
 
     return _page(rows, keys, part, "jobs", fetch)
 
@@ -233,7 +233,7 @@ def _jobs_page(rows: QuerySet[Job], keys: keyset.Keys, part: Window, using: str)
 def _page(
     rows: QuerySet[Any],
     keys: keyset.Keys,
-    part: Window,
+    part: PageRequest,
     name: str,
     fetch: Callable[[Sequence[Any]], tuple[int, list[Any]]],
 ) -> dict[str, Any]:

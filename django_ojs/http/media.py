@@ -73,10 +73,10 @@ class Negotiation(BaseContentNegotiation):
 
 def check_version(request: Request) -> None:
     """Raise :class:`Unsupported` for another major version than 1; none given is 1."""
-    asked = request.META.get("HTTP_OJS_VERSION")
-    if asked is not None and not _SUPPORTED.fullmatch(asked.strip()):
+    requested = request.META.get("HTTP_OJS_VERSION")
+    if requested is not None and not _SUPPORTED.fullmatch(requested.strip()):
         raise Unsupported(
-            f"OJS-Version {asked[:40]!r} is not supported", field="OJS-Version", supported=VERSION
+            f"OJS-Version {requested[:40]!r} is not supported", field="OJS-Version", supported=VERSION
         )
 
 

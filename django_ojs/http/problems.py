@@ -135,7 +135,7 @@ def _explain(error: Exception, view: Any) -> tuple[str, str, Mapping[str, Any], 
             # One answer whatever was wrong, so that nothing can be found out about tokens.
             return "unauthenticated", "A valid credential is needed.", {}, {"WWW-Authenticate": header}
         case exceptions.PermissionDenied() | DjangoPermissionDenied():
-            needed = " or ".join(view.needed())
+            needed = " or ".join(view.needed_scopes())
             said = str(getattr(error, "detail", "")) if "CSRF" in str(error) else ""
             return "permission_denied", said or f"This needs the scope {needed}.", {}, {}
         case exceptions.NotFound() | Http404():

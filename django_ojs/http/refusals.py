@@ -11,7 +11,7 @@ from rest_framework.exceptions import APIException
 
 from django_ojs.domain.job import Actor
 from django_ojs.domain.jsonvalue import sanitise_text
-from django_ojs.http.limits import Window
+from django_ojs.http.limits import RateWindow
 from django_ojs.services import audit, tokens
 
 logger = logging.getLogger("django_ojs.http")
@@ -21,9 +21,9 @@ MOST = {"clients": 100, "guesses": 10, "strangers": 10}
 MOST_EACH = 10
 """And about one client or address."""
 
-_SEEN = Window(60)
-_EACH = Window(60)
-_ALL = Window(60)
+_SEEN = RateWindow(60)
+_EACH = RateWindow(60)
+_ALL = RateWindow(60)
 _TARGETS = {"job_id": "job", "worker_id": "worker", "name": "queue", "type": "schema"}
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from django_ojs.http.routing import BASE, Route, Slice, register
+from django_ojs.http.routing import BASE, Feature, Route, register
 from django_ojs.http.views.dead_letter import BareDeadLetterViewSet, DeadLetterViewSet
 from django_ojs.http.views.events import EventViewSet
 from django_ojs.http.views.jobs import FlatJobViewSet, JobViewSet
+from django_ojs.http.views.progress import CheckpointViewSet, ProgressViewSet
 from django_ojs.http.views.queues import QueueViewSet
 from django_ojs.http.views.reports import ReportViewSet
-from django_ojs.http.views.signs import CheckpointViewSet, ProgressViewSet
 from django_ojs.http.views.system import SystemViewSet
 from django_ojs.http.views.work import WorkViewSet
 from django_ojs.http.views.workers import WorkerViewSet
 from django_ojs.services import derived
 
-JOBS = Slice(
+JOBS = Feature(
     "jobs",
     (
         Route("jobs", JobViewSet, {"post": "create", "get": "list"}),
@@ -48,7 +48,7 @@ JOBS = Slice(
     "urn:ojs:ext:timeouts",
     endpoints={"jobs": f"/{BASE}jobs", "batch": f"/{BASE}jobs/batch"},
 )
-WORK = Slice(
+WORK = Feature(
     "work",
     (
         Route("workers/fetch", WorkViewSet, {"post": "fetch"}, ("jobs/fetch",)),
@@ -70,7 +70,7 @@ WORK = Slice(
         "heartbeat": f"/{BASE}workers/heartbeat",
     },
 )
-WORKERS = Slice(
+WORKERS = Feature(
     "workers",
     (
         Route("workers", WorkerViewSet, {"get": "list"}, ("admin/workers",)),
@@ -104,7 +104,7 @@ WORKERS = Slice(
     "urn:ojs:ext:graceful-shutdown",
     {"workers": f"/{BASE}workers"},
 )
-SIGNS = Slice(
+PROGRESS = Feature(
     "progress",
     (
         Route("workers/progress", ProgressViewSet, {"post": "report"}),
@@ -117,7 +117,7 @@ SIGNS = Slice(
     ("progress",),
     "urn:ojs:ext:progress",
 )
-CHECKPOINTS = Slice(
+CHECKPOINTS = Feature(
     "checkpoints",
     (
         Route(
@@ -131,7 +131,7 @@ CHECKPOINTS = Slice(
     ("checkpoints", "durable_execution"),
     "urn:ojs:ext:durable-execution",
 )
-QUEUES = Slice(
+QUEUES = Feature(
     "queues",
     (
         Route("queues", QueueViewSet, {"get": "list", "post": "create"}, ("admin/queues",)),
@@ -146,7 +146,7 @@ QUEUES = Slice(
     endpoints={"queues": f"/{BASE}queues"},
 )
 _DEAD = "dead-letter"
-DEAD_LETTER = Slice(
+DEAD_LETTER = Feature(
     "dead_letter",
     (
         Route(_DEAD, DeadLetterViewSet, {"get": "list"}, (f"admin/{_DEAD}",)),
@@ -167,7 +167,7 @@ DEAD_LETTER = Slice(
     ("dead_letter",),
     endpoints={"dead_letter": f"/{BASE}{_DEAD}"},
 )
-EVENTS = Slice(
+EVENTS = Feature(
     "events",
     (
         Route("events", EventViewSet, {"get": "list"}),
@@ -179,7 +179,7 @@ EVENTS = Slice(
     endpoints={"events": f"/{BASE}events", "event_stream": f"/{BASE}events/stream"},
     holds={"event_stream": lambda: not derived.derived_kinds()},
 )
-SYSTEM = Slice(
+SYSTEM = Feature(
     "system",
     (
         Route("health", SystemViewSet, {"get": "health"}, ("/health", "/healthz")),
@@ -191,10 +191,10 @@ SYSTEM = Slice(
     ("health",),
     endpoints={"health": f"/{BASE}health", "manifest": "/ojs/manifest"},
 )
-CORE = (JOBS, WORK, WORKERS, SIGNS, CHECKPOINTS, QUEUES, DEAD_LETTER, EVENTS, SYSTEM)
+CORE_FEATURES = (JOBS, WORK, WORKERS, PROGRESS, CHECKPOINTS, QUEUES, DEAD_LETTER, EVENTS, SYSTEM)
 
 
 def register_all() -> None:
     """Put the core's slices on the list."""
-    for part in CORE:
+    for part in CORE_FEATURES:
         register(part)

@@ -31,7 +31,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Feature:
     """A part of the binding: its routes, and what the manifest says about it.
 
     ``capabilities`` are names for the manifest, ``extension`` is its URN where all of it is there.
@@ -50,21 +50,21 @@ class Slice:
         return {name: self.holds[name]() if name in self.holds else True for name in self.capabilities}
 
 
-_slices: dict[str, Slice] = {}
+_features: dict[str, Feature] = {}
 
 
-def register(part: Slice) -> None:
+def register(part: Feature) -> None:
     """Add a slice; a second one of the same name is a programming error."""
-    if _slices.get(part.name, part) is not part:
+    if _features.get(part.name, part) is not part:
         raise ValueError(f"a slice named {part.name!r} is registered already")
-    _slices[part.name] = part
+    _features[part.name] = part
     if part.extension:
         EXTENSIONS.add(part.extension)
 
 
-def slices() -> tuple[Slice, ...]:
+def features() -> tuple[Feature, ...]:
     """All registered slices, in the order of registration."""
-    return tuple(_slices.values())
+    return tuple(_features.values())
 
 
 LEVELS: Sequence[frozenset[str]] = (
@@ -79,7 +79,7 @@ LEVELS: Sequence[frozenset[str]] = (
 
 def conformance_level() -> int:
     """The highest level of which, as of all below it, every slice is registered."""
-    complete = takewhile(lambda needed: needed <= _slices.keys(), LEVELS)
+    complete = takewhile(lambda needed: needed <= _features.keys(), LEVELS)
     return sum(1 for _ in complete) - 1
 
 
@@ -94,7 +94,7 @@ def patterns() -> list[URLPattern]:
 
 
 def _routes() -> Iterator[Route]:
-    for part in slices():
+    for part in features():
         yield from part.routes
 
 

@@ -33,7 +33,7 @@ class WorkNotifier:
 
     def __init__(self, using: str) -> None:
         self._changed = threading.Condition()
-        self._rung: LRU[str, int] = LRU(_MOST_QUEUES)
+        self._notified: LRU[str, int] = LRU(_MOST_QUEUES)
         self._count = 0
         self._forgotten = 0
         """The last of the rings that are not known by their queue any more: they count for all."""
@@ -49,7 +49,7 @@ class WorkNotifier:
                 self._pid = os.getpid()
                 self._listener = None
             if self._listener is None and Notifier.possible(self._using):
-                self._listener = Notifier(self._ring, self._using)
+                self._listener = Notifier(self._on_notification, self._using)
                 self._listener.start()
             return self._listener is not None
 
@@ -58,22 +58,22 @@ class WorkNotifier:
         with self._changed:
             return self._count
 
-    def rang(self, queues: Collection[str], since: int) -> bool:
+    def notified(self, queues: Collection[str], since: int) -> bool:
         """Whether it may have rung for one of the queues, or for all, since that count."""
-        return any((self._rung.get(queue) or self._forgotten) > since for queue in ("", *queues))
+        return any((self._notified.get(queue) or self._forgotten) > since for queue in ("", *queues))
 
     def wait(self, queues: Collection[str], since: int, seconds: float) -> int:
         """Wait until one of the queues rings, at most so long; returns the new count."""
         with self._changed:
-            self._changed.wait_for(lambda: self.rang(queues, since), timeout=seconds)
+            self._changed.wait_for(lambda: self.notified(queues, since), timeout=seconds)
             return self._count
 
-    def _ring(self, payload: str) -> None:
+    def _on_notification(self, payload: str) -> None:
         if payload.startswith("q:"):
             queue = place_of(payload)[0]
             with self._changed:
                 self._count += 1
-                self._forgotten = self._rung.put(queue, self._count) or self._forgotten
+                self._forgotten = self._notified.put(queue, self._count) or self._forgotten
                 self._changed.notify_all()
 
 
@@ -92,7 +92,7 @@ def until(
     *,
     gone: Callable[[], bool],
     using: str,
-    rings: bool = True,
+    on_notification: bool = True,
 ) -> T | None:
     """What ``look`` finds, tried again until it is something or the time is over.
 
@@ -104,21 +104,21 @@ def until(
     found = look()
     if found:
         return found
-    ringing = notifier(using)
-    told = rings and ringing.listens()
+    work_notifier = notifier(using)
+    listens = on_notification and work_notifier.listens()
     deadline = clock.boottime() + min(wait_ms, MAX_WAIT_MS) / 1000
     pause = _FIRST_LOOK
-    since = ringing.count()
+    since = work_notifier.count()
     # At once a second time: what was committed before the notifier listened was not announced.
     while not gone():
         found = look()
         left = deadline - clock.boottime()
         if found or left <= 0:
             return found
-        if told:
+        if listens:
             if not connections[using].in_atomic_block:
                 connections[using].close()
-            since = ringing.wait(queues, since, min(left, _SLOWEST_WHEN_TOLD))
+            since = work_notifier.wait(queues, since, min(left, _SLOWEST_WHEN_TOLD))
         else:
             clock.pause(min(left, pause))
             pause = min(_SLOWEST_LOOK, pause * 1.5)

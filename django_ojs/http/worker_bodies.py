@@ -10,7 +10,7 @@ from django_ojs.domain.durations import parse_ms, parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode
 from django_ojs.domain.lease_claim import check_worker_id
-from django_ojs.http.base import text, whole
+from django_ojs.http.base import integer_field, text_field
 from django_ojs.http.lease_claim import parse_lease
 from django_ojs.models import Worker
 
@@ -27,7 +27,7 @@ _PHASES = {
 }
 
 
-def asked_visibility_ms(body: Mapping[str, Any]) -> int | None:
+def visibility_ms_of(body: Mapping[str, Any]) -> int | None:
     """The visibility lease that a fetch or a beat asks for, in milliseconds."""
     for name in ("visibility_timeout_ms", "visibility_ms"):
         if body.get(name) is not None:
@@ -43,7 +43,7 @@ def worker_id_of(body: Mapping[str, Any]) -> str: ...
 def worker_id_of(body: Mapping[str, Any], *, required: Literal[False]) -> str | None: ...
 def worker_id_of(body: Mapping[str, Any], *, required: bool = True) -> str | None:
     """The worker's name, which has to fit into one segment of a path."""
-    worker_id = text(body, "worker_id")
+    worker_id = text_field(body, "worker_id")
     if worker_id is None and required:
         raise InvalidRequest("worker_id", "is required")
     return worker_id if worker_id is None else check_worker_id(worker_id, "worker_id")
@@ -102,17 +102,17 @@ def phase_of(body: Mapping[str, Any]) -> str | None:
     return _PHASES.get(state) if isinstance(state, str) else None
 
 
-def said_of_itself(body: Mapping[str, Any], queues: list[str] | None) -> dict[str, Any]:
+def worker_facts(body: Mapping[str, Any], queues: list[str] | None) -> dict[str, Any]:
     """What a worker tells of itself, for its row."""
-    said: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for name in ("hostname", "version"):
-        value = text(body, name)
+        value = text_field(body, name)
         if value is not None:
-            said[name] = value
+            facts[name] = value
     for name in ("pid", "concurrency"):
-        number = whole(body, name, least=0, most=2**31 - 1)
+        number = integer_field(body, name, least=0, most=2**31 - 1)
         if number is not None:
-            said[name] = number
+            facts[name] = number
     labels = body.get("labels")
     if labels is not None:
         if isinstance(labels, list):
@@ -120,7 +120,7 @@ def said_of_itself(body: Mapping[str, Any], queues: list[str] | None) -> dict[st
         if not isinstance(labels, Mapping):
             raise InvalidRequest("labels", "must be an object or an array")
         encode(labels, "labels", max_bytes=MAX_META_BYTES)
-        said["labels"] = dict(labels)
+        facts["labels"] = dict(labels)
     if queues is not None:
-        said["queues"] = queues
-    return said
+        facts["queues"] = queues
+    return facts

@@ -38,7 +38,7 @@ class OJSCommand(BaseCommand):
                 try:
                     stream.flush()
                 except BrokenPipeError:
-                    _throw_away(stream.fileno())
+                    _discard_output(stream.fileno())
 
     def check(self, *args: Any, **options: Any) -> None:
         """Warnings that nobody reads are no reason not to start."""
@@ -56,7 +56,7 @@ class OJSCommand(BaseCommand):
         """Write a value as one line of JSON."""
         self._write(json.dumps(value, default=str))
 
-    def say(
+    def print_line(
         self, text: str, *, trouble: bool = False, style: Callable[[str], str] | None = None
     ) -> None:
         """Write one line. What stored text has of line breaks and control characters is escaped: an
@@ -70,7 +70,7 @@ class OJSCommand(BaseCommand):
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-            self.say("  ".join(cells).rstrip())
+            self.print_line("  ".join(cells).rstrip())
 
     def _write(self, line: str, *, trouble: bool = False) -> None:
         """Nobody reading it any more is no reason to stop working."""
@@ -109,7 +109,7 @@ def standard_options(parser: CommandParser) -> None:
         group.add_argument(name, action="store_true", default=SUPPRESS)
 
 
-def _throw_away(descriptor: int) -> None:
+def _discard_output(descriptor: int) -> None:
     """Whatever is written to this descriptor from now on."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, descriptor)

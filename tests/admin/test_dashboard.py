@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
 from django_ojs.admin import charts
-from django_ojs.admin.charts import Line
+from django_ojs.admin.charts import Series
 from django_ojs.domain.ids import Uuid7Generator
 from django_ojs.models import FailureStat, MaintenanceRun, MinuteStat, Worker
 from django_ojs.services import reaper, rollup
@@ -213,7 +213,7 @@ def test_it_is_in_the_index(at: clock.FrozenClock) -> None:
 
 
 def test_charts_are_small_and_escaped() -> None:
-    lines = [Line(HOSTILE, [float(n) for n in range(500)], "good"), Line("b", [None] * 500)]
+    lines = [Series(HOSTILE, [float(n) for n in range(500)], "good"), Series("b", [None] * 500)]
     labels = [f"<i>{n}</i>" for n in range(500)]
     for made in (
         charts.line_chart(HOSTILE, labels, lines),
@@ -232,11 +232,11 @@ def test_charts_are_small_and_escaped() -> None:
         for points in re.findall(r'points="([^"]*)"', text):
             assert len(points.split()) <= charts.MOST_POINTS + 2
         assert text.count("<rect") <= charts.MOST_POINTS
-    assert "—" in charts.table("t", ["a"], [Line("x", [None])])
+    assert "—" in charts.table("t", ["a"], [Series("x", [None])])
 
 
 def test_gaps_are_gaps() -> None:
     values: list[Any] = [1, 2, None, 3, None, 4, 5]
-    text = str(charts.line_chart("t", [str(n) for n in range(7)], [Line("x", values)]))
+    text = str(charts.line_chart("t", [str(n) for n in range(7)], [Series("x", values)]))
     assert text.count("<polyline") == 2
     assert text.count("<circle") == 1

@@ -17,10 +17,10 @@ HOW = "run: python -m tests.docs.test_http_page"
 def routes() -> str:
     """A table of routes for each slice."""
     import django_ojs.urls  # noqa: F401
-    from django_ojs.http.routing import slices
+    from django_ojs.http.routing import features
 
     lines: list[str] = []
-    for part in slices():
+    for part in features():
         lines += ["", f"### {part.name.replace('_', ' ').capitalize()}", ""]
         lines += ["| Method | Path | Scope | What it does |", "|---|---|---|---|"]
         for route in part.routes:

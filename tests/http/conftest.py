@@ -20,7 +20,7 @@ Caller = Callable[..., Api]
 def start_counting_anew() -> None:
     """Forget what earlier tests have used of the rates."""
     for window in (*vars(limits).values(), *vars(refusals).values()):
-        if isinstance(window, limits.Window):
+        if isinstance(window, limits.RateWindow):
             window.clear()
 
 

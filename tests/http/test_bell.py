@@ -17,13 +17,13 @@ def notifier(monkeypatch: pytest.MonkeyPatch) -> WorkNotifier:
 
 def ring(notifier: WorkNotifier, *queues: str) -> None:
     for queue in queues:
-        notifier._ring(f"q:{queue}/test.job")
+        notifier._on_notification(f"q:{queue}/test.job")
 
 
 def test_any_number_of_names_is_a_bounded_memory(notifier: WorkNotifier) -> None:
     """Each name of a queue stayed for ever in every web process that listens."""
     ring(notifier, *(f"q{number}" for number in range(100)))
-    assert len(notifier._rung) == 3
+    assert len(notifier._notified) == 3
 
 
 def test_a_ring_that_is_forgotten_counts_for_whoever_has_waited_since_before(
@@ -32,14 +32,14 @@ def test_a_ring_that_is_forgotten_counts_for_whoever_has_waited_since_before(
     ring(notifier, "old")
     since = notifier.count()
     ring(notifier, "mine", "a", "b", "c")
-    assert notifier.rang(["mine"], since)
+    assert notifier.notified(["mine"], since)
 
 
 def test_nobody_is_woken_by_what_was_forgotten_before(notifier: WorkNotifier) -> None:
     ring(notifier, "a", "b", "c", "d", "e")
     since = notifier.count()
-    assert not notifier.rang(["mine"], since)
+    assert not notifier.notified(["mine"], since)
     ring(notifier, "other")
-    assert not notifier.rang(["mine"], since)
+    assert not notifier.notified(["mine"], since)
     ring(notifier, "mine")
-    assert notifier.rang(["mine"], since)
+    assert notifier.notified(["mine"], since)

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from django.urls import get_resolver
 
-from django_ojs.http.routing import slices
+from django_ojs.http.routing import features
 from django_ojs.models import Job, Worker
 from django_ojs.services.operate import discard
 from tests.http.refusing import LONE, MISSING, error_of
@@ -48,7 +48,7 @@ BODIES: dict[str, bytes] = {
 def with_body(*, aliases: bool = True) -> Iterator[tuple[str, str]]:
     """Every path of every method that has a body."""
     assert get_resolver().url_patterns
-    for part in slices():
+    for part in features():
         for route in part.routes:
             for method in route.actions:
                 if method in ("post", "put", "patch"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from django_ojs.http.routing import slices
+from django_ojs.http.routing import features
 from django_ojs.models import Worker
 from tests.http.conftest import Caller
 from tests.http.guarding import MISSING, error, everything
@@ -45,7 +45,7 @@ def leveled(answer: Answer, *names: str) -> tuple[int, Any]:
 
 
 def job_operations() -> Iterator[tuple[str, str]]:
-    for part in slices():
+    for part in features():
         for route in part.routes:
             for method in route.actions:
                 for path in (route.path, *route.aliases):

@@ -51,7 +51,7 @@ def test_every_endpoint_is_there(api: Api) -> None:
 
 
 def test_every_capability_belongs_to_a_route() -> None:
-    registered = {name for part in routing.slices() for name in part.capabilities}
+    registered = {name for part in routing.features() for name in part.capabilities}
     assert manifest()["capabilities"].keys() == registered
 
 

@@ -36,7 +36,7 @@ def document() -> dict[str, Any]:
 
 def routes() -> Iterator[tuple[str, str, type[Any], str]]:
     """Path, method, viewset and action of all that is registered, without aliases."""
-    for part in routing.slices():
+    for part in routing.features():
         for route in part.routes:
             path = route.path if route.path.startswith("/") else f"/{routing.BASE}{route.path}"
             for method, action in route.actions.items():

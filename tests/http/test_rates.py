@@ -10,7 +10,7 @@ from django.test import Client, override_settings
 
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.http import limits
-from django_ojs.http.limits import Window
+from django_ojs.http.limits import RateWindow
 from django_ojs.models import Job
 from django_ojs.services import tokens
 from tests.http.conftest import Caller
@@ -133,7 +133,7 @@ def test_a_guess_costs_no_hash(caller: Caller, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_who_comes_from_many_addresses_fills_no_memory() -> None:
-    window = Window(60, most=100)
+    window = RateWindow(60, most=100)
     for n in range(1000):
         window.count(f"10.0.{n}")
     assert window.count("10.0.999") == 2
@@ -143,7 +143,7 @@ def test_who_comes_from_many_addresses_fills_no_memory() -> None:
 def test_a_window_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0]
     monkeypatch.setattr(limits, "window_of", lambda seconds: now[0])
-    window = Window(1)
+    window = RateWindow(1)
     assert [window.count("a", 2), window.count("a"), window.count("b")] == [2, 3, 1]
     now[0] = 1
     assert window.count("a") == 1

@@ -344,14 +344,14 @@ def test_the_bell_rings_for_those_who_wait_for_the_queue(pool: ThreadPoolExecuto
     notifier = waiting.WorkNotifier("default")
     since = notifier.count()
     begun = time.monotonic()
-    notifier._ring("q:other")
-    notifier._ring("w:mine")
+    notifier._on_notification("q:other")
+    notifier._on_notification("w:mine")
     assert notifier.wait(["mine"], since, 0.05) == since + 1, "not for another queue, nor for a worker"
     assert time.monotonic() - begun >= 0.05
     for payload in ("q:mine", "q:"):
         since = notifier.count()
         heard = pool.submit(notifier.wait, ["also", "mine"], since, 600)
-        notifier._ring(payload)
+        notifier._on_notification(payload)
         assert heard.result(30) == since + 1
         before = pool.submit(notifier.wait, ["mine"], since, 600)
         assert before.result(30) == since + 1, "what rang before is heard too"

@@ -12,7 +12,7 @@ from django_ojs.domain.errors import InvalidRequest, PermissionDenied
 from django_ojs.extensions.schemas import services
 from django_ojs.http import listing
 from django_ojs.http.base import OJSViewSet
-from django_ojs.http.routing import Route, Slice
+from django_ojs.http.routing import Feature, Route
 from django_ojs.models import JobSchema
 
 
@@ -102,7 +102,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-SLICE = Slice(
+FEATURE = Feature(
     "schemas",
     (
         Route("admin/schemas", SchemaViewSet, {"get": "list"}),

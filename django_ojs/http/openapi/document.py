@@ -42,7 +42,7 @@ def document() -> dict[str, Any]:
     assert get_resolver().url_patterns
     schemas = _Schemas()
     paths: dict[str, dict[str, Any]] = {}
-    for part in routing.slices():
+    for part in routing.features():
         for route in part.routes:
             paths[_absolute(route.path)] = {
                 method: _operation(part.name, route, method, schemas)

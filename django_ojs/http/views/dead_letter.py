@@ -7,7 +7,7 @@ from rest_framework.response import Response
 
 from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job import JobRecord
-from django_ojs.http import listing, shapes
+from django_ojs.http import listing, responses
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.principal import parse_reason
 from django_ojs.http.views.jobs import revive
@@ -42,12 +42,12 @@ class DeadLetterViewSet(OJSViewSet):
         record = self._dead(job_id)
         if not record.dead_letter:
             raise missing("dead_letter_job", job_id)
-        return Response(shapes.wrapped(record))
+        return Response(responses.wrapped(record))
 
     def retry(self, request: Request, job_id: str) -> Response:
         """A new life for a discarded job: attempts and clocks start again (decision R5)."""
         record = revive(self._dead(job_id).id, self.body(required=False), self)
-        return Response(shapes.wrapped(record))
+        return Response(responses.wrapped(record))
 
     def destroy(self, request: Request, job_id: str) -> Response:
         """Delete a dead-lettered job for good."""

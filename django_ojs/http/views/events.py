@@ -22,7 +22,7 @@ from django_ojs.domain.durations import parse_instant
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.events import Kind
-from django_ojs.http import listing, shapes
+from django_ojs.http import listing, responses
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.limits import STREAMS
 from django_ojs.http.principal import Principal
@@ -61,7 +61,7 @@ class EventViewSet(OJSViewSet):
         query = request.query_params
         known = _KINDS_ASKED | _QUEUES_ASKED | {"job_id", "after", "since"}
         listing.allow(request, known, frozenset({"limit", "cursor"}))
-        part = listing.window(request)
+        part = listing.page_request(request)
         wanted = self._wanted(request)
         after = query.get("cursor") or query.get("after")
         with statement_timeout(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
@@ -94,7 +94,7 @@ class EventViewSet(OJSViewSet):
         if not _wants_json(request):
             return self._of_job(request, job_id)
         listing.allow(request, _KINDS_ASKED | {"after", "since"}, frozenset({"limit", "cursor"}))
-        query, part = request.query_params, listing.window(request)
+        query, part = request.query_params, listing.page_request(request)
         wanted = replace(self._wanted(request), job_id=self.job(job_id).id)
         after = query.get("cursor") or query.get("after")
         with statement_timeout(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
@@ -136,17 +136,17 @@ class EventViewSet(OJSViewSet):
     ) -> tuple[Sequence[Event], bool]:
         """Events of one job behind one of them, and whether there are more."""
         assert wanted.job_id is not None
-        told = derived.history(wanted.job_id, using=self.using)
+        history = derived.history(wanted.job_id, using=self.using)
         if after:
             key = _event_key(after, "after")
-            ids = [event.pk for event in told]
-            told = told[ids.index(key) + 1 :] if key in ids else told
+            ids = [event.pk for event in history]
+            history = history[ids.index(key) + 1 :] if key in ids else history
         elif since:
             moment = self._moment(since)
-            told = [event for event in told if event.created_at >= moment]
+            history = [event for event in history if event.created_at >= moment]
         found = [
             event
-            for event in told
+            for event in history
             if derived.asks(wanted, event.kind)
             and (wanted.queues is None or event.queue in wanted.queues)
             and (self.caller.unrestricted or (event.queue and self.caller.sees(event.queue)))
@@ -200,8 +200,10 @@ class EventViewSet(OJSViewSet):
         return response
 
 
-def _page(part: listing.Window, rows: Sequence[Event], more: bool, after: str | None) -> dict[str, Any]:
-    items = [shapes.event(row) for row in rows]
+def _page(
+    part: listing.PageRequest, rows: Sequence[Event], more: bool, after: str | None
+) -> dict[str, Any]:
+    items = [responses.event(row) for row in rows]
     paging = listing.paging(part, len(items), more)
     if after and not after.startswith("evt_"):
         last: str | None = after
@@ -287,7 +289,7 @@ def _follow(
         for row in rows:
             after = row.seq or after
             spoken = now
-            data = json.dumps(shapes.event(row), separators=(",", ":"))
+            data = json.dumps(responses.event(row), separators=(",", ":"))
             yield f"id: evt_{row.pk}\nevent: {row.kind}\ndata: {data}\n\n".encode()
         if more:
             continue

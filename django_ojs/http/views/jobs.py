@@ -18,9 +18,9 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.domain.limits import parse_limits
 from django_ojs.domain.near import NearMisses
 from django_ojs.domain.states import TERMINAL
-from django_ojs.http import listing, shapes, waiting
-from django_ojs.http.base import OJSViewSet, each, missing
-from django_ojs.http.lease_claim import evidence_of
+from django_ojs.http import listing, responses, waiting
+from django_ojs.http.base import OJSViewSet, missing, parse_each
+from django_ojs.http.lease_claim import lease_claim_of
 from django_ojs.http.limits import LONG_POLLS, charge_enqueue
 from django_ojs.http.principal import parse_reason
 from django_ojs.http.problems import WaitTimeout
@@ -58,8 +58,8 @@ class JobViewSet(OJSViewSet):
         headers = {"Location": f"/ojs/v1/jobs/{record.id}"}
         self._warn_about(body, envelope, NearMisses())
         if record.created_at != now:
-            return Response(shapes.wrapped(record) | {"deduplicated": True}, headers=headers)
-        return Response(shapes.wrapped(record), status=201, headers=headers)
+            return Response(responses.wrapped(record) | {"deduplicated": True}, headers=headers)
+        return Response(responses.wrapped(record), status=201, headers=headers)
 
     def batch(self, request: Request) -> Response:
         """Enqueue many jobs, all or none."""
@@ -68,11 +68,11 @@ class JobViewSet(OJSViewSet):
         if not isinstance(items, list) or not 0 < len(items) <= most:
             raise InvalidRequest("jobs", f"must be an array of 1 to {most} jobs")
         now = clock.now(self.using)
-        envelopes = each("jobs", items, lambda item: self._envelope(item, now))
+        envelopes = parse_each("jobs", items, lambda item: self._envelope(item, now))
         self._charge(envelopes)
         records = self._enqueue(envelopes, now)
         found = [
-            shapes.job(self._shown(record, item, now))
+            responses.job(self._shown(record, item, now))
             for record, item in zip(records, items, strict=True)
         ]
         misses = NearMisses()
@@ -87,7 +87,7 @@ class JobViewSet(OJSViewSet):
     def retrieve(self, request: Request, job_id: str) -> Response:
         """One job, as it is now."""
         record = self.job(job_id, fresh=True)
-        return Response(shapes.job(record) if self.flat else shapes.wrapped(record))
+        return Response(responses.job(record) if self.flat else responses.wrapped(record))
 
     flat = False
     """Without the wrapper, as the admin interface wants it."""
@@ -111,21 +111,21 @@ class JobViewSet(OJSViewSet):
         reason = parse_reason(said)
         decide = operate.cancelling(actor=self.actor(reason), strict=True)
         change = operate.change_each([record.id], decide, using=self.using)[0]
-        return Response(shapes.wrapped(change.after, previous_state=change.before.state))
+        return Response(responses.wrapped(change.after, previous_state=change.before.state))
 
     def activate(self, request: Request, job_id: str) -> Response:
         """Let a ``pending`` job run."""
         ids = [self.job(job_id).id]
         actor = self.actor(parse_reason(self.body(required=False)))
         record = operate.activate(ids, actor=actor, using=self.using)[0]
-        when = shapes.moment(record.enqueued_at)
-        return Response(shapes.wrapped(record, previous_state="pending", activated_at=when))
+        when = responses.moment(record.enqueued_at)
+        return Response(responses.wrapped(record, previous_state="pending", activated_at=when))
 
     def retry(self, request: Request, job_id: str) -> Response:
         """Give a ``discarded`` job a new life under its id."""
         record = self.job(job_id)
         body = self.body(required=False)
-        return Response(shapes.wrapped(revive(record.id, body, self)))
+        return Response(responses.wrapped(revive(record.id, body, self)))
 
     def partial_update(self, request: Request, job_id: str) -> Response:
         """Change priority, queue or limits of a waiting job (OJS timeouts 10.3)."""
@@ -134,7 +134,7 @@ class JobViewSet(OJSViewSet):
         reason = parse_reason(self.body())
         self.first_use(placed_in(changes))
         after = operate.edit([record.id], changes, actor=self.actor(reason), using=self.using)
-        return Response(shapes.wrapped(after[0]))
+        return Response(responses.wrapped(after[0]))
 
     def extend(self, request: Request, job_id: str) -> Response:
         """Add time to the running attempt. A worker proves its lease; an administrator need not."""
@@ -146,14 +146,14 @@ class JobViewSet(OJSViewSet):
             )
         record = self.job(job_id, fresh=True)
         lease = None
-        lease_claim = evidence_of(request, body, self.caller, using=self.using)
+        lease_claim = lease_claim_of(request, body, self.caller, using=self.using)
         if lease_claim.lease_id is not None or not self.caller.may("administer"):
             lease = fencing.authorize_report(
                 record, lease_claim, now=clock.now(self.using), using=self.using
             )
         actor = self.actor(parse_reason(body))
         made = operate.extend_timeout([record.id], by_ms, lease=lease, actor=actor, using=self.using)[0]
-        return Response(shapes.wrapped(made.job, **shapes.extension(made)))
+        return Response(responses.wrapped(made.job, **responses.extension(made)))
 
     def _ended(self, job_id: str, seconds: int) -> JobRecord:
         """The job when it has ended. Raises :class:`WaitTimeout`."""
@@ -170,9 +170,9 @@ class JobViewSet(OJSViewSet):
                 look,
                 (),
                 seconds * 1000,
-                gone=self.over,
+                gone=self.should_stop_waiting,
                 using=self.using,
-                rings=False,
+                on_notification=False,
             )
         if found is None:
             raise WaitTimeout(f"The job has not ended within {seconds} s.", job_id=job_id)
@@ -262,10 +262,10 @@ def _waits(request: Request) -> int:
     if query.get("wait", "false") not in ("true", "false"):
         raise InvalidRequest("wait", "must be true or false")
     most = waiting.MAX_WAIT_MS // 1000
-    asked = query.get("timeout") or str(most)
-    if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or not int(asked):
+    requested = query.get("timeout") or str(most)
+    if not (requested.isascii() and requested.isdigit()) or len(requested) > 9 or not int(requested):
         raise InvalidRequest("timeout", "must be an integer of at least 1, in seconds")
-    return min(int(asked), most) if query.get("wait") == "true" else 0
+    return min(int(requested), most) if query.get("wait") == "true" else 0
 
 
 def placed(body: Any, view: OJSViewSet) -> dict[str, Any]:

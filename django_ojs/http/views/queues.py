@@ -12,7 +12,7 @@ from django_ojs import clock
 from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.kept import check_queue_config
-from django_ojs.http import listing, media, shapes
+from django_ojs.http import listing, media, responses
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.principal import parse_reason
 from django_ojs.models import Queue
@@ -41,9 +41,9 @@ class QueueViewSet(OJSViewSet):
         if not self.caller.unrestricted:
             rows = rows.filter(any_of("name", self.caller.queues))
 
-        def shape(found: Sequence[Queue]) -> list[shapes.Shape]:
+        def shape(found: Sequence[Queue]) -> list[responses.JsonObject]:
             counts = queues.counts_of([row.name for row in found], using=self.using)
-            return [shapes.queue(row.name, row, counts[row.name]) for row in found]
+            return [responses.queue(row.name, row, counts[row.name]) for row in found]
 
         return Response(listing.listed(request, rows, shape, "queues", keys=("name",)))
 
@@ -59,16 +59,16 @@ class QueueViewSet(OJSViewSet):
         is_new = bool(self.first_use([name]))
         actor = self.actor(parse_reason(body))
         queues.create(name, is_new=is_new, actor=actor, using=self.using)
-        return Response(self._shape(name), status=201)
+        return Response(self._response(name), status=201)
 
     def retrieve(self, request: Request, name: str) -> Response:
         """A queue with its jobs by state; one that nobody used yet is empty."""
-        return Response(self._shape(self._seen(name)))
+        return Response(self._response(self._seen(name)))
 
     def stats(self, request: Request, name: str) -> Response:
         """Counts, and the figures of the last hour."""
         name = self._seen(name)
-        shape = self._shape(name)
+        shape = self._response(name)
         recent = queues.last_hour(name, using=self.using)
         counts = shape["counts"]
         shape["stats"] = {
@@ -79,7 +79,7 @@ class QueueViewSet(OJSViewSet):
             "dead": recent.pop("dead"),
             **recent,
         }
-        shape["computed_at"] = shapes.moment(clock.now(self.using))
+        shape["computed_at"] = responses.moment(clock.now(self.using))
         return Response(shape)
 
     def pause(self, request: Request, name: str) -> Response:
@@ -95,9 +95,9 @@ class QueueViewSet(OJSViewSet):
         actor = self.actor(parse_reason(self.body(required=False)))
         self.first_use([name])
         (queues.pause if paused else queues.resume)([name], actor=actor, using=self.using)
-        shape = self._shape(name)
+        shape = self._response(name)
         word = "paused_at" if paused else "resumed_at"
-        shape.setdefault(word, shapes.moment(clock.now(self.using)))
+        shape.setdefault(word, responses.moment(clock.now(self.using)))
         return Response(shape)
 
     def _seen(self, name: str) -> str:
@@ -105,9 +105,9 @@ class QueueViewSet(OJSViewSet):
             raise missing("queue", name)
         return name
 
-    def _shape(self, name: str) -> shapes.Shape:
+    def _response(self, name: str) -> responses.JsonObject:
         row = Queue.objects.using(self.using).filter(pk=name).first()
-        shape = shapes.queue(name, row, queues.counts(name, using=self.using))
+        shape = responses.queue(name, row, queues.counts(name, using=self.using))
         # A string for those who send OJS-Version, an object for the others.
         inside: Any = name if media.speaks_version(self.request) else dict(shape)
         return {**shape, "queue": inside}

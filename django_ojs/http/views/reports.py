@@ -15,8 +15,8 @@ from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.jsonvalue import MAX_RESULT_BYTES, encode
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import State
-from django_ojs.http import listing, problems, shapes
-from django_ojs.http.base import OJSViewSet, each, missing
+from django_ojs.http import listing, problems, responses
+from django_ojs.http.base import OJSViewSet, missing, parse_each
 from django_ojs.http.lease_claim import parse_lease
 from django_ojs.services.fencing import refused
 from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
@@ -36,14 +36,16 @@ class ReportViewSet(OJSViewSet):
         items = self.body().get("jobs")
         if not isinstance(items, list) or not 0 < len(items) <= MAX_REPORTS:
             raise InvalidRequest("jobs", f"must be an array of 1 to {MAX_REPORTS} reports")
-        outcomes = each("jobs", items, partial(_outcome, principal=self.caller.key))
+        outcomes = parse_each("jobs", items, partial(_outcome, principal=self.caller.key))
         ids = [outcome.lease.job_id for outcome in outcomes]
         records = selectors.jobs(ids, without=LARGE, using=self.using)
         answers = [self._refusal(outcome, records.get(outcome.lease.job_id)) for outcome in outcomes]
-        asked = [outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is None]
-        settled = self._settle(asked)
+        accepted = [
+            outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is None
+        ]
+        settled = self._settle(accepted)
         results = [
-            self._shape(outcome, answer or next(settled))
+            self._response(outcome, answer or next(settled))
             for outcome, answer in zip(outcomes, answers, strict=True)
         ]
         done = all(result["acknowledged"] for result in results)
@@ -57,8 +59,8 @@ class ReportViewSet(OJSViewSet):
             these = outcomes[start : start + len(part)]
             start += len(part)
             for outcome, done in zip(these, settle(these, using=self.using), strict=True):
-                told = _verdict(outcome, done)
-                yield told if isinstance(told, OJSError) else told.small()
+                problem = _verdict(outcome, done)
+                yield problem if isinstance(problem, OJSError) else problem.small()
 
     def _refusal(self, outcome: Outcome, record: JobRecord | None) -> OJSError | None:
         """Why the report is not even tried: a job that the caller may not see."""
@@ -66,12 +68,12 @@ class ReportViewSet(OJSViewSet):
             return missing("job", str(outcome.lease.job_id))
         return None
 
-    def _shape(self, outcome: Outcome, answer: JobRecord | OJSError) -> shapes.Shape:
+    def _response(self, outcome: Outcome, answer: JobRecord | OJSError) -> responses.JsonObject:
         if isinstance(answer, OJSError):
-            told = problems.of(answer, request_id=self.request_id)
+            problem = problems.of(answer, request_id=self.request_id)
             job_id = str(outcome.lease.job_id)
-            return {"acknowledged": False, "id": job_id, "job_id": job_id, **told}
-        return shapes.acknowledged(answer)
+            return {"acknowledged": False, "id": job_id, "job_id": job_id, **problem}
+        return responses.acknowledged(answer)
 
 
 def _outcome(item: Any, *, principal: str) -> Outcome:

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from django_ojs import clock
-from django_ojs.http import listing, routing, shapes
+from django_ojs.http import listing, responses, routing
 from django_ojs.http.base import OPEN, OJSViewSet, missing
 from django_ojs.http.problems import PROBLEMS
 from django_ojs.services import inspect
@@ -68,7 +68,7 @@ class SystemViewSet(OJSViewSet):
 
     def manifest(self, request: Request) -> Response:
         """What this server can do: derived from what is registered."""
-        parts = routing.slices()
+        parts = routing.features()
         return Response(
             {
                 "specversion": "1.0",
@@ -114,7 +114,7 @@ class SystemViewSet(OJSViewSet):
             {
                 **figures,
                 "uptime_seconds": int(clock.boottime() - _started),
-                "computed_at": shapes.moment(clock.now(self.using)),
+                "computed_at": responses.moment(clock.now(self.using)),
             }
         )
 

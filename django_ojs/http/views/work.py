@@ -20,18 +20,18 @@ from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import Stop, stop_of, total_deadline
 from django_ojs.hooks import SLICE
-from django_ojs.http import listing, shapes, testing_hooks, waiting
-from django_ojs.http.base import OJSViewSet, missing, whole
-from django_ojs.http.lease_claim import evidence_of
+from django_ojs.http import listing, responses, testing_hooks, waiting
+from django_ojs.http.base import OJSViewSet, integer_field, missing
+from django_ojs.http.lease_claim import lease_claim_of
 from django_ojs.http.limits import LONG_POLLS
 from django_ojs.http.views.jobs import extension
 from django_ojs.http.worker_bodies import (
-    asked_visibility_ms,
     named_jobs,
     phase_of,
     queue_name,
     running_jobs,
-    said_of_itself,
+    visibility_ms_of,
+    worker_facts,
     worker_id_of,
 )
 from django_ojs.models import Worker
@@ -61,11 +61,11 @@ class WorkViewSet(OJSViewSet):
         """Claim up to ``count`` jobs, each under a lease; waits for up to ``wait_ms``."""
         body = self.body()
         queues = self._queues(body)
-        count = min(whole(body, "count", "max_jobs", "limit", least=1) or 1, MAX_COUNT)
-        wait_ms = min(whole(body, "wait_ms", least=0) or 0, waiting.MAX_WAIT_MS)
-        visibility_ms = asked_visibility_ms(body)
+        count = min(integer_field(body, "count", "max_jobs", "limit", least=1) or 1, MAX_COUNT)
+        wait_ms = min(integer_field(body, "wait_ms", least=0) or 0, waiting.MAX_WAIT_MS)
+        visibility_ms = visibility_ms_of(body)
         worker_id = worker_id_of(body, required=False)
-        said = said_of_itself(body, queues)
+        facts = worker_facts(body, queues)
         heard = False
 
         def look() -> list[JobRecord]:
@@ -77,7 +77,7 @@ class WorkViewSet(OJSViewSet):
                 worker = mine.first() if heard else None
                 if worker is None:
                     worker = workers.seen(
-                        worker_id, self.caller.key, beats=False, said=said, using=self.using
+                        worker_id, self.caller.key, beats=False, said=facts, using=self.using
                     )
                     heard = True
                 if not workers.may_fetch(worker):
@@ -105,17 +105,17 @@ class WorkViewSet(OJSViewSet):
                     look,
                     queues,
                     wait_ms,
-                    gone=self.over,
+                    gone=self.should_stop_waiting,
                     using=self.using,
                 )
         else:
             found = look()
-        return Response({"jobs": [shapes.claimed(record) for record in found or ()]})
+        return Response({"jobs": [responses.claimed(record) for record in found or ()]})
 
     def ack(self, request: Request, job_id: str | None = None) -> Response:
         """The attempt succeeded; ``result`` is any JSON value."""
         body = self.body(required=job_id is None)
-        name = self.named(job_id, body)
+        name = self.job_id_of(job_id, body)
         result = None
         if "result" in body:
             result = encode(body["result"], "result", max_bytes=MAX_RESULT_BYTES)
@@ -124,7 +124,7 @@ class WorkViewSet(OJSViewSet):
     def nack(self, request: Request, job_id: str | None = None) -> Response:
         """The attempt failed, or with ``requeue`` is given back."""
         body = self.body(required=job_id is None)
-        name = self.named(job_id, body)
+        name = self.job_id_of(job_id, body)
         requeue = body.get("requeue", False)
         if not isinstance(requeue, bool):
             raise InvalidRequest("requeue", "must be true or false")
@@ -139,14 +139,14 @@ class WorkViewSet(OJSViewSet):
         body = self.body()
         worker_id = worker_id_of(body)
         named = named_jobs(body)
-        visibility_ms = asked_visibility_ms(body)
+        visibility_ms = visibility_ms_of(body)
         by_ms = extension(body, ("extend_timeout",))
         queues = self._queues(body) if body.get("queues") else None
-        said = said_of_itself(body, queues) | {"running": running_jobs(body, named)}
+        facts = worker_facts(body, queues) | {"running": running_jobs(body, named)}
         phase = phase_of(body)
         if phase is not None:
-            said["phase"] = phase
-        worker = workers.seen(worker_id, self.caller.key, beats=True, said=said, using=self.using)
+            facts["phase"] = phase
+        worker = workers.seen(worker_id, self.caller.key, beats=True, said=facts, using=self.using)
         # A thousand jobs may be named, of foreign queues too: what is large in them is not read.
         small = LARGE.keys() - testing_hooks.needs()
         records = selectors.jobs([job_id for job_id, _ in named], without=small, using=self.using)
@@ -164,7 +164,7 @@ class WorkViewSet(OJSViewSet):
         extended = self._extend(kept, by_ms)
         now = clock.now(self.using)
         held = {lease.job_id for lease in kept}
-        told = attempts.told_to_stop(
+        stopping = attempts.told_to_stop(
             worker_id,
             self.caller.key,
             [
@@ -179,27 +179,27 @@ class WorkViewSet(OJSViewSet):
             using=self.using,
         )
         state = testing_hooks.directive(records[lease.job_id] for lease in kept) or worker.directive
-        return Response(_beat_shape(worker, state, named, records, kept, extended, told, now))
+        return Response(_beat_response(worker, state, named, records, kept, extended, stopping, now))
 
     def register(self, request: Request) -> Response:
         """A worker starts. Optional: the first fetch or beat registers too."""
         body = self.body()
         worker_id = worker_id_of(body)
         queues = None if body.get("queues") is None else self._queues(body)
-        said = said_of_itself(body, queues) | {
+        facts = worker_facts(body, queues) | {
             "incarnation": clock.new_id(),
             "phase": Worker.Phase.RUNNING,
             "directive": None,
             "running": 0,
             "started_at": clock.now(self.using),
         }
-        workers.seen(worker_id, self.caller.key, beats=True, said=said, using=self.using)
+        workers.seen(worker_id, self.caller.key, beats=True, said=facts, using=self.using)
         settings = conf.current()
         return Response(
             {
                 "ok": True,
                 "worker_id": worker_id,
-                "server_time": shapes.moment(clock.now(self.using)),
+                "server_time": responses.moment(clock.now(self.using)),
                 "heartbeat_interval": 5,
                 "heartbeat_timeout": (settings.limits.heartbeat_timeout_ms or 0) // 1000,
                 "visibility_timeout_default": (settings.limits.timeout_ms or 0) // 1000,
@@ -212,16 +212,16 @@ class WorkViewSet(OJSViewSet):
         workers.deregister(worker_id, self.caller.key, using=self.using)
         return Response({"ok": True, "worker_id": worker_id})
 
-    def _report(self, name: str, body: Mapping[str, Any], kind: Report, **told: Any) -> Response:
+    def _report(self, name: str, body: Mapping[str, Any], kind: Report, **stopping: Any) -> Response:
         # Who sees every queue need not be shown the job first: the report finds out what is there.
         key = self.key(name) if self.caller.unrestricted else self.job(name).id
-        lease_claim = evidence_of(self.request, body, self.caller, using=self.using)
+        lease_claim = lease_claim_of(self.request, body, self.caller, using=self.using)
         try:
-            settled = report(key, lease_claim, kind, **told, using=self.using)
+            settled = report(key, lease_claim, kind, **stopping, using=self.using)
         except NotFound:
             raise missing("job", name) from None
         assert settled.job is not None
-        return Response(shapes.settled(settled.job))
+        return Response(responses.settled(settled.job))
 
     def _queues(self, body: Mapping[str, Any]) -> list[str]:
         given = body.get("queues")
@@ -247,16 +247,16 @@ class WorkViewSet(OJSViewSet):
         return done
 
 
-def _beat_shape(
+def _beat_response(
     worker: Worker,
     order: str | None,
     named: list[tuple[UUID, UUID | None]],
     records: Mapping[UUID, JobRecord],
     kept: list[RenewedLease],
     extended: Mapping[UUID, Extension],
-    told: Mapping[UUID, tuple[str, Stop | None]],
+    stopping: Mapping[UUID, tuple[str, Stop | None]],
     now: datetime,
-) -> shapes.Shape:
+) -> responses.JsonObject:
     held = {lease.job_id: records[lease.job_id] for lease in kept}
     held |= {job_id: made.job for job_id, made in extended.items()}
     deadlines = {lease.job_id: lease.deadline_at for lease in kept}
@@ -264,23 +264,25 @@ def _beat_shape(
     stops = {job_id: _stop(job) for job_id, job in held.items()}
     due = {job_id: stop for job_id, stop in stops.items() if stop.at <= now}
     # The outcome of these is settled; until the end of their grace they are not lost yet.
-    due |= {job_id: stop for job_id, (_, stop) in told.items() if stop is not None}
+    due |= {job_id: stop for job_id, (_, stop) in stopping.items() if stop is not None}
     gone = [job_id for job_id, _ in named if job_id not in held and job_id not in due]
     # Of a foreign queue's job nothing is told but that it is not the worker's.
-    why = {job_id: told[job_id][0] if job_id in told else "lost" for job_id in gone}
+    why = {job_id: stopping[job_id][0] if job_id in stopping else "lost" for job_id in gone}
     cancelled = [
-        str(job_id) for job_id in gone if job_id in told and records[job_id].state == State.CANCELLED
+        str(job_id)
+        for job_id in gone
+        if job_id in stopping and records[job_id].state == State.CANCELLED
     ]
     lost = [str(job_id) for job_id in gone if str(job_id) not in cancelled]
     why |= {job_id: "cancelled" for job_id in gone if str(job_id) in cancelled}
     why |= {job_id: stop.reason for job_id, stop in due.items()}
     deadlines |= {job_id: stop.until for job_id, stop in due.items() if job_id not in held}
     state = order or worker.phase
-    said = {"drain": "quiet", "stopped": "running"}.get(state, state)
+    shown = {"drain": "quiet", "stopped": "running"}.get(state, state)
     return {
         "acknowledged": True,
         "worker_id": worker.name,
-        "state": said,
+        "state": shown,
         "directive": order or "continue",
         "jobs_extended": [str(job_id) for job_id in held],
         "jobs_cancelled": cancelled,
@@ -289,19 +291,19 @@ def _beat_shape(
         "lost_jobs": lost,
         "soft_timeout_jobs": [str(job_id) for job_id in due],
         "stop_reasons": {str(job_id): reason for job_id, reason in why.items()},
-        "deadline_at": {str(job_id): shapes.moment(when) for job_id, when in deadlines.items()},
+        "deadline_at": {str(job_id): responses.moment(when) for job_id, when in deadlines.items()},
         "jobs": [
             {
                 "id": str(job_id),
                 "job_id": str(job_id),
                 "attempt": job.attempt,
-                "deadline_at": shapes.moment(deadlines[job_id]),
-                "soft_deadline_at": shapes.moment(stops[job_id].at),
-                **(shapes.extension(extended[job_id]) if job_id in extended else {}),
+                "deadline_at": responses.moment(deadlines[job_id]),
+                "soft_deadline_at": responses.moment(stops[job_id].at),
+                **(responses.extension(extended[job_id]) if job_id in extended else {}),
             }
             for job_id, job in held.items()
         ],
-        "server_time": shapes.moment(now),
+        "server_time": responses.moment(now),
     }
 
 

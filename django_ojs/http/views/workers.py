@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from django_ojs import clock
 from django_ojs.domain.errors import Conflict
-from django_ojs.http import listing, shapes
+from django_ojs.http import listing, responses
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.principal import parse_reason
 from django_ojs.models import Worker
@@ -43,7 +43,7 @@ class WorkerViewSet(OJSViewSet):
         page = listing.listed(
             request,
             rows,
-            lambda found: [shapes.worker(row, now) for row in found],
+            lambda found: [responses.worker(row, now) for row in found],
             "workers",
             keys=("name", "principal"),
             large="labels",
@@ -59,11 +59,11 @@ class WorkerViewSet(OJSViewSet):
 
     def retrieve(self, request: Request, worker_id: str) -> Response:
         """One worker."""
-        return Response(self._shape(self._find(worker_id)))
+        return Response(self._response(self._find(worker_id)))
 
     def health(self, request: Request, worker_id: str) -> Response:
         """Whether a worker is alive, and whether it takes jobs."""
-        return Response(self._shape(self._find(worker_id)))
+        return Response(self._response(self._find(worker_id)))
 
     def quiet(self, request: Request, worker_id: str) -> Response:
         """Tell a worker to claim nothing more."""
@@ -88,10 +88,10 @@ class WorkerViewSet(OJSViewSet):
     def _direct(self, worker_id: str, order: str | None) -> Response:
         key = self._find(worker_id).pk
         actor = self.actor(parse_reason(self.body(required=False)))
-        return Response(self._shape(workers.direct(key, order, actor=actor, using=self.using)))
+        return Response(self._response(workers.direct(key, order, actor=actor, using=self.using)))
 
-    def _shape(self, row: Worker) -> shapes.Shape:
-        shape = shapes.worker(row, clock.now(self.using))
+    def _response(self, row: Worker) -> responses.JsonObject:
+        shape = responses.worker(row, clock.now(self.using))
         return {**shape, "worker": shape}
 
     def _find(self, worker_id: str, *, own: bool = False) -> Worker:

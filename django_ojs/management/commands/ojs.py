@@ -110,30 +110,30 @@ class Command(OJSCommand):
             self._line(f"  {name}", {s: queue[s] for s in State}, report["count_cap"])
         for worker in report["workers"]:
             of = f" of {worker['client']}" if worker["client"] else ""
-            self.say(
+            self.print_line(
                 f"worker {worker['id']}{of}: {worker['phase']}, {worker['running']} of "
                 f"{worker['concurrency']} slots, heard {worker['heartbeat_age_seconds']} s ago"
             )
         if not report["workers"]:
-            self.say("no workers")
+            self.print_line("no workers")
         for name, when in report["last_runs"].items():
-            self.say(f"{name} last ran at {when}")
+            self.print_line(f"{name} last ran at {when}")
         self._backlog(report["backlog"], report["count_cap"])
         for trouble in report["troubles"]:
-            self.say(trouble, style=self.style.WARNING)
+            self.print_line(trouble, style=self.style.WARNING)
 
     def _backlog(self, backlog: dict[str, dict[str, Any]], cap: int) -> None:
         for name, behind in backlog.items():
             rows = behind["rows"]
             if rows:
                 shown = f"{cap}+" if rows >= cap else rows
-                self.say(f"{name}: {shown} waiting, {behind['seconds']:g} s behind")
+                self.print_line(f"{name}: {shown} waiting, {behind['seconds']:g} s behind")
 
     def _line(self, name: str, counts: dict[str, int], cap: int) -> None:
         shown = [
             f"{state} {count if count < cap else f'{cap}+'}" for state, count in counts.items() if count
         ]
-        self.say(f"{name}: {', '.join(shown) or 'none'}")
+        self.print_line(f"{name}: {', '.join(shown) or 'none'}")
 
     def do_inspect(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs inspect ID``."""
@@ -144,11 +144,11 @@ class Command(OJSCommand):
             return
         attempts = story.pop("attempts")
         for name, value in story.items():
-            self.say(f"{name:22} {value}")
+            self.print_line(f"{name:22} {value}")
         for row in attempts:
             error = row["error"] or {}
             why = f" {error.get('type')}: {error.get('message')}" if error else ""
-            self.say(
+            self.print_line(
                 f"attempt {row['attempt']} (lease {row['lease_seq']}): {row['outcome']} after "
                 f"{row['seconds']} s on {row['worker_id']}{why}"
             )
@@ -159,9 +159,9 @@ class Command(OJSCommand):
         if options["format"] == "json":
             self.emit({"state": found.state, "summary": found.summary, "reasons": list(found.reasons)})
             return
-        self.say(found.summary)
+        self.print_line(found.summary)
         for reason in found.reasons:
-            self.say(f"- {reason}")
+            self.print_line(f"- {reason}")
 
     def do_retry(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs retry ID...``."""
@@ -186,7 +186,7 @@ class Command(OJSCommand):
             self.emit([_extended(one) for one in made])
         elif options["verbosity"]:
             for one in made:
-                self.say(
+                self.print_line(
                     f"{one.job.id} {one.job.type} was extended by {one.extended_by_ms} ms:"
                     f" told to stop at {format_instant(one.soft_deadline_at)},"
                     f" ended at {format_instant(one.deadline_at)}"
@@ -198,7 +198,7 @@ class Command(OJSCommand):
         changed = queues.pause(options["queues"], actor=_actor(options), using=alias)
         self._changed("paused", changed, options)
         for name in unused:
-            self.say(f"{name}: nobody has used this queue yet: is the name right?", trouble=True)
+            self.print_line(f"{name}: nobody has used this queue yet: is the name right?", trouble=True)
 
     def do_resume(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs resume QUEUE...``."""
@@ -213,7 +213,7 @@ class Command(OJSCommand):
         elif options["verbosity"]:
             word = "would delete" if options["dry_run"] else "deleted"
             shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-            self.say(f"{word}: {shown}")
+            self.print_line(f"{word}: {shown}")
 
     def do_check(self, alias: str, options: dict[str, Any]) -> None:
         """``ojs check``: exit 3 when an invariant is broken."""
@@ -224,7 +224,7 @@ class Command(OJSCommand):
         waiting = {name: one._asdict() for name, one in backlog.backlog(now=now, using=alias).items()}
         off = clock.disagreement(alias)
         if off is not None and options["verbosity"]:
-            self.say(
+            self.print_line(
                 f"the clock of the database is {off.total_seconds():+.1f} s off this host's",
                 trouble=True,
             )
@@ -239,19 +239,19 @@ class Command(OJSCommand):
             )
         else:
             for finding in findings:
-                self.say(
+                self.print_line(
                     f"{finding.name} broken: {finding.rule}"
                     f" (for example {', '.join(finding.examples)})",
                     style=self.style.ERROR,
                 )
             for one in silent:
-                self.say(
+                self.print_line(
                     f"worker {one.worker_id or 'without a name'} of {one.client} sends no heartbeats:"
                     f" {one.jobs} of its jobs will end by their heartbeat_timeout",
                     style=self.style.WARNING,
                 )
             if not findings and options["verbosity"]:
-                self.say(f"{len(invariants.RULES)} invariants hold")
+                self.print_line(f"{len(invariants.RULES)} invariants hold")
             self._backlog(waiting, selectors.COUNT_CAP)
         if findings:
             sys.exit(EXIT_OVERDUE)
@@ -292,15 +292,15 @@ class Command(OJSCommand):
         if options["format"] == "json":
             self.emit({"client": token.name, "prefix": token.prefix, "token": text})
             return
-        self.say(text)
-        self.say("This is shown once: store it now.", trouble=True)
+        self.print_line(text)
+        self.print_line("This is shown once: store it now.", trouble=True)
 
     def _token_revoke(self, alias: str, options: dict[str, Any]) -> None:
         count = tokens.revoke(options["name"], actor=_actor(options), using=alias)
         if options["format"] == "json":
             self.emit({"revoked": count})
         else:
-            self.say(f"{count} revoked")
+            self.print_line(f"{count} revoked")
 
     def _token_list(self, alias: str, options: dict[str, Any]) -> None:
         now = clock.now(alias)
@@ -321,7 +321,7 @@ class Command(OJSCommand):
             self.emit(found)
             return
         if not found:
-            self.say("no tokens")
+            self.print_line("no tokens")
             return
         rows = [("CLIENT", "PREFIX", "STATE", "SCOPES", "QUEUES", "EXPIRES")]
         for row in found:
@@ -336,14 +336,14 @@ class Command(OJSCommand):
             self.emit([inspect.describe(job) for job in jobs])
         elif options["verbosity"]:
             for job in jobs:
-                self.say(f"{job.id} {job.type} is {job.state}")
+                self.print_line(f"{job.id} {job.type} is {job.state}")
 
     def _changed(self, word: str, names: list[str], options: dict[str, Any]) -> None:
         if options["format"] == "json":
             self.emit({word: names})
         elif options["verbosity"]:
             for name in options["queues"]:
-                self.say(f"{name} {'' if name in names else 'was already '}{word}")
+                self.print_line(f"{name} {'' if name in names else 'was already '}{word}")
 
 
 def _extended(made: Extension) -> dict[str, Any]:

@@ -74,40 +74,40 @@ class Command(OJSCommand):
             elif options["dry_run"] or options["check"]:
                 hears = reaper.hearing_of(now=clock.now(alias), using=alias)
                 found = reap.reap(hearing=hears, dry_run=True, limit=limit or 10_000, using=alias)
-                self._say(found, options, "overdue")
+                self._print_result(found, options, "overdue")
                 if options["check"] and found.jobs:
                     sys.exit(EXIT_OVERDUE)
             else:
-                done = reaper.scan(cadence=None, ran_by=_me(), limit=limit, using=alias)
-                _enforcing_tasks(alias)
-                self._say(done, options, "reaped")
+                done = reaper.scan(cadence=None, ran_by=_ran_by(), limit=limit, using=alias)
+                _run_enforcing_tasks(alias)
+                self._print_result(done, options, "reaped")
 
     def _loop(self, alias: str, interval: float, limit: int | None, options: Any) -> None:
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         if options["verbosity"]:
-            self.say(f"reaping every {interval:g} s; stop with SIGTERM")
+            self.print_line(f"reaping every {interval:g} s; stop with SIGTERM")
         maintenance = MaintenanceThread(lambda: None, using=alias, enforcing=True)
 
-        def told(reaped: ReapResult) -> None:
+        def on_reaped(reaped: ReapResult) -> None:
             if reaped.jobs:
-                self._say(reaped, options, "reaped")
+                self._print_result(reaped, options, "reaped")
 
-        def failed(error: Exception) -> None:
-            self.say(f"the database failed: {first_line(error)}", trouble=True)
+        def on_failed(error: Exception) -> None:
+            self.print_line(f"the database failed: {first_line(error)}", trouble=True)
 
         reaper = ReaperThread(
             maintenance.promote,
             promoting=maintenance.promoting,
-            ran_by=_me(),
+            ran_by=_ran_by(),
             using=alias,
             look_every=interval,
             quiet_look_every=interval,
             lag=0.0,
             limit=limit,
-            on_reaped=told,
-            on_failed=failed,
+            on_reaped=on_reaped,
+            on_failed=on_failed,
         )
         threads = (reaper, maintenance)
         connections[alias].close()
@@ -121,7 +121,7 @@ class Command(OJSCommand):
         for thread in threads:
             thread.join(_PATIENCE)
 
-    def _say(self, reaped: ReapResult, options: Any, word: str) -> None:
+    def _print_result(self, reaped: ReapResult, options: Any, word: str) -> None:
         if options["format"] == "json":
             self.emit(
                 {
@@ -135,15 +135,15 @@ class Command(OJSCommand):
             kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(reaped.counts.items()))
             total = sum(reaped.counts.values())
             late = f" ({kinds}; at most {reaped.lateness_ms / 1000:.2f} s late)" if total else ""
-            self.say(f"{total} {word}{late}")
+            self.print_line(f"{total} {word}{late}")
             if word == "overdue":
-                self._name(reaped)
+                self._print_jobs(reaped)
 
-    def _name(self, reaped: ReapResult) -> None:
+    def _print_jobs(self, reaped: ReapResult) -> None:
         for job_id, kind in list(reaped.jobs.items())[:_SHOWN]:
-            self.say(f"  {job_id} {kind}")
+            self.print_line(f"  {job_id} {kind}")
         if len(reaped.jobs) > _SHOWN:
-            self.say(f"  and {len(reaped.jobs) - _SHOWN} more: --format json names all")
+            self.print_line(f"  and {len(reaped.jobs) - _SHOWN} more: --format json names all")
 
 
 def _interval(text: str) -> float:
@@ -159,12 +159,12 @@ def _interval(text: str) -> float:
     return seconds
 
 
-def _enforcing_tasks(alias: str) -> None:
+def _run_enforcing_tasks(alias: str) -> None:
     """What else keeps time besides the reaper: promotion, and whatever extensions bring."""
     for task in hooks.maintenance_tasks():
         while task.enforces and task.run(alias).more:
             pass
 
 
-def _me() -> str:
+def _ran_by() -> str:
     return f"reap_timeouts {socket.gethostname()}-{os.getpid()}"

@@ -155,7 +155,7 @@ class Command(OJSCommand):
                 }
             )
         elif verbosity:
-            self.say(
+            self.print_line(
                 f"{plural(summary.jobs, 'job')} in {summary.seconds:.2f} s, {rate:.0f} jobs/s, "
                 f"{per_job:.2f} statements per job"
             )
@@ -185,7 +185,7 @@ class Command(OJSCommand):
                 using=alias,
             )
         except InvalidRequest as error:
-            raise CommandError(_blamed(error, options), returncode=2) from error
+            raise CommandError(_error_text(error, options), returncode=2) from error
 
     def _banner(self, config: Config) -> None:
         types = registry.types()
@@ -207,7 +207,7 @@ class Command(OJSCommand):
             f" shutdown {config.shutdown_timeout:g} s"
         )
         for line in banner.splitlines():
-            self.say(line)
+            self.print_line(line)
 
 
 def _health_server(host: str, port: int | None, runner: Runner) -> HealthServer | None:
@@ -247,7 +247,7 @@ def _yes_or_no(text: str) -> bool:
         raise ValueError(text) from None
 
 
-def _blamed(error: InvalidRequest, options: dict[str, Any]) -> str:
+def _error_text(error: InvalidRequest, options: dict[str, Any]) -> str:
     """What is wrong, under the name by which it was given: that of an option or a variable."""
     name = error.field.removeprefix("--").replace("-", "_")
     variable = f"OJS_{name.upper()}"

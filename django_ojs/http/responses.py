@@ -18,7 +18,7 @@ from django_ojs.models import Event, Queue, Worker
 from django_ojs.services.operate import Extension
 from django_ojs.services.workers import STALE
 
-Shape = dict[str, Any]
+JsonObject = dict[str, Any]
 
 _NOT_ENQUEUED = (State.SCHEDULED, State.PENDING)
 _NOT_MIRRORED = frozenset({"args", "result"})
@@ -29,12 +29,12 @@ def moment(value: datetime | None) -> str | None:
     return None if value is None else format_instant(value)
 
 
-def job(record: JobRecord) -> Shape:
+def job(record: JobRecord) -> JsonObject:
     """The job envelope (OJS core 5). A field without a value is left out."""
     extra = record.json("extra")
     verbatim = extra.pop(VERBATIM, {})
     state = State(record.state)
-    shape: Shape = {
+    shape: JsonObject = {
         **extra,
         "specversion": "1.0",
         "id": str(record.id),
@@ -80,7 +80,7 @@ def job(record: JobRecord) -> Shape:
     return shape
 
 
-def _moments(record: JobRecord, state: State, verbatim: Mapping[str, str]) -> Shape:
+def _moments(record: JobRecord, state: State, verbatim: Mapping[str, str]) -> JsonObject:
     started = record.attempt > 0
     finished = moment(record.finished_at)
     waits = state is State.RETRYABLE
@@ -120,14 +120,14 @@ def _seconds(ms: int) -> int:
     return -(-ms // 1000)
 
 
-def wrapped(record: JobRecord, **more: Any) -> Shape:
+def wrapped(record: JobRecord, **more: Any) -> JsonObject:
     """``{"job": {...}}`` with the same fields beside it, but for the large ones."""
     shape = {**job(record), **more}
     mirror = {key: value for key, value in shape.items() if key not in _NOT_MIRRORED}
     return {"job": shape, **mirror}
 
 
-def claimed(record: JobRecord) -> Shape:
+def claimed(record: JobRecord) -> JsonObject:
     """A job as its worker gets it: with its lease, without ``timeout``, which one SDK would read
     as milliseconds.
     """
@@ -143,7 +143,7 @@ def claimed(record: JobRecord) -> Shape:
     return shape
 
 
-def extension(made: Extension) -> Shape:
+def extension(made: Extension) -> JsonObject:
     """What was granted, and the deadlines that it leaves."""
     return {
         "extended_by_ms": made.extended_by_ms,
@@ -153,9 +153,9 @@ def extension(made: Extension) -> Shape:
     }
 
 
-def acknowledged(record: JobRecord) -> Shape:
+def acknowledged(record: JobRecord) -> JsonObject:
     """The answer to one report of many."""
-    shape: Shape = {
+    shape: JsonObject = {
         "acknowledged": True,
         "id": str(record.id),
         "job_id": str(record.id),
@@ -168,9 +168,9 @@ def acknowledged(record: JobRecord) -> Shape:
     return shape
 
 
-def settled(record: JobRecord) -> Shape:
+def settled(record: JobRecord) -> JsonObject:
     """The answer to ACK and NACK."""
-    shape: Shape = {**acknowledged(record), "job": job(record)}
+    shape: JsonObject = {**acknowledged(record), "job": job(record)}
     names = ["completed_at", "discarded_at"]
     if record.state == State.RETRYABLE:
         names = ["next_attempt_at", "next_retry_at", "retry_delay_ms"]
@@ -178,7 +178,7 @@ def settled(record: JobRecord) -> Shape:
     return shape
 
 
-def progress(record: JobRecord, **more: Any) -> Shape:
+def progress(record: JobRecord, **more: Any) -> JsonObject:
     """How far a job is."""
     fraction = record.progress
     return {
@@ -192,7 +192,7 @@ def progress(record: JobRecord, **more: Any) -> Shape:
     }
 
 
-def checkpoint(record: JobRecord) -> Shape:
+def checkpoint(record: JobRecord) -> JsonObject:
     """A saved checkpoint, flat and wrapped."""
     info = record.json("checkpoint_info") or {}
     shape = {
@@ -204,7 +204,7 @@ def checkpoint(record: JobRecord) -> Shape:
     return {**shape, "checkpoint": shape}
 
 
-def event(row: Event) -> Shape:
+def event(row: Event) -> JsonObject:
     """The event envelope (OJS events 2), with the names of the SDKs beside it."""
     when = format_instant(row.created_at)
     subject = str(row.job_id) if row.job_id else row.data.get("worker_id") or row.queue
@@ -221,7 +221,7 @@ def event(row: Event) -> Shape:
     }
 
 
-def worker(row: Worker, now: datetime) -> Shape:
+def worker(row: Worker, now: datetime) -> JsonObject:
     """A worker as it is listed."""
     state = row.directive or row.phase
     status = "healthy"
@@ -248,10 +248,10 @@ def worker(row: Worker, now: datetime) -> Shape:
     }
 
 
-def queue(name: str, row: Queue | None, counts: Mapping[str, int]) -> Shape:
+def queue(name: str, row: Queue | None, counts: Mapping[str, int]) -> JsonObject:
     """A queue and its jobs by state; a name that nobody used yet has none."""
     paused = row is not None and row.paused
-    shape: Shape = {
+    shape: JsonObject = {
         "name": name,
         "status": "paused" if paused else "active",
         "state": "paused" if paused else "active",

@@ -14,9 +14,9 @@ from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode, sanitise_text
 from django_ojs.domain.states import State
-from django_ojs.http import shapes
+from django_ojs.http import responses
 from django_ojs.http.base import OJSViewSet, missing
-from django_ojs.http.lease_claim import evidence_of
+from django_ojs.http.lease_claim import lease_claim_of
 from django_ojs.http.views.jobs import extension
 from django_ojs.services import checkpoints, fencing, inspect, leases, operate
 from django_ojs.services.leases import MAX_CHECKPOINT_BYTES, Progress
@@ -32,7 +32,7 @@ class ProgressViewSet(OJSViewSet):
     def report(self, request: Request, job_id: str | None = None) -> Response:
         """Progress of the running attempt, a sign of life; of another job it changes nothing."""
         body = self.body()
-        job_id = self.named(job_id, body)
+        job_id = self.job_id_of(job_id, body)
         fraction = _fraction(body)
         message = body.get("message", "")
         if not isinstance(message, (str, type(None))):
@@ -43,8 +43,8 @@ class ProgressViewSet(OJSViewSet):
         record = self.job(job_id, fresh=True)
         if record.state == State.ACTIVE:
             record = self._write(record, request, body, fraction, message or "", text, by_ms)
-        now = shapes.moment(clock.now(self.using))
-        return Response(shapes.progress(record, acknowledged=True, updated_at=now))
+        now = responses.moment(clock.now(self.using))
+        return Response(responses.progress(record, acknowledged=True, updated_at=now))
 
     def _write(
         self,
@@ -57,7 +57,7 @@ class ProgressViewSet(OJSViewSet):
         by_ms: int | None,
     ) -> JobRecord:
         now = clock.now(self.using)
-        lease_claim = evidence_of(request, body, self.caller, using=self.using)
+        lease_claim = lease_claim_of(request, body, self.caller, using=self.using)
         lease = fencing.authorize_report(record, lease_claim, now=now, using=self.using)
         # It never goes back: what arrives late is not the truth.
         further = max(fraction, record.progress or 0.0)
@@ -71,7 +71,7 @@ class ProgressViewSet(OJSViewSet):
 
     def retrieve(self, request: Request, job_id: str) -> Response:
         """The last progress, ``null`` when none was reported."""
-        return Response(shapes.progress(self.job(job_id, fresh=True)))
+        return Response(responses.progress(self.job(job_id, fresh=True)))
 
 
 class CheckpointViewSet(OJSViewSet):
@@ -93,29 +93,29 @@ class CheckpointViewSet(OJSViewSet):
         state = encode(body["state"], "state", max_bytes=MAX_CHECKPOINT_BYTES)
         said = {name: body[name] for name in ("metadata", "step_index") if body.get(name) is not None}
         encode(said, "metadata", max_bytes=MAX_CHECKPOINT_BYTES)
-        lease_claim = evidence_of(request, body, self.caller, using=self.using)
+        lease_claim = lease_claim_of(request, body, self.caller, using=self.using)
         saved = checkpoints.save(record.id, state, said, lease_claim, using=self.using)
-        return Response(shapes.checkpoint(saved))
+        return Response(responses.checkpoint(saved))
 
     def retrieve(self, request: Request, job_id: str) -> Response:
         """The checkpoint, 404 when there is none."""
         record = self.job(job_id)
         if record.checkpoint is None:
             raise missing("checkpoint", job_id)
-        return Response(shapes.checkpoint(record))
+        return Response(responses.checkpoint(record))
 
     def resume(self, request: Request, job_id: str) -> Response:
         """Whether there is a checkpoint, and which; never 404 for a job that exists."""
         record = self.job(job_id)
         if record.checkpoint is None:
             return Response({"has_checkpoint": False, "job_id": job_id})
-        saved = shapes.checkpoint(record)["checkpoint"]
+        saved = responses.checkpoint(record)["checkpoint"]
         return Response({"has_checkpoint": True, "job_id": job_id, "checkpoint": saved})
 
     def destroy(self, request: Request, job_id: str) -> Response:
         """Forget the checkpoint, if there is one."""
         record = self.job(job_id)
-        lease_claim = evidence_of(request, self.body(required=False), self.caller, using=self.using)
+        lease_claim = lease_claim_of(request, self.body(required=False), self.caller, using=self.using)
         checkpoints.clear(record.id, lease_claim, using=self.using)
         return Response({"deleted": True, "job_id": job_id})
 
