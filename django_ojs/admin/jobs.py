@@ -26,13 +26,14 @@ from django_ojs.admin.forms import once
 from django_ojs.admin.job_columns import JobColumns
 from django_ojs.admin.job_page import job_page
 from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
-from django_ojs.admin.operations import JOB_OPERATIONS, STATES
+from django_ojs.admin.operations import JOB_OPERATIONS
 from django_ojs.admin.qualifiers import not_understood
 from django_ojs.admin.queues import live_workers, takes_bulk_work
 from django_ojs.admin.tabs import SearchWindow, Tab
 from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
 from django_ojs.services import bulk
+from django_ojs.services.verbs import VERBS
 from django_ojs.store import keyset, selectors
 from django_ojs.store.sessions import statement_timeout
 
@@ -172,7 +173,11 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         state = request.GET.get("state")
         if request.method != "GET" or state not in Job.States.values:
             return found
-        return {name: action for name, action in found.items() if state in STATES.get(name, (state,))}
+        return {
+            name: action
+            for name, action in found.items()
+            if name not in VERBS or state in VERBS[name].states
+        }
 
     def tab(self, params: Mapping[str, Any]) -> Tab:
         """What the parameters of a list ask for."""

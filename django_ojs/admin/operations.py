@@ -13,7 +13,6 @@ from django.utils.translation import gettext_lazy
 from django_ojs.admin.actions import ActionReport, Operation
 from django_ojs.admin.clocks import humanize_duration
 from django_ojs.admin.forms import ExtendForm, PlaceForm, PurgeForm, RequeueForm, RetryForm, WhenForm
-from django_ojs.domain import operations
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor, JobRecord, Transition
@@ -22,35 +21,31 @@ from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job
 from django_ojs.services import operate
 from django_ojs.services.operate import Changed
+from django_ojs.services.verbs import VERBS
 
 CHUNK = 200
-_WAITING = frozenset({State.SCHEDULED, State.PENDING, State.AVAILABLE, State.RETRYABLE})
-_DUE = frozenset({State.SCHEDULED, State.RETRYABLE})
-_LIVE = _WAITING | {State.ACTIVE}
-
-Decide = Callable[[JobRecord, Any], Transition | None]
-Make = Callable[[Mapping[str, Any], Actor], Decide]
 
 
-def _deciding(
-    allowed: frozenset[State], make: Make, *, own: bool, tell: Callable[[Changed], str] | None = None
-) -> Callable[..., ActionReport]:
+def _deciding(name: str) -> Callable[..., ActionReport]:
     """An operation that is a decision about each job: those in another state are left alone, and
-    unless it is for them (``own``) our own jobs. ``tell`` says what became of a job.
+    our own jobs too unless the operation is for them.
     """
+    verb = VERBS[name]
+    make = verb.decide
+    assert make is not None
 
     def run(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
-        decide = make(cleaned, actor)
+        decide = make(actor=actor, **_parameters(name, cleaned))
         report = ActionReport()
         why: dict[UUID, str] = {}
 
         def guarded(job: JobRecord, now: Any) -> Transition | None:
-            # Run again after a lost race: what was said the first time may be true no longer.
+            # Repeated after a lost race: the first reason may not hold any more.
             why.pop(job.id, None)
             try:
-                if not own:
+                if name not in _FOR_OWN:
                     _refuse_own(job)
-                if job.state not in allowed:
+                if job.state not in verb.states:
                     raise _Refused(_left(job))
                 return decide(job, now)
             except OJSError as error:
@@ -64,7 +59,7 @@ def _deciding(
             changes = operate.change_each(chunk, guarded, skip_gone=True)
             done = [change for change in changes if change.before != change.after]
             report.done += len(done)
-            report.notes += [tell(change) for change in done] if tell is not None else []
+            report.notes += map(_granted, done) if name == "extend" else ()
             there = {change.before.id for change in changes}
             for key in chunk:
                 if key not in there:
@@ -126,55 +121,21 @@ def _requeuable(job: JobRecord) -> None:
         raise _Refused(_left(job))
 
 
-def _retry(cleaned: Mapping[str, Any], actor: Actor) -> Decide:
-    expires_at = None if cleaned.get("clear_expiry") else False
-    return lambda job, now: operations.retry_dead(job, actor=actor, expires_at=expires_at, now=now)
+def _parameters(name: str, cleaned: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a verb's decision, from the fields of its form."""
+    match name:
+        case "retry":
+            return {"expires_at": None if cleaned.get("clear_expiry") else False}
+        case "reschedule":
+            return {"when": cleaned["when"]}
+        case "extend":
+            return {"by_ms": cleaned["by_ms"]}
+        case "edit":
+            given = {"queue": cleaned.get("queue") or None, "priority": cleaned.get("priority")}
+            return {column: value for column, value in given.items() if value is not None}
+    return {}
 
 
-def _edit(cleaned: Mapping[str, Any], actor: Actor) -> Decide:
-    changes: dict[str, Any] = {}
-    if cleaned.get("queue"):
-        changes["queue"] = cleaned["queue"]
-    if cleaned.get("priority") is not None:
-        changes["priority"] = cleaned["priority"]
-    return lambda job, now: operations.edit(job, changes, actor=actor)
-
-
-DECISIONS: Mapping[str, tuple[frozenset[State], Make]] = {
-    "retry": (frozenset({State.DISCARDED}), _retry),
-    "run_now": (
-        _DUE,
-        lambda cleaned, actor: (
-            lambda job, now: operations.reschedule(job, when=now, actor=actor, now=now)
-        ),
-    ),
-    "reschedule": (
-        _DUE,
-        lambda cleaned, actor: (
-            lambda job, now: operations.reschedule(job, when=cleaned["when"], actor=actor, now=now)
-        ),
-    ),
-    "cancel": (
-        _LIVE,
-        lambda cleaned, actor: lambda job, now: operations.cancel(job, actor=actor, now=now),
-    ),
-    "extend": (
-        frozenset({State.ACTIVE}),
-        lambda cleaned, actor: operate.extending(cleaned["by_ms"], actor=actor),
-    ),
-    "edit": (_WAITING, _edit),
-    "discard": (
-        _WAITING,
-        lambda cleaned, actor: lambda job, now: operations.discard(job, actor=actor, now=now),
-    ),
-}
-"""The operations that are a decision about each job: the states that they are for, and the decision."""
-STATES: Mapping[str, frozenset[State]] = {
-    **{name: states for name, (states, _make) in DECISIONS.items()},
-    "requeue": frozenset(TERMINAL),
-    "purge": frozenset(TERMINAL),
-}
-"""The states that each operation is for."""
 _FOR_OWN = frozenset({"cancel", "extend", "discard"})
 """Those for our own jobs too, which act for who started them: not what starts one again."""
 
@@ -183,8 +144,7 @@ def runner(name: str) -> Callable[..., ActionReport]:
     """What does the operation ``name`` to many jobs; also for bulk work."""
     if name == "purge":
         return _purge
-    tell = _granted if name == "extend" else None
-    return _deciding(*DECISIONS[name], own=name in _FOR_OWN, tell=tell)
+    return _deciding(name)
 
 
 def _granted(change: Changed) -> str:
@@ -203,7 +163,7 @@ def _is(states: frozenset[State], *, own: bool) -> Callable[[Any], bool]:
 
 
 def _operation(name: str, label: Any, permission: str, consequence: Any, **more: Any) -> Operation:
-    allowed = _is(DECISIONS[name][0], own=name in _FOR_OWN)
+    allowed = _is(VERBS[name].states, own=name in _FOR_OWN)
     return Operation(name, label, permission, consequence, runner(name), allowed=allowed, **more)
 
 
@@ -250,7 +210,7 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
         gettext_lazy("A new job of the same type; this one stays as it is."),
         _requeue,
         form=RequeueForm,
-        allowed=_is(TERMINAL, own=False),
+        allowed=_is(VERBS["requeue"].states, own=False),
         single=True,
         also=("view_args",),
     ),
@@ -285,7 +245,7 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
         ),
         _purge,
         form=PurgeForm,
-        allowed=_is(TERMINAL, own=True),
+        allowed=_is(VERBS["purge"].states, own=True),
         back=_KEEP,
         danger=True,
     ),

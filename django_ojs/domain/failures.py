@@ -20,7 +20,7 @@ from django_ojs.domain.jsonvalue import (
     encode,
     sanitise_text,
 )
-from django_ojs.domain.timeouts import Clock, Fired
+from django_ojs.domain.timeouts import Fired, TimeoutKind
 
 
 class Directive(StrEnum):
@@ -157,18 +157,18 @@ def _backtrace(error: Mapping[str, Any]) -> Sequence[str]:
 
 
 _TYPES = {
-    Clock.EXECUTION: "timeout",
-    Clock.TOTAL: "total_timeout",
-    Clock.ENQUEUE_TTL: "enqueue_ttl_expired",
-    Clock.STALLED: "stalled",
-    Clock.VISIBILITY: "visibility_timeout",
+    TimeoutKind.EXECUTION: "timeout",
+    TimeoutKind.TOTAL: "total_timeout",
+    TimeoutKind.ENQUEUE_TTL: "enqueue_ttl_expired",
+    TimeoutKind.STALLED: "stalled",
+    TimeoutKind.VISIBILITY: "visibility_timeout",
 }
 _MESSAGES = {
-    Clock.EXECUTION: "Job execution exceeded timeout of {} seconds",
-    Clock.TOTAL: "Job exceeded its total timeout of {} seconds",
-    Clock.ENQUEUE_TTL: "Job did not start within {} seconds",
-    Clock.STALLED: "No heartbeat for {} seconds",
-    Clock.VISIBILITY: "The visibility lease of {} seconds ran out",
+    TimeoutKind.EXECUTION: "Job execution exceeded timeout of {} seconds",
+    TimeoutKind.TOTAL: "Job exceeded its total timeout of {} seconds",
+    TimeoutKind.ENQUEUE_TTL: "Job did not start within {} seconds",
+    TimeoutKind.STALLED: "No heartbeat for {} seconds",
+    TimeoutKind.VISIBILITY: "The visibility lease of {} seconds ran out",
 }
 
 
@@ -177,7 +177,7 @@ def timed_out(fired: Fired) -> Failure:
     return Failure(
         type=_TYPES[fired.clock],
         message=_MESSAGES[fired.clock].format(_seconds(fired.limit_ms)),
-        retryable=fired.clock not in (Clock.TOTAL, Clock.ENQUEUE_TTL),
+        retryable=fired.clock not in (TimeoutKind.TOTAL, TimeoutKind.ENQUEUE_TTL),
         fired=fired,
     )
 
@@ -197,7 +197,7 @@ def no_time_left(
             f"the next attempt could not finish: it would start in {starts} s and may take {takes} s"
         )
     return Failure(
-        type=_TYPES[Clock.TOTAL],
+        type=_TYPES[TimeoutKind.TOTAL],
         message=f"{message}, the total timeout is in {_seconds(left_ms)} s",
         retryable=False,
         details={"cause": dict(cause)},
@@ -210,7 +210,7 @@ def cause_of(error: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """What failed, where the stored error says that no time was left for another attempt."""
     details = error.get("details")
     cause = details.get("cause") if isinstance(details, Mapping) else None
-    ahead = error.get("type") == _TYPES[Clock.TOTAL] and isinstance(cause, Mapping)
+    ahead = error.get("type") == _TYPES[TimeoutKind.TOTAL] and isinstance(cause, Mapping)
     return cause if ahead else None
 
 
@@ -224,7 +224,7 @@ def timeout_fields(fired: Fired) -> dict[str, Any]:
 
     Whole seconds: the limit is rounded up, what has elapsed down.
     """
-    kind = Clock.STALLED if fired.clock is Clock.VISIBILITY else fired.clock
+    kind = TimeoutKind.STALLED if fired.clock is TimeoutKind.VISIBILITY else fired.clock
     return {
         "timeout_kind": str(kind),
         "limit_seconds": -(-fired.limit_ms // 1000),

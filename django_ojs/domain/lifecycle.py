@@ -28,8 +28,8 @@ from django_ojs.domain.job import NO_LEASE, AttemptEnd, JobEvent, JobRecord, Tra
 from django_ojs.domain.retry_decision import RetryDecision, decide_retry
 from django_ojs.domain.states import State, Trigger
 from django_ojs.domain.timeouts import (
-    Clock,
     Fired,
+    TimeoutKind,
     after,
     elapsed,
     fired,
@@ -120,7 +120,7 @@ def fail(
     """
     if is_timeout_report(failure):
         due = fired(job, now)
-        if job.state == State.ACTIVE and due is not None and due.clock is Clock.TOTAL:
+        if job.state == State.ACTIVE and due is not None and due.clock is TimeoutKind.TOTAL:
             return _total_expired(job, timed_out(due), now)
         ran_out = _execution(job, now)
         message = failure.message or timed_out(ran_out).message
@@ -161,7 +161,7 @@ def _too_late(job: JobRecord, failed: _Outcome, decision: RetryDecision, now: da
     total = total_deadline(job)
     assert total is not None and job.total_timeout_ms is not None
     failure = no_time_left(
-        Fired(Clock.TOTAL, job.total_timeout_ms, elapsed(job.limits_from, now)),
+        Fired(TimeoutKind.TOTAL, job.total_timeout_ms, elapsed(job.limits_from, now)),
         starts_in_ms=decision.delay_ms,
         takes_ms=decision.next_ms,
         left_ms=elapsed(now, total),
@@ -221,18 +221,18 @@ def overdue(job: JobRecord, *, now: datetime, jitter: float) -> Transition | Non
     if due is None:
         return None
     failure = timed_out(due)
-    if due.clock is Clock.TOTAL:
+    if due.clock is TimeoutKind.TOTAL:
         return _total_expired(job, failure, now)
-    if due.clock is Clock.ENQUEUE_TTL:
+    if due.clock is TimeoutKind.ENQUEUE_TTL:
         return _ttl_expired(job, failure, now)
     trigger = _REAPS[due.clock]
     return fail(job, failure, now=now, jitter=jitter, trigger=trigger)
 
 
 _REAPS = {
-    Clock.EXECUTION: Trigger.TIMEOUT,
-    Clock.STALLED: Trigger.STALL,
-    Clock.VISIBILITY: Trigger.LAPSE,
+    TimeoutKind.EXECUTION: Trigger.TIMEOUT,
+    TimeoutKind.STALLED: Trigger.STALL,
+    TimeoutKind.VISIBILITY: Trigger.LAPSE,
 }
 
 
@@ -295,7 +295,7 @@ def recover(job: JobRecord, *, execution_until: datetime, now: datetime) -> Tran
 def _execution(job: JobRecord, now: datetime) -> Fired:
     """A worker's own report that the execution timeout ran out (OJS timeouts 7.2)."""
     started = job.started_at or now
-    return Fired(Clock.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(started, now))
+    return Fired(TimeoutKind.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(started, now))
 
 
 def _total_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:
@@ -359,11 +359,11 @@ def _outcome(failure: Failure) -> str:
 
 
 _TIMEOUT_KINDS = {
-    Clock.EXECUTION: Kind.TIMEOUT,
-    Clock.STALLED: Kind.STALLED,
-    Clock.VISIBILITY: Kind.STALLED,
-    Clock.TOTAL: Kind.TOTAL_TIMEOUT,
-    Clock.ENQUEUE_TTL: Kind.TTL_EXPIRED,
+    TimeoutKind.EXECUTION: Kind.TIMEOUT,
+    TimeoutKind.STALLED: Kind.STALLED,
+    TimeoutKind.VISIBILITY: Kind.STALLED,
+    TimeoutKind.TOTAL: Kind.TOTAL_TIMEOUT,
+    TimeoutKind.ENQUEUE_TTL: Kind.TTL_EXPIRED,
 }
 
 

@@ -19,7 +19,7 @@ OUTAGE_GRACE = timedelta(seconds=15)
 """What an outage adds to execution deadlines, so that buffered reports land first."""
 
 
-class Clock(StrEnum):
+class TimeoutKind(StrEnum):
     """Which clock ran out; the values are the OJS ``timeout_kind`` but for ``visibility``."""
 
     EXECUTION = "execution"
@@ -32,7 +32,7 @@ class Clock(StrEnum):
 class Fired(NamedTuple):
     """A timeout that is due: which, its limit, and how long its clock had run."""
 
-    clock: Clock
+    clock: TimeoutKind
     limit_ms: int
     elapsed_ms: int
 
@@ -128,14 +128,14 @@ def fired(job: JobRecord, now: datetime) -> Fired | None:
     total = total_deadline(job)
     if job.state in _LIVE and total is not None and total <= now:
         assert job.total_timeout_ms is not None
-        return Fired(Clock.TOTAL, job.total_timeout_ms, elapsed(job.limits_from, now))
+        return Fired(TimeoutKind.TOTAL, job.total_timeout_ms, elapsed(job.limits_from, now))
     if job.state == State.ACTIVE:
         return _fired_running(job, now)
     if job.state in _NEVER_STARTED:
         start = start_deadline(job)
         if start is not None and start <= now:
             return Fired(
-                Clock.ENQUEUE_TTL,
+                TimeoutKind.ENQUEUE_TTL,
                 elapsed(job.limits_from, start),
                 elapsed(job.limits_from, now),
             )
@@ -163,7 +163,7 @@ def stop_of(job: JobRecord, *, started_at: datetime, total_at: datetime | None) 
     return Stop(reason, at, after(at, job.grace_period_ms))
 
 
-def out_of_time(job: JobRecord, at: datetime) -> Clock | None:
+def out_of_time(job: JobRecord, at: datetime) -> TimeoutKind | None:
     """The clock that ends the running attempt at ``at`` whatever its worker reports: the total
     timeout or the execution deadline. ``None`` while neither has run out.
     """
@@ -171,21 +171,23 @@ def out_of_time(job: JobRecord, at: datetime) -> Clock | None:
         return None
     total = total_deadline(job)
     if total is not None and total <= at:
-        return Clock.TOTAL
-    return Clock.EXECUTION if job.deadline_at is not None and job.deadline_at <= at else None
+        return TimeoutKind.TOTAL
+    return TimeoutKind.EXECUTION if job.deadline_at is not None and job.deadline_at <= at else None
 
 
 def _fired_running(job: JobRecord, now: datetime) -> Fired | None:
     assert job.started_at is not None
     if job.deadline_at is not None and job.deadline_at <= now:
-        return Fired(Clock.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(job.started_at, now))
+        return Fired(
+            TimeoutKind.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(job.started_at, now)
+        )
     beat = job.heartbeat_at or job.started_at
     if job.lease_expires_at is not None and job.lease_expires_at <= now:
         limit = job.lease_visibility_ms or job.visibility_timeout_ms or 0
-        return Fired(Clock.VISIBILITY, limit, elapsed(beat, now))
+        return Fired(TimeoutKind.VISIBILITY, limit, elapsed(beat, now))
     stalled = heartbeat_deadline(job)
     if stalled is not None and stalled <= now:
-        return Fired(Clock.STALLED, job.heartbeat_timeout_ms, elapsed(beat, now))
+        return Fired(TimeoutKind.STALLED, job.heartbeat_timeout_ms, elapsed(beat, now))
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_ojs.models.fields import TokenField
+from django_ojs.models.fields import CaseSensitiveCharField
 from django_ojs.models.job import Job
 
 
@@ -25,12 +25,12 @@ class Attempt(models.Model):
     lease_seq = models.BigIntegerField()
     lease_id = models.UUIDField()
     attempt = models.IntegerField(_("attempt"))
-    worker_id = TokenField(_("worker"), max_length=255, null=True)
-    principal = TokenField(_("credential"), max_length=255, null=True)
+    worker_id = CaseSensitiveCharField(_("worker"), max_length=255, null=True)
+    principal = CaseSensitiveCharField(_("credential"), max_length=255, null=True)
     started_at = models.DateTimeField(_("started"))
     ended_at = models.DateTimeField(_("ended"))
     deadline_at = models.DateTimeField(null=True)
-    outcome = TokenField(_("outcome"), max_length=32)
+    outcome = CaseSensitiveCharField(_("outcome"), max_length=32)
     error = models.JSONField(_("error"), null=True)
     late_report = models.JSONField(null=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_ojs.models.fields import TokenField
+from django_ojs.models.fields import CaseSensitiveCharField
 
 
 class AuditEntry(models.Model):
@@ -17,13 +17,13 @@ class AuditEntry(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     created_at = models.DateTimeField(_("time"))
-    action = TokenField(_("action"), max_length=64)
-    result = TokenField(_("result"), max_length=16, default="done")
-    source = TokenField(_("source"), max_length=16)
+    action = CaseSensitiveCharField(_("action"), max_length=64)
+    result = CaseSensitiveCharField(_("result"), max_length=16, default="done")
+    source = CaseSensitiveCharField(_("source"), max_length=16)
     actor = models.CharField(_("actor"), max_length=255, default="")
     address = models.CharField(_("address"), max_length=64, default="")
     reason = models.TextField(_("reason"), default="")
-    target_type = TokenField(_("target"), max_length=32)
+    target_type = CaseSensitiveCharField(_("target"), max_length=32)
     target_id = models.CharField(_("target id"), max_length=255, default="")
     data = models.JSONField(_("data"), default=dict)
 

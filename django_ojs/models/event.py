@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_ojs.models.fields import TokenField
+from django_ojs.models.fields import CaseSensitiveCharField
 from django_ojs.models.indexes import HotIndex
 
 
@@ -18,11 +18,11 @@ class Event(models.Model):
 
     id = models.UUIDField(primary_key=True, editable=False)
     seq = models.BigIntegerField(null=True, editable=False)
-    kind = TokenField(_("kind"), max_length=64)
+    kind = CaseSensitiveCharField(_("kind"), max_length=64)
     created_at = models.DateTimeField(_("time"))
     job_id = models.UUIDField(_("job"), null=True)
-    job_type = TokenField(_("job type"), max_length=255, null=True)
-    queue = TokenField(_("queue"), max_length=255, null=True)
+    job_type = CaseSensitiveCharField(_("job type"), max_length=255, null=True)
+    queue = CaseSensitiveCharField(_("queue"), max_length=255, null=True)
     data = models.JSONField(_("data"), default=dict)
 
     class Meta:

@@ -13,7 +13,7 @@ else:
     _CharField = models.CharField
 
 
-class TokenField(_CharField):
+class CaseSensitiveCharField(_CharField):
     """A name that is compared byte by byte: ``Queue`` is never ``queue``, on MariaDB neither."""
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from django_ojs.domain.states import TERMINAL, State
-from django_ojs.models.fields import TokenField
+from django_ojs.models.fields import CaseSensitiveCharField
 from django_ojs.models.indexes import HotIndex
 
 
@@ -34,16 +34,16 @@ class Job(models.Model):
         DISCARDED = State.DISCARDED, _("discarded")
 
     id = models.UUIDField(primary_key=True, editable=False)
-    state = TokenField(_("state"), max_length=10, choices=States.choices)
-    queue = TokenField(_("queue"), max_length=255)
-    type = TokenField(_("type"), max_length=255)
+    state = CaseSensitiveCharField(_("state"), max_length=10, choices=States.choices)
+    queue = CaseSensitiveCharField(_("queue"), max_length=255)
+    type = CaseSensitiveCharField(_("type"), max_length=255)
     priority = models.SmallIntegerField(_("priority"), db_default=0)
     attempt = models.IntegerField(_("attempt"), db_default=0)
     max_attempts = models.IntegerField(_("max attempts"), db_default=3)
     lease_seq = models.BigIntegerField(db_default=0)
     lease_id = models.UUIDField(null=True)
-    worker_id = TokenField(_("worker"), max_length=255, null=True)
-    lease_principal = TokenField(max_length=255, null=True)
+    worker_id = CaseSensitiveCharField(_("worker"), max_length=255, null=True)
+    lease_principal = CaseSensitiveCharField(max_length=255, null=True)
 
     created_at = models.DateTimeField(_("created"), db_default=Now())
     limits_from = models.DateTimeField(db_default=Now())

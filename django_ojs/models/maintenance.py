@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_ojs.models.fields import TokenField
+from django_ojs.models.fields import CaseSensitiveCharField
 
 PRUNE = "prune"
 
@@ -19,7 +19,7 @@ class MaintenanceRun(models.Model):
     since when no event is missing; of ``rollup``, up to where minutes are counted.
     """
 
-    name = TokenField(primary_key=True, max_length=64)
+    name = CaseSensitiveCharField(primary_key=True, max_length=64)
     last_run_at = models.DateTimeField(_("last run"))
     cadence_ms = models.BigIntegerField(null=True)
     loops = models.BooleanField(db_default=False)

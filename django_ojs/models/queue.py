@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from django_ojs.models.fields import TokenField
+from django_ojs.models.fields import CaseSensitiveCharField
 
 
 class Queue(models.Model):
@@ -16,13 +16,13 @@ class Queue(models.Model):
     ``used_at`` is when retention found it in use last: it forgets a queue that nobody uses.
     """
 
-    name = TokenField(_("name"), primary_key=True, max_length=255)
+    name = CaseSensitiveCharField(_("name"), primary_key=True, max_length=255)
     paused = models.BooleanField(_("paused"), db_default=False)
     paused_at = models.DateTimeField(_("paused at"), null=True)
     paused_by = models.CharField(_("paused by"), max_length=255, default="", db_default="")
     reason = models.TextField(_("reason"), default="")
     created_at = models.DateTimeField(_("created"), db_default=Now())
-    created_by = TokenField(max_length=255, default="", db_default="")
+    created_by = CaseSensitiveCharField(max_length=255, default="", db_default="")
     used_at = models.DateTimeField(db_default=Now())
 
     class Meta:

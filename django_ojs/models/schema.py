@@ -6,14 +6,14 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from django_ojs.models.fields import TokenField
+from django_ojs.models.fields import CaseSensitiveCharField
 
 
 class JobSchema(models.Model):
     """One version of the schema of a job type; it never changes."""
 
     id = models.BigAutoField(primary_key=True)
-    type = TokenField(_("job type"), max_length=255)
+    type = CaseSensitiveCharField(_("job type"), max_length=255)
     version = models.IntegerField(_("version"))
     schema = models.JSONField(_("schema"))
     created_at = models.DateTimeField(_("created"), db_default=Now())

@@ -7,7 +7,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_ojs.models.fields import TokenField
+from django_ojs.models.fields import CaseSensitiveCharField
 
 
 class MinuteStat(models.Model):
@@ -20,7 +20,7 @@ class MinuteStat(models.Model):
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField(_("from"))
     step = models.IntegerField(default=60)
-    queue = TokenField(_("queue"), max_length=255)
+    queue = CaseSensitiveCharField(_("queue"), max_length=255)
     completed = models.IntegerField(_("completed"), default=0)
     failed = models.IntegerField(_("failed attempts"), default=0)
     discarded = models.IntegerField(_("discarded"), default=0)
@@ -43,9 +43,9 @@ class FailureStat(models.Model):
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField(_("from"))
     step = models.IntegerField(default=60)
-    type = TokenField(_("job type"), max_length=255)
-    error = TokenField(_("error"), max_length=200)
-    queue = TokenField(_("queue"), max_length=255)
+    type = CaseSensitiveCharField(_("job type"), max_length=255)
+    error = CaseSensitiveCharField(_("error"), max_length=200)
+    queue = CaseSensitiveCharField(_("queue"), max_length=255)
     count = models.IntegerField(_("failures"), default=0)
 
     class Meta:

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from django_ojs.models.fields import TokenField
+from django_ojs.models.fields import CaseSensitiveCharField
 
 
 class ApiToken(models.Model):
@@ -17,8 +17,8 @@ class ApiToken(models.Model):
     """
 
     id = models.BigAutoField(primary_key=True)
-    name = TokenField(_("client"), max_length=200)
-    prefix = TokenField(_("prefix"), max_length=32, unique=True, editable=False)
+    name = CaseSensitiveCharField(_("client"), max_length=200)
+    prefix = CaseSensitiveCharField(_("prefix"), max_length=32, unique=True, editable=False)
     secret_hash = models.CharField(max_length=255, editable=False)
     scopes = models.JSONField(_("scopes"), default=list)
     queues = models.JSONField(_("queues"), default=list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from django_ojs.models.fields import TokenField
+from django_ojs.models.fields import CaseSensitiveCharField
 
 
 class Worker(models.Model):
@@ -26,12 +26,14 @@ class Worker(models.Model):
         STOPPED = "stopped", _("stopped")
 
     id = models.BigAutoField(primary_key=True)
-    name = TokenField(_("name"), max_length=255)
-    principal = TokenField(_("client"), max_length=255, default="", db_default="")
+    name = CaseSensitiveCharField(_("name"), max_length=255)
+    principal = CaseSensitiveCharField(_("client"), max_length=255, default="", db_default="")
     incarnation = models.UUIDField()
-    phase = TokenField(_("phase"), max_length=16, choices=Phase.choices, db_default="running")
+    phase = CaseSensitiveCharField(
+        _("phase"), max_length=16, choices=Phase.choices, db_default="running"
+    )
     beats = models.BooleanField(_("sends heartbeats"), db_default=False)
-    directive = TokenField(_("directive"), max_length=16, null=True)
+    directive = CaseSensitiveCharField(_("directive"), max_length=16, null=True)
     hostname = models.CharField(_("host"), max_length=255, default="", db_default="")
     pid = models.BigIntegerField(_("process id"), null=True)
     concurrency = models.IntegerField(_("slots"), null=True)

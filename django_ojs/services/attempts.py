@@ -12,7 +12,7 @@ from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
-from django_ojs.domain.timeouts import Clock, Stop, out_of_time, stop_of, total_deadline
+from django_ojs.domain.timeouts import Stop, TimeoutKind, out_of_time, stop_of, total_deadline
 from django_ojs.models import Attempt
 from django_ojs.services.commit import commit
 from django_ojs.store import leases, locking
@@ -59,7 +59,7 @@ def _end(ids: Sequence[UUID], now: datetime, *, using: str = "") -> int:
     """End those of the jobs whose total timeout has run out."""
     transitions = []
     for job in locking.jobs(ids, skip_locked=True, using=using).values():
-        if out_of_time(job, now) is Clock.TOTAL:
+        if out_of_time(job, now) is TimeoutKind.TOTAL:
             transition = lifecycle.overdue(job, now=now, jitter=clock.jitter())
             transitions += [transition] if transition is not None else []
     commit(transitions, now=now, using=using)
@@ -90,7 +90,7 @@ def stop_in_grace(job: JobRecord, attempt: Attempt | None, now: datetime) -> Sto
         if attempt.outcome != "total_timeout" or claimed_since:
             return None
         started_at, total_at = attempt.started_at, attempt.deadline_at
-    elif out_of_time(job, now) is not Clock.TOTAL:
+    elif out_of_time(job, now) is not TimeoutKind.TOTAL:
         return None
     assert started_at is not None
     stop = stop_of(job, started_at=started_at, total_at=total_at)

@@ -23,23 +23,8 @@ from django_ojs.models import Attempt, Job, MaintenanceRun, Queue, Worker
 from django_ojs.services import backlog, operate, reap, reaper, workers
 from django_ojs.services.stream import any_of
 from django_ojs.store import due_times, selectors
-from django_ojs.store.columns import DUE
+from django_ojs.store.columns import DUE, JSON_COLUMNS
 
-_JSON = frozenset(
-    [
-        "retry",
-        "args",
-        "meta",
-        "tags",
-        "result",
-        "error",
-        "errors",
-        "extra",
-        "progress_data",
-        "checkpoint",
-        "checkpoint_info",
-    ]
-)
 _HIDDEN = frozenset({"lease_id", "lease_principal", "digest", "state"})
 
 
@@ -98,7 +83,7 @@ def describe(job: JobRecord) -> dict[str, Any]:
     for name, value in zip(JobRecord._fields, job, strict=True):
         if name in _HIDDEN or name == "id" or value is None:
             continue
-        if name in _JSON:
+        if name in JSON_COLUMNS:
             answer[name] = json.loads(str(value))
         else:
             answer[name] = format_instant(value) if isinstance(value, datetime) else value

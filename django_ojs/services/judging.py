@@ -11,7 +11,7 @@ from datetime import datetime
 from django_ojs import clock
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.leases import RenewedLease
-from django_ojs.domain.timeouts import Clock, out_of_time
+from django_ojs.domain.timeouts import TimeoutKind, out_of_time
 from django_ojs.services import reaper
 from django_ojs.store import selectors
 
@@ -45,7 +45,9 @@ class Judge:
         clock_of = out_of_time(job, min(tried_at, self.now))
         if clock_of is None:
             return False
-        return clock_of is Clock.TOTAL or reaper.reaper_is_current(now=self.now, using=self._using)
+        return clock_of is TimeoutKind.TOTAL or reaper.reaper_is_current(
+            now=self.now, using=self._using
+        )
 
 
 def in_time(kept: Sequence[RenewedLease], now: datetime, *, using: str) -> list[RenewedLease]:

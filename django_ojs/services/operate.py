@@ -11,7 +11,7 @@ from django_ojs import clock, conf
 from django_ojs.domain import operations
 from django_ojs.domain.admission import VERBATIM
 from django_ojs.domain.envelope import Envelope, from_call
-from django_ojs.domain.errors import Conflict, LeaseLost, no_job
+from django_ojs.domain.errors import Conflict, no_job
 from django_ojs.domain.job import Actor, JobRecord, Transition
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.reserved import RETRIED_FROM
@@ -20,12 +20,18 @@ from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.services import audit, prune
 from django_ojs.services.commit import commit, publish
 from django_ojs.services.enqueue import enqueue
-from django_ojs.services.judging import Judge
+from django_ojs.services.verbs import (
+    API,
+    Decide,
+    cancelling,
+    discarding,
+    editing,
+    extending,
+    rescheduling,
+    retrying,
+)
 from django_ojs.store import locking, selectors
 from django_ojs.store.contention import in_transaction
-
-Decide = Callable[[JobRecord, datetime], Transition | None]
-API = Actor("api")
 
 
 class Changed(NamedTuple):
@@ -111,17 +117,6 @@ def cancel(
     return decide_each(ids, cancelling(actor=actor, strict=strict), now=now, using=using)
 
 
-def cancelling(*, actor: Actor = API, strict: bool = False) -> Decide:
-    """The decision of :func:`cancel`."""
-
-    def decide(job: JobRecord, now: datetime) -> Transition | None:
-        if job.state in TERMINAL and not strict:
-            return None
-        return operations.cancel(job, actor=actor, now=now)
-
-    return decide
-
-
 @in_transaction
 def activate(
     ids: Collection[UUID],
@@ -156,10 +151,7 @@ def retry_dead(
     may have another ``queue`` and ``priority``. Raises :class:`Conflict` when a kept expiry has
     passed, :class:`InvalidTransition` in other states.
     """
-
-    def decide(job: JobRecord, now: datetime) -> Transition:
-        return operations.retry_dead(job, actor=actor, expires_at=expires_at, now=now, place=place)
-
+    decide = retrying(actor=actor, expires_at=expires_at, place=place)
     return decide_each(ids, decide, now=now, using=using)
 
 
@@ -172,12 +164,7 @@ def reschedule(
     using: str = "",
 ) -> list[JobRecord]:
     """Move the start of ``scheduled`` and ``retryable`` jobs; a past time means now."""
-    return decide_each(
-        ids,
-        lambda job, now: operations.reschedule(job, when=when, actor=actor, now=now),
-        now=now,
-        using=using,
-    )
+    return decide_each(ids, rescheduling(actor=actor, when=when), now=now, using=using)
 
 
 def discard(
@@ -188,9 +175,7 @@ def discard(
     using: str = "",
 ) -> list[JobRecord]:
     """Give up waiting jobs; they do not enter the dead letter."""
-    return decide_each(
-        ids, lambda job, now: operations.discard(job, actor=actor, now=now), now=now, using=using
-    )
+    return decide_each(ids, discarding(actor=actor), now=now, using=using)
 
 
 def extend_timeout(
@@ -213,30 +198,6 @@ def extend_timeout(
     return [extension(change) for change in change_each(ids, decide, now=now, using=using)]
 
 
-def extending(
-    by_ms: int,
-    *,
-    lease: Lease | None = None,
-    actor: Actor = API,
-    now: datetime | None = None,
-    using: str = "",
-) -> Decide:
-    """The decision of :func:`extend_timeout`, from this moment on."""
-    using = using or conf.current().database
-    tried_at = now or clock.now(using)
-    judge = Judge(now, using)
-
-    def decide(job: JobRecord, now: datetime) -> Transition:
-        known = {"job_id": str(job.id), "current_state": job.state}
-        if lease is not None and job.lease_id != lease.lease_id:
-            raise LeaseLost("the lease was lost", **known)
-        if judge.is_late(job, tried_at):
-            raise Conflict("the time of the attempt is up", **known)
-        return operations.extend(job, by_ms=by_ms, actor=actor, now=now)
-
-    return decide
-
-
 def extension(change: Changed) -> Extension:
     """What an extension that was made has granted."""
     soft, hard = soft_deadline(change.after), change.after.deadline_at
@@ -257,9 +218,7 @@ def edit(
     Raises :class:`InvalidTransition` for running and finished jobs, :class:`InvalidRequest` when
     the total timeout would be below an explicit timeout.
     """
-    return decide_each(
-        ids, lambda job, now: operations.edit(job, dict(changes), actor=actor), now=now, using=using
-    )
+    return decide_each(ids, editing(actor=actor, **changes), now=now, using=using)
 
 
 def purge(

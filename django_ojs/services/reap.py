@@ -17,7 +17,7 @@ from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.silence import Hearing, as_heard, clock_set
-from django_ojs.domain.timeouts import Clock, fired
+from django_ojs.domain.timeouts import TimeoutKind, fired
 from django_ojs.services.commit import commit
 from django_ojs.services.turns import BATCH, turn
 from django_ojs.store import due_times, leases, locking
@@ -36,7 +36,7 @@ class ReapResult:
     counts: Counter[str] = field(default_factory=Counter)
     lateness_ms: int = 0
     next_due: datetime | None = None
-    jobs: dict[UUID, Clock] = field(default_factory=dict)
+    jobs: dict[UUID, TimeoutKind] = field(default_factory=dict)
 
     def add(self, more: ReapResult) -> int:
         """Count what one transaction has done; returns its number of jobs."""
@@ -169,7 +169,7 @@ def _decide(
         if due is None or transition is None:
             continue
         done.counts[str(due.clock)] += 1
-        grace = job.grace_period_ms if due.clock is Clock.EXECUTION else 0
+        grace = job.grace_period_ms if due.clock is TimeoutKind.EXECUTION else 0
         done.lateness_ms = max(done.lateness_ms, due.elapsed_ms - due.limit_ms - grace)
         done.jobs[job.id] = due.clock
         transitions.append(transition)

@@ -17,7 +17,7 @@ from uuid import UUID
 from django.db import Error, InterfaceError, InternalError, OperationalError, connections
 
 from django_ojs import clock
-from django_ojs.store.columns import Kind
+from django_ojs.store.columns import ColumnType
 from django_ojs.store.contention import is_contention, is_held
 
 logger = logging.getLogger("django_ojs.batches")
@@ -49,7 +49,7 @@ def max_bytes(using: str) -> int:
     return min(MAX_BYTES, _packets[using] // 4)
 
 
-def fits(kinds: Sequence[Kind], columns: Sequence[Iterable[Any]], using: str) -> bool:
+def fits(kinds: Sequence[ColumnType], columns: Sequence[Iterable[Any]], using: str) -> bool:
     """Whether the columns of a record set are small enough for one statement.
 
     MariaDB reads a large set for longer than it writes its rows one by one, which needs none.
@@ -57,7 +57,7 @@ def fits(kinds: Sequence[Kind], columns: Sequence[Iterable[Any]], using: str) ->
     size = sum(
         sum(map(len, filter(None, column)))
         for kind, column in zip(kinds, columns, strict=True)
-        if kind in (Kind.JSON, Kind.TEXT)
+        if kind in (ColumnType.JSON, ColumnType.TEXT)
     )
     if connections[using].vendor == "mysql":
         return size <= _SMALL

@@ -15,7 +15,7 @@ from django_ojs.domain.states import State
 from django_ojs.store import selectors
 from django_ojs.store.batches import parts
 from django_ojs.store.candidates import Candidate
-from django_ojs.store.columns import Kind
+from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialect import cursor, dialect, in_list
 from django_ojs.store.dialects.base import Dialect
 from django_ojs.store.dialects.mysql import MySQL
@@ -64,7 +64,7 @@ def first(lane: Lane, limit: int, *, most_bytes: int | None = None, using: str) 
     read = _Reading(sql, most_bytes if limit > 1 else None)
     text, pins = lane.select(read.columns, f"{sql.limit}{sql.skip_locked}", sql)
     with cursor(using) as cur:
-        sql.tune(cur)
+        sql.fast_loaders(cur)
         cur.execute(text, [*pins, limit])
         read.add(cur.fetchall())
     return read.jobs()
@@ -89,9 +89,9 @@ def these(
     while start < len(found) and len(read) < limit:
         part = list(places.items())[start : start + size]
         start, size = start + size, size * _MORE
-        item, bound = sql.record_set([Kind.UUID, Kind.INT], part)
+        item, bound = sql.record_set([ColumnType.UUID, ColumnType.INT], part)
         with cursor(using) as cur:
-            sql.tune(cur)
+            sql.fast_loaders(cur)
             cur.execute(
                 f"SELECT {read.columns} FROM {item} {join} j.id = v.c0"
                 f" AND {sql.in_state(State.AVAILABLE)} {order}LIMIT %s{sql.skip_locked}",
@@ -119,7 +119,7 @@ class _Reading:
     def add(self, rows: Sequence[Sequence[Any]], places: Mapping[UUID, int] | None = None) -> None:
         """Rows of ``columns``, in order, or to be put in the order of ``places``."""
         if self._most_bytes is not None:
-            found = {self._sql.decode(Kind.UUID, job_id): size for job_id, size in rows}
+            found = {self._sql.decode(ColumnType.UUID, job_id): size for job_id, size in rows}
             order = found if places is None else sorted(found, key=places.__getitem__)
             self._sizes.update({job_id: found[job_id] for job_id in order})
             return

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Any
+
+from django.db import models
 
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import TERMINAL, State
+from django_ojs.models import Attempt, Event, Job
 
 
-class Kind(StrEnum):
+class ColumnType(StrEnum):
     """What a column holds, whatever the database calls it. JSON is handled as text."""
 
     UUID = "uuid"
@@ -21,36 +25,53 @@ class Kind(StrEnum):
     JSON = "json"
 
 
-def _kinds(**named: str) -> dict[str, Kind]:
-    return {column: Kind(kind) for kind, columns in named.items() for column in columns.split()}
+_TYPES: Mapping[type[models.Field[Any, Any]], ColumnType] = {
+    models.UUIDField: ColumnType.UUID,
+    models.CharField: ColumnType.TEXT,
+    models.TextField: ColumnType.TEXT,
+    models.IntegerField: ColumnType.INT,
+    models.FloatField: ColumnType.FLOAT,
+    models.BooleanField: ColumnType.BOOL,
+    models.DateTimeField: ColumnType.TIME,
+    models.JSONField: ColumnType.JSON,
+}
 
 
-JOB: Mapping[str, Kind] = _kinds(
-    uuid="id lease_id",
-    text="state queue type worker_id lease_principal progress_message digest",
-    int=(
-        "priority attempt max_attempts lease_seq timeout_ms grace_period_ms heartbeat_timeout_ms"
-        " total_timeout_ms enqueue_ttl_ms visibility_timeout_ms lease_visibility_ms extended_ms"
-        " retry_delay_ms checkpoint_seq"
-    ),
-    float="progress",
-    bool="timeout_explicit heartbeat_explicit heartbeat_armed dead_letter",
-    time=(
-        "created_at limits_from enqueued_at scheduled_at expires_at started_at heartbeat_at"
-        " lease_expires_at deadline_at finished_at"
-    ),
-    json="retry args meta tags result error errors extra progress_data checkpoint checkpoint_info",
+def _types(model: type[models.Model], names: Iterable[str]) -> dict[str, ColumnType]:
+    """What the columns of these names hold, by the fields of the model."""
+    found = {}
+    for name in names:
+        field = model._meta.get_field(name)
+        field = getattr(field, "target_field", field)
+        found[name] = next(kind for base, kind in _TYPES.items() if isinstance(field, base))
+    return found
+
+
+JOB_COLUMNS: tuple[str, ...] = JobRecord._fields
+JOB: Mapping[str, ColumnType] = _types(Job, JOB_COLUMNS)
+JSON_COLUMNS = frozenset(name for name, kind in JOB.items() if kind is ColumnType.JSON)
+ATTEMPT: Mapping[str, ColumnType] = _types(
+    Attempt,
+    [
+        "job_id",
+        "lease_id",
+        "lease_seq",
+        "attempt",
+        "worker_id",
+        "principal",
+        "outcome",
+        "started_at",
+        "ended_at",
+        "deadline_at",
+        "error",
+        "late_report",
+    ],
 )
-ATTEMPT: Mapping[str, Kind] = _kinds(
-    uuid="job_id lease_id",
-    int="lease_seq attempt",
-    text="worker_id principal outcome",
-    time="started_at ended_at deadline_at",
-    json="error late_report",
+"""The columns of an attempt, in the order in which rows are inserted."""
+EVENT: Mapping[str, ColumnType] = _types(
+    Event, ["id", "job_id", "kind", "job_type", "queue", "created_at", "data"]
 )
-EVENT: Mapping[str, Kind] = _kinds(
-    uuid="id job_id", text="kind job_type queue", time="created_at", json="data"
-)
+"""The columns of an event, in the order in which rows are inserted."""
 
 
 def among(states: Iterable[State], alias: str = "") -> str:
@@ -69,6 +90,3 @@ DUE = (State.SCHEDULED, State.RETRYABLE)
 """The states of the index ``ojs_job_due``, in its order."""
 ENDED = tuple(sorted(TERMINAL))
 """The states of the index ``ojs_job_finished``, in its order."""
-
-JOB_COLUMNS: tuple[str, ...] = JobRecord._fields
-assert set(JOB_COLUMNS) == set(JOB)

@@ -10,19 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 from django_ojs.models import ApiToken
-from django_ojs.store.columns import Kind
+from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialect import cursor, dialect
 
 _COLUMNS = {
-    "id": Kind.INT,
-    "name": Kind.TEXT,
-    "prefix": Kind.TEXT,
-    "secret_hash": Kind.TEXT,
-    "scopes": Kind.JSON,
-    "queues": Kind.JSON,
-    "expires_at": Kind.TIME,
-    "revoked_at": Kind.TIME,
-    "last_used_at": Kind.TIME,
+    "id": ColumnType.INT,
+    "name": ColumnType.TEXT,
+    "prefix": ColumnType.TEXT,
+    "secret_hash": ColumnType.TEXT,
+    "scopes": ColumnType.JSON,
+    "queues": ColumnType.JSON,
+    "expires_at": ColumnType.TIME,
+    "revoked_at": ColumnType.TIME,
+    "last_used_at": ColumnType.TIME,
 }
 _NAMES = tuple(_COLUMNS)
 _BY_PREFIX = f"SELECT {', '.join(_NAMES)} FROM {ApiToken._meta.db_table} WHERE prefix = %s"
@@ -35,9 +35,9 @@ def token(prefix: str, *, using: str) -> ApiToken | None:
         row = cur.fetchone()
     if row is None:
         return None
-    decode: Callable[[Kind, Any], Any] = dialect(using).decode
+    decode: Callable[[ColumnType, Any], Any] = dialect(using).decode
     values = [
-        json.loads(value) if kind is Kind.JSON else decode(kind, value)
+        json.loads(value) if kind is ColumnType.JSON else decode(kind, value)
         for kind, value in zip(_COLUMNS.values(), row, strict=True)
     ]
     return ApiToken.from_db(using, _NAMES, values)

@@ -12,7 +12,7 @@ from django.db import connections
 from django_ojs import clock
 from django_ojs.domain.states import State
 from django_ojs.models import Job, LeaseBeat
-from django_ojs.store.columns import DUE, Kind, among
+from django_ojs.store.columns import DUE, ColumnType, among
 from django_ojs.store.dialect import cursor, dialect
 
 _TABLE = Job._meta.db_table
@@ -52,7 +52,7 @@ def _clock(using: str) -> str:
 
 def _first(moments: Sequence[Any], using: str) -> datetime | None:
     known = [moment for moment in moments if moment is not None]
-    return min(dialect(using).decode(Kind.TIME, moment) for moment in known) if known else None
+    return min(dialect(using).decode(ColumnType.TIME, moment) for moment in known) if known else None
 
 
 class NextDue(NamedTuple):
@@ -143,9 +143,9 @@ def next_stall_deadlines(limit: int, *, using: str) -> list[StallDeadline]:
         )
         return [
             StallDeadline(
-                sql.decode(Kind.UUID, job_id),
-                sql.decode(Kind.TIME, due),
-                sql.decode(Kind.TIME, heard),
+                sql.decode(ColumnType.UUID, job_id),
+                sql.decode(ColumnType.TIME, due),
+                sql.decode(ColumnType.TIME, heard),
             )
             for job_id, heard, due in cur.fetchall()
         ]

@@ -14,7 +14,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import Attempt, Event, Job, Queue
 from django_ojs.signals import Event as EventRecord
 from django_ojs.store.batches import fits
-from django_ojs.store.columns import ATTEMPT, EVENT, JOB, JOB_COLUMNS, Kind
+from django_ojs.store.columns import ATTEMPT, EVENT, JOB, JOB_COLUMNS, ColumnType
 from django_ojs.store.dialect import cursor, dialect
 from django_ojs.store.dialects.base import Dialect
 
@@ -78,7 +78,7 @@ def queues(names: Sequence[str], *, using: str) -> None:
     insert(
         Queue._meta.db_table,
         ("name", "reason", "paused"),
-        {"name": Kind.TEXT, "reason": Kind.TEXT, "paused": Kind.BOOL},
+        {"name": ColumnType.TEXT, "reason": ColumnType.TEXT, "paused": ColumnType.BOOL},
         rows,
         using=using,
         may_exist=True,
@@ -89,7 +89,7 @@ def queues(names: Sequence[str], *, using: str) -> None:
 def insert(
     table: str,
     columns: Sequence[str],
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, ColumnType],
     rows: Sequence[Sequence[Any]],
     *,
     using: str,

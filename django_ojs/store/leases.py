@@ -18,7 +18,7 @@ from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
 from django_ojs.models import Job, LeaseBeat
 from django_ojs.store.batches import fits
-from django_ojs.store.columns import JOB, Kind
+from django_ojs.store.columns import JOB, ColumnType
 from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
@@ -71,8 +71,8 @@ def write(
         shared = {**shared, **{column: values[0] for column, values in varying.items()}}
         varying = {}
     sql = dialect(using)
-    source, bound, texts = sql.given(
-        [Kind.UUID, Kind.UUID, *(JOB[column] for column in varying)],
+    source, bound, texts = sql.row_source(
+        [ColumnType.UUID, ColumnType.UUID, *(JOB[column] for column in varying)],
         [(*lease, *values) for lease, *values in zip(leases, *varying.values(), strict=True)],
     )
     sets, parameters = [], []
@@ -88,7 +88,7 @@ def write(
     guards = f"{sql.in_state(State.ACTIVE)} AND j.lease_id = {texts[1]}"
     on = f"j.id = {texts[0]}"
     with cursor(using) as cur:
-        sql.tune(cur)
+        sql.fast_loaders(cur)
         if sql.returning:
             keys = [lease.job_id for lease in leases]
             statement, bound = sql.update_free(
@@ -111,11 +111,11 @@ def find(leases: Sequence[Lease], *, pass_over: bool = False, using: str) -> lis
     sql = dialect(using)
     lock = sql.skip_locked if pass_over else ""
     with cursor(using) as cur:
-        sql.tune(cur)
+        sql.fast_loaders(cur)
         cur.execute(
             f"SELECT {_KEPT} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'"
             f" AND j.id IN {in_list(leases)}{lock}",
-            [sql.bind(Kind.UUID, lease.job_id) for lease in leases],
+            [sql.bind(ColumnType.UUID, lease.job_id) for lease in leases],
         )
         held = set(leases)
         return [kept for kept in _kept(cur.fetchall(), using) if Lease(*kept[:2]) in held]
@@ -125,10 +125,10 @@ def _kept(rows: Sequence[Sequence[Any]], using: str) -> list[RenewedLease]:
     decode = dialect(using).decode
     return [
         RenewedLease(
-            decode(Kind.UUID, job_id),
-            decode(Kind.UUID, lease_id),
-            decode(Kind.TIME, heartbeat_at),
-            decode(Kind.TIME, deadline_at),
+            decode(ColumnType.UUID, job_id),
+            decode(ColumnType.UUID, lease_id),
+            decode(ColumnType.TIME, heartbeat_at),
+            decode(ColumnType.TIME, deadline_at),
             *limits,
         )
         for job_id, lease_id, heartbeat_at, deadline_at, *limits in rows
@@ -151,9 +151,9 @@ def put_aside(beats: Sequence[Beat], *, using: str) -> None:
     sql = dialect(using)
     rows = [
         (
-            sql.bind(Kind.UUID, beat.lease_id),
-            sql.bind(Kind.UUID, beat.job_id),
-            sql.bind(Kind.TIME, beat.heartbeat_at),
+            sql.bind(ColumnType.UUID, beat.lease_id),
+            sql.bind(ColumnType.UUID, beat.job_id),
+            sql.bind(ColumnType.TIME, beat.heartbeat_at),
             beat.visibility_ms,
         )
         for beat in sorted(beats)
@@ -183,13 +183,13 @@ def beats(leases: Sequence[UUID], *, using: str) -> dict[UUID, Beat]:
         cur.execute(
             f"SELECT lease_id, job_id, heartbeat_at, visibility_ms FROM {_BEATS}"
             f" WHERE lease_id IN {in_list(leases)}",
-            [sql.bind(Kind.UUID, lease) for lease in leases],
+            [sql.bind(ColumnType.UUID, lease) for lease in leases],
         )
         found = [
             Beat(
-                sql.decode(Kind.UUID, lease_id),
-                sql.decode(Kind.UUID, job_id),
-                sql.decode(Kind.TIME, at),
+                sql.decode(ColumnType.UUID, lease_id),
+                sql.decode(ColumnType.UUID, job_id),
+                sql.decode(ColumnType.TIME, at),
                 ms,
             )
             for lease_id, job_id, at, ms in cur.fetchall()

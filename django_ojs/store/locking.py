@@ -10,7 +10,7 @@ from django_ojs.domain.errors import no_job
 from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.states import State
 from django_ojs.models import Job
-from django_ojs.store.columns import DUE, ENDED, Kind, among
+from django_ojs.store.columns import DUE, ENDED, ColumnType, among
 from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
@@ -36,10 +36,10 @@ def jobs(
     columns = sql.columns_without(_UNREAD if brief else ())
     lock = sql.skip_locked if skip_locked and sql.skip_locked else sql.for_update
     with cursor(using) as cur:
-        sql.tune(cur)
+        sql.fast_loaders(cur)
         cur.execute(
             f"SELECT {columns} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)} ORDER BY j.id{lock}",
-            [sql.bind(Kind.UUID, job_id) for job_id in wanted],
+            [sql.bind(ColumnType.UUID, job_id) for job_id in wanted],
         )
         return {job.id: job for job in sql.jobs(cur.fetchall())}
 
@@ -75,9 +75,9 @@ def promotable(now: datetime, limit: int, *, using: str) -> list[UUID]:
     with cursor(using) as cur:
         cur.execute(
             f"SELECT id FROM ({each}) AS due ORDER BY scheduled_at LIMIT %s",
-            [*([sql.bind(Kind.TIME, now), limit] * len(DUE)), limit],
+            [*([sql.bind(ColumnType.TIME, now), limit] * len(DUE)), limit],
         )
-        return [sql.decode(Kind.UUID, job_id) for (job_id,) in cur.fetchall()]
+        return [sql.decode(ColumnType.UUID, job_id) for (job_id,) in cur.fetchall()]
 
 
 def past_deadline(now: datetime, limit: int, *, using: str) -> list[UUID]:
@@ -86,9 +86,9 @@ def past_deadline(now: datetime, limit: int, *, using: str) -> list[UUID]:
     with cursor(using) as cur:
         cur.execute(
             f"SELECT j.id FROM {_TABLE} j WHERE j.deadline_at <= %s ORDER BY j.deadline_at LIMIT %s",
-            [sql.bind(Kind.TIME, now), limit],
+            [sql.bind(ColumnType.TIME, now), limit],
         )
-        return [sql.decode(Kind.UUID, job_id) for (job_id,) in cur.fetchall()]
+        return [sql.decode(ColumnType.UUID, job_id) for (job_id,) in cur.fetchall()]
 
 
 def running_past_deadline(now: datetime, *, using: str) -> list[UUID]:
@@ -100,7 +100,7 @@ def running_past_deadline(now: datetime, *, using: str) -> list[UUID]:
     with cursor(using) as cur:
         cur.execute(f"SELECT j.deadline_at, j.id FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'")
         found = [
-            (sql.decode(Kind.TIME, deadline_at), sql.decode(Kind.UUID, job_id))
+            (sql.decode(ColumnType.TIME, deadline_at), sql.decode(ColumnType.UUID, job_id))
             for deadline_at, job_id in cur.fetchall()
             if deadline_at is not None
         ]
@@ -113,7 +113,7 @@ def finished_before(
     """Lock jobs that ended in ``state`` before a time, the oldest first; returns their ids."""
     sql = dialect(using)
     flag = "" if dead_letter is None else " AND j.dead_letter = %s"
-    parameters = [sql.bind(Kind.TIME, before)]
+    parameters = [sql.bind(ColumnType.TIME, before)]
     if dead_letter is not None:
         parameters.append(dead_letter)
     with cursor(using) as cur:
@@ -123,7 +123,7 @@ def finished_before(
             f" ORDER BY j.finished_at LIMIT %s{sql.skip_locked}",
             [*parameters, limit],
         )
-        return [sql.decode(Kind.UUID, job_id) for (job_id,) in cur.fetchall()]
+        return [sql.decode(ColumnType.UUID, job_id) for (job_id,) in cur.fetchall()]
 
 
 def active(before: datetime | None, *, using: str) -> list[JobRecord]:
@@ -137,9 +137,9 @@ def active(before: datetime | None, *, using: str) -> list[JobRecord]:
     with cursor(using) as cur:
         cur.execute(
             f"SELECT j.id FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'{due} ORDER BY j.id",
-            [] if before is None else [sql.bind(Kind.TIME, before)],
+            [] if before is None else [sql.bind(ColumnType.TIME, before)],
         )
-        ids = [sql.decode(Kind.UUID, job_id) for (job_id,) in cur.fetchall()]
+        ids = [sql.decode(ColumnType.UUID, job_id) for (job_id,) in cur.fetchall()]
     found: list[JobRecord] = []
     for start in range(0, len(ids), _MOST):
         part = ids[start : start + _MOST]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from django_ojs.domain.reserved import OWN_PREFIX, OWN_QUEUE
-from django_ojs.store.columns import Kind
+from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialect import in_list
 from django_ojs.store.dialects.base import Dialect
 from django_ojs.store.dialects.mysql import MySQL
@@ -46,7 +46,7 @@ def rows(where: Sources, chosen: Sequence[Pair], depth: int, sql: Dialect) -> tu
     """The first ``depth`` jobs of each of these pairs, in the order of service."""
     if isinstance(sql, Postgres):
         places = [(pair.queue, pair.type, where.rank(pair.queue)) for pair in chosen]
-        item, bound = sql.record_set([Kind.TEXT, Kind.TEXT, Kind.INT], places)
+        item, bound = sql.record_set([ColumnType.TEXT, ColumnType.TEXT, ColumnType.INT], places)
         return (
             f"SELECT {SEEN} FROM {item} CROSS JOIN LATERAL (SELECT {ORDERED}, v.c2 AS r FROM {TABLE} j"
             f" WHERE {AVAILABLE} AND (j.queue, j.type) >= (v.c0, v.c1)"
@@ -66,7 +66,7 @@ def rows(where: Sources, chosen: Sequence[Pair], depth: int, sql: Dialect) -> tu
 
 def heads(where: Sources, most: int, sql: Dialect) -> tuple[str, list[Any]]:
     """The first job of each pair that is served, not paused and has one: the ``most`` first of them."""
-    served, names = sql.record_set([Kind.TEXT], [(name,) for name in sorted(where.types or ())])
+    served, names = sql.record_set([ColumnType.TEXT], [(name,) for name in sorted(where.types or ())])
     write = _skipping
     if isinstance(sql, Postgres):
         write = _skipping_laterally
@@ -79,7 +79,7 @@ def heads(where: Sources, most: int, sql: Dialect) -> tuple[str, list[Any]]:
     queues, bound = _EVERY, list[Any]()
     if where.queues is not None:
         ranks = [(name, where.rank(name)) for name in where.queues]
-        item, bound = sql.record_set([Kind.TEXT, Kind.INT], ranks)
+        item, bound = sql.record_set([ColumnType.TEXT, ColumnType.INT], ranks)
         queues = f"SELECT v.c0 AS name, v.c1 AS r FROM {item}"
     text, order = write(queues, is_open, served, sql)
     return f"{text} ORDER BY {order} LIMIT %s", [*bound, *excluded, *names, most]

@@ -16,7 +16,7 @@ from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Job, Queue, Worker
 from django_ojs.store import batches
-from django_ojs.store.columns import DUE, ENDED, JOB, UNTIMED, Kind, among
+from django_ojs.store.columns import DUE, ENDED, JOB, UNTIMED, ColumnType, among
 from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
@@ -37,10 +37,10 @@ def jobs(ids: Iterable[UUID], *, without: Collection[str] = (), using: str) -> d
         return {}
     sql = dialect(using)
     with cursor(using) as cur:
-        sql.tune(cur)
+        sql.fast_loaders(cur)
         cur.execute(
             f"SELECT {sql.columns_without(without)} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)}",
-            [sql.bind(Kind.UUID, job_id) for job_id in wanted],
+            [sql.bind(ColumnType.UUID, job_id) for job_id in wanted],
         )
         return {job.id: job for job in sql.jobs(cur.fetchall())}
 
@@ -53,9 +53,9 @@ def text_sizes(ids: Sequence[UUID], columns: Iterable[str] = LARGE, *, using: st
     with cursor(using) as cur:
         cur.execute(
             f"SELECT j.id, {sql.text_size(columns)} FROM {_TABLE} j WHERE j.id IN {in_list(ids)}",
-            [sql.bind(Kind.UUID, job_id) for job_id in ids],
+            [sql.bind(ColumnType.UUID, job_id) for job_id in ids],
         )
-        return {sql.decode(Kind.UUID, job_id): found for job_id, found in cur.fetchall()}
+        return {sql.decode(ColumnType.UUID, job_id): found for job_id, found in cur.fetchall()}
 
 
 def parts_that_fit(ids: Sequence[UUID], most_bytes: int, *, using: str) -> Iterator[list[UUID]]:
@@ -144,12 +144,12 @@ def standing(alive_since: datetime, *, using: str) -> Overview:
         f" WHERE heartbeat_at > %s AND phase <> '{Worker.Phase.STOPPED}'"
     )
     sql = dialect(using)
-    parameters = [COUNT_CAP] * len(State) + [sql.bind(Kind.TIME, alive_since)]
+    parameters = [COUNT_CAP] * len(State) + [sql.bind(ColumnType.TIME, alive_since)]
     with cursor(using) as cur:
         cur.execute(" UNION ALL ".join(parts), parameters)
         rows = {name: (int(count), moment) for name, count, moment in cur.fetchall()}
     oldest, deadline = (
-        None if moment is None else sql.decode(Kind.TIME, moment)
+        None if moment is None else sql.decode(ColumnType.TIME, moment)
         for moment in (rows[available][1], rows["deadline"][1])
     )
     counts: dict[str, int] = {state: rows[state][0] for state in State}
@@ -208,7 +208,7 @@ def depths(
         cur.execute(" UNION ALL ".join(available + parts), parameters)
         for state, queue, count, moment in cur.fetchall():
             if state == State.AVAILABLE:
-                oldest[queue] = None if moment is None else sql.decode(Kind.TIME, moment)
+                oldest[queue] = None if moment is None else sql.decode(ColumnType.TIME, moment)
             else:
                 totals[state] += int(count)
             if queue in found:

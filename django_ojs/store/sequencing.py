@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from django_ojs.models import Event
-from django_ojs.store.columns import Kind
+from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialect import cursor, dialect
 
 _TABLE = Event._meta.db_table
@@ -30,10 +30,11 @@ def place(ids: Sequence[UUID], first: int, *, using: str) -> None:
     """
     sql = dialect(using)
     given = sql.record_set(
-        [Kind.UUID, Kind.INT], [(event_id, first + index) for index, event_id in enumerate(ids)]
+        [ColumnType.UUID, ColumnType.INT],
+        [(event_id, first + index) for index, event_id in enumerate(ids)],
     )
     # By the key alone: by ``seq IS NULL`` MariaDB would wait for the rows of open transactions.
-    sets = [f"seq = {sql.value(1, Kind.INT)}"]
+    sets = [f"seq = {sql.value(1, ColumnType.INT)}"]
     statement, bound = sql.update(_TABLE, (sets, ()), given, "j.id = v.c0", "TRUE")
     with cursor(using) as cur:
         cur.execute(statement, bound)

@@ -55,13 +55,13 @@ def _write(group: Sequence[Transition], shape: _Shape, known: Sequence[str], usi
         _write(group[:half], shape, known, using)
         _write(group[half:], shape, known, using)
         return
-    source, bound, texts = sql.given(kinds, list(zip(*fields, strict=True)))
+    source, bound, texts = sql.row_source(kinds, list(zip(*fields, strict=True)))
     sets, parameters = _constants(sql, shared)
     for column, text in zip(varying, texts[len(known) :], strict=True):
         sets.append(f"{sql.quoted[column]} = {text}")
     guards = [sql.in_state(state)]
     for column, text in zip(known[1:], texts[1:], strict=False):
-        guards.append(f"j.{sql.quoted[column]} {sql.same} {text}")
+        guards.append(f"j.{sql.quoted[column]} {sql.null_safe_equals} {text}")
     statement, bound = sql.update(
         _TABLE, (sets, parameters), (source, bound), f"j.id = {texts[0]}", " AND ".join(guards)
     )

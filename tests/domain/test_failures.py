@@ -20,7 +20,7 @@ from django_ojs.domain.failures import (
     timeout_fields,
 )
 from django_ojs.domain.jsonvalue import encode
-from django_ojs.domain.timeouts import Clock, Fired
+from django_ojs.domain.timeouts import Fired, TimeoutKind
 from tests.domain.records import NOW, at, running
 
 
@@ -53,19 +53,21 @@ class TestTimeouts:
         ("clock", "type_", "kind", "retryable", "message"),
         [
             (
-                Clock.EXECUTION,
+                TimeoutKind.EXECUTION,
                 "timeout",
                 "execution",
                 True,
                 "Job execution exceeded timeout of 300 seconds",
             ),
-            (Clock.TOTAL, "total_timeout", "total", False, "300 seconds"),
-            (Clock.ENQUEUE_TTL, "enqueue_ttl_expired", "enqueue_ttl", False, "300 seconds"),
-            (Clock.STALLED, "stalled", "stalled", True, "300 seconds"),
-            (Clock.VISIBILITY, "visibility_timeout", "stalled", True, "300 seconds"),
+            (TimeoutKind.TOTAL, "total_timeout", "total", False, "300 seconds"),
+            (TimeoutKind.ENQUEUE_TTL, "enqueue_ttl_expired", "enqueue_ttl", False, "300 seconds"),
+            (TimeoutKind.STALLED, "stalled", "stalled", True, "300 seconds"),
+            (TimeoutKind.VISIBILITY, "visibility_timeout", "stalled", True, "300 seconds"),
         ],
     )
-    def test_outcomes(self, clock: Clock, type_: str, kind: str, retryable: bool, message: str) -> None:
+    def test_outcomes(
+        self, clock: TimeoutKind, type_: str, kind: str, retryable: bool, message: str
+    ) -> None:
         told = error(timed_out(Fired(clock, 300_000, 305_900)))
         assert (told["type"], told["code"], told["retryable"]) == (type_, type_, retryable)
         assert message in told["message"]
@@ -91,11 +93,13 @@ class TestTimeouts:
         ],
     )
     def test_the_limit_in_words(self, ms: int, seconds: str) -> None:
-        assert timed_out(Fired(Clock.EXECUTION, ms, ms)).message.endswith(f" of {seconds} seconds")
+        assert timed_out(Fired(TimeoutKind.EXECUTION, ms, ms)).message.endswith(
+            f" of {seconds} seconds"
+        )
 
     @pytest.mark.parametrize(("ms", "seconds"), [(1, 1), (999, 1), (1000, 1), (1001, 2)])
     def test_a_limit_is_rounded_up_to_a_whole_second(self, ms: int, seconds: int) -> None:
-        fields = timeout_fields(Fired(Clock.STALLED, ms, 5999))
+        fields = timeout_fields(Fired(TimeoutKind.STALLED, ms, 5999))
         assert fields == {"timeout_kind": "stalled", "limit_seconds": seconds, "elapsed_seconds": 5}
 
 

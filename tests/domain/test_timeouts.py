@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from django_ojs.domain import timeouts
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
-from django_ojs.domain.timeouts import Clock, Fired, fired
+from django_ojs.domain.timeouts import Fired, TimeoutKind, fired
 from tests.domain.records import NOW, at, in_state, record, running
 
 
@@ -110,13 +110,13 @@ def everything_due() -> JobRecord:
 def test_first_match_wins_for_a_running_job() -> None:
     job = everything_due()
     late = at(100)
-    assert fired(job, late) == Fired(Clock.TOTAL, 9000, 100_000)
+    assert fired(job, late) == Fired(TimeoutKind.TOTAL, 9000, 100_000)
     job = job._replace(total_timeout_ms=None, deadline_at=at(10))
-    assert fired(job, late) == Fired(Clock.EXECUTION, 10_000, 100_000)
+    assert fired(job, late) == Fired(TimeoutKind.EXECUTION, 10_000, 100_000)
     job = job._replace(deadline_at=at(200))
-    assert fired(job, late) == Fired(Clock.VISIBILITY, 4000, 100_000)
+    assert fired(job, late) == Fired(TimeoutKind.VISIBILITY, 4000, 100_000)
     job = job._replace(lease_expires_at=None)
-    assert fired(job, late) == Fired(Clock.STALLED, 5000, 100_000)
+    assert fired(job, late) == Fired(TimeoutKind.STALLED, 5000, 100_000)
     job = job._replace(heartbeat_armed=False)
     assert fired(job, late) is None
 
@@ -124,8 +124,8 @@ def test_first_match_wins_for_a_running_job() -> None:
 @pytest.mark.parametrize("state", ["available", "scheduled", "pending"])
 def test_first_match_wins_for_a_waiting_job(state: str) -> None:
     job = record(state=state, total_timeout_ms=9000, enqueue_ttl_ms=4000)
-    assert fired(job, at(100)) == Fired(Clock.TOTAL, 9000, 100_000)
-    assert fired(job, at(5)) == Fired(Clock.ENQUEUE_TTL, 4000, 5000)
+    assert fired(job, at(100)) == Fired(TimeoutKind.TOTAL, 9000, 100_000)
+    assert fired(job, at(5)) == Fired(TimeoutKind.ENQUEUE_TTL, 4000, 5000)
     assert fired(job, at(3.999)) is None
 
 
@@ -137,11 +137,11 @@ def test_ttl_is_over_with_the_first_start() -> None:
         assert due is None, state
     for state in ("available", "scheduled", "pending"):
         due = fired(in_state(state, attempt=0, enqueue_ttl_ms=1000), late)
-        assert due is not None and due.clock is Clock.ENQUEUE_TTL
+        assert due is not None and due.clock is TimeoutKind.ENQUEUE_TTL
 
 
 def test_expires_at_is_told_as_a_limit_from_the_beginning() -> None:
-    assert fired(record(expires_at=at(7)), at(8)) == Fired(Clock.ENQUEUE_TTL, 7000, 8000)
+    assert fired(record(expires_at=at(7)), at(8)) == Fired(TimeoutKind.ENQUEUE_TTL, 7000, 8000)
 
 
 @pytest.mark.parametrize("state", [state.value for state in State])
@@ -151,23 +151,23 @@ def test_total_holds_in_every_live_state(state: str) -> None:
     if state in ("completed", "cancelled", "discarded"):
         assert due is None
     else:
-        assert due == Fired(Clock.TOTAL, 5000, 5000)
+        assert due == Fired(TimeoutKind.TOTAL, 5000, 5000)
     assert fired(job, at(4.999)) is None
 
 
 @pytest.mark.parametrize(
     ("changes", "moment", "clock"),
     [
-        ({"timeout_ms": 10_000, "grace_period_ms": 2000}, 12, Clock.EXECUTION),
-        ({"timeout_ms": 10_000, "grace_period_ms": 0}, 10, Clock.EXECUTION),
-        ({"timeout_ms": 10_000, "grace_period_ms": 0, "extended_ms": 5000}, 15, Clock.EXECUTION),
-        ({"heartbeat_timeout_ms": 2000}, 2, Clock.STALLED),
-        ({"lease_expires_at": at(2), "lease_visibility_ms": 2000}, 2, Clock.VISIBILITY),
-        ({"total_timeout_ms": 3000}, 3, Clock.TOTAL),
+        ({"timeout_ms": 10_000, "grace_period_ms": 2000}, 12, TimeoutKind.EXECUTION),
+        ({"timeout_ms": 10_000, "grace_period_ms": 0}, 10, TimeoutKind.EXECUTION),
+        ({"timeout_ms": 10_000, "grace_period_ms": 0, "extended_ms": 5000}, 15, TimeoutKind.EXECUTION),
+        ({"heartbeat_timeout_ms": 2000}, 2, TimeoutKind.STALLED),
+        ({"lease_expires_at": at(2), "lease_visibility_ms": 2000}, 2, TimeoutKind.VISIBILITY),
+        ({"total_timeout_ms": 3000}, 3, TimeoutKind.TOTAL),
     ],
 )
 def test_due_at_the_moment_itself_and_not_before(
-    changes: dict[str, Any], moment: float, clock: Clock
+    changes: dict[str, Any], moment: float, clock: TimeoutKind
 ) -> None:
     job = running(**changes)
     assert fired(job, at(moment) - timedelta(microseconds=1)) is None
@@ -178,13 +178,13 @@ def test_due_at_the_moment_itself_and_not_before(
 
 def test_an_extension_is_part_of_the_limit() -> None:
     due = fired(running(timeout_ms=10_000, grace_period_ms=0, extended_ms=5000), at(16))
-    assert due == Fired(Clock.EXECUTION, 15_000, 16_000)
+    assert due == Fired(TimeoutKind.EXECUTION, 15_000, 16_000)
 
 
 def test_beats_move_heartbeat_and_never_execution() -> None:
     job = running(timeout_ms=100_000, grace_period_ms=0, heartbeat_timeout_ms=2000)
     beaten = job._replace(heartbeat_at=at(99))
-    assert fired(beaten, at(100)) == Fired(Clock.EXECUTION, 100_000, 100_000)
+    assert fired(beaten, at(100)) == Fired(TimeoutKind.EXECUTION, 100_000, 100_000)
     assert fired(beaten, at(99.5)) is None
 
 
@@ -238,10 +238,10 @@ def test_total_function_in_every_state(
     assert state not in ("completed", "cancelled", "discarded")
     assert due.elapsed_ms >= 0 and due.limit_ms >= 0
     if state == "active":
-        assert due.clock is not Clock.ENQUEUE_TTL
+        assert due.clock is not TimeoutKind.ENQUEUE_TTL
     else:
-        assert due.clock in (Clock.TOTAL, Clock.ENQUEUE_TTL)
-    assert (due.clock is Clock.TOTAL) == (total is not None and at(total / 1000) <= at(seconds))
+        assert due.clock in (TimeoutKind.TOTAL, TimeoutKind.ENQUEUE_TTL)
+    assert (due.clock is TimeoutKind.TOTAL) == (total is not None and at(total / 1000) <= at(seconds))
 
 
 def test_the_pairs_of_states_and_clocks_are_covered() -> None:

@@ -50,7 +50,7 @@ def read() -> Stored:
     stored = Stored()
     sql = dialect("default")
     with cursor("default") as cur:
-        sql.tune(cur)
+        sql.fast_loaders(cur)
         cur.execute(f"SELECT {sql.job_columns} FROM django_ojs_job j")
         stored.jobs = {job.id: job for job in sql.jobs(cur.fetchall())}
     attempts = Attempt.objects.order_by("job_id", "lease_seq")

@@ -18,7 +18,7 @@ from django_ojs.domain.job import JobRecord
 from django_ojs.models import Event, Job, Queue
 from django_ojs.services.enqueue import enqueue as _enqueue
 from django_ojs.store import inserting
-from django_ojs.store.columns import JOB, Kind
+from django_ojs.store.columns import JOB, ColumnType
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -93,7 +93,7 @@ def test_many_take_one_statement_per_thousand(count: int) -> None:
 
 def _read(job: JobRecord) -> dict[str, Any]:
     """A record with its JSON parsed: PostgreSQL keeps values, not their spelling."""
-    kinds = {column: kind is Kind.JSON for column, kind in JOB.items()}
+    kinds = {column: kind is ColumnType.JSON for column, kind in JOB.items()}
     return {name: job.json(name) if kinds[name] else getattr(job, name) for name in job._fields}
 
 

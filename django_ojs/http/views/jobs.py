@@ -27,6 +27,7 @@ from django_ojs.http.problems import WaitTimeout
 from django_ojs.services import fencing, operate
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.job_defaults import resolve_defaults, warnings_about
+from django_ojs.services.verbs import cancelling
 
 _OVERRIDES = frozenset({"queue", "priority", "expires_at"})
 _LIMITS = ("timeout", "grace_period", "heartbeat_timeout", "total_timeout", "enqueue_ttl")
@@ -109,7 +110,7 @@ class JobViewSet(OJSViewSet):
         record = self.job(job_id)
         said = self.body(required=False) or {"reason": request.query_params.get("reason")}
         reason = parse_reason(said)
-        decide = operate.cancelling(actor=self.actor(reason), strict=True)
+        decide = cancelling(actor=self.actor(reason), strict=True)
         change = operate.change_each([record.id], decide, using=self.using)[0]
         return Response(responses.wrapped(change.after, previous_state=change.before.state))
 

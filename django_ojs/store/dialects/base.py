@@ -16,7 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from django_ojs.domain.job import LARGE, JobRecord
-from django_ojs.store.columns import JOB, JOB_COLUMNS, Kind
+from django_ojs.store.columns import JOB, JOB_COLUMNS, ColumnType
 
 
 def _literal(text: str | None) -> str:
@@ -34,7 +34,7 @@ class Dialect(ABC):
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.connection = connection
         self.quote = connection.ops.quote_name
-        self.statements: dict[Hashable, tuple[str, Sequence[tuple[int, Kind]]]] = {}
+        self.statements: dict[Hashable, tuple[str, Sequence[tuple[int, ColumnType]]]] = {}
         self.quoted = {column: self.quote(column) for column in JOB_COLUMNS}
         self.job_columns = ", ".join(f"j.{column}" for column in self.quoted.values())
         skips = connection.features.has_select_for_update_skip_locked
@@ -67,15 +67,17 @@ class Dialect(ABC):
         return ""
 
     @abstractmethod
-    def record_set(self, kinds: Sequence[Kind], rows: Sequence[Sequence[Any]]) -> tuple[str, list[str]]:
+    def record_set(
+        self, kinds: Sequence[ColumnType], rows: Sequence[Sequence[Any]]
+    ) -> tuple[str, list[str]]:
         """The FROM item for ``rows``, at least one, and its parameters."""
 
-    def value(self, index: int, kind: Kind) -> str:
+    def value(self, index: int, kind: ColumnType) -> str:
         """The expression that reads column ``index`` of a record set as ``kind``."""
         return f"v.c{index}"
 
-    def given(
-        self, kinds: Sequence[Kind], rows: Sequence[Sequence[Any]]
+    def row_source(
+        self, kinds: Sequence[ColumnType], rows: Sequence[Sequence[Any]]
     ) -> tuple[str, list[Any], list[str]]:
         """Rows for :meth:`update`: the FROM item, its parameters, the expressions of the columns.
 
@@ -88,7 +90,7 @@ class Dialect(ABC):
         source, literals = self.record_set(kinds, rows)
         return source, literals, [self.value(index, kind) for index, kind in enumerate(kinds)]
 
-    def bind(self, kind: Kind, value: Any) -> Any:
+    def bind(self, kind: ColumnType, value: Any) -> Any:
         """``value`` as an ordinary parameter."""
         return value
 
@@ -109,7 +111,7 @@ class Dialect(ABC):
         """The same of one column."""
         return f"length(j.{quoted})"
 
-    def placeholder(self, kind: Kind) -> str:
+    def placeholder(self, kind: ColumnType) -> str:
         """How an ordinary parameter of ``kind`` is written."""
         return "%s"
 
@@ -171,13 +173,13 @@ class Dialect(ABC):
     greatest = "MAX"
     """The function that gives the greater of two values, neither of them NULL."""
 
-    same = "IS"
+    null_safe_equals = "IS"
     """The operator that finds two values equal, or both NULL."""
 
     insert_ignoring = ("INSERT INTO", " ON CONFLICT DO NOTHING")
     """How to insert what may be there already: the head and the tail of the statement."""
 
-    def tune(self, cur: CursorWrapper) -> None:  # noqa: B027 - most drivers need nothing
+    def fast_loaders(self, cur: CursorWrapper) -> None:  # noqa: B027 - most drivers need nothing
         """Make a cursor that reads many jobs as fast as its driver can be."""
 
     def jobs(self, rows: Iterable[Sequence[Any]]) -> list[JobRecord]:
@@ -194,10 +196,10 @@ class Dialect(ABC):
             records.append(JobRecord._make(values))
         return records
 
-    def decode(self, kind: Kind, value: Any) -> Any:
+    def decode(self, kind: ColumnType, value: Any) -> Any:
         """One value as it came from a cursor."""
         decoder = self._decoder(kind)
         return value if value is None or decoder is None else decoder(value)
 
-    def _decoder(self, kind: Kind) -> Callable[[Any], Any] | None:
+    def _decoder(self, kind: ColumnType) -> Callable[[Any], Any] | None:
         return None

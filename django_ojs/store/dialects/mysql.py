@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django_ojs.store.columns import Kind
+from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialects.textual import Textual
 
 
@@ -15,7 +15,7 @@ class MySQL(Textual):
 
     returning = False
     greatest = "GREATEST"
-    same = "<=>"
+    null_safe_equals = "<=>"
     insert_ignoring = ("INSERT INTO", " ON DUPLICATE KEY UPDATE {key} = {table}.{key}")
     _for_share = " LOCK IN SHARE MODE"
 
@@ -29,14 +29,14 @@ class MySQL(Textual):
         """Otherwise it may take one that holds the same columns, and read a backlog by it."""
         return f" FORCE INDEX ({name})"
 
-    _types: Mapping[Kind, str] = {
-        Kind.UUID: "CHAR(36)",
-        Kind.TEXT: "VARCHAR(1024)",
-        Kind.INT: "BIGINT",
-        Kind.FLOAT: "DOUBLE",
-        Kind.BOOL: "TINYINT",
-        Kind.TIME: "DATETIME(6)",
-        Kind.JSON: "LONGTEXT",
+    _types: Mapping[ColumnType, str] = {
+        ColumnType.UUID: "CHAR(36)",
+        ColumnType.TEXT: "VARCHAR(1024)",
+        ColumnType.INT: "BIGINT",
+        ColumnType.FLOAT: "DOUBLE",
+        ColumnType.BOOL: "TINYINT",
+        ColumnType.TIME: "DATETIME(6)",
+        ColumnType.JSON: "LONGTEXT",
     }
 
     def _uuid(self, value: UUID) -> str:
@@ -50,7 +50,9 @@ class MySQL(Textual):
         )
         return f"INSERT INTO {table}", f" ON DUPLICATE KEY UPDATE {changes}"
 
-    def record_set(self, kinds: Sequence[Kind], rows: Sequence[Sequence[Any]]) -> tuple[str, list[str]]:
+    def record_set(
+        self, kinds: Sequence[ColumnType], rows: Sequence[Sequence[Any]]
+    ) -> tuple[str, list[str]]:
         """``JSON_TABLE``. JSON columns are text in it, so that their own nesting is not counted."""
         columns = ", ".join(
             f"c{index} {self._types[kind]} PATH '$[{index}]'" for index, kind in enumerate(kinds)

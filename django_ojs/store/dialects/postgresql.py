@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
-from django_ojs.store.columns import Kind
+from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialects.base import Dialect
 
 
@@ -28,7 +28,7 @@ class Postgres(Dialect):
         loader = psycopg.adapters.get_loader(oid, psycopg.pq.Format.TEXT)
         self._time = None if loader is None else (oid, loader)
 
-    def tune(self, cur: CursorWrapper) -> None:
+    def fast_loaders(self, cur: CursorWrapper) -> None:
         """The driver's own loader of times, in C where it has one; Django's is Python.
 
         Both give aware times; a job has nine of them.
@@ -61,7 +61,7 @@ class Postgres(Dialect):
 
     notifies = True
     greatest = "GREATEST"
-    same = "IS NOT DISTINCT FROM"
+    null_safe_equals = "IS NOT DISTINCT FROM"
     # Hidden from the planner, which takes a tenth of the rows for granted then: it reads in order
     # instead of sorting, with old statistics and without any.
     limit = "LIMIT (SELECT %s::bigint)"
@@ -74,17 +74,19 @@ class Postgres(Dialect):
         """
         return f"{column} BETWEEN %s AND %s", 2
 
-    _types: Mapping[Kind, str] = {
-        Kind.UUID: "uuid",
-        Kind.TEXT: "text",
-        Kind.INT: "bigint",
-        Kind.FLOAT: "double precision",
-        Kind.BOOL: "boolean",
-        Kind.TIME: "timestamptz",
-        Kind.JSON: "text",
+    _types: Mapping[ColumnType, str] = {
+        ColumnType.UUID: "uuid",
+        ColumnType.TEXT: "text",
+        ColumnType.INT: "bigint",
+        ColumnType.FLOAT: "double precision",
+        ColumnType.BOOL: "boolean",
+        ColumnType.TIME: "timestamptz",
+        ColumnType.JSON: "text",
     }
 
-    def record_set(self, kinds: Sequence[Kind], rows: Sequence[Sequence[Any]]) -> tuple[str, list[str]]:
+    def record_set(
+        self, kinds: Sequence[ColumnType], rows: Sequence[Sequence[Any]]
+    ) -> tuple[str, list[str]]:
         """``unnest`` of one array a column.
 
         In a subquery each, so that the planner does not see their length: taking ten rows for
@@ -96,20 +98,20 @@ class Postgres(Dialect):
         literals = [_array(kind, column) for kind, column in zip(kinds, columns, strict=True)]
         return f"unnest({arrays}) AS v({names})", literals
 
-    def value(self, index: int, kind: Kind) -> str:
+    def value(self, index: int, kind: ColumnType) -> str:
         """JSON travels as text."""
-        return f"v.c{index}::jsonb" if kind is Kind.JSON else f"v.c{index}"
+        return f"v.c{index}::jsonb" if kind is ColumnType.JSON else f"v.c{index}"
 
     def in_state(self, state: str) -> str:
         """In words that imply no partial index: which of them is small, old statistics do not know."""
         return f"j.state || '' = '{state}'"
 
-    def placeholder(self, kind: Kind) -> str:
+    def placeholder(self, kind: ColumnType) -> str:
         """Casts where the server could not guess."""
-        return f"%s::{'jsonb' if kind is Kind.JSON else self._types[kind]}"
+        return f"%s::{'jsonb' if kind is ColumnType.JSON else self._types[kind]}"
 
 
-def _array(kind: Kind, column: Iterable[Any]) -> str:
+def _array(kind: ColumnType, column: Iterable[Any]) -> str:
     """An array literal of PostgreSQL."""
     write = _ELEMENTS.get(kind, str)
     return "{" + ",".join(["NULL" if value is None else write(value) for value in column]) + "}"
@@ -125,9 +127,9 @@ def _hex(value: UUID) -> str:
     return f"{value.int:032x}"
 
 
-_ELEMENTS: Mapping[Kind, Callable[[Any], str]] = {
-    Kind.UUID: _hex,
-    Kind.TEXT: _quoted,
-    Kind.JSON: _quoted,
-    Kind.TIME: datetime.isoformat,
+_ELEMENTS: Mapping[ColumnType, Callable[[Any], str]] = {
+    ColumnType.UUID: _hex,
+    ColumnType.TEXT: _quoted,
+    ColumnType.JSON: _quoted,
+    ColumnType.TIME: datetime.isoformat,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django_ojs.store.columns import Kind
+from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialects.textual import Textual
 
 
@@ -20,7 +20,9 @@ class SQLite(Textual):
         """An error when it does not fit."""
         return f" INDEXED BY {name}"
 
-    def record_set(self, kinds: Sequence[Kind], rows: Sequence[Sequence[Any]]) -> tuple[str, list[str]]:
+    def record_set(
+        self, kinds: Sequence[ColumnType], rows: Sequence[Sequence[Any]]
+    ) -> tuple[str, list[str]]:
         """``json_each``."""
         columns = ", ".join(
             f"json_extract(value, '$[{index}]') AS c{index}" for index in range(len(kinds))

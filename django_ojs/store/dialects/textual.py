@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from django_ojs.store.columns import Kind
+from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialects.base import Dialect
 
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -17,19 +17,21 @@ _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class Textual(Dialect):
     """Databases whose times and JSON are text without a zone."""
 
-    def bind(self, kind: Kind, value: Any) -> Any:
+    def bind(self, kind: ColumnType, value: Any) -> Any:
         """Naive UTC text for times, the column's own form for UUIDs."""
         if value is None:
             return None
-        if kind is Kind.TIME:
+        if kind is ColumnType.TIME:
             return str(value.astimezone(UTC).replace(tzinfo=None))
-        return self._uuid(value) if kind is Kind.UUID else value
+        return self._uuid(value) if kind is ColumnType.UUID else value
 
     def _uuid(self, value: UUID) -> str:
         return value.hex
 
-    def _rows(self, kinds: Sequence[Kind], rows: Iterable[Sequence[Any]]) -> str:
-        special = [index for index, kind in enumerate(kinds) if kind in (Kind.TIME, Kind.UUID)]
+    def _rows(self, kinds: Sequence[ColumnType], rows: Iterable[Sequence[Any]]) -> str:
+        special = [
+            index for index, kind in enumerate(kinds) if kind in (ColumnType.TIME, ColumnType.UUID)
+        ]
         encoded = []
         for row in rows:
             values = list(row)
@@ -38,7 +40,7 @@ class Textual(Dialect):
             encoded.append(values)
         return _dump(encoded)
 
-    def _decoder(self, kind: Kind) -> Callable[[Any], Any] | None:
+    def _decoder(self, kind: ColumnType) -> Callable[[Any], Any] | None:
         return _TEXTUAL_DECODERS.get(kind)
 
 
@@ -51,8 +53,8 @@ def _as_uuid(value: UUID | str) -> UUID:
     return value if isinstance(value, UUID) else UUID(value)
 
 
-_TEXTUAL_DECODERS: Mapping[Kind, Callable[[Any], Any]] = {
-    Kind.TIME: _aware,
-    Kind.UUID: _as_uuid,
-    Kind.BOOL: bool,
+_TEXTUAL_DECODERS: Mapping[ColumnType, Callable[[Any], Any]] = {
+    ColumnType.TIME: _aware,
+    ColumnType.UUID: _as_uuid,
+    ColumnType.BOOL: bool,
 }
