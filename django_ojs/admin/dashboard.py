@@ -102,7 +102,7 @@ class DashboardAdmin(OJSModelAdmin):
         window = WINDOWS.get(request.GET.get("window", ""), WINDOWS["1h"])
         runs = {run.name: run for run in MaintenanceRun.objects.using(using).filter(name__in=_RUNS)}
         mark = runs.get(rollup.NAME)
-        until = (mark and mark.resumed_at) or histogram.floor(now - rollup.LATE, rollup.MINUTE)
+        until = (mark and mark.watermark_at) or histogram.floor(now - rollup.LATE, rollup.MINUTE)
         # The charts are of an hour at least, so that the last hour is among what they are made of.
         begin = until - window.span
         minutes = stats_queries.minute_stats(histogram.floor(begin, window.step), using=using)

@@ -32,6 +32,7 @@ class Migration(migrations.Migration):
                 ('last_run_at', models.DateTimeField(verbose_name='last run')),
                 ('cadence_ms', models.BigIntegerField(null=True)),
                 ('resumed_at', models.DateTimeField(null=True)),
+                ('watermark_at', models.DateTimeField(null=True)),
                 ('ran_by', models.CharField(db_default='', default='', max_length=255, verbose_name='ran by')),
                 ('blind', models.JSONField(null=True)),
                 ('clock_steps', models.BigIntegerField(db_default=0)),

@@ -1,4 +1,4 @@
-"""When periodic work was last done, by whom, and how often it is."""
+"""When each maintenance task last ran, and how far it got."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ PRUNE = "prune"
 
 
 class MaintenanceRun(models.Model):
-    """The last run of a maintenance task. ``cadence_ms`` is how far apart its runs are meant to be; of
-    ``reap``, ``loops`` says whether its scanner looks all the time, and ``blind`` holds the spans in
-    which nobody saw the database answer; ``clock_steps`` counts the steps of the server's clock.
+    """The last run of a maintenance task, or of the reaper (``reap``).
 
-    ``resumed_at`` is when the reaper last found that it had been blind (decision T9); of ``prune``,
-    since when no event is missing; of ``rollup``, up to where minutes are counted.
+    ``cadence_ms`` is the intended time between runs. ``watermark_at`` is how far the task has got: of
+    ``rollup``, all earlier minutes are counted; of ``prune``, all later events are still there. The
+    rest is the reaper's: ``loops`` says whether it scans continuously, ``blind`` holds the spans in
+    which no scan saw the database answer, ``resumed_at`` is the end of the last of them (decision T9),
+    ``clock_steps`` counts the applied steps of the server's clock.
     """
 
     name = CaseSensitiveCharField(primary_key=True, max_length=64)
@@ -26,6 +27,7 @@ class MaintenanceRun(models.Model):
     blind = models.JSONField(null=True)
     clock_steps = models.BigIntegerField(db_default=0)
     resumed_at = models.DateTimeField(null=True)
+    watermark_at = models.DateTimeField(null=True)
     ran_by = models.CharField(_("ran by"), max_length=255, default="", db_default="")
 
     class Meta:

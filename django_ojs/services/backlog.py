@@ -80,8 +80,8 @@ def _prunable(now: datetime, using: str) -> Iterator[tuple[datetime | None, Quer
 
 
 def _uncounted(now: datetime, using: str) -> Behind:
-    runs = MaintenanceRun.objects.using(using).filter(name=rollup.NAME, resumed_at__isnull=False)
-    watermark = runs.values_list("resumed_at", flat=True).first()
+    runs = MaintenanceRun.objects.using(using).filter(name=rollup.NAME, watermark_at__isnull=False)
+    watermark = runs.values_list("watermark_at", flat=True).first()
     seconds = 0.0 if watermark is None else (now - rollup.LATE - watermark).total_seconds()
     minutes = int(seconds // 60)
     return Behind(minutes, round(seconds, 1)) if minutes >= _ORDINARY_MINUTES else Behind()

@@ -129,11 +129,11 @@ def _events(before: datetime, room: int, dry_run: bool, using: str) -> int:
 
 
 def _mark(before: datetime, using: str) -> None:
-    """Record since when events are complete, before any is deleted (``MaintenanceRun.resumed_at``)."""
+    """Record since when the events are complete, before any is deleted."""
     runs, now = MaintenanceRun.objects.using(using), clock.now(using)
-    stale = runs.filter(Q(resumed_at=None) | Q(resumed_at__lt=before), name=PRUNE)
-    if not stale.update(resumed_at=before, last_run_at=now) and not runs.filter(name=PRUNE).exists():
-        run = MaintenanceRun(name=PRUNE, last_run_at=now, resumed_at=before)
+    stale = runs.filter(Q(watermark_at=None) | Q(watermark_at__lt=before), name=PRUNE)
+    if not stale.update(watermark_at=before, last_run_at=now) and not runs.filter(name=PRUNE).exists():
+        run = MaintenanceRun(name=PRUNE, last_run_at=now, watermark_at=before)
         runs.bulk_create([run], ignore_conflicts=True)
 
 

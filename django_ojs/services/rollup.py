@@ -1,6 +1,6 @@
 """The minute roll-up: what ended, how long it took and what failed, counted once for all screens.
 
-A minute is counted when it is 90 seconds old, so that late commits are in it; ``resumed_at`` of
+A minute is counted when it is 90 seconds old, so that late commits are in it; ``watermark_at`` of
 the maintenance run ``rollup`` is how far that has got. The counting is done before the transaction that
 stores it, which goes on only if nobody else has moved that mark: two at once count the same and one
 of them stores it.
@@ -90,9 +90,9 @@ def rollup(
     until = clock.boottime() + seconds
     last = floor(now - LATE, MINUTE)
     run, _new = MaintenanceRun.objects.using(using).get_or_create(
-        name=NAME, defaults={"last_run_at": now, "resumed_at": last - DAY}
+        name=NAME, defaults={"last_run_at": now, "watermark_at": last - DAY}
     )
-    watermark, at = run.resumed_at, max(run.resumed_at or last - DAY, last - DAY)
+    watermark, at = run.watermark_at, max(run.watermark_at or last - DAY, last - DAY)
     counts: Counter[str] = Counter()
     while at < last and counts["minutes"] < most and (not counts or clock.boottime() < until):
         # Most minutes of most projects are empty: those cost nothing.
@@ -235,10 +235,10 @@ def _store(
     using: str = "",
 ) -> bool:
     """Move the watermark to ``at`` and store; do nothing if another process has moved it."""
-    mark = MaintenanceRun.objects.using(using).filter(name=NAME, resumed_at=watermark)
+    mark = MaintenanceRun.objects.using(using).filter(name=NAME, watermark_at=watermark)
     if watermark is None:
-        mark = MaintenanceRun.objects.using(using).filter(name=NAME, resumed_at__isnull=True)
-    if not mark.update(resumed_at=at, last_run_at=now):
+        mark = MaintenanceRun.objects.using(using).filter(name=NAME, watermark_at__isnull=True)
+    if not mark.update(watermark_at=at, last_run_at=now):
         return False
     _insert(at - MINUTE, 60, counters, failures, using)
     return True

@@ -28,7 +28,7 @@ def watermark(*, now: datetime | None = None, using: str | None = None) -> datet
     """The time up to which everything is counted."""
     using = using or conf.current().database
     now = now or clock.now(using)
-    marks = MaintenanceRun.objects.using(using).filter(name=NAME).values_list("resumed_at", flat=True)
+    marks = MaintenanceRun.objects.using(using).filter(name=NAME).values_list("watermark_at", flat=True)
     return marks.first() or floor(now - LATE, MINUTE)
 
 

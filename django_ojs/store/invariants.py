@@ -135,9 +135,9 @@ def _without_event(using: str) -> list[str]:
     Only since the moment from which on no event was pruned.
     """
     stored = conf.current().stored_events
-    runs = MaintenanceRun.objects.using(using).filter(name=PRUNE, resumed_at__isnull=False)
+    runs = MaintenanceRun.objects.using(using).filter(name=PRUNE, watermark_at__isnull=False)
     # An id has the time of the host in it, which may differ a little from the database's.
-    since = runs.values_list("resumed_at", flat=True).first()
+    since = runs.values_list("watermark_at", flat=True).first()
     ended = Q() if since is None else Q(finished_at__gt=since + timedelta(seconds=5))
     missing: list[str] = []
     for state, kind in _TOLD.items():

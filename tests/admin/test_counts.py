@@ -121,7 +121,7 @@ def test_minutes_that_are_not_counted_yet_are_not_drawn(frozen: FrozenClock) -> 
     make()
     watermark = histogram.floor(frozen.now("default") - timedelta(minutes=20), rollup.MINUTE)
     MaintenanceRun.objects.create(
-        name=rollup.NAME, last_run_at=frozen.now("default"), cadence_ms=60_000, resumed_at=watermark
+        name=rollup.NAME, last_run_at=frozen.now("default"), cadence_ms=60_000, watermark_at=watermark
     )
     MinuteStat.objects.create(
         at=watermark - timedelta(minutes=59), queue="default", completed=7, failed=0

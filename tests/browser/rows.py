@@ -283,7 +283,9 @@ def _workers(now: datetime) -> None:
 def _figures(dice: random.Random, now: datetime) -> None:
     """Minutes of a day with a noon, a night, and an hour of trouble."""
     last = histogram.floor(now - rollup.LATE, rollup.MINUTE)
-    MaintenanceRun.objects.create(name=rollup.NAME, last_run_at=now, cadence_ms=60_000, resumed_at=last)
+    MaintenanceRun.objects.create(
+        name=rollup.NAME, last_run_at=now, cadence_ms=60_000, watermark_at=last
+    )
     MaintenanceRun.objects.create(
         name="reap", last_run_at=now - timedelta(seconds=1), cadence_ms=1000, ran_by=WORKERS[0]
     )

@@ -35,7 +35,7 @@ def at(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[clock.FrozenCl
         monkeypatch.setattr(
             clock, "new_id", lambda: ids.next(int(stopped.time.timestamp() * 1000), 1 << 20)
         )
-        MaintenanceRun.objects.create(name=rollup.NAME, last_run_at=START, resumed_at=START)
+        MaintenanceRun.objects.create(name=rollup.NAME, last_run_at=START, watermark_at=START)
         yield stopped
     rollup._next.clear()
 

@@ -45,7 +45,7 @@ def fill(
     MaintenanceRun.objects.update_or_create(
         name="rollup",
         # Counted already, as it would have been while it happened.
-        defaults={"last_run_at": now, "resumed_at": now - timedelta(seconds=60)},
+        defaults={"last_run_at": now, "watermark_at": now - timedelta(seconds=60)},
     )
     adapter.sql("VACUUM ANALYZE")
     adapter.sql("CHECKPOINT")
