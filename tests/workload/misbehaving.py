@@ -300,7 +300,7 @@ def _write_to_sockets(data: bytes) -> None:
 def forge(ctx: JobContext, kind: str) -> str:
     """Frames that no executor sends: well packed, but of another lease, cut off, or without sense."""
     other = "0" * 32
-    own = ctx._line._current  # type: ignore[attr-defined]
+    own = ctx._supervisor._current  # type: ignore[attr-defined]
     whole = {"op": "done", "took": 0.1, "ok": True, "result": '"forged"'}
     packet = pack({**whole, "lease": other})
     _write_to_sockets(
