@@ -130,7 +130,7 @@ def get(job: JobRef) -> JobRecord:
 
 
 def cancel(job: JobRef, *, reason: str = "", by: str = "") -> JobRecord:
-    """Cancel a waiting or running job at once; its worker is told. A finished one stays as it is."""
+    """Cancel a waiting or running job at once; its worker learns it. A finished one stays as it is."""
     return _operate.cancel([_id(job)], actor=Actor("api", by, reason))[0]
 
 

@@ -27,7 +27,7 @@ class DjangoOjsConfig(AppConfig):
 
         checks.register_all()
         maintenance.register_all()
-        # With wrong settings nothing is imported; the check ojs.E001 says what is wrong.
+        # With wrong settings nothing is imported; the check ojs.E001 reports them.
         with contextlib.suppress(ImproperlyConfigured):
             modules = conf.current().autodiscover
             autodiscover_modules(*modules)

@@ -1,4 +1,4 @@
-"""System checks: every mistake that would lose a promise is named before it does."""
+"""System checks for settings and databases under which jobs could be lost or not run."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def check_settings(app_configs: object, **kwargs: Any) -> list[Message]:
 
 
 def check_limits(app_configs: object, **kwargs: Any) -> list[Message]:
-    """``ojs.E010``, ``ojs.W009``: a timeout is above a total timeout that is said elsewhere.
+    """``ojs.E010``, ``ojs.W009``: a timeout is above a total timeout that is set elsewhere.
 
-    Within one dictionary, and within one ``@job``, that is refused where it is said.
+    Within one dictionary, or one ``@job``, it is rejected immediately.
     """
     config = _config()
     if config is None:
@@ -127,7 +127,7 @@ def check_commands(app_configs: object, **kwargs: Any) -> list[Message]:
 
 
 def check_database_settings(app_configs: object, **kwargs: Any) -> list[Message]:
-    """What can be told from ``settings`` alone, without a connection."""
+    """Checks of ``settings`` alone, without a connection."""
     config = _config()
     if config is None:
         return []
@@ -322,7 +322,7 @@ def _authentication(config: conf.Settings) -> list[Message]:
 def check_database(
     app_configs: object, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[Message]:
-    """What only the server can tell; run by ``check --database``."""
+    """Checks of the server; run by ``check --database``."""
     config = _config()
     if config is None or config.database not in (databases or ()):
         return []
@@ -366,7 +366,7 @@ def check_one_host(app_configs: object, **kwargs: Any) -> list[Message]:
 
 
 def check_reaper(app_configs: object, **kwargs: Any) -> list[Message]:
-    """``ojs.W008`` (``check --deploy``): nobody enforces the timeouts."""
+    """``ojs.W008`` (``check --deploy``): no process enforces the timeouts."""
     from django_ojs.services.reaper import health_problems
 
     config = _config()

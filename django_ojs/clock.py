@@ -49,7 +49,7 @@ class Clock(Protocol):
         """The same, for what others judge: no process may be behind a step of the server's clock."""
 
     def step(self, using: str) -> timedelta | None:
-        """The step of the server's clock that was seen and that nobody has applied yet."""
+        """The step of the server's clock that was seen and is not applied yet."""
 
     def applied(self, using: str, step: timedelta, steps: int) -> None:
         """This process has applied the step, as number ``steps``."""
@@ -94,7 +94,7 @@ class SystemClock:
         """Nothing to take over."""
 
     def steps(self, using: str) -> int | None:
-        """It counts none."""
+        """There are no steps to count."""
         return None
 
 
@@ -156,11 +156,11 @@ class DatabaseClock:
             since = self._off.get(using, (off, received))[1]
             self._off[using] = off, since
             if received - since > _UNAPPLIED_SECONDS:
-                # Nobody scans: there is nobody to wait for.
+                # No scan has applied the step: no reaper is running.
                 self._take(using, fresh)
 
     def step(self, using: str) -> timedelta | None:
-        """The step of the server's clock that this process has seen and nobody has applied yet."""
+        """The step of the server's clock that this process has seen and that is not applied yet."""
         found = self._off.get(using)
         return None if found is None else found[0]
 
@@ -179,7 +179,7 @@ class DatabaseClock:
         self._checked_at.pop(using, None)
 
     def forget(self) -> None:
-        """Measure anew at the next call: after a fork, and in tests."""
+        """Measure again at the next call: after a fork, and in tests."""
         self._origins.clear()
         self._checked_at.clear()
         self._off.clear()

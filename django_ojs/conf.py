@@ -1,7 +1,7 @@
 """Typed settings over ``settings.OJS``; read lazily, re-read when the setting changes.
 
 An unknown key or a bad value is reported by the system check ``ojs.E001``, and raised as
-:class:`~django.core.exceptions.ImproperlyConfigured` by whoever needs the settings first.
+:class:`~django.core.exceptions.ImproperlyConfigured` when the settings are first used.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ _AUTHENTICATION = (
 
 @dataclass(frozen=True, slots=True)
 class DefaultsLayer:
-    """What a job gets that says nothing itself: limits (explicit ones only), retry, priority."""
+    """The defaults that one layer (a job type, a queue) declares: explicit limits, retry, queue,
+    priority.
+    """
 
     limits: Limits = field(default_factory=Limits)
     retry: Mapping[str, Any] | None = None
@@ -99,7 +101,7 @@ class DefaultsLayer:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """``OJS["HTTP"]``: who may come in, and how much of everything.
+    """``OJS["HTTP"]``: authentication, and limits.
 
     ``dev_token`` and ``test_directives`` hold only while ``DEBUG`` is on; ``test_directives`` of
     ``None`` are on then. Rates and caps count per process.
@@ -122,7 +124,7 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True)
 class AdminSettings:
-    """``OJS["ADMIN"]``: ``read_only`` takes every action away; ``redact`` are words that hide a key's
+    """``OJS["ADMIN"]``: ``read_only`` removes every action; ``redact`` are words that hide a key's
     value; ``search_window`` is how many of the newest jobs a search in arguments looks at.
     """
 
@@ -135,8 +137,8 @@ class AdminSettings:
 class Settings:
     """The value of ``settings.OJS``, checked and with defaults filled in.
 
-    ``heartbeat_timeout_ms`` is the one in ``DEFAULTS``, if there is one: it binds, as the built-in
-    one does not.
+    ``heartbeat_timeout_ms`` is the one in ``DEFAULTS``, if set: it is explicit, the built-in one is
+    not.
     """
 
     database: str

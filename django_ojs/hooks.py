@@ -1,8 +1,8 @@
 """Extension points: how other code plugs into the core.
 
 A :class:`MaintenanceTask` is periodic work that a worker does while it runs and ``reap_timeouts`` on
-its own; the core's promoter, pruner and roll-up are registered in the same way. A job type declares
-what its jobs get that say nothing themselves.
+its own; the core's promoter, pruner and roll-up are registered in the same way. A job type declares the
+defaults of its jobs.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from datetime import datetime
 from django_ojs.conf import DefaultsLayer
 
 SLICE = 0.1
-"""Seconds after which a maintenance task that has more to do lets the others have their turn."""
+"""Seconds after which a maintenance task with more to do returns, so that others can run."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
     """What a maintenance task did: rows by kind, and when it has something to do next, if it knows.
 
-    With ``more`` it stopped before it was done, so as not to hold up the others: it is run again
-    as soon as they have had their turn.
+    With ``more`` it stopped early so as not to delay the others, and is run again after them.
     """
 
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -36,8 +35,8 @@ class MaintenanceTask:
 
     It must be safe to run by any number of processes at once, and return after about ``SLICE``
     seconds, with ``more`` if it is not done: maintenance tasks share a thread, which no deadline waits
-    for. With ``enforces`` it is part of ``reap_timeouts``. With ``scheduled`` only jobs whose scheduled
-    time has come are work for it: it is run when there are some.
+    for. With ``enforces`` it is part of ``reap_timeouts``. With ``scheduled`` it is run when a
+    scheduled or retryable job is due.
     """
 
     name: str
@@ -64,7 +63,7 @@ def maintenance_tasks() -> tuple[MaintenanceTask, ...]:
 
 
 def declare_job_type(name: str, defaults: DefaultsLayer) -> None:
-    """Say what jobs of the type ``name`` get by default, wherever they are enqueued from."""
+    """Declare the defaults of jobs of the type ``name``, wherever they are enqueued from."""
     _job_types[name] = defaults
 
 

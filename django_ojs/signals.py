@@ -5,7 +5,7 @@ that raises breaks nothing: the error is logged by Django. One that takes more t
 in a warning. They run in the thread that committed; in ``runworker`` and ``reap_timeouts`` in a
 thread of their own, so that a slow one holds up no report and no deadline.
 
-Signals are best effort: they are lost with the process. Whoever must miss nothing reads the stored
+Signals are best effort: they are lost with the process. Where none may be missed, read the stored
 events.
 """
 
@@ -82,7 +82,7 @@ def _measured(receiver: Callable[..., Any]) -> Callable[..., Any]:
         with _measuring(call.__qualname__):
             return receiver(**named)
 
-    # Django names a receiver that failed by this, and fails itself where there is none.
+    # Django logs a failed receiver by its ``__qualname__``, and raises if there is none.
     call.__qualname__ = _name_of(receiver)
     return call
 

@@ -45,7 +45,7 @@ ROUTINE: frozenset[str] = frozenset(
     {Kind.ENQUEUED, Kind.SCHEDULED, Kind.STARTED, Kind.COMPLETED}
     | {Kind.HEARTBEAT, Kind.PROGRESS, Kind.RELEASED}
 )
-"""The stream of healthy work. Everything else is a problem or an operator's action, always kept."""
+"""Kinds of healthy work. All others, problems and operators' actions, are always stored."""
 
 
 def job_event(kind: Kind, job: JobRecord, **data: Any) -> JobEvent:

@@ -67,7 +67,7 @@ class Counters:
 
     @property
     def events(self) -> int:
-        """How much there is to tell."""
+        """The number of counted durations."""
         return self.completed + self.failed + self.discarded + self.timed_out
 
     @property

@@ -96,7 +96,7 @@ class JobRecord(NamedTuple):
 
     @property
     def text_bytes(self) -> int:
-        """About how much text it holds: what its arguments, checkpoint and history come to."""
+        """The approximate size of its text: arguments, checkpoint, error history."""
         return (
             len(self.args)
             + len(self.meta)
@@ -133,7 +133,7 @@ class JobEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """On whose behalf something happens, for events and audit.
+    """Who acts, for events and audit.
 
     ``source`` is one of ``api``, ``http``, ``admin``, ``command``, ``worker``, ``reaper``;
     ``address`` where the request came from.
@@ -145,7 +145,7 @@ class Actor:
     address: str = ""
 
     def event_fields(self) -> dict[str, str]:
-        """What events say of it; what is not known is left out."""
+        """The fields of events; empty ones are left out."""
         named = {
             "source": self.source,
             "actor": self.name,

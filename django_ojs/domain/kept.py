@@ -16,7 +16,7 @@ NOT_BUILT: Mapping[str, str] = {
     "schema": "kept, not enforced: args are not checked against it",
     "workflow_timeout": "kept, not enforced: there are no workflows",
 }
-"""What the answer says of each that is given."""
+"""The warning for each that is given."""
 _DIMENSIONS = ("type", "queue", "args", "meta")
 _STATES = tuple(map(str, State))
 _CONFLICTS = ("reject", "ignore", "use_existing", "replace", "replace_except_schedule")

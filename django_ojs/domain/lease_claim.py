@@ -17,7 +17,7 @@ STILL_ALIVE = timedelta(seconds=30)
 attempt that the server ended may still report it."""
 
 SERVER_ENDED = frozenset({"timeout", "stalled", "visibility_timeout", "total_timeout", "cancelled"})
-"""Outcomes of attempts whose worker may not know yet."""
+"""Outcomes set by the server, which the worker may not know yet."""
 
 
 def check_worker_id(name: str, field: str) -> str:
@@ -58,7 +58,7 @@ class EarlierAttempt(NamedTuple):
 def senders(
     attempts: Iterable[EarlierAttempt], lease_claim: LeaseClaim, *, before: int, now: datetime
 ) -> list[EarlierAttempt]:
-    """The attempts that may have sent a report with this evidence, if their worker is alive.
+    """The earlier attempts that may have sent a report with this claim, if their worker is alive.
 
     ``before`` is the ``lease_seq`` of the current claim. An attempt of another credential is none of
     them: its report is refused whatever else it shows. One whose worker reported the timeout itself,
@@ -115,7 +115,7 @@ def _lives(
 def rejection_reason(
     job: JobRecord, lease_claim: LeaseClaim, others: Iterable[EarlierAttempt], *, policy: str
 ) -> str | None:
-    """Why the evidence does not prove the current lease of an active job; ``None`` if it does.
+    """Why the claim does not prove the current lease of an active job; ``None`` if it does.
 
     ``policy`` is ``UNFENCED_ACK``: ``auto``, ``deny`` or ``allow``. The answers are ``lease_lost``
     and ``lease_required``.

@@ -115,7 +115,7 @@ def fail(
 ) -> Transition:
     """The attempt failed: retry or give up, as :func:`decide_retry` says.
 
-    A worker that reports the timeout itself says that a clock of the attempt has run out, not which:
+    A worker that reports a timeout does not report which one:
     the total timeout goes first (decision T8). ``jitter`` is a number in [0, 1) drawn by the caller.
     """
     if is_timeout_report(failure):
@@ -210,7 +210,7 @@ def _available_again(job: JobRecord, trigger: Trigger, ended: _Outcome, now: dat
 
 
 def promote(job: JobRecord, *, now: datetime) -> Transition:
-    """A scheduled or retryable job whose time has come waits for a worker from now on."""
+    """Make a scheduled or retryable job available that is due."""
     job_events = (job_event(Kind.ENQUEUED, job, priority=job.priority),)
     return Transition(Trigger.PROMOTE, job, State.AVAILABLE, {"enqueued_at": now}, None, job_events)
 

@@ -43,6 +43,6 @@ class LRU(Generic[K, V]):
             self._values.pop(key, None)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         with self._lock:
             self._values.clear()

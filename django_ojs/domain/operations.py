@@ -108,7 +108,7 @@ def reschedule(job: JobRecord, *, when: datetime, actor: Actor, now: datetime) -
 
 
 def extend(job: JobRecord, *, by_ms: int, actor: Actor, now: datetime) -> Transition:
-    """Give the running attempt up to ``by_ms`` more before it is told to stop (decision T2).
+    """Extend the running attempt by up to ``by_ms`` milliseconds (decision T2).
 
     What the total timeout leaves is granted, measured on the soft deadline; both deadlines stay
     within it, and a visibility lease that the old one cut short gets what the new one leaves it.

@@ -21,7 +21,7 @@ RETRIED_FROM = "retried_from"
 def is_own(*, type: str = "", queue: str = "") -> bool:
     """Whether the type, or the queue, is for the work of django_ojs itself.
 
-    Such work is ordered in the admin, and nobody else acts on it or puts anything there.
+    Such jobs are started in the admin only; clients can neither enqueue nor change them.
     """
     return type.startswith(OWN_PREFIX) or queue == OWN_QUEUE
 

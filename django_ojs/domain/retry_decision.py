@@ -1,4 +1,4 @@
-"""What becomes of a job whose attempt failed: tried again, given up, or kept as dead letter."""
+"""What happens to a job whose attempt failed: retry, give up, or dead letter."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from django_ojs.domain.timeouts import after, lease_end, total_deadline
 
 
 class Span(NamedTuple):
-    """Time in which nobody could be heard."""
+    """A span in which no heartbeat could be written."""
 
     start: datetime
     end: datetime
@@ -95,7 +95,7 @@ def as_heard(
     deadline = job.deadline_at
     air = hearing.air
     if deadline is not None and air is not None and began_at(job) < air.start <= now:
-        # Written to the rows by the scan that found the outage, where nobody held them.
+        # The scan that found the outage wrote this to the rows that were not locked.
         deadline = max(deadline, air.end)
         total = total_deadline(job)
         if total is not None:

@@ -29,7 +29,7 @@ LIVE = WAITING | {State.ACTIVE}
 
 
 class Trigger(StrEnum):
-    """What makes a job move."""
+    """What causes a transition."""
 
     ENQUEUE = "enqueue"
     ACTIVATE = "activate"

@@ -67,12 +67,12 @@ def start_deadline(job: JobRecord) -> datetime | None:
 
 
 def waiting_deadline(job: JobRecord) -> datetime | None:
-    """``deadline_at`` of a job that waits, or ``None`` if it may wait for ever."""
+    """``deadline_at`` of a waiting job, ``None`` if it may wait without limit."""
     return _earlier(total_deadline(job), start_deadline(job))
 
 
 def soft_deadline(job: JobRecord) -> datetime | None:
-    """When the handler is told to stop: at its execution timeout, or at the total deadline before.
+    """When the handler is asked to stop: at its execution timeout, or at the total deadline before.
 
     ``None`` for a job that has not started.
     """
@@ -112,7 +112,7 @@ def lease_end(job: JobRecord, deadline: datetime) -> datetime | None:
 
 
 def heartbeat_deadline(job: JobRecord) -> datetime | None:
-    """When a running job counts as stalled (OJS timeouts 5.5), ``None`` if nobody promised beats."""
+    """When a running job counts as stalled (OJS timeouts 5.5), ``None`` without heartbeats."""
     if job.heartbeat_at is None or not job.heartbeat_armed:
         return None
     if job.lease_expires_at is not None and not job.heartbeat_explicit:

@@ -66,7 +66,7 @@ class JobContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler has been told to stop."""
+        """Whether the handler has been asked to stop."""
         return self._reason is not None
 
     @property
@@ -82,7 +82,7 @@ class JobContext:
         return self._deadline
 
     def check(self) -> None:
-        """Raise :class:`SoftStop` if the handler has been told to stop: for loops and threads."""
+        """Raise :class:`SoftStop` if the handler has been asked to stop: for loops and threads."""
         if self._reason is not None:
             raise SoftStop(self._reason)
 

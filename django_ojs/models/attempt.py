@@ -15,7 +15,7 @@ class Attempt(models.Model):
     ``outcome`` is ``completed``, ``failed``, ``timeout``, ``stalled``, ``visibility_timeout``,
     ``total_timeout``, ``shutdown``, ``worker_crash``, ``cancelled``, ``requeued`` or ``released``.
     ``principal`` is the credential that fetched it, ``None`` for a worker of this project.
-    ``late_report`` is what the old holder of the lease still said after it had lost it.
+    ``late_report`` is what the holder reported after it had lost the lease.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -10,7 +10,7 @@ from django_ojs.models.indexes import HotIndex
 
 
 class Event(models.Model):
-    """One OJS event, written in the transaction of the change that it tells of.
+    """One OJS event, written in the transaction of the change that it describes.
 
     ``seq`` is its place in the stream, given by the first reader after the commit: ids are made
     before it, so that their order is not the order in which events become visible.

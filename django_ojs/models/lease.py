@@ -1,4 +1,4 @@
-"""Beats of leases whose job's row was locked by somebody else."""
+"""Heartbeats of leases whose job's row was locked by another transaction."""
 
 from __future__ import annotations
 

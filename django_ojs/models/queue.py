@@ -13,7 +13,7 @@ class Queue(models.Model):
     """Pausing stops claims, not clocks (decision T11).
 
     ``created_by`` is the credential whose request named it first, empty where there was none.
-    ``used_at`` is when retention found it in use last: it forgets a queue that nobody uses.
+    ``used_at`` is when retention found it in use last: an unused queue is deleted.
     """
 
     name = CaseSensitiveCharField(_("name"), primary_key=True, max_length=255)

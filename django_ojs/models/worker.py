@@ -1,4 +1,4 @@
-"""A worker process: who it is, when it was last heard, what it has been told."""
+"""A worker process: its identity, its last sign of life, its directive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Worker(models.Model):
     """
 
     class Phase(models.TextChoices):
-        """What the worker said of itself in its last beat."""
+        """The phase in the worker's last heartbeat."""
 
         RUNNING = "running", _("running")
         QUIET = "quiet", _("quiet")

@@ -1,4 +1,4 @@
-"""What became of attempts: which hold, why others were ended, how long their handlers may clean up."""
+"""The state of attempts: which leases hold, why others were lost, how long handlers may clean up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REASONS = {
     "visibility_timeout": "stalled",
     "cancelled": "cancelled",
 }
-"""Why a handler is told to stop, by how the server ended its attempt; otherwise it was lost."""
+"""The reason given to a handler that must stop, by the outcome of its attempt; ``lost`` for others."""
 
 
 class Look(NamedTuple):
@@ -37,10 +37,10 @@ class Look(NamedTuple):
 
 
 def look(held: Sequence[Lease], *, using: str | None = None) -> Look:
-    """What the rows say of these attempts. Those whose total timeout has run out are ended first.
+    """Read which of these leases hold, after ending the attempts whose total timeout has passed.
 
-    Renews nothing; rows that somebody else holds are left for the reaper. One statement while every
-    lease holds and none is over.
+    Renews nothing; rows that another transaction holds are left to the reaper. One statement while
+    every lease holds and none is over.
     """
     using = using or conf.current().database
     kept = leases.find(held, using=using)
@@ -56,7 +56,7 @@ def look(held: Sequence[Lease], *, using: str | None = None) -> Look:
 
 @in_transaction
 def _end(ids: Sequence[UUID], now: datetime, *, using: str = "") -> int:
-    """End those of the jobs whose total timeout has run out."""
+    """End the jobs whose total timeout has passed."""
     transitions = []
     for job in locking.jobs(ids, skip_locked=True, using=using).values():
         if out_of_time(job, now) is TimeoutKind.TOTAL:
@@ -67,7 +67,7 @@ def _end(ids: Sequence[UUID], now: datetime, *, using: str = "") -> int:
 
 
 def reasons(gone: Sequence[Lease], *, using: str) -> dict[UUID, str]:
-    """Why leases were lost: what a handler is told, by lease id."""
+    """Why leases were lost, by lease id: the reason of :class:`SoftStop`."""
     if not gone:
         return {}
     wanted = {lease.lease_id for lease in gone}
@@ -105,11 +105,10 @@ def told_to_stop(
     now: datetime,
     using: str,
 ) -> dict[UUID, tuple[str, Stop | None]]:
-    """Why the worker of that name of a credential must stop jobs whose lease it has lost, and the grace
-    period where there is one.
+    """Why a worker must stop jobs whose lease it has lost, and the grace period if there is one.
 
-    ``named`` are their records and the leases that the worker showed, if any; what is not known is
-    ``lost``.
+    The worker is identified by name and credential. ``named`` are the jobs and the leases that it sent,
+    if any; an unknown reason is ``lost``.
     """
     asked = list(named)
     ended = _last_of(worker_id, principal, [job.id for job, _ in asked], using) if asked else {}

@@ -14,11 +14,11 @@ from django_ojs.models import AuditEntry
 _SOURCES = frozenset({"api", "http", "admin", "command"})
 _OWN = frozenset({"source", "actor", "reason", "address", "job_id"})
 _DOUBLED = frozenset({Kind.DEAD_LETTER_RETRIED})
-"""Kinds that tell of the same action as another one."""
+"""Kinds that accompany another event about the same action."""
 
 
 def record(job_events: Iterable[JobEvent], *, now: datetime, using: str) -> None:
-    """Write a row for each event that somebody caused; the others cost nothing."""
+    """Write a row for each event with an actor; others cost nothing."""
     rows = [
         _row(job_event, now)
         for job_event in job_events

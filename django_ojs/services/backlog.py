@@ -1,4 +1,4 @@
-"""How far behind the periodic work is: deadlines, promotion, pruning, the roll-up."""
+"""How far behind maintenance is: deadlines, promotion, pruning, the roll-up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django_ojs.store import due_times, selectors
 from django_ojs.store.columns import DUE
 
 _ORDINARY_MINUTES = 3
-"""So many minutes may wait when the roll-up runs once a minute and counts whole ones."""
+"""Minutes that may wait while the roll-up is healthy: it runs once a minute and counts whole ones."""
 
 
 class Behind(NamedTuple):
@@ -30,10 +30,10 @@ class Behind(NamedTuple):
 
 
 def backlog(*, now: datetime | None = None, using: str | None = None) -> Mapping[str, Behind]:
-    """What is due and not done, by ``deadlines``, ``promotion``, ``pruning`` and ``rollup``.
+    """What is overdue, by ``deadlines``, ``promotion``, ``pruning`` and ``rollup``.
 
-    Of deadlines the fixed ones; ``rollup`` has minutes for rows. An index probe of each kind, and a
-    count of what waits. Where nothing is wrong pruning is a minute behind at most.
+    Deadlines are the fixed ones (``deadline_at``); ``rollup`` counts minutes. Costs an index probe per
+    kind and a count of what waits. Pruning is normally up to a minute behind.
     """
     using = using or conf.current().database
     now = now or clock.now(using)
@@ -57,7 +57,7 @@ def _behind(first: datetime | None, rows: QuerySet[Any], until: datetime) -> Beh
 
 
 def _prunable(now: datetime, using: str) -> Iterator[tuple[datetime | None, QuerySet[Any], datetime]]:
-    """Of each kind of which many are made: the oldest, what retention does not keep, and until when."""
+    """For each kind with many rows: the oldest, the rows past retention, and the cut-off."""
     keep = conf.current().retention_ms
     states: Mapping[str, Mapping[str, Any]] = {
         "completed": {"state": State.COMPLETED},

@@ -1,8 +1,8 @@
-"""Operations on more jobs than are done at once: a job of our own that walks pages by the key.
+"""Operations on very many jobs: a job of django_ojs itself that pages through them by primary key.
 
-It is enqueued like any other, shows its progress, can be cancelled, and goes on where it was when
-its worker dies: its checkpoint is the last row of the last page. What it is to do is signed and bound
-to its id: nobody who may enqueue jobs, or edit them, can give such an order.
+It reports progress, can be cancelled, and resumes after the death of its worker: its checkpoint is the
+last row of the last page. The order is signed and bound to the id of the job, so that being allowed to
+enqueue or edit jobs is not enough to issue one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SALT = "django_ojs.bulk"
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which jobs: as the list was narrowed."""
+    """Which jobs: the filters of the admin's list."""
 
     state: str | None = None
     queue: str | None = None
@@ -42,9 +42,9 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a bulk job is to do: to which jobs, since when, for whom. ``user`` is the key of theirs.
+    """What a bulk job is to do, to which jobs, and for whom; ``user`` is the primary key of the user.
 
-    The address that it was given from is in the audit only.
+    The client address is stored in the audit only.
     """
 
     job: str
@@ -70,7 +70,7 @@ def read(text: str, job_id: object) -> Order:
 
 
 def possible(operation: str) -> bool:
-    """Whether an operation may be done to any number of jobs."""
+    """Whether an operation is available as a bulk job."""
     return operation in _POSSIBLE
 
 

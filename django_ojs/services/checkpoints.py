@@ -33,9 +33,10 @@ def save(
 ) -> JobRecord:
     """Store where the next attempt resumes; ``state`` is JSON text (OJS durable execution 4).
 
-    Of an active job it is a beat, and needs the evidence of a report; of a waiting one none, but who
-    shows a lease has lost it. Raises :class:`Conflict` then, and for a finished job; but the lease of
-    an attempt that the total timeout ended is good for a checkpoint until its grace period is over.
+    For an active job it counts as a heartbeat and is authorized like a report. For a waiting job no
+    lease is needed; one that is sent has been lost. Raises :class:`Conflict` then, and for a finished
+    job, but the lease of an attempt that the total timeout ended may save one until its grace period is
+    over.
     """
     job = locking.job(job_id, using=using)
     now = clock.now(using)
@@ -67,10 +68,10 @@ def save(
 
 @in_transaction
 def clear(job_id: UUID, lease_claim: LeaseClaim, *, using: str = "") -> None:
-    """Forget the checkpoint; the next one is the first again. Of an active job by its holder only, of
-    a waiting one by nobody who shows a lease, which is lost.
+    """Delete the checkpoint, and restart its sequence. An active job needs its lease; for a waiting job
+    any lease that is sent has been lost (:class:`Conflict`).
 
-    Without a checkpoint nothing happens.
+    Does nothing without a checkpoint.
     """
 
     job = locking.job(job_id, using=using)

@@ -1,4 +1,4 @@
-"""Give jobs to a worker, each under a fresh lease (OJS worker protocol FETCH)."""
+"""Claim jobs for a worker, each under a new lease (OJS worker protocol FETCH)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from django_ojs.store.sources import Sources
 
 _LOOK_AGAIN = 0.005
 _MOST_CROWDED = 16.0
-"""How wide a look is at most to begin with, in times the limit."""
+"""The most that ``crowding`` may stay at: rows looked at, as a multiple of the limit."""
 _CALMER = 0.98
 _WIDER = 6
-"""How often a look in vain is followed by one that is four times as wide."""
+"""How often the number of rows looked at is multiplied by four when all were locked."""
 
 
 def sources(
@@ -99,14 +99,14 @@ def claim(
             return got.claimed
         probe = True
         if got.held:
-            # First what nobody holds.
+            # First the queues whose row is free.
             where = where.without(got.held)
             continue
         if got.expired:
-            # Behind what has expired there may be work.
+            # There may be work behind the expired jobs.
             continue
         if ahead and seen is not None and seen.cut_off and widened < _WIDER:
-            # Others hold all that was looked at.
+            # Other claimers have locked all rows that were looked at.
             widened += 1
             where.crowding *= 4
             continue
@@ -115,13 +115,13 @@ def claim(
         tries -= 1
         clock.pause(_LOOK_AGAIN)
     if where is not everything:
-        # There is nothing else: now there is time to wait for it.
+        # No other queue has work: now wait for the locked rows.
         return _claim(everything, None, limit, start, room, now, waits=True, using=using).claimed
     return []
 
 
 class _Room(NamedTuple):
-    """How much may be claimed, as :func:`claim` says."""
+    """The limits of a claim; see :func:`claim`."""
 
     immediate: int | None
     ahead_bytes: int | None
@@ -134,7 +134,7 @@ class _Got(NamedTuple):
     """How many jobs were locked."""
     expired: int
     held: frozenset[str] = frozenset()
-    """Queues that were passed over, since somebody holds their row."""
+    """Queues that were passed over because another transaction holds their row."""
 
 
 @in_transaction
@@ -150,7 +150,7 @@ def _claim(
     using: str = "",
 ) -> _Got:
     found, held = _lock(where, seen, limit, room.most_bytes, using, waits)
-    # Asked now: what is stamped by a clock that was set meanwhile would be overdue at once.
+    # Read after the locks: a time from before a step of the clock would make the jobs overdue at once.
     now = now or clock.read(using)
     transitions: list[Transition] = []
     claimed: list[JobRecord] = []
@@ -167,7 +167,7 @@ def _claim(
             if ahead is not None:
                 ahead -= job.text_bytes
                 if ahead < 0:
-                    # In order: a smaller one behind it waits too.
+                    # In order: smaller jobs behind it wait too.
                     break
         transition = start(job, lease_id=clock.new_lease(), now=now)
         transitions.append(transition)
@@ -184,10 +184,10 @@ def _lock(
     using: str,
     waits: bool,
 ) -> tuple[list[JobRecord], set[str]]:
-    """Lock up to ``limit`` jobs of queues that are not paused: those seen, or the first there are.
+    """Lock up to ``limit`` jobs of queues that are not paused: those ``seen``, or the first.
 
-    One of several queues whose row somebody holds, to pause it perhaps, is passed over and named,
-    unless this ``waits``.
+    A queue whose row another transaction holds (to pause it, perhaps) is passed over and returned,
+    unless this ``waits`` or there is only one queue.
     """
     lane = where.only
     if lane is not None and lane.queue is not None:
@@ -209,7 +209,7 @@ def _lock(
         where.crowding *= 2
     elif where.crowding > 1:
         where.crowding = max(1.0, min(_MOST_CROWDED, where.crowding * _CALMER))
-    # Somebody may have moved a job since it was looked at.
+    # A job may have been moved to another queue since it was looked at.
     served = [job for job in locked if job.queue in names and where.serves(job.queue, job.type)]
     return served, held
 

@@ -21,12 +21,11 @@ from django_ojs.store.transitions import apply
 def commit(
     transitions: Sequence[Transition], *, seen: Sequence[str] = (), now: datetime, using: str
 ) -> None:
-    """Write decisions and all that must be true with them.
+    """Write the transitions with their attempt rows, events and log lines.
 
-    To be called inside the transaction that locked the jobs; where they were not locked, ``seen``
-    names the columns that the decisions rest on beside state and lease, and :class:`LeaseLost` says
-    that a job has changed. Signals are sent, and workers woken, when the outermost transaction
-    commits.
+    To be called inside the transaction that locked the jobs; without locks, ``seen`` names the columns
+    that the decisions depend on beside state and lease, and :class:`LeaseLost` is raised when a job has
+    changed. Signals are sent, and workers woken, when the outermost transaction commits.
     """
     if not transitions:
         return
@@ -80,9 +79,9 @@ def commit(
 
 
 def publish(job_events: Iterable[JobEvent], *, now: datetime, using: str) -> None:
-    """Store the kinds of events that are kept, and send the signals that anyone listens to.
+    """Store the events of configured kinds, and send signals that have receivers.
 
-    An event about a job says in ``state`` what state it led to: here that of its record.
+    ``state`` of an event about a job is the state of its record.
     """
     told = [
         (job_event, State(job_event.job.state) if job_event.job else None) for job_event in job_events
@@ -117,8 +116,8 @@ def _data(job_event: JobEvent, state: State | None) -> Mapping[str, Any]:
 
 
 def wake(places: Iterable[tuple[str, str]], workers: Iterable[str] = (), *, using: str) -> None:
-    """Tell listening workers, with the commit: these queues have jobs of these types (empty for any),
-    these workers lost some.
+    """Notify listening workers on commit: these (queue, type) pairs have jobs (an empty type means
+    any), these workers lost leases.
     """
     if conf.current().notify:
         lost = [f"w:{worker}" for worker in sorted(workers)]

@@ -1,9 +1,9 @@
-"""Routine events that are not stored: told from the jobs and their attempts when somebody asks.
+"""Routine events that are not stored, derived on demand from the jobs and their attempts.
 
 ``job.enqueued`` and ``job.scheduled`` stand where the id of the job stands, ``job.started`` and
-``job.completed`` where the job has ended, both by an index that is there anyway. What a transaction
-that was open for long commits behind a reader's place is not given to that reader: whoever must miss
-nothing stores the events.
+``job.completed`` where the job has ended, both by an index that is there anyway. A long transaction may
+commit behind a reader's place, and that reader misses its events: store events where none may be
+missed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from django_ojs.store import selectors
 
 DERIVABLE: frozenset[str] = frozenset({Kind.ENQUEUED, Kind.SCHEDULED, Kind.STARTED, Kind.COMPLETED})
 SETTLING = timedelta(milliseconds=250)
-"""What is younger may be overtaken by a commit that is under way, and is not told yet."""
+"""Younger events may be overtaken by a pending commit; they are not returned yet."""
 _OLDER = timedelta(milliseconds=250)
 """By how much at most an id may be older than its job: two clocks are no more alike."""
 WINDOW = 50_000
@@ -59,7 +59,7 @@ _SHORT = 1024
 class Place:
     """Up to where a reader has read: a place in the stored events, a job by its id, the end of a job.
 
-    ``half`` is 0 where the start of that last job was told and its end was not.
+    ``half`` is 0 if the start of that last job was returned and its end was not.
     """
 
     stored: int = 0
@@ -83,7 +83,7 @@ class Place:
 Told = tuple[tuple[int, int], Event | None, dict[str, Any]]
 """An event, behind its order (millisecond, rank of its source), before what it changes of the place.
 
-``None`` stands for the end of a window: so far was looked, and nothing behind it is told yet.
+``None`` stands for the end of a window: what lies behind it has not been read.
 """
 
 
@@ -96,7 +96,7 @@ class Page(NamedTuple):
 
 
 def derived_kinds() -> frozenset[str]:
-    """The kinds that are not stored under these settings, and can be told nevertheless."""
+    """The kinds that these settings do not store and that can be derived."""
     return DERIVABLE - conf.current().stored_events
 
 
@@ -170,7 +170,7 @@ def place_of(event_id: UUID, *, using: str | None = None) -> Place:
 def place_at(moment: datetime, *, using: str | None = None) -> Place:
     """The place before everything from this moment on.
 
-    An id is of the clock of whoever made it, and may be a little older than its job.
+    An id has the time of the process that made it, which may be a little before the job's.
     """
     ms = _ms(moment)
     before = stream.place_before(uuid7(ms, 0), using=using or conf.current().database)

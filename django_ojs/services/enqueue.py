@@ -28,9 +28,9 @@ from django_ojs.store.notifications import payloads
 _ANNOUNCED = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
 _AVAILABLE = State.AVAILABLE.value
 _KNOWN_FOR = 600.0
-"""Seconds after which a queue is made sure of once more: retention may have forgotten it."""
+"""Seconds after which a known queue is checked again: it may have been pruned."""
 _known_queues: LRU[tuple[str, str], float] = LRU(10_000)
-"""By database and name: when it was known to have a row (boottime)."""
+"""By database and name: when the queue was last known to have a row (boottime)."""
 
 
 def enqueue(
@@ -72,7 +72,7 @@ def _add(records: list[JobRecord], *, now: datetime, using: str) -> list[JobReco
     named = any(record.digest is not None for record in records)
     told = kept or bool(job_enqueued.receivers) or bool(job_scheduled.receivers)
     work = partial(_insert, records, named=named, told=told, now=now, using=using)
-    # Anything that takes a second statement is one transaction: rows that are committed are answered.
+    # One statement needs no transaction; several do, so that all jobs are stored or none.
     pools = {record.queue for record in records}
     one_statement = not (named or kept or len(pools) > 1 or len(records) > inserting.STRIDE)
     records = work() if one_statement else atomically(using, work)
@@ -104,8 +104,8 @@ def _existing(
 ) -> tuple[list[JobRecord], list[JobRecord]]:
     """What is stored under the ids that clients chose, and which of the records are new.
 
-    ``known`` are the ids that were there before. One that somebody else has added since is told by its
-    time.
+    ``known`` are the ids that were there before. One added meanwhile by another transaction is
+    recognised by its creation time.
     """
     stored = selectors.jobs(chosen, using=using)
     answers, fresh = [], {}
@@ -130,7 +130,7 @@ def remember_queues(names: Iterable[str], *, using: str) -> None:
 
 
 def unknown(names: Iterable[str], *, using: str) -> list[str]:
-    """Those of the queues of which this process has not seen lately that they have a row."""
+    """The queues that this process has not lately known to have a row."""
     since = clock.boottime() - _KNOWN_FOR
     return [name for name in sorted(set(names)) if (_known_queues.get((using, name)) or -inf) < since]
 

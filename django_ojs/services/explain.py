@@ -1,4 +1,4 @@
-"""Why a job is where it is, in the words of whoever asks: one sentence, and every reason that holds."""
+"""Why a job is in its state, in the current language: one sentence, and every reason that applies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from django_ojs.services.workers import STALE
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job is where it is: one sentence, and every reason that holds."""
+    """Why a job is in its state: one sentence, and every reason that applies."""
 
     state: str
     summary: str

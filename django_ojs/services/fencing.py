@@ -1,4 +1,6 @@
-"""What a reporter's evidence is worth: the lease it proves, or why it proves none (decision L1)."""
+"""Whether a report is authorized: the lease that it proves, or the reason for its rejection (decision
+L1).
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ _MESSAGES = {
 
 
 def authorize_report(job: JobRecord, lease_claim: LeaseClaim, *, now: datetime, using: str) -> Lease:
-    """The current lease of ``job``, if the evidence is enough for it.
+    """The current lease of ``job``, if ``lease_claim`` proves it.
 
     Raises :class:`Conflict` when the job is not active, :class:`LeaseLost` otherwise; both with
-    ``reason``, ``current_state`` and ``expected_state`` in their details. Reads the earlier
-    attempts only for evidence without a lease id, and their workers only where there are any.
+    ``reason``, ``current_state`` and ``expected_state`` in their details. Reads the earlier attempts
+    only for claims without a lease id, and workers only if an earlier attempt may be alive.
     """
     if job.state != State.ACTIVE:
         raise refused(job, "not_active")
@@ -52,7 +54,7 @@ def authorize_report(job: JobRecord, lease_claim: LeaseClaim, *, now: datetime, 
 
 
 def refused(job: JobRecord, reason: str) -> Conflict:
-    """The error for a report that does not count."""
+    """The error for a rejected report."""
     kind = Conflict if reason == "not_active" else LeaseLost
     return kind(
         f"job {job.id}: {_MESSAGES[reason]}",
@@ -66,8 +68,8 @@ def refused(job: JobRecord, reason: str) -> Conflict:
 def record_late_report(
     job: JobRecord, lease_claim: LeaseClaim, report: dict[str, Any], *, now: datetime, using: str
 ) -> None:
-    """Remember what came too late, where it is certain from whom: one earlier attempt can have
-    sent it. To be called for a job that is not active, under its lock.
+    """Note a late report on its attempt, if exactly one earlier attempt can have sent it. To be called
+    for a job that is not active, under its lock.
     """
     late = _senders(job, lease_claim, job.lease_seq + 1, now, using)
     if len(late) == 1:
@@ -110,7 +112,7 @@ def _senders(
 
 
 def _warn_of_sharing(principal: str | None, now: datetime, using: str) -> None:
-    """Once per credential and process: bare reports cannot be told apart between its workers."""
+    """Warn once per credential and process: reports without a lease do not identify the worker."""
     if principal is None or principal in _warned:
         return
     last = _looked.get(principal)

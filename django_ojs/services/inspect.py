@@ -1,4 +1,4 @@
-"""Answers about jobs: the whole story of one, why it is not running, how the queues stand."""
+"""Read-only views of jobs, queues and workers, and the health of the system."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def attempts_of(job: JobRecord, *, using: str | None = None) -> list[dict[str, A
 
 
 def status(*, now: datetime | None = None, using: str | None = None) -> dict[str, Any]:
-    """How things stand: jobs by state and queue, workers, last_runs; counts up to a cap."""
+    """Jobs by state and queue, workers, last_runs, for ``ojs status``; counts up to a cap."""
     using = using or conf.current().database
     now = now or clock.now(using)
     counts = selectors.counts_by_state(using=using)
@@ -147,7 +147,7 @@ def status(*, now: datetime | None = None, using: str | None = None) -> dict[str
 
 
 def _full(rows: Sequence[Queue], using: str) -> list[dict[str, Any]]:
-    """How full these queues are, in one statement."""
+    """The number of jobs by state of each queue, in one statement."""
     cap, names = selectors.COUNT_CAP, [row.name for row in rows]
     depths = selectors.depths(names, cap=cap, among=cap, states=selectors.ALL_STATES, using=using)
     return [
@@ -196,16 +196,17 @@ def backend(using: str | None = None) -> str:
 
 
 def health(*, now: datetime | None = None, using: str | None = None) -> dict[str, Any]:
-    """Whether timeouts are enforced and workers are there; a handful of index probes.
+    """Whether timeouts are enforced and workers are alive; a handful of index probes.
 
-    ``oldest_overdue_seconds`` is about fixed deadlines; ``troubles`` are told while anything runs too.
+    ``oldest_overdue_seconds`` is about fixed deadlines; ``troubles`` are also reported while anything
+    runs.
     """
     using = using or conf.current().database
     now = now or clock.now(using)
     live = Worker.objects.using(using).filter(heartbeat_at__gt=now - workers.STALE)
     alive = live.exclude(phase=Worker.Phase.STOPPED).count()
     first = due_times.next_deadline(using=using)
-    # Heartbeats and visibility leases have no index of deadlines: whatever runs may be waiting for one.
+    # Heartbeat and visibility deadlines have no index: any running job may be past one.
     needed = (first is not None and first < now) or _any_runs(using)
     problems = reaper.health_problems(now, using) if needed else []
     overdue = 0 if first is None else max(0, int((now - first).total_seconds()))
@@ -226,7 +227,7 @@ def _any_runs(using: str) -> bool:
 def figures(
     queues: Sequence[str], principal: str, *, now: datetime | None = None, using: str | None = None
 ) -> dict[str, Any]:
-    """How many queues, workers and jobs by state there are, and what ended; counted up to a cap.
+    """The number of queues, workers, jobs by state, and of jobs that ended lately; each up to a cap.
 
     ``queues`` are names, or prefixes that end in ``*``, to look at; unless that is all of them, only
     the workers of ``principal`` are counted.

@@ -1,4 +1,4 @@
-"""What a job gets from its type, its queue and the settings (decision T1)."""
+"""The defaults of a job from its type, its queue and the settings (decision T1)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Resolved(NamedTuple):
     settings: Settings
     declared: DefaultsLayer | None
     policy: RetryPolicy
-    """As the layers say, before the two intervals are brought into agreement."""
+    """As configured, before the initial interval is capped by the longest one."""
     terms: JobDefaults
 
 
@@ -29,7 +29,7 @@ _CACHED = 10_000
 
 
 def resolve_defaults(envelope: Envelope) -> JobDefaults:
-    """The terms of one request: request, then job type, then queue, then settings."""
+    """The defaults for one request: from the request, then job type, then queue, then settings."""
     known = _known(envelope.type, envelope.queue)
     if envelope.retry is None:
         return known.terms
@@ -38,7 +38,7 @@ def resolve_defaults(envelope: Envelope) -> JobDefaults:
 
 
 def warnings_about(envelope: Envelope) -> list[dict[str, str]]:
-    """What the request asks for and does not get as asked: field and message of each."""
+    """What the request asks for and does not get: field and message of each."""
     extra = envelope.extra or {}
     warnings = [
         {"field": name, "message": message}
@@ -53,7 +53,7 @@ def warnings_about(envelope: Envelope) -> list[dict[str, str]]:
 
 
 def policy_of(job_type: str | None, queue: str | None = None) -> RetryPolicy:
-    """What the layers below a request say for a job type, or for a queue alone."""
+    """The retry policy of a job type, or of a queue, without a request."""
     settings = conf.current()
     return _policy(None if job_type is None else hooks.job_type(job_type), queue, settings)
 

@@ -1,7 +1,7 @@
 """The logger ``django_ojs.job``: one line for each outcome, from the process that wrote it.
 
-Lines are written when the outermost transaction has committed, in the thread that committed. Nothing
-is put together for a line that nobody wants.
+Lines are written when the outermost transaction has committed, in the thread that committed. Nothing is
+formatted for a level that is not enabled.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LEAST = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
 def after_commit(transitions: Sequence[Transition], *, now: datetime, using: str) -> None:
-    """Log the outcomes among ``moves`` once they are committed."""
+    """Log the outcomes among ``transitions`` once they are committed."""
     least = next((level for level in _LEAST if logger.isEnabledFor(level)), None)
     if least is None:
         return
@@ -145,7 +145,7 @@ def _line(
 
 
 def _error(transition: Transition) -> tuple[dict[str, Any], list[str]]:
-    """Why the job is where it is now, and the traceback of the attempt if there is one."""
+    """The error of the job, and the traceback of the attempt if it has one."""
     error = json.loads(transition.changes["error"])
     attempt = (
         json.loads(transition.attempt.error)

@@ -1,6 +1,7 @@
-"""Whether a report came in time: judged by the total and the execution deadline, and by nothing else.
+"""Whether a report came in time: by the total and the execution deadline only.
 
-A heartbeat or visibility lease that has lapsed is healed by the report: its sender is alive.
+A heartbeat or visibility lease that has lapsed does not matter: the report shows that its sender is
+alive.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from django_ojs.store import selectors
 
 
 class Judge:
-    """Judges the reports of one transaction, under the locks of their jobs.
+    """Decides which reports of one transaction are late, under the locks of their jobs.
 
-    The server's clock and the outage rule are asked once, and only when something seems late.
+    Reads the server's clock and the reaper's record once, and only when a report seems late.
     """
 
     def __init__(self, now: datetime | None, using: str) -> None:
@@ -37,8 +38,8 @@ class Judge:
     def is_late(self, job: JobRecord, tried_at: datetime) -> bool:
         """Whether the time of the attempt was up at ``tried_at``, when the report was first tried.
 
-        After an outage that no scan has found yet, nothing is late for its execution deadline: that
-        will be moved (decision T9). The total timeout gets no more time.
+        During an outage that no scan has recorded yet, no report is late for its execution deadline,
+        which the scan will extend (decision T9). The total timeout is not extended.
         """
         if out_of_time(job, tried_at) is None:
             return False
@@ -51,11 +52,11 @@ class Judge:
 
 
 def in_time(kept: Sequence[RenewedLease], now: datetime, *, using: str) -> list[RenewedLease]:
-    """Those of the leases whose time is not up at ``now``; reads nothing while none seems late."""
+    """The leases whose deadline has not passed at ``now``; reads nothing while none seems late."""
     late = {lease.job_id for lease in kept if lease.deadline_at <= now}
     if not late:
         return list(kept)
     judge, jobs = Judge(None, using), selectors.jobs(late, using=using)
-    # Somebody may have ended the attempt since the lease was found.
+    # The attempt may have been ended since the lease was read.
     alive = {job.lease_id for job in jobs.values() if not judge.is_late(job, now)}
     return [lease for lease in kept if lease.job_id not in late or lease.lease_id in alive]

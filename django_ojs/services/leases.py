@@ -39,28 +39,28 @@ def beat(
 ) -> list[RenewedLease]:
     """Renew leases; returns those that still hold, with the deadline each must keep.
 
-    A lease that is not in the answer is lost: its job was cancelled, reaped or given to somebody
-    else, or its time is up (:func:`in_time`); it must be stopped. Never moves an execution deadline
-    (decision T2). ``visibility_ms`` gives a visibility lease to those whose job does not set its own
-    (decision T10). One statement, two where the database cannot say what it wrote; one more where
-    visibility leases are held.
+    A lease that is not in the answer is lost, and its handler must be stopped: the job was cancelled,
+    reaped or claimed by another worker, or its time is up (:func:`in_time`). Never moves an execution
+    deadline (decision T2). ``visibility_ms`` is the visibility lease for jobs that do not set their own
+    (decision T10). One statement, two on databases without UPDATE ... RETURNING; one more with
+    visibility leases.
 
-    It waits for nobody: the beat of a lease whose row somebody else holds is put aside, where whoever
-    judges a silence finds it (ADR 0015). So is every beat when the table of jobs is locked.
+    It never waits for a lock: the heartbeat of a lease whose row is locked is written to a table of its
+    own, which the reaper reads too (ADR 0015). So is every heartbeat while the table of jobs is locked.
     """
     alias = using or conf.current().database
     moment = now or clock.stamp(alias)
     kept = _sign_of_life(held, {}, {}, (), moment, alias, visibility_ms)
-    # To the row of an attempt whose time is up a beat does no harm: its deadline stays.
+    # A heartbeat for an attempt whose time is up is harmless: its deadline stays.
     return in_time(kept, moment, using=alias)
 
 
 def announce(
     kept: Sequence[RenewedLease], *, now: datetime | None = None, using: str | None = None
 ) -> None:
-    """Tell of beats as ``job.heartbeat``, where these events are stored or anyone listens.
+    """Publish ``job.heartbeat`` for renewed leases, if these events are stored or have receivers.
 
-    To be called behind a beat: whatever goes wrong is logged, and costs no lease.
+    To be called after :func:`beat`: an error is logged, and costs no lease.
     """
     alias = using or conf.current().database
     stored = Kind.HEARTBEAT in conf.current().stored_events
@@ -90,7 +90,7 @@ def _sign_of_life(
     using: str | None,
     visibility_ms: int | None = None,
 ) -> list[RenewedLease]:
-    """A beat, with whatever else is written under the same leases where nobody holds the rows."""
+    """Renew the leases, and write other columns under them where the rows are not locked."""
     alias = using or conf.current().database
     moment = now or clock.stamp(alias)
 
@@ -126,7 +126,7 @@ def _sign_of_life(
     except DatabaseError as error:
         if not is_held(error) or connections[alias].in_atomic_block:
             raise
-        # Not one row: the table, or on SQLite the file.
+        # Not a row is locked but the table, or on SQLite the file.
         _put_aside(held, moment, visibility_ms, alias)
         return [lease._replace(written=False) for lease in leases.find(held, using=alias)]
 
@@ -137,7 +137,7 @@ def _put_aside(held: Sequence[Lease], now: datetime, visibility_ms: int | None, 
 
 
 def holds(held: Sequence[Lease], *, using: str | None = None) -> list[RenewedLease]:
-    """Those of the leases that still hold, with their deadlines; renews nothing. One statement."""
+    """The leases that still hold, with their deadlines; renews nothing. One statement."""
     return leases.find(held, using=using or conf.current().database)
 
 
@@ -162,11 +162,11 @@ def progress(
     now: datetime | None = None,
     using: str | None = None,
 ) -> list[RenewedLease]:
-    """Store progress; counts as a beat (OJS timeouts 9.3). Returns the leases that still hold; of an
-    attempt whose time is up nothing is stored.
+    """Store progress; counts as a heartbeat (OJS timeouts 9.3). Returns the leases that still hold;
+    nothing is stored for an attempt whose time is up.
 
-    Rows that somebody else holds come last, one by one. Without ``wait`` they are left out, and not
-    ``written`` in the answer: to be sent again.
+    Locked rows are written last, one by one. Without ``wait`` they are skipped, and not ``written`` in
+    the answer: send those again.
     """
     using = using or conf.current().database
     moment = now or clock.now(using)
@@ -228,10 +228,10 @@ def checkpoint(
     """Store where the next attempt resumes (JSON text); counts as a beat. To be called in a
     transaction that has locked the job, or again after :class:`RowHeld`.
 
-    ``checkpoint_seq`` grows by 1 with every save; ``info`` is what the worker says about it.
+    ``checkpoint_seq`` grows by 1 with every save; ``info`` is the worker's description of it.
     Returns whether the lease still held; if not, nothing was written. In the grace period after the
     total timeout, what is saved is kept for a manual retry (OJS timeouts 5.4, 9.3). Raises
-    :class:`RowHeld` when the lease holds and somebody else has locked the row: to be tried again.
+    :class:`RowHeld` when the lease holds and another transaction has locked the row: retry later.
     """
     shared = {"checkpoint": state, "checkpoint_info": None if info is None else json.dumps(info)}
     alias = using or conf.current().database

@@ -1,4 +1,4 @@
-"""The core's own periodic work, through the same door as anybody else's."""
+"""The core's own maintenance tasks, registered like those of any other app."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DISCOVER = MaintenanceTask("queues", 30.0, _discover)
 
 
 def register_all() -> None:
-    """Put the core's maintenance tasks on the list; the reaper keeps its own record
+    """Register the core's maintenance tasks; the reaper keeps its own record
     (``services.reaper``).
     """
     for task in (PROMOTE, PRUNE, DISCOVER, rollup.TASK):

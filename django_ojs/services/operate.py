@@ -44,7 +44,7 @@ class Changed(NamedTuple):
 class Extension(NamedTuple):
     """More time for a running attempt, as it was granted.
 
-    ``extended_by_ms`` is what was added this time; at ``soft_deadline_at`` the handler is told to
+    ``extended_by_ms`` is what was added this time; at ``soft_deadline_at`` the handler is asked to
     stop, at ``deadline_at`` the attempt ends. Neither is later than the total timeout.
     """
 
@@ -81,7 +81,7 @@ def change_each(
     now: datetime | None = None,
     using: str = "",
 ) -> list[Changed]:
-    """:func:`decide_each`, for those who want to know what the jobs were before.
+    """As :func:`decide_each`, with the records from before.
 
     With ``skip_gone``, unknown ids are left out of the answer.
     """
@@ -243,7 +243,7 @@ def purge_finished(
     now: datetime | None = None,
     using: str = "",
 ) -> Purged:
-    """:func:`purge` for those of the jobs that are there and finished; the others are left alone."""
+    """As :func:`purge`, leaving unfinished and unknown jobs alone."""
     return _purge(ids, False, actor, now, using=using)
 
 
@@ -288,8 +288,7 @@ def requeue(
 ) -> JobRecord:
     """A new job like a finished one, with these arguments; the old one stays as it is.
 
-    Where there is a job with the ``new_id`` already, it is returned and none is made: the same order
-    was given twice.
+    If a job with the ``new_id`` exists, it is returned and none is made: the request was repeated.
 
     Type, tags, priority, retry policy, limits and unknown fields are those of the old one, whose
     id is in the new one's meta. ``check`` may refuse the old one under its lock by raising. Raises

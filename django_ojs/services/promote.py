@@ -1,4 +1,4 @@
-"""Make jobs available whose time has come (OJS core 6.3)."""
+"""Make scheduled and retryable jobs available when they are due (OJS core 6.3)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def promote(
 ) -> int:
     """Move due ``scheduled`` and ``retryable`` jobs to ``available``; returns how many.
 
-    A job whose deadline has passed meanwhile is discarded instead. In transactions of at most 200
+    A job whose deadline has passed is discarded instead. In transactions of at most 200
     jobs, and of a bounded size, until nothing is due, ``limit`` is reached or ``seconds`` have
     passed; a job that cannot be promoted is set aside for a while and logged. Costs two index probes
     when nothing is due.

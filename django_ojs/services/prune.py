@@ -1,4 +1,4 @@
-"""Delete what retention no longer keeps, in short transactions led by an index."""
+"""Delete rows past their retention, in short transactions that read one index each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def prune(
     dry_run: bool = False,
     using: str | None = None,
 ) -> Mapping[str, int]:
-    """Delete finished jobs with their attempts, events, gone workers and queues that nobody uses past
+    """Delete finished jobs with their attempts, events, gone workers and unused queues past
     ``OJS["RETENTION"]``.
 
     Returns how many of each; ``limit`` bounds each kind. Each batch of at most 200 rows is a
@@ -87,7 +87,7 @@ def _room(done: int, limit: int | None, dry_run: bool) -> int:
 
 
 def _due(now: datetime) -> Iterator[tuple[str, datetime, _Delete]]:
-    """What is kept for a limited time: until when it is too old, and how it is deleted."""
+    """Each kind with a retention: its name, the cut-off, and the function that deletes it."""
     kinds: dict[str, _Delete] = {name: partial(_jobs, state, dead) for name, state, dead in _JOBS}
     kinds |= {"events": _events, "audit": _audit, "stats": rollup.forget, "workers": _workers}
     kinds["queues"] = partial(_queues, now)
@@ -116,7 +116,7 @@ def _jobs(
 
 
 def _events(before: datetime, room: int, dry_run: bool, using: str) -> int:
-    """Event ids are UUIDv7: their order is their age, so the primary key is the index."""
+    """Delete events; their ids are UUIDv7, so the primary key is in the order of their age."""
     oldest_kept = uuid7(int(before.timestamp() * 1000), 0)
     rows = Event.objects.using(using)
     old: list[UUID] = list(
@@ -138,7 +138,7 @@ def _mark(before: datetime, using: str) -> None:
 
 
 def _audit(before: datetime, room: int, dry_run: bool, using: str) -> int:
-    """Its key grows with time: the oldest are looked at, and no more."""
+    """Delete audit entries; the key grows with time, so only the oldest are read."""
     rows = AuditEntry.objects.using(using)
     oldest = rows.order_by("pk").values_list("pk", "created_at")[:room]
     old = [key for key, created_at in oldest if created_at < before]
@@ -148,11 +148,11 @@ def _audit(before: datetime, room: int, dry_run: bool, using: str) -> int:
 
 
 def _workers(before: datetime, room: int, dry_run: bool, using: str) -> int:
-    """By their key, since there are few."""
+    """Delete workers by primary key; there are few."""
     rows = Worker.objects.using(using).filter(heartbeat_at__lt=before)
     old = list(rows.values_list("pk", flat=True)[:room])
     if old and not dry_run:
-        # Again by its age: one that has come back since is what it was.
+        # Filtered again by age: a worker may have come back.
         rows.filter(pk__in=old)._raw_delete(using)
     return len(old)
 

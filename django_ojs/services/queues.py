@@ -30,7 +30,7 @@ def pause(
     now: datetime | None = None,
     using: str = "",
 ) -> list[str]:
-    """Stop claims from these queues; returns those that were running until now.
+    """Stop claims from these queues; returns those that were not paused before.
 
     When it returns, no claim from them is under way. Enqueueing goes on, and so do the total and
     TTL clocks of the jobs.
@@ -97,7 +97,7 @@ def discover(*, using: str | None = None) -> int:
     using = using or conf.current().database
     there = set(known(using=using))
     missing = [name for name in selectors.queues_with_work(using=using) if name not in there]
-    # Whatever this process knows of them: they may have been forgotten since.
+    # Even if this process knows of a row: it may have been pruned since.
     enqueue.add_queues(missing, using=using)
     return len(missing)
 
@@ -142,14 +142,14 @@ def _first_use(
     new: Sequence[str], principal: str, token_id: int | None, now: datetime, *, using: str = ""
 ) -> None:
     most = conf.current().http.max_new_queues_per_hour
-    # One request with a token at a time: several together must not make more either.
+    # One request of a token at a time, so that concurrent ones do not exceed the limit together.
     if token_id is not None:
         list(ApiToken.objects.using(using).select_for_update().filter(pk=token_id).values_list("pk"))
     mine = Queue.objects.using(using).filter(created_by=principal, created_at__gt=now - _HOUR)
     made = list(mine.order_by("created_at").values_list("created_at", flat=True))
     over = len(made) + len(new) - most
     if over > 0:
-        # When as many are an hour old as are too many now.
+        # When as many queues as are too many now will be an hour old.
         free = made[min(over, len(made)) - 1] if made else now
         wait = 1 + int((free + _HOUR - now).total_seconds())
         raise RateLimited(
@@ -167,13 +167,13 @@ def _first_use(
 
 
 def forget(before: datetime, most: int, *, now: datetime, dry_run: bool = False, using: str) -> int:
-    """Forget queues that nobody has used since: of which nothing has ended, that have no job which can
-    run yet, and that are neither paused nor in the settings. Returns how many.
+    """Delete queues unused since ``before``: no job ended, none is left to run, and they are neither
+    paused nor in the settings. Returns how many.
 
-    Whoever names one again gets it again. One in use is looked at again as long after.
+    A deleted queue is created again by its next use. One in use is checked again after as long.
     """
     settings = conf.current()
-    # For an hour it counts as new, whatever retention says.
+    # A queue counts as new for an hour, whatever the retention (``first_use``).
     before = min(before, now - _HOUR)
     idle = Queue.objects.using(using).filter(paused=False, used_at__lt=before)
     idle = idle.exclude(name__in=[*settings.queues, settings.queue])
@@ -187,7 +187,7 @@ def forget(before: datetime, most: int, *, now: datetime, dry_run: bool = False,
     unused = [name for name in names if name not in used]
     if not dry_run:
         enqueue.forget_queues(unused, using=using)
-        # Not one that was paused meanwhile.
+        # ``idle`` excludes queues that were paused meanwhile.
         idle.filter(name__in=unused)._raw_delete(using)
         idle.filter(name__in=used).update(used_at=now)
     return len(unused)

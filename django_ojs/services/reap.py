@@ -1,4 +1,4 @@
-"""Enforce the five timeouts, whatever the workers do (OJS timeouts 7.1).
+"""Enforce the five timeouts, independently of the workers (OJS timeouts 7.1).
 
 Any number of reapers at once is safe: rows that another one holds are skipped, and every decision is
 made under the row's lock.
@@ -54,12 +54,12 @@ def reap(
     dry_run: bool = False,
     using: str | None = None,
 ) -> ReapResult:
-    """End everything that is overdue, up to ``limit`` jobs; with ``dry_run`` only say what is.
+    """End everything that is overdue, up to ``limit`` jobs; with ``dry_run`` only report it.
 
     Works in transactions of at most 200 jobs, and of a bounded size; a job that cannot be ended is
     set aside for a while and logged. ``next_due`` is the earliest moment at which something that
-    exists now can fall due. Silences are judged by ``hearing``, and never by time that passed during
-    the pass: a beat could not be written while this waited.
+    exists now can fall due. Missed heartbeats are judged by ``hearing``, never by time that passed
+    during the pass itself, when no heartbeat could be written.
     """
     using = using or conf.current().database
     hearing = hearing or Hearing(now or clock.now(using))
@@ -77,7 +77,7 @@ def _reap_deadlines(
     dry_run: bool,
     using: str,
 ) -> None:
-    """What ``deadline_at`` says: execution, total and enqueue TTL."""
+    """End jobs past ``deadline_at``: execution timeout, total timeout, enqueue TTL."""
     first = due_times.next_deadline(using=using)
     moment = now or clock.now(using)
     while first is not None and first <= moment:
@@ -86,7 +86,7 @@ def _reap_deadlines(
             break
         ids = locking.past_deadline(moment, room + len(_failed), using=using)
         if len(ids) >= room and not dry_run:
-            # There is a backlog: what runs does not wait behind what waits.
+            # With a backlog, running jobs go first.
             _reap_active(reaped, limit, hearing, now, dry_run, using)
             room = _room(reaped, limit)
             running = locking.running_past_deadline(moment, using=using)
@@ -109,7 +109,7 @@ def _reap_active(
     dry_run: bool,
     using: str,
 ) -> None:
-    """What beats move: stalled attempts and visibility leases."""
+    """End attempts past a deadline that heartbeats extend: heartbeat timeout, visibility lease."""
     most = _MOST if dry_run else BATCH
     while room := _room(reaped, limit, most):
         moment = now or clock.now(using)
@@ -117,7 +117,7 @@ def _reap_active(
         silences = due_times.next_stall_deadlines(room_to_look + 1, using=using)
         full = len(silences) > room_to_look
         if full and _due(silences[0], hearing, moment) > moment >= silences[-1].due:
-            # Those in front may have much time that does not count: behind them may be others.
+            # The first ones may be excused by an outage, and others behind them overdue.
             silences = due_times.next_stall_deadlines(_MOST, using=using)
         dues = [(_due(silence, hearing, moment), silence) for silence in silences]
         overdue = [silence.id for due, silence in dues if due <= moment]
@@ -132,7 +132,7 @@ def _reap_active(
 
 
 def _due(silence: StallDeadline, hearing: Hearing, now: datetime) -> datetime:
-    """When a silence is overdue, with the time until now that does not count."""
+    """When a missed heartbeat is overdue, extended by the time that does not count."""
     return silence.due + hearing.uncounted(silence.heard_at, now)
 
 
@@ -147,7 +147,7 @@ def _end(
 ) -> int:
     """End those of the jobs that are overdue, up to ``room``, as far as a turn goes; returns how many.
 
-    A job that cannot be ended is nobody else's trouble: it is set aside for a while.
+    A job that cannot be ended is set aside for a while, so that it does not block others.
     """
 
     def work(part: Sequence[UUID]) -> int:
@@ -159,7 +159,7 @@ def _end(
 def _decide(
     ids: Sequence[UUID], hearing: Hearing, now: datetime, dry_run: bool, using: str
 ) -> ReapResult:
-    """One transaction's worth, which counts when it is committed."""
+    """End the overdue ones of these jobs, in the caller's transaction."""
     transitions = []
     done = ReapResult()
     found = locking.jobs(ids, skip_locked=True, brief=True, using=using)
@@ -179,7 +179,7 @@ def _decide(
 
 
 def heard(jobs: Sequence[JobRecord], hearing: Hearing, *, now: datetime, using: str) -> list[JobRecord]:
-    """The jobs as their silence is to be judged: read under their locks."""
+    """The jobs with their latest heartbeat, stored beside the row or in it; read under locks."""
     running = [job.lease_id for job in jobs if job.lease_id is not None]
     beats = leases.beats(running, using=using)
     made = []
@@ -198,8 +198,8 @@ def _room(reaped: ReapResult, limit: int | None, most: int = BATCH) -> int:
 
 @in_transaction
 def set_clock(step: timedelta, *, now: datetime, using: str) -> int:
-    """Move the attempts that run, and the beats put aside, by a step of the server's clock. Returns
-    how many; to be called once for each step.
+    """Move the times of running attempts, and of their heartbeats, by a step of the server's clock.
+    Returns how many; to be called once per step.
     """
 
     transitions = [clock_set(job, step) for job in locking.active(None, using=using)]
@@ -210,8 +210,8 @@ def set_clock(step: timedelta, *, now: datetime, using: str) -> int:
 
 @in_transaction
 def recover(*, until: datetime, now: datetime, using: str) -> int:
-    """After an outage: no execution deadline fires before ``until``, so that reports land first
-    (decision T9). Returns the jobs helped; rows that somebody holds are judged by the same moment.
+    """After an outage, extend execution deadlines to ``until``, so that reports arrive first (decision
+    T9). Returns how many; the reaper applies the same to locked rows.
     """
 
     transitions = [

@@ -1,4 +1,4 @@
-"""Recorded passes of the reaper, and who may judge a silence by what was seen (decision T9).
+"""Recorded scans of the reaper, and when a missed heartbeat counts (decision T9).
 
 Each scan is recorded with its *cadence*: for a loop its longest sleep, for single runs the time
 since the run before. A lease is judged only against time in which its holder could have been heard:
@@ -31,26 +31,26 @@ from django_ojs.store.contention import atomically
 logger = logging.getLogger("django_ojs")
 NAME = "reap"
 STALE = timedelta(seconds=120)
-"""How long the reaper may be silent before that is news."""
+"""How long ago the last scan may be before health reports a problem."""
 _CALM = timedelta(seconds=6)
-"""How long after a step of the clock no silence is judged: longer than beats are apart."""
+"""How long after a step of the clock no missed heartbeat is judged: longer than their interval."""
 _AGES = timedelta(days=1000)
 _LOOKS_EVERY = timedelta(milliseconds=200)
 _BEATS_EVERY = timedelta(seconds=1)
-"""How long active rows may go unread by a loop: shorter than any heartbeat timeout kept closely."""
+"""How often a loop reads the running jobs: more often than any heartbeat timeout."""
 _RECORD_EVERY = timedelta(seconds=5)
-"""How long a loop may go unrecorded."""
+"""How often a loop records a scan even if nothing is due."""
 
 _failed = threading.Event()
 
 
 def note_outage() -> None:
-    """A scan, beat or report of this process failed because of the database."""
+    """Note that a statement failed: the next scan treats the time before as an outage."""
     _failed.set()
 
 
 def forget_outage() -> None:
-    """As if the database had always answered."""
+    """Forget a noted outage, in tests."""
     _failed.clear()
 
 
@@ -84,7 +84,7 @@ def scan(
 
     hears = atomically(using, work)
     if isinstance(hears, _ClockSet):
-        # Nobody judges by the time before the step: the next scan is by the new one.
+        # No deadline is judged by the time before the step; the next scan uses the new clock.
         if hears.applied is not None:
             logger.warning("the clock of the database was set by %s", hears.applied)
             clock.applied(using, hears.applied, hears.steps)
@@ -118,7 +118,7 @@ def _set_clock(witness: Witness | None, now: datetime, using: str) -> _ClockSet 
     if known is not None and known != run.clock_steps:
         return _ClockSet(None, run.clock_steps)
     reap.set_clock(step, now=now + step, using=using)
-    # What was seen until now, by the old clock, and all of it by the new one.
+    # Record what was seen by the old clock, then move all of it to the new one.
     if witness is not None:
         witness.saw(now)
     sightings.record(run, witness, now, suspect=False)
@@ -138,7 +138,7 @@ def _record(
     suspect: bool,
     using: str,
 ) -> Hearing:
-    """Note this scan, and find out what its silences are judged by: up to when it was asked for."""
+    """Record this scan, and return what its missed heartbeats are judged by."""
     connection = connections[using]
     runs = MaintenanceRun.objects.using(using)
     skips = connection.features.has_select_for_update_skip_locked
@@ -146,10 +146,10 @@ def _record(
     if witness is not None:
         if suspect:
             witness.doubt()
-        # SQLite has one lock for all that write: whoever waited for it was not the only one.
+        # SQLite has one lock for all writers: if this scan waited for it, heartbeats did too.
         witness.wrote(asked_at, now, one_writer=connection.vendor == "sqlite")
     if run is None and (held := runs.filter(name=NAME).first()) is not None:
-        # Somebody holds the record: that can wait, the scan cannot.
+        # Another scan holds the record; scan without recording.
         return _until(sightings.hearing(held, witness, now, suspect=suspect), asked_at)
     if run is None:
         run = MaintenanceRun(name=NAME, last_run_at=now, ran_by=ran_by, loops=cadence is not None)
@@ -180,14 +180,14 @@ def _until(hears: Hearing, moment: datetime) -> Hearing:
 
 
 def hearing_of(*, now: datetime, using: str) -> Hearing:
-    """What somebody else than a scan may judge silences by: what the scans have seen."""
+    """What code outside a scan may judge missed heartbeats by: the recorded scans."""
     run = MaintenanceRun.objects.using(using).filter(name=NAME).first()
     return sightings.hearing(run, None, now, suspect=_failed.is_set())
 
 
 def reaper_is_current(*, now: datetime, using: str) -> bool:
-    """Whether somebody else than a scan may end a running attempt for its deadline: scans are as
-    regular as they said, so that no outage is undiscovered.
+    """Whether code outside a scan may end a running attempt at its deadline: only while scans keep
+    their cadence, so that there is no undiscovered outage.
     """
     if _failed.is_set() or clock.step(using) is not None:
         return False
@@ -253,9 +253,9 @@ class ReaperLoop:
         return reaped
 
     def _follow_clock(self) -> None:
-        """What this loop remembers is of no use by another clock.
+        """Reset what was remembered when the server's clock was set.
 
-        Nor are silences, until everybody has been heard by the new one.
+        Missed heartbeats are not judged for a while, until every worker has sent one by the new clock.
         """
         before, self._steps = self._steps, clock.steps(self.using)
         if before is not None and before != self._steps:
@@ -264,7 +264,9 @@ class ReaperLoop:
             self._calm_until = clock.now(self.using) + _CALM
 
     def saw(self) -> None:
-        """The database has just answered: to be called after every look, by the thread that ticks."""
+        """Record that the database has just answered; called by the ticking thread after each
+        statement.
+        """
         self._witness.saw(clock.now(self.using) - self.lag)
 
     def _must_scan(self, now: datetime) -> bool:
@@ -278,7 +280,7 @@ class ReaperLoop:
         return self._beats_due is not None and self._beats_due <= now
 
     def _is_silent(self, now: datetime) -> bool:
-        """Whether beats are overdue that were not known to be; looked at now and then."""
+        """Whether a heartbeat is overdue that was not known to be; reads at most once a second."""
         if _within(self._beats_read_at, now, _BEATS_EVERY):
             return False
         silences = due_times.next_stall_deadlines(1, using=self.using)
@@ -293,7 +295,7 @@ class ReaperLoop:
 
 
 def _within(last: datetime | None, now: datetime, limit: timedelta) -> bool:
-    """Whether ``last`` is less than ``limit`` ago; a clock that was set back has no past."""
+    """Whether ``last`` is less than ``limit`` ago; false if the clock was set back."""
     return last is not None and timedelta(0) <= now - last < limit
 
 

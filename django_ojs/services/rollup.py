@@ -1,9 +1,9 @@
-"""The minute roll-up: what ended, how long it took and what failed, counted once for all screens.
+"""The minute roll-up: counts of ended and failed jobs, and durations, for all screens.
 
 A minute is counted when it is 90 seconds old, so that late commits are in it; ``watermark_at`` of
-the maintenance run ``rollup`` is how far that has got. The counting is done before the transaction that
-stores it, which goes on only if nobody else has moved that mark: two at once count the same and one
-of them stores it.
+the maintenance run ``rollup`` is how far that has got. Counting happens before the transaction that
+stores it. Concurrent runs compute the same counts; the compare-and-set on the watermark lets one store
+them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PAUSE = 15.0
 
 _TIMED_OUT = frozenset({Kind.TIMEOUT, Kind.STALLED, Kind.TOTAL_TIMEOUT, Kind.TTL_EXPIRED})
 _FAILED = {
-    # Without an attempt that failed there is no other event that tells of the error.
+    # Without a failed attempt this is the only event with the error.
     str(Kind.TOTAL_TIMEOUT): "total_timeout",
     str(Kind.TTL_EXPIRED): "enqueue_ttl_expired",
     str(Kind.FAILED): "unknown",
@@ -95,7 +95,7 @@ def rollup(
     watermark, at = run.watermark_at, max(run.watermark_at or last - DAY, last - DAY)
     counts: Counter[str] = Counter()
     while at < last and counts["minutes"] < most and (not counts or clock.boottime() < until):
-        # Most minutes of most projects are empty: those cost nothing.
+        # Skip empty minutes.
         at = min(last, _busy_from(at, using))
         if at >= last:
             break
@@ -129,7 +129,7 @@ def _busy_from(at: datetime, using: str) -> datetime:
 
 
 def forget(before: datetime, limit: int, dry_run: bool, using: str) -> int:
-    """Delete the figures from before a time, at most ``limit``."""
+    """Delete up to ``limit`` counts from before a time."""
     done = 0
     for model in (MinuteStat, FailureStat):
         rows: QuerySet[Any] = model._default_manager.using(using)
@@ -247,7 +247,7 @@ def _store(
 def _insert(
     at: datetime, step: int, counters: Mapping[str, Counters], failures: Failures, using: str
 ) -> None:
-    """What is there already stays: the mark may have been lost."""
+    """Insert the counts; existing rows stay, in case the watermark was lost."""
     MinuteStat.objects.using(using).bulk_create(
         [
             MinuteStat(
@@ -273,7 +273,7 @@ def _insert(
 
 @in_transaction
 def _merge_hour(before: datetime, now: datetime, *, using: str = "") -> bool:
-    """Make one hour of the oldest minutes, if their hour ended ``before``."""
+    """Merge the oldest minutes into one hour, if it ended ``before``; returns whether it did."""
     minutes = MinuteStat.objects.using(using).filter(step=60)
     errors = FailureStat.objects.using(using).filter(step=60)
     oldest: list[datetime] = [
@@ -282,7 +282,7 @@ def _merge_hour(before: datetime, now: datetime, *, using: str = "") -> bool:
     ]
     if not oldest or (hour := floor(min(oldest), HOUR)) + HOUR > before:
         return False
-    # The lock of those who merge; on SQLite it is the one of all writers.
+    # Locks out concurrent merges.
     MaintenanceRun.objects.using(using).filter(name=NAME).update(last_run_at=now)
     within = Q(at__gte=hour, at__lt=hour + HOUR)
     counters: defaultdict[str, Counters] = defaultdict(Counters)

@@ -32,7 +32,7 @@ from django_ojs.store.contention import atomically, impatient, in_transaction, i
 
 
 class Report(StrEnum):
-    """What a worker says of an attempt."""
+    """The kinds of reports about an attempt."""
 
     ACK = "ack"
     FAIL = "fail"
@@ -43,9 +43,9 @@ class Report(StrEnum):
 class Outcome(NamedTuple):
     """One report under one lease; ``result`` is JSON text.
 
-    ``claimed`` is the record that the reporter got with the lease, if it still has it. ``tried_at`` is
-    when the report was first tried, where it has only waited for a held row since: by that it is
-    judged. ``principal`` is the reporter's credential, ``None`` for a worker of this project.
+    ``claimed`` is the record as claimed, if the reporter still has it. ``tried_at`` is when the report
+    was first tried, if it has waited for a locked row since: lateness is judged by it. ``principal`` is
+    the reporter's credential, ``None`` for a worker of this project.
     """
 
     lease: Lease
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
 
 class Verdict(StrEnum):
-    """What became of a report."""
+    """The result of a report."""
 
     SETTLED = "settled"
     REPLAYED = "replayed"
@@ -73,7 +73,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettleResult:
-    """The answer to one report: the record as it is now, if there is one and it had to be read."""
+    """The answer to one report; ``job`` is the record as it is now, if it was read."""
 
     verdict: Verdict
     job: JobRecord | None
@@ -86,17 +86,16 @@ def settle(
     now: datetime | None = None,
     using: str | None = None,
 ) -> list[SettleResult]:
-    """Write the reports, and say for each whether it counted; in the same order.
+    """Write the reports, and return for each whether it counted, in the same order.
 
-    Jobs whose row another transaction holds come last, one by one; without ``wait`` their reports are
-    ``HELD`` and to be sent again.
+    Locked rows are written last, one by one; without ``wait`` their reports are ``HELD``: send those
+    again.
 
-    A report whose lease is not the current one, or another credential's, changes nothing: it is
-    ``LOST``, and noted on its attempt if that was the reporter's. So is one that came when the time
-    of the attempt was up (:class:`Judge`), which ends the attempt with its timeout; a worker's own
-    report of that timeout counts. Repeating an ACK that was honoured is ``REPLAYED`` (decision L2). A
-    constant number of statements for any number of reports:
-    two for ACKs whose reporter still has the record.
+    A report with a lease that is not current, or of another credential, is ``LOST`` and changes
+    nothing; it is noted on its attempt if that was the reporter's. A report after the deadline
+    (:class:`Judge`) is ``LOST`` too, and ends the attempt with its timeout, unless it reports that
+    timeout. Repeating an ACK that was honoured is ``REPLAYED`` (decision L2). A constant number of
+    statements for any number of reports: two for ACKs whose reporter still has the record.
     """
     using = using or conf.current().database
     tried_at = now or clock.now(using)
@@ -114,7 +113,7 @@ def settle(
 
 _SETTLED = SettleResult(Verdict.SETTLED, None)
 _ACK_RESTS_ON = ("deadline_at", "progress")
-"""What the ACK of a job depends on and others may change while it runs."""
+"""Columns that the ACK of a job depends on and that may change while it runs."""
 
 
 def _is_plain(outcome: Outcome, tried_at: datetime) -> bool:
@@ -135,7 +134,7 @@ def _acknowledged(outcomes: Sequence[Outcome], now: datetime | None, using: str)
     except DatabaseError as error:
         if not is_held(error):
             raise
-        # By the rows, then, so that only those that are held are left out.
+        # Fall back to locking the rows, so that only the held ones are left out.
         return False
     return True
 
@@ -166,12 +165,12 @@ def report(
     now: datetime | None = None,
     using: str | None = None,
 ) -> SettleResult:
-    """One report with whatever evidence the reporter has (decision L1).
+    """Settle one report, authorized by its lease claim (decision L1).
 
-    Raises :class:`NotFound`, :class:`Conflict` for a job that is not active or whose time was up, and
-    :class:`LeaseLost` for evidence that is not enough; nothing is changed then, but for a note on
-    the attempt that the report came from, and the end of an attempt whose time was up. Repeating an
-    ACK with its lease id is ``REPLAYED``.
+    Raises :class:`NotFound`, :class:`Conflict` for a job that is not active or past its deadline, and
+    :class:`LeaseLost` for an insufficient claim. Nothing is changed then, except a note of the late
+    report, and the end of an attempt past its deadline. Repeating an ACK with its lease id is
+    ``REPLAYED``.
     """
     using = using or conf.current().database
     tried_at = now or clock.now(using)
@@ -193,7 +192,7 @@ def _report(
     *,
     using: str = "",
 ) -> SettleResult | Conflict:
-    """The refusal is returned, not raised: the note that it leaves must be committed."""
+    """A conflict is returned, not raised, so that the note of a late report is committed."""
     job = locking.job(job_id, using=using)
     given, now = now, now or clock.now(using)
     if lease_claim.lease_id is not None and lease_claim.lease_id != job.lease_id:
@@ -220,7 +219,7 @@ def _report(
 def _settle_free(
     outcomes: Sequence[Outcome], wait: bool, now: datetime | None, using: str
 ) -> list[SettleResult]:
-    """The free ones together, then, with ``wait``, each that somebody holds by itself."""
+    """Settle the unlocked ones together, then, with ``wait``, each locked one by itself."""
     if not outcomes:
         return []
     if len(outcomes) == 1 and wait:
@@ -272,9 +271,9 @@ def _settle(
 
 
 def _ended(job: JobRecord, outcome: Outcome, judge: Judge, now: datetime) -> Transition | None:
-    """The end of an attempt whose time was up before the report came, unless that says just this.
+    """The transition for an attempt past its deadline, unless the report is that timeout.
 
-    What was never begun is given back at any time: no result is lost, and no attempt.
+    A release is accepted at any time: the job was not started.
     """
     says_so = outcome.failure is not None and is_timeout_report(outcome.failure)
     if says_so or outcome.report is Report.RELEASE:

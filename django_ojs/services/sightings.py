@@ -1,7 +1,7 @@
 """When the database was seen to answer: by this process, and by the recorded scans (decision T9).
 
-A silence counts only time in which one of the two saw it. Whoever loops keeps a :class:`Witness`; the
-scans' own row says up to when somebody looked, and the spans in which nobody got an answer. Who
+A silence counts only time in which one of the two saw it. A loop keeps a :class:`Witness`; the
+record of the scans has the time of the last one, and the spans without an answer. Who
 judges without having looked itself has only the record, and its cadence.
 """
 
@@ -92,7 +92,7 @@ class Witness:
 
 
 def spans_of(run: MaintenanceRun) -> list[Span]:
-    """The time before the last recorded scan in which nobody saw the database answer."""
+    """The spans before the last recorded scan in which no process saw the database answer."""
     return [Span(*map(datetime.fromisoformat, pair)) for pair in run.blind or ()]
 
 

@@ -99,7 +99,7 @@ def filled(events: Sequence[Event], *, using: str) -> tuple[list[Event], int]:
 
 
 def place_of(event_id: UUID, *, using: str | None = None) -> int | None:
-    """The place of an event, ``None`` if there is none (any more)."""
+    """The place of an event, ``None`` if it does not exist (any more)."""
     using = using or conf.current().database
     settle(using=using)
     return Event.objects.using(using).filter(pk=event_id).values_list("seq", flat=True).first()
@@ -128,7 +128,7 @@ def newest(*, using: str | None = None) -> int:
 def settle(*, using: str) -> int:
     """Give committed events their places, the oldest first; returns how many.
 
-    If another reader is at it, its work is waited for.
+    Waits for another reader that is doing the same.
     """
     done = 0
     for _ in range(MOST_BATCHES):

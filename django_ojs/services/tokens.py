@@ -136,7 +136,7 @@ def rotate(
 ) -> tuple[ApiToken, str]:
     """A successor for the client's token; the old one expires after ``overlap``.
 
-    What an earlier rotation has left ends at once, so that there are never more than two.
+    An older token from an earlier rotation ends at once, so that at most two are live.
     ``expires_at`` is the successor's expiry, ``None`` for never; ``False`` gives it, from now, the
     time that the old one was given. Leases that were fetched with the old one can be finished with
     the new one. Raises :class:`InvalidRequest`, :class:`NotFound` without a live token, and
@@ -186,7 +186,7 @@ def revoke(
     column = "prefix" if _PREFIX.fullmatch(name) else "name"
 
     tokens = ApiToken.objects.using(using).filter(**{column: name}, revoked_at=None)
-    # First the locks: a successor that a rotation is about to make is seen only after waiting.
+    # Lock first, then read again: a concurrent rotation may have added a successor.
     list(tokens.select_for_update().values_list("pk"))
     found = list(tokens.select_for_update())
     if not found:
@@ -206,7 +206,7 @@ def _note(what: str, name: str, actor: Actor, now: datetime | None, using: str, 
 
 def _live(name: str, now: datetime, using: str) -> list[ApiToken]:
     rows = ApiToken.objects.using(using).select_for_update().filter(name=name, revoked_at=None)
-    # First the locks, then a look: a rotation that was waited for has made another token.
+    # Lock first, then read: a concurrent rotation may have added a token.
     list(rows.values_list("pk"))
     found = [token for token in rows.all() if is_live(token, now)]
     if not found:
@@ -236,8 +236,8 @@ def verify(text: str, *, now: datetime | None = None, using: str | None = None) 
     """The live token that ``text`` is, or ``None``; the row is read every time, so that a
     revocation holds at once.
 
-    A guess costs that one look, whether there is a token with its prefix or not; the costly hash is
-    computed for the right secret only, once per process.
+    A wrong secret costs one read, whether a token has its prefix or not; the expensive hash is computed
+    for a secret with the right checksum only, once per process.
     """
     using = using or conf.current().database
     prefix = prefix_of(text)
@@ -261,12 +261,12 @@ def live(token_id: int, *, using: str | None = None) -> ApiToken | None:
 
 
 _known: LRU[tuple[str, bytes], bool] = LRU(_KNOWN_MOST)
-"""What was found right, by stored hash: only as good as the row that is read beside it."""
+"""Verified secrets by stored hash; valid only together with the row, which is always read."""
 
 
 def _matches(stored: str, secret: str) -> bool:
     check, salt, _ = stored.split("$")
-    # Nothing is given away by it: of 256 random bits that leaves 224 to guess.
+    # The checksum reveals 32 of 256 random bits.
     if not hmac.compare_digest(_check(secret, bytes.fromhex(salt)), check):
         return False
     key = (stored, hashlib.sha256(secret.encode(errors="replace")).digest())
@@ -288,4 +288,4 @@ def _hash(secret: str, salt: bytes) -> str:
 
 
 _NOBODYS = f"{'0' * 8}${'0' * 32}$"
-"""What a secret is compared with where no token has its prefix."""
+"""The hash to compare with where no token has the prefix, for equal timing."""

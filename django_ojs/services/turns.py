@@ -1,7 +1,7 @@
-"""What is due is done in short turns: small jobs first, in transactions that fit.
+"""Short turns for the reaper and the promotion: small jobs first, in transactions of bounded size.
 
-The reaper and the promotion write a job's whole history of errors again. Sixty histories of half a
-megabyte take MariaDB seconds, and what falls due meanwhile does not wait for them.
+Both rewrite a job's whole error history. Sixty histories of half a megabyte take MariaDB seconds, which
+other due jobs need not wait for.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def turn(
     """Do ``work``, one transaction that returns how many jobs it has moved, to the first ``room`` of
     the jobs, but for those that are set aside. Returns how many were moved.
 
-    A turn may end before all are done, unless it is to be ``whole``: whoever takes it looks again at
-    what is due. A job that fails alone is set aside.
+    A turn may end early, unless it is ``whole``; the caller reads again what is due. A job that fails
+    alone is set aside.
     """
     ids = aside.without(due, using)[:room]
     sizes = selectors.text_sizes(ids, ("errors",), using=using)
-    # Among the small ones it stays at the longest due.
+    # A stable sort: among small jobs the longest overdue stays first.
     ids.sort(key=lambda job_id: sizes.get(job_id, 0) > _LARGE)
     moved: list[int] = []
     in_batches(

@@ -30,12 +30,12 @@ from django_ojs.store.contention import atomically, in_transaction, is_held
 STALE = timedelta(seconds=60)
 """Without a sign of life for so long a worker counts as stale."""
 _SEEN_EVERY = timedelta(seconds=1)
-"""How exactly it is known when a worker was heard: reports without a lease are judged by it."""
+"""How often signs of life are written; reports without a lease are judged with this precision."""
 _RUNNING = (Worker.Phase.RUNNING, Worker.Phase.STOPPED)
 
 
 def named(worker_id: str, principal: str | None, *, using: str) -> QuerySet[Worker]:
-    """The row of the worker of that name of a credential, ``None`` for this project's own."""
+    """The rows of the worker with this name and credential; ``None`` for ``runworker``."""
     return Worker.objects.using(using).filter(name=worker_id, principal=principal or "")
 
 
@@ -125,7 +125,7 @@ def report(
 
 
 class Silent(NamedTuple):
-    """A worker that never beats, ``None`` without a name, and how many of its jobs will end so."""
+    """A worker without heartbeats, ``None`` if it has no name, and how many of its jobs will stall."""
 
     worker_id: str | None
     client: str
@@ -133,10 +133,10 @@ class Silent(NamedTuple):
 
 
 def silent(*, now: datetime, using: str, most: int = 1000) -> list[Silent]:
-    """The silent workers that hold jobs which a heartbeat timeout will end.
+    """HTTP workers that send no heartbeats and hold jobs which a heartbeat timeout will end.
 
-    Silent is who fetched over HTTP a job whose ``heartbeat_timeout`` binds, and let a quarter of it go
-    by without any sign of life: workers should beat four times as often (OJS timeouts 5.5).
+    A worker is silent if it never sent a heartbeat and a quarter of the explicit ``heartbeat_timeout``
+    of a job that it fetched has passed: four per timeout are recommended (OJS timeouts 5.5).
     """
     same = {"name": OuterRef("worker_id"), "principal": OuterRef("lease_principal")}
     held = (
@@ -166,7 +166,7 @@ def seen(
     now: datetime | None = None,
     using: str | None = None,
 ) -> Worker:
-    """A sign of life of a worker: its row as it is now, made at first sight (OJS worker protocol 3).
+    """Record a request of a worker, and return its row, created if new (OJS worker protocol 3).
 
     ``said`` are columns that the worker reported (``phase``, ``running``, ``hostname`` ...).
     ``beats`` is true for a heartbeat or a registration, which arms the default heartbeat timeout
@@ -192,7 +192,7 @@ def _seen(
     *,
     using: str = "",
 ) -> Worker:
-    # Locked, since the whole row is written: an order must not be lost to what was read before it.
+    # Locked, since the whole row is written: a directive must not be overwritten.
     worker = named(worker_id, principal, using=using).select_for_update().first()
     if worker is None:
         if principal:
@@ -206,7 +206,7 @@ def _seen(
         return worker
     quiet_before = worker.phase not in _RUNNING
     if worker.phase == Worker.Phase.STOPPED or now - worker.heartbeat_at > STALE:
-        # Another process under the same name: what the last one was told is not for this one.
+        # Another process under the same name: a directive for the last one does not apply.
         _begin(worker, now)
         _announce(Kind.WORKER_STARTED, worker, now, using)
     elif (
@@ -261,9 +261,9 @@ def _take(worker: Worker, beats: bool, said: Mapping[str, Any] | None, now: date
 def heard(
     worker_id: str, principal: str | None, *, now: datetime | None = None, using: str | None = None
 ) -> None:
-    """A report that names its worker is a sign of life too; of an unknown worker it says nothing.
+    """Record a report that names its worker as a sign of life; unknown workers are ignored.
 
-    Never waits for the row: a sign of life that is lost so is followed by the next one.
+    Never waits for a lock: a lost sign of life is followed by the next one.
     """
     using = using or conf.current().database
     now = now or clock.now(using)
@@ -306,7 +306,7 @@ def live_together(principal: str, *, now: datetime, using: str) -> bool:
 
 
 def may_fetch(worker: Worker) -> bool:
-    """Whether the server hands out jobs to it: neither it nor an operator has said otherwise."""
+    """Whether the worker may fetch: it is running, and not directed to stop."""
     return worker.phase == Worker.Phase.RUNNING and worker.directive is None
 
 
@@ -355,9 +355,9 @@ def direct(
     now: datetime | None = None,
     using: str = "",
 ) -> Worker:
-    """Tell the worker of the row ``key`` ``quiet`` or ``terminate``, or with ``None`` take that back.
+    """Direct the worker with the row ``key`` to ``quiet`` or ``terminate``; ``None`` withdraws it.
 
-    Delivered with every beat until it is taken back or the worker starts anew. Raises
+    Delivered with every heartbeat until it is withdrawn or the worker restarts. Raises
     :class:`NotFound`, and :class:`Conflict` for a worker that has stopped.
     """
     now = now or clock.now(using)

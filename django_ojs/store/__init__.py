@@ -1,1 +1,1 @@
-"""The only SQL: how decisions are written, and how rows are read."""
+"""All raw SQL and vendor differences: how transitions are written, and how jobs are read."""

@@ -1,4 +1,4 @@
-"""Sets of rows are written in parts that fit, and what one row does to a part is that row's alone.
+"""Write sets of rows in parts of bounded size, and isolate a row that fails.
 
 A transaction's part has at most a quarter of MariaDB's ``max_allowed_packet``, and 8 MiB anywhere; its
 statements have less. A part whose transaction fails is halved, down to one row; a row that fails
@@ -24,13 +24,14 @@ logger = logging.getLogger("django_ojs.batches")
 T = TypeVar("T")
 
 OUTAGE = (OperationalError, InterfaceError, InternalError, OSError)
-"""What is raised when the database is away. The same is raised for a statement that it does not
-take: whether it is away is known when it does not answer on a new connection."""
+"""Errors that an outage raises. A statement that the server rejects may raise the same: :func:`answers`
+tells them apart.
+"""
 MAX_BYTES = 8 << 20
 _SMALL = 256 << 10
-"""Less than a quarter of the packet of any server in use: not worth a question."""
+"""Always below a quarter of ``max_allowed_packet``: not worth a query."""
 _MEASURED = 50
-"""Of how many rows the sizes are asked at once."""
+"""Rows whose sizes are read at once."""
 _packets: dict[str, int] = {}
 
 
@@ -154,7 +155,7 @@ def _halving(
                 half = len(part) // 2
                 waiting += [part[half:], part[:half]]
             elif suspect and not retried:
-                # Its connection may have been cut just then.
+                # The connection may just have been cut.
                 logger.warning("a transaction failed and is tried again: %s", error)
                 waiting.append(part)
                 retried = True
@@ -188,7 +189,7 @@ class SetAside:
         self._until: dict[Hashable, tuple[float, float]] = {}
 
     def add(self, job_id: UUID, error: Exception, using: str) -> None:
-        """Leave it out for now, and say so."""
+        """Leave the job out for now, and log the error."""
         now, key = clock.boottime(), (using, job_id)
         for old in [old for old, (until, wait) in self._until.items() if until + wait < now]:
             del self._until[old]
@@ -208,10 +209,10 @@ class SetAside:
         return len(self._until)
 
     def without(self, ids: Iterable[UUID], using: str) -> list[UUID]:
-        """Those of the jobs that are not left out now."""
+        """The jobs that are not set aside now."""
         now = clock.boottime()
         return [job_id for job_id in ids if self._until.get((using, job_id), (0.0, 0.0))[0] <= now]
 
     def forget(self) -> None:
-        """As if nothing had failed: in tests."""
+        """Forget all failures, in tests."""
         self._until.clear()

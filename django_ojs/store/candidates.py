@@ -59,7 +59,7 @@ def look(where: Sources, limit: int, *, using: str) -> Look:
     want += _SPARE
     now = clock.boottime()
     if now >= where.foreign_until:
-        # A few jobs of others in front are no reason to read pair by pair.
+        # A few foreign jobs in front are no reason to read pair by pair.
         for width in sorted({want, max(want, _WIDE)}):
             front = _front(where, limit, width, sql)
             if front is not None:
@@ -69,7 +69,7 @@ def look(where: Sources, limit: int, *, using: str) -> Look:
     if by_pairs.found:
         where.foreign_until = min(where.foreign_until, now + _FOREIGN_FOR)
     else:
-        # That costs one statement, whatever lies in front.
+        # This costs one statement however many foreign jobs are in front.
         where.foreign_until = now + _NOTHING_FOR
     return by_pairs
 

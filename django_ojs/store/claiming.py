@@ -34,13 +34,13 @@ def paused(names: Sequence[str], *, using: str) -> set[str]:
 
 
 def paused_or_held(names: Sequence[str], *, using: str) -> tuple[set[str], set[str]]:
-    """As :func:`paused`, and waits for nobody: second, the queues whose row somebody else holds."""
+    """As :func:`paused` without waiting; second, the queues whose row another transaction holds."""
     sql = dialect(using)
     if not sql.share_unheld:
         return paused(names, using=using), set()
     known = dict(_queues(names, sql.share_unheld, using))
     unknown = [name for name in names if name not in known]
-    # A queue of which there is no row at all is as good as one that is not paused.
+    # A queue without a row is not paused.
     held = {name for name, _ in _queues(unknown, "", using)}
     return {name for name, is_paused in known.items() if is_paused}, held
 
@@ -56,7 +56,7 @@ def _queues(names: Sequence[str], lock: str, using: str) -> list[tuple[str, bool
 
 
 def first(lane: Lane, limit: int, *, most_bytes: int | None = None, using: str) -> list[JobRecord]:
-    """Lock the first ``limit`` jobs of one range that nobody else holds.
+    """Lock the first ``limit`` unlocked jobs of one range.
 
     Returns those of them that together hold no more text than ``most_bytes``, or the first.
     """
@@ -73,7 +73,7 @@ def first(lane: Lane, limit: int, *, most_bytes: int | None = None, using: str) 
 def these(
     found: Sequence[Candidate], limit: int, *, most_bytes: int | None = None, using: str
 ) -> list[JobRecord]:
-    """Lock the first ``limit`` of these jobs that are still available and nobody else holds.
+    """Lock the first ``limit`` of these jobs that are still available and not locked.
 
     By primary key, and no more than ``limit`` at a time: what a database locks and then leaves out
     of the answer stays locked. ``most_bytes`` is as in :func:`first`.

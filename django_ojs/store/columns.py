@@ -1,4 +1,4 @@
-"""The columns that raw statements touch, and how each kind travels to and from a database."""
+"""The columns that raw statements use, and their types, from the models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django_ojs.models import Attempt, Event, Job
 
 
 class ColumnType(StrEnum):
-    """What a column holds, whatever the database calls it. JSON is handled as text."""
+    """The type of a column on any database. JSON is handled as text."""
 
     UUID = "uuid"
     TEXT = "text"

@@ -46,7 +46,7 @@ def _earliest(firsts: str, using: str) -> datetime | None:
 
 
 def _clock(using: str) -> str:
-    """What every look brings along, so that a step of the server's clock is seen at once."""
+    """Expressions for the server's time, read with every probe so that a step is seen at once."""
     return f"{clock.server_time(using) or 'NULL'}, {clock.STEPS}"
 
 
@@ -65,8 +65,7 @@ class NextDue(NamedTuple):
 class DueProbe:
     """Asks for the next_due many times a second: one statement, one probe per index and state.
 
-    On a cursor of the driver that is kept, since to make one costs more than the statement. To be
-    used by one thread.
+    Keeps a cursor of the driver, since creating one costs more than the statement. For one thread.
     """
 
     def __init__(self, using: str) -> None:
@@ -91,7 +90,7 @@ class DueProbe:
 
 
 class StallDeadline(NamedTuple):
-    """A running job, when the beats that were promised of it are overdue, and when it was heard."""
+    """A running job, when its heartbeat or visibility lease is overdue, and its last heartbeat."""
 
     id: UUID
     due: datetime

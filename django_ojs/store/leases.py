@@ -1,8 +1,8 @@
-"""Writes that only the holder of a lease may make and that move no state: beats, progress.
+"""Writes by the holder of a lease that change no state: heartbeats, progress.
 
-Each is a compare-and-set on the lease and says which leases it still found. Rows that another
-transaction holds are passed over, so that nobody's beat waits for them; theirs is written to a row
-of its own (:class:`~django_ojs.models.LeaseBeat`), which the holder of a lease alone writes.
+Each is a compare-and-set on the lease and says which leases it still found. Locked rows are passed
+over, so that no heartbeat waits for them; theirs is written to a row of its own
+(:class:`~django_ojs.models.LeaseBeat`), which the holder of a lease alone writes.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Beat(NamedTuple):
 
 
 def put_aside(beats: Sequence[Beat], *, using: str) -> None:
-    """Keep beats of leases whose row is held; the latest of each lease stays. One statement."""
+    """Store heartbeats of leases whose row is locked; the latest of each lease stays. One statement."""
     if not beats:
         return
     sql = dialect(using)
@@ -198,7 +198,7 @@ def beats(leases: Sequence[UUID], *, using: str) -> dict[UUID, Beat]:
 
 
 def move_beats(step: timedelta, *, using: str) -> None:
-    """Move what was put aside by a step of the server's clock."""
+    """Move the stored heartbeats by a step of the server's clock."""
     LeaseBeat.objects.using(using).update(heartbeat_at=F("heartbeat_at") + step)
 
 

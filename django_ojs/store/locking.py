@@ -129,8 +129,8 @@ def finished_before(
 def active(before: datetime | None, *, using: str) -> list[JobRecord]:
     """Lock the running jobs, those whose ``deadline_at`` is before a time, but for what others hold.
 
-    They are looked for without locks: MariaDB locks every entry of an index that it reads on the way
-    to them, and then nobody could end a job that only waits.
+    They are looked for without locks: MariaDB locks every index entry that it reads on the way, which
+    would block waiting jobs too.
     """
     sql = dialect(using)
     due = "" if before is None else " AND j.deadline_at < %s"

@@ -35,13 +35,13 @@ class AddIndexOnline(AddIndex):
     def database_forwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
     ) -> None:
-        """Make the index."""
+        """Create the index online."""
         self._change(app_label, schema_editor, to_state, _add)
 
     def database_backwards(
         self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: Any, to_state: Any
     ) -> None:
-        """Remove the index."""
+        """Drop the index online."""
         self._change(app_label, schema_editor, from_state, _remove)
 
     def _change(
@@ -105,7 +105,7 @@ def _patiently(editor: Any, statement: str) -> None:
                 except DatabaseError as error:
                     if not tries_left or not is_contention(error):
                         raise
-                # Those that waited behind it have their turn.
+                # Let the statements that queued behind it run.
                 clock.pause(_LOCK_WAIT_S * (0.5 + clock.jitter()))
         finally:
             cur.execute("SET SESSION lock_wait_timeout = @ojs_wait")

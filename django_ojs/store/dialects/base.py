@@ -27,7 +27,7 @@ class Dialect(ABC):
     """One database family. Record sets are aliased ``v``, their columns ``c0``, ``c1``..."""
 
     returning = True
-    """Whether UPDATE can say which rows it wrote."""
+    """Whether UPDATE supports RETURNING."""
     notifies = False
     """Whether sessions can be woken by a commit."""
 
