@@ -1,4 +1,4 @@
-"""What an action of the screens is, and what it reports."""
+"""Operations of the admin, and their reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GO_BACK = gettext_lazy("Go back")
 
 
 class Chosen(NamedTuple):
-    """The keys of the first rows that an action is about, and whether these are all."""
+    """The keys of the selected rows, up to a limit, and whether these are all."""
 
     keys: list[Any]
     whole: bool
@@ -27,19 +27,19 @@ class Chosen(NamedTuple):
 
 @dataclass(slots=True)
 class ActionReport:
-    """What an operation did: how many rows it changed, and why it left others alone."""
+    """The outcome of an operation: how many rows it changed, and why it skipped others."""
 
     done: int = 0
     skipped: list[str] = field(default_factory=list)
     made: str | None = None
-    """The id of a job that was made: its page is shown afterwards."""
+    """The id of a new job, whose page is shown next."""
     notes: list[str] = field(default_factory=list)
-    """What was done to some rows, where "done" does not say it all."""
+    """Further messages about the rows that were changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something that people do to rows, from the list and from the page of one.
+    """An operation on rows, offered in the list and on the page of a row.
 
     ``permission`` is a codename of this app. ``allowed`` says whether to offer it for a row; ``run``
     gets the keys, the cleaned form and the actor, and checks everything again under its locks.
@@ -56,18 +56,18 @@ class Operation:
     single: bool = False
     """For one row at a time only."""
     also: Sequence[str] = ()
-    """Further permissions that it needs."""
+    """Further permissions that are required."""
     several: Words = ""
-    """The label for more than one row, where it is another."""
+    """The label for more than one row, if it differs."""
     back: tuple[Words, Words] = (_GO_BACK, _GO_BACK)
-    """What the way back from its confirmation is called, for one row and for several: never like the
-    way on."""
+    """The label of the button that leaves the confirmation, for one row and for several. It must
+    differ from that of the operation ("Cancel" would be ambiguous)."""
 
 
 def report_to_user(
     page: admin.ModelAdmin[Any], request: HttpRequest, operation: Operation, report: ActionReport
 ) -> None:
-    """Say what was done, and of the first few rows that were left alone why."""
+    """Show what was done, and why the first few skipped rows were skipped."""
     if report.done:
         said = ngettext("%(label)s: %(n)d done.", "%(label)s: %(n)d done.", report.done)
         page.message_user(

@@ -1,4 +1,4 @@
-"""The audit: who did what, from where and why. Nobody adds, changes or deletes a row here."""
+"""The audit screens: who did what, from where and why. Rows are read-only."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
     "schema": (gettext_lazy("schemas"), ("schema.created", "schema.deleted")),
     "refused": (gettext_lazy("refused over HTTP"), ("http.refused",)),
 }
-"""What can be filtered by: what was done, and what was refused."""
+"""The choices of the action filter, with the audit actions that each one covers."""
 SOURCES = ("admin", "http", "api", "command")
 RESULTS = {"done": gettext_lazy("done"), "denied": gettext_lazy("denied")}
 _LINKED = frozenset({"job", "queue", "worker"})
@@ -72,7 +72,7 @@ _WINDOW = "_ojs_audit_window"
 
 
 def window(request: HttpRequest, using: str) -> Q:
-    """The newest entries: no index knows what the filters ask for. Read once for a page."""
+    """The newest entries, to which filters without an index are limited; read once per request."""
     found: Q | None = getattr(request, _WINDOW, None)
     if found is None:
         newest = AuditEntry.objects.using(using).order_by("-pk").values_list("pk", flat=True).first()
@@ -82,14 +82,14 @@ def window(request: HttpRequest, using: str) -> Q:
 
 
 class _Filter(admin.SimpleListFilter, ABC):
-    """One column, among the newest entries; the choices are constants."""
+    """A filter on one column, with constant choices, among the newest entries."""
 
     @abstractmethod
     def condition(self, value: str) -> Q | None:
-        """What a choice means; ``None`` for what is none."""
+        """The condition of a choice; ``None`` for an unknown one."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The entries of the choice."""
+        """The newest entries that match the choice."""
         value = self.value()
         condition = self.condition(value) if value else None
         if condition is None:
@@ -98,37 +98,37 @@ class _Filter(admin.SimpleListFilter, ABC):
 
 
 class ActionFilter(_Filter):
-    """By what was done, or refused."""
+    """By action."""
 
     title = gettext_lazy("action")
     parameter_name = "did"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """What people can do."""
+        """The names of ACTIONS."""
         return [(name, label) for name, (label, _kinds) in ACTIONS.items()]
 
     def condition(self, value: str) -> Q | None:
-        """All words for it."""
+        """All audit actions of the choice."""
         return Q(action__in=ACTIONS[value][1]) if value in ACTIONS else None
 
 
 class SourceFilter(_Filter):
-    """By where it came from."""
+    """By the interface that was used."""
 
     title = gettext_lazy("source")
     parameter_name = "from"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """The sources."""
+        """The interfaces."""
         return [(name, name) for name in SOURCES]
 
     def condition(self, value: str) -> Q | None:
-        """That one."""
+        """The interface itself."""
         return Q(source=value) if value in SOURCES else None
 
 
 class ResultFilter(_Filter):
-    """By how it ended."""
+    """By result."""
 
     title = gettext_lazy("result")
     parameter_name = "ended"
@@ -138,13 +138,13 @@ class ResultFilter(_Filter):
         return list(RESULTS.items())
 
     def condition(self, value: str) -> Q | None:
-        """That one."""
+        """The result itself."""
         return Q(result=value) if value in RESULTS else None
 
 
 @dataclass(slots=True)
 class AuditSearch:
-    """What a search asks for. What has a target is served by an index."""
+    """The conditions of a search; those on targets are served by an index."""
 
     targets: Q = field(default_factory=Q)
     others: Q = field(default_factory=Q)
@@ -191,7 +191,7 @@ class AuditEntryAdmin(OJSModelAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """What the qualifiers ask for; no word is looked for everywhere."""
+        """The entries that match the qualifiers; there is no full-text search."""
         if not search_term.strip():
             return queryset, False
         parsed = parse(search_term)
@@ -207,14 +207,14 @@ class AuditEntryAdmin(OJSModelAdmin):
 
     @admin.display(description=gettext_lazy("result"))
     def badge(self, row: Any) -> SafeString:
-        """Colour and word."""
+        """The result as a coloured word."""
         tone = {"done": "good", "denied": "bad"}.get(row.result, "quiet")
         word = RESULTS.get(row.result, row.result)
         return format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, word)
 
     @admin.display(description=gettext_lazy("target"))
     def target(self, row: Any) -> str:
-        """What it was done to; a link where there is a screen for it."""
+        """The target, linked if the admin has a page for it."""
         if not row.target_id:
             return ""
         return format_html("{} {}", row.target_type, links.link(self._target_url(row), row.target_id))
@@ -223,23 +223,23 @@ class AuditEntryAdmin(OJSModelAdmin):
         if row.target_type not in _LINKED:
             return ""
         if row.target_type == "worker":
-            # A name, which several clients may use; the worker may be forgotten too.
+            # Several clients may use the name, and the worker may be deleted: link to a search.
             return links.list_of(self.admin_site, "worker", status="all", q=row.target_id)
         return links.page_of(self.admin_site, row.target_type, row.target_id)
 
     @admin.display(description=gettext_lazy("reason"))
     def because(self, row: Any) -> str:
-        """Its beginning."""
+        """The first 80 characters of the reason."""
         return row.reason if len(row.reason) <= 80 else f"{row.reason[:80]}…"
 
     @admin.display(description=gettext_lazy("detail"))
     def detail(self, row: Any) -> str:
-        """The few facts that say more than the action does."""
+        """The most informative parts of the data."""
         data = row.data if isinstance(row.data, dict) else {}
         found = [f"{name}: {data[name]}" for name in _DETAIL if data.get(name)]
         narrowing = data.get("filter")
         if isinstance(narrowing, dict):
-            # Not every database keeps the order of names.
+            # Not every database keeps the order of JSON keys.
             narrowed = [f"{name}: {narrowing[name]}" for name in sorted(narrowing)]
             found += narrowed or [_("every job")]
         return ", ".join(found)[:200]
@@ -247,15 +247,15 @@ class AuditEntryAdmin(OJSModelAdmin):
     # The page
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """None: the page is made of facts, not of form fields."""
+        """No form fields: the page is rendered from its context."""
         return ()
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """All columns."""
+        """The details; none for an entry that does not exist."""
         return {} if row is None else {"page": self.details(row)}
 
     def details(self, row: Any) -> dict[str, Any]:
-        """Everything about one entry."""
+        """All columns of an entry."""
         return {
             "entry": row,
             "badge": self.badge(row),

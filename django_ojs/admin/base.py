@@ -1,4 +1,4 @@
-"""What all screens share: read-only rows, actions with a confirmation and a reason."""
+"""What all screens share: read-only rows, and operations with a confirmation and a reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_AT_ONCE = 1000
 
 
 class OJSModelAdmin(ModelAdmin):
-    """Rows that are looked at and acted upon, never edited as forms."""
+    """Rows that are shown and operated on, but never edited as forms."""
 
     show_full_result_count = False
     list_per_page = 50
@@ -55,25 +55,25 @@ class OJSModelAdmin(ModelAdmin):
         self.actions = [self._action(item) for item in self.operations if not item.single]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """Keyset pages."""
+        """A change list with keyset pagination."""
         return KeysetChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """From the database that holds the jobs, with or without a router."""
+        """Rows of the jobs' database, with or without a router."""
         return super().get_queryset(request).using(self.using)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        """The row; read once for a page, though several ask for it."""
+        """The row, read once per request."""
         known: dict[Any, Any] = request.__dict__.setdefault("_ojs_rows", {})
         wanted = (self.opts.model_name, object_id, from_field)
         if wanted not in known:
-            # No database has such a key, and PostgreSQL refuses to be asked for it.
+            # No key contains NUL, and PostgreSQL rejects it as a parameter.
             found = None if "\0" in object_id else super().get_object(request, object_id, from_field)
             known[wanted] = found
         return known[wanted]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """None but those of the filters."""
+        """Only the parameters of the declared filters are lookups."""
         return lookup in filter_parameters(self.list_filter)
 
     @property
@@ -83,41 +83,41 @@ class OJSModelAdmin(ModelAdmin):
 
     @property
     def kind(self) -> str:
-        """The kind of thing that a row is, as the audit names targets."""
+        """The target type of the rows in the audit."""
         return str((self.opts.concrete_model or self.model)._meta.model_name)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Jobs are enqueued, not typed in."""
+        """Rows are not added in the admin."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """State is written by transitions only."""
+        """Rows are changed by operations only."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Rows are deleted by retention, or by the operation that says so."""
+        """Rows are deleted by retention, or by an operation such as purge."""
         return False
 
     def names(self, keys: Sequence[Any]) -> list[str]:
-        """What people call the rows with these keys, for confirmations and the audit."""
+        """The names of the rows with these keys, for confirmations and the audit."""
         return [str(key) for key in keys]
 
     # Operations
 
     def may(self, request: HttpRequest, operation: Operation) -> bool:
-        """Whether the user has the permissions for it, and anything may be done at all."""
+        """Whether the user has the permissions for an operation, and the admin is not read-only."""
         if conf.current().admin.read_only:
             return False
         needed = (operation.permission, *operation.also)
         return all(request.user.has_perm(f"django_ojs.{codename}") for codename in needed)
 
     def actor(self, request: HttpRequest, reason: str = "") -> Actor:
-        """Who acts, from where and why."""
+        """The user, the address and the reason, for events and audit."""
         address = request.META.get("REMOTE_ADDR", "")
         return Actor("admin", request.user.get_username(), reason, address)
 
     def offered(self, request: HttpRequest, row: Any) -> list[Operation]:
-        """What the user may do to this row as it is."""
+        """The operations that the user may perform on the row in its current state."""
         return [
             operation
             for operation in self.operations
@@ -125,7 +125,7 @@ class OJSModelAdmin(ModelAdmin):
         ]
 
     def _action(self, operation: Operation) -> Any:
-        """The operation as Django's list wants it; who may not do it does not see it."""
+        """The operation as an action of Django's change list, offered to those with the permission."""
 
         def act(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
             return self.act_on_list(request, operation, queryset)
@@ -141,7 +141,7 @@ class OJSModelAdmin(ModelAdmin):
     def act_on_list(
         self, request: HttpRequest, operation: Operation, queryset: QuerySet[Any]
     ) -> HttpResponse | None:
-        """An action of the list: first the confirmation, then the deed."""
+        """Changelist action: confirm, then run."""
         try:
             chosen = self.chosen(request, queryset, MOST_AT_ONCE)
         except OperationalError:
@@ -159,7 +159,7 @@ class OJSModelAdmin(ModelAdmin):
         hidden += [(ACTION_CHECKBOX_NAME, key) for key in request.POST.getlist(ACTION_CHECKBOX_NAME)]
         hidden.append(("_many", "1" if many else "0"))
         form = self._form(request, operation)
-        # What was confirmed as a few rows is asked again when it has become a job.
+        # If the selection has grown beyond MOST_AT_ONCE since, the user confirms again.
         agreed = not many or request.POST.get("_many") == "1"
         if form.is_bound and form.is_valid() and agreed:
             if many:
@@ -174,24 +174,24 @@ class OJSModelAdmin(ModelAdmin):
         )
 
     def chosen(self, request: HttpRequest, queryset: QuerySet[Any], most: int) -> Chosen:
-        """The keys of the rows that an action of the list is about, ``most`` of them."""
+        """The keys of up to ``most`` selected rows."""
         keys = list(queryset.values_list("pk", flat=True)[: most + 1])
         return Chosen(keys[:most], len(keys) <= most)
 
     def hint_of_many(self, request: HttpRequest) -> str:
-        """What is to be known before more rows are ordered than are done at once."""
+        """A warning for the confirmation of a bulk job."""
         return ""
 
     def how_many(self, request: HttpRequest, known: int) -> str:
-        """How many rows match, where they are more than are done at once: ``known`` at least."""
+        """The number of matching rows, as text; ``known`` is a lower bound."""
         return at_least(known)
 
     def does_many(self, operation: Operation) -> bool:
-        """Whether more rows are possible than are done at once."""
+        """Whether an operation on more than MOST_AT_ONCE rows runs as a bulk job."""
         return False
 
     def narrowed(self, request: HttpRequest) -> list[str]:
-        """What the list was narrowed by, in words."""
+        """The filters of the list, in words."""
         return []
 
     def act_on_many(
@@ -201,7 +201,7 @@ class OJSModelAdmin(ModelAdmin):
         queryset: QuerySet[Any],
         cleaned: Mapping[str, Any],
     ) -> None:
-        """More rows than are done at once: refused, but where :meth:`does_many` says otherwise."""
+        """Start a bulk job; refused unless :meth:`does_many`."""
         self._too_many(request)
 
     def _too_many(self, request: HttpRequest) -> None:
@@ -209,14 +209,14 @@ class OJSModelAdmin(ModelAdmin):
         self.message_user(request, said, messages.ERROR)
 
     def get_urls(self) -> list[URLPattern]:
-        """With a path for each operation on one row."""
+        """Adds a path for the operations on one row."""
         info = self.opts.app_label, self.opts.model_name
         view = self.admin_site.admin_view(self.operation_view)
         own = path("<path:object_id>/do/<slug:name>/", view, name="{}_{}_do".format(*info))
         return [own, *super().get_urls()]
 
     def operation_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
-        """The confirmation of an operation on one row, and the operation."""
+        """Confirm an operation on one row, then run it."""
         operation = next((item for item in self.operations if item.name == name), None)
         if operation is None:
             raise Http404
@@ -232,7 +232,7 @@ class OJSModelAdmin(ModelAdmin):
         return self._confirmation(request, operation, form, [row.pk], [], row)
 
     def _after(self, request: HttpRequest, row: Any, report: ActionReport) -> str:
-        """The page of what was made, or of the row, if there still is one; else the list."""
+        """The page to show next: of the new job, of the row if it still exists, or the list."""
         if report.made is not None:
             return links.page_of(self.admin_site, "job", report.made) or self._list_url()
         if self.get_queryset(request).filter(pk=row.pk).exists():
@@ -243,8 +243,9 @@ class OJSModelAdmin(ModelAdmin):
         return self._list_url()
 
     def _refusal(self, request: HttpRequest, operation: Operation, keys: Sequence[str]) -> HttpResponse:
-        """Answered with 403, and if somebody who may look tried to act, noted in the audit. An
-        exception would take the note back where ``ATOMIC_REQUESTS`` is on.
+        """A 403, recorded in the audit when a user with view permission tried to act.
+
+        It is returned, not raised: with ``ATOMIC_REQUESTS`` an exception would roll the record back.
         """
         if request.method == "POST" and self.has_view_permission(request):
             names = self.names(keys[:10])
@@ -262,7 +263,7 @@ class OJSModelAdmin(ModelAdmin):
         return operation.form(initial={} if row is None else self.operation_initial(operation, row))
 
     def operation_initial(self, operation: Operation, row: Any) -> dict[str, Any]:
-        """What the form of an operation on one row is filled with."""
+        """Initial values of the form of an operation on one row."""
         return {}
 
     def _perform(
@@ -329,8 +330,9 @@ class OJSModelAdmin(ModelAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """With the choice of how often to load it anew. An action that is none of the user's, which
-        no form offers and Django would pass over, is refused and noted.
+        """The list, with the refresh interval.
+
+        A posted action that the user may not perform is a 403 and recorded; Django would ignore it.
         """
         wanted = request.POST.get("action")
         operation = next((item for item in self.operations if item.name == wanted), None)
@@ -342,7 +344,7 @@ class OJSModelAdmin(ModelAdmin):
         return super().changelist_view(request, context)
 
     def _check_keys(self, request: HttpRequest) -> None:
-        """What cannot be a key would be an error of the database. Raises :class:`BadRequest`."""
+        """Raise :class:`BadRequest` for values that are no keys, which the database would reject."""
         field: Any = self.opts.pk
         for key in request.POST.getlist(ACTION_CHECKBOX_NAME):
             try:
@@ -353,7 +355,7 @@ class OJSModelAdmin(ModelAdmin):
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The audit of the row: Django's own history knows of forms only."""
+        """Redirect to the audit of the row: Django's history records only form submissions."""
         names = self.names([unquote(object_id)]) or [""]
         url = self._history(request, f'{self.kind}:"{names[0]}"')
         return HttpResponseRedirect(url) if url else permission_denied(request, PermissionDenied())
@@ -370,7 +372,7 @@ class OJSModelAdmin(ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """With the operations that are offered for the row."""
+        """The page of a row, with the operations that are offered for it."""
         row = self.get_object(request, unquote(object_id))
         offered = [] if row is None else self.offered(request, row)
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_do"
@@ -393,5 +395,5 @@ class OJSModelAdmin(ModelAdmin):
         return super().change_view(request, object_id, form_url, context)
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """What the page of a row shows beside its fields."""
+        """Template variables of the page of a row."""
         return {}

@@ -24,13 +24,13 @@ from django_ojs.store.sessions import statement_timeout
 
 
 class LimitedChangeList(ChangeList):
-    """A list within a time limit: without rows, and with a message, where that is not enough."""
+    """A list within a time limit; when it is exceeded, an empty list and a message."""
 
     by_index: ClassVar[bool] = False
-    """Whether PostgreSQL must read by index: for tables that can be large."""
+    """Whether PostgreSQL must use an index: for tables that can be large."""
 
     def get_results(self, request: HttpRequest) -> None:
-        """One page."""
+        """Read one page within the time limit."""
         using = conf.current().database
         try:
             with statement_timeout(TIME_LIMIT_MS, using=using, by_index=self.by_index):
@@ -41,20 +41,20 @@ class LimitedChangeList(ChangeList):
             self.read(request)
 
     def read(self, request: HttpRequest) -> None:
-        """Read the page, here and now."""
+        """Read the page at once, so that the time limit applies."""
         super().get_results(request)
         self.result_list = list(self.result_list)
 
 
 class KeysetChangeList(LimitedChangeList):
-    """Pages by the key instead of OFFSET, and a count up to a cap (10,000)."""
+    """Keyset pagination instead of OFFSET, and a count up to ``COUNT_CAP``."""
 
     keyset: ClassVar[frozenset[str]] = frozenset({"after", "before"})
     next_after: Any = None
     prev_before: Any = None
 
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
-        """Without our own parameters, which are no lookups."""
+        """Django's parameters without those of this package, which are no lookups."""
         found: dict[str, Any] = super().get_filters_params(params)
         own = getattr(self.model_admin, "own_parameters", ())
         for name in (*self.keyset, refresh.PARAMETER, *own):
@@ -62,17 +62,17 @@ class KeysetChangeList(LimitedChangeList):
         return found
 
     def keys(self) -> Sequence[tuple[str, bool]]:
-        """The columns of an index that the list is ordered by, and whether downwards; the last one
-        is the key.
+        """The columns of the index that orders the list, and whether each is descending; the last
+        one is the primary key.
         """
         return [("pk", True)]
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
-        """By the columns of one index."""
+        """The order of :meth:`keys`."""
         return keyset.order(self.keys())
 
     def read(self, request: HttpRequest) -> None:
-        """One page, by the keys of its neighbour."""
+        """One page, relative to the last row of its neighbour."""
         before, after = self._cursor(request, "before"), self._cursor(request, "after")
         size = self.list_per_page
         rows = self.queryset
@@ -93,13 +93,13 @@ class KeysetChangeList(LimitedChangeList):
             if found and (after is not None or (before is not None and more))
             else None
         )
-        # Once for the page: ages of neighbours must not depend on how long the page takes.
+        # Read once, so that the ages on a page are consistent.
         now = clock.now(conf.current().database) if found else None
         for row in found:
             row.ojs_now = now
         alone = not more and before is None and after is None
         self.result_count = len(found) if alone else self.count(request)
-        # The search form tells the number of results when it is not this: of a search only.
+        # The search form shows a number of results only when the two counts differ.
         self.full_result_count = None if self.query else self.result_count
         self.show_full_result_count = False
         self.show_admin_actions = True
@@ -109,14 +109,14 @@ class KeysetChangeList(LimitedChangeList):
         self.paginator = Paginator(found, size)
 
     def count(self, request: HttpRequest) -> int:
-        """All rows of the list, up to the cap and one more; in the order of the index, or a planner
-        could read the table instead.
+        """The number of rows, up to one more than the cap. The order is kept, so that planners use
+        the index.
         """
         return int(self.queryset.values("pk")[: COUNT_CAP + 1].count())
 
     def _name(self, row: Any) -> str:
         parts = keyset.encode([getattr(row, name) for name, _down in self.keys()])
-        # A name may have any letters, the one between the parts too.
+        # The values may contain the separator.
         return "~".join(part.replace("%", "%25").replace("~", "%7E") for part in parts)
 
     def _cursor(self, request: HttpRequest, name: str) -> list[Any] | None:
@@ -126,29 +126,29 @@ class KeysetChangeList(LimitedChangeList):
         try:
             return keyset.decode(self.model, self.keys(), [unquote(part) for part in text.split("~")])
         except (ValueError, OverflowError, ValidationError):
-            # Somebody typed it: the first page is as good an answer as any.
+            # An invalid cursor shows the first page.
             return None
 
     @property
     def shown_count(self) -> str:
-        """The number of rows, or that it is beyond the cap."""
+        """The number of rows, or a lower bound beyond the cap."""
         over = self.result_count > COUNT_CAP
         return at_least(COUNT_CAP) if over else plain(self.result_count)
 
     @property
     def shown_unit(self) -> str:
-        """What is counted, in the singular for one."""
+        """The name of the rows, in the singular for one."""
         name = self.opts.verbose_name if self.shown_count == "1" else self.opts.verbose_name_plural
         return str(name)
 
     @property
     def next_url(self) -> str | None:
-        """The older page."""
+        """The address of the next page, ``None`` on the last one."""
         return self._page("after", self.next_after)
 
     @property
     def previous_url(self) -> str | None:
-        """The newer page."""
+        """The address of the previous page, ``None`` on the first one."""
         return self._page("before", self.prev_before)
 
     def _page(self, name: str, value: Any) -> str | None:

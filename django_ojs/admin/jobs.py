@@ -1,4 +1,4 @@
-"""The jobs: tabs by state, columns by tab, a page with everything about one."""
+"""The job list with a tab for each state, and the page of one job."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class JobChangeList(KeysetChangeList):
     model_admin: JobAdmin
 
     def keys(self) -> Sequence[tuple[str, bool]]:
-        """What the tab is ordered by."""
+        """The ordering of the tab."""
         keys: Sequence[tuple[str, bool]] = self.model_admin.tab(self.params).keys
         return keys
 
     def get_results(self, request: HttpRequest) -> None:
-        """One page: a search that finds nothing must not read for ever."""
+        """One page, read by the index of the tab so that an empty search stays bounded."""
         index = self.model_admin.tab(self.params).index
         if index is not None and not search.parse(self.query).ids:
             self.queryset = selectors.by_index(self.queryset, index, using=conf.current().database)
         super().get_results(request)
 
     def read(self, request: HttpRequest) -> None:
-        """One page. Of a search it is known that there are no more only where the window is the tab."""
+        """One page. A search is complete only if its window covers the whole tab."""
         super().read(request)
         window = self.model_admin.looked_in(request)
         if window is None:
@@ -70,13 +70,13 @@ class JobChangeList(KeysetChangeList):
         tab = self.model_admin.tab(self.params)
         self.uncounted = not (alone and tab.is_whole(window, conf.current().database))
         if self.uncounted:
-            # To count would be to read the window again. One more than are shown: there may be others.
+            # A count would read the window again. One more than shown: there may be others.
             self.result_count = len(self.result_list) + 1
             self.full_result_count = self.result_count
             self.model_admin.say_window(request)
 
     def count(self, request: HttpRequest) -> int:
-        """Of a whole tab what its counter says."""
+        """The count of the tab, without another statement."""
         if self.model_admin.looked_in(request) is not None:
             return self.list_per_page + 1
         shown = self.model_admin.counts(request)
@@ -88,18 +88,18 @@ class JobChangeList(KeysetChangeList):
 
     @property
     def shown_count(self) -> str:
-        """The number of rows, or that there are more."""
+        """The number of rows, or a lower bound."""
         return at_least(len(self.result_list)) if self.uncounted else super().shown_count
 
 
 class QueueFilter(admin.SimpleListFilter):
-    """By queue: the names come from the small table of queues."""
+    """By queue; the names come from the queue table, not from the jobs."""
 
     title = gettext_lazy("queue")
     parameter_name = "queue"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The first hundred names, and the chosen one: without any, Django drops the filter and shows
+        """The first hundred names and the chosen one: with none, Django drops the filter and shows
         the jobs of all queues.
         """
         rows = Queue.objects.using(conf.current().database).order_by("name")
@@ -155,7 +155,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         return JobChangeList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """The tab or lens, without the columns that can be large."""
+        """The rows of the tab, without the columns that can be large."""
         rows = super().get_queryset(request)
         if getattr(request.resolver_match, "url_name", "") != self._list_name():
             return rows
@@ -164,9 +164,9 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         return rows.filter(self.window(request), tab.condition) if tab.condition else rows
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
-        """Those that are for jobs of the tab; what was sent is judged job by job.
+        """The actions that apply to the state of the tab; on submission each job is checked.
 
-        ``action_location`` is of Django 6.1.
+        ``action_location`` is passed by Django 6.1 and later.
         """
         where = {} if action_location is None else {"action_location": action_location}
         found: dict[str, Any] = super().get_actions(request, **where)
@@ -180,11 +180,11 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         }
 
     def tab(self, params: Mapping[str, Any]) -> Tab:
-        """What the parameters of a list ask for."""
+        """The tab that the parameters of a list select."""
         return Tab(params.get("state"), params.get("lens"))
 
     def window(self, request: HttpRequest) -> Q:
-        """The newest rows of the tab: what conditions without an index are asked of."""
+        """The newest rows of the tab, to which conditions without an index are limited."""
         found = self.looked_in(request)
         if found is None:
             try:
@@ -197,12 +197,12 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         return found.rows
 
     def looked_in(self, request: HttpRequest) -> SearchWindow | None:
-        """The window that the rows of this list are of; ``None`` if they are of the whole tab."""
+        """The window that this list is limited to; ``None`` for the whole tab."""
         found: SearchWindow | None = getattr(request, _WINDOW, None)
         return found
 
     def counts(self, request: HttpRequest) -> dict[str, int]:
-        """The jobs of each state, up to the cap; read once for a page."""
+        """The jobs per state, up to the cap, read once per request."""
         found: dict[str, int] | None = getattr(request, "_ojs_counts", None)
         if found is None:
             found = selectors.counts_by_state(using=self.using)
@@ -215,7 +215,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """What the qualifiers ask for; no word is looked for everywhere."""
+        """The jobs that match the qualifiers; there is no full-text search."""
         if not search_term.strip():
             return queryset, False
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
@@ -228,7 +228,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         return rows.filter(self.window(request), parsed.windowed), False
 
     def say_window(self, request: HttpRequest) -> None:
-        """Tell that the page is not about all jobs."""
+        """Tell the user that only a window of the jobs was searched."""
         if request.method == "GET":
             said = _("Looked among the newest %s jobs.")
             if not self.tab(request.GET).keys[0][1]:
@@ -239,7 +239,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """With the tabs. A bare id leads to its job."""
+        """The list with its tabs; a search for an id redirects to the job."""
         term = request.GET.get("q", "").strip()
         job_id = _bare_id(term)
         if job_id is not None and self.has_view_permission(request):
@@ -250,7 +250,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         return super().changelist_view(request, context)
 
     def tabs(self, request: HttpRequest) -> list[dict[str, Any]]:
-        """The states with their counts up to the cap, one statement for all, and the lenses."""
+        """The tabs: states with their counts up to the cap, and filter presets."""
         counts = self.counts(request)
         kept = {k: v for k, v in request.GET.items() if k in ("queue", "q")}
         state, lens = request.GET.get("state"), request.GET.get("lens")
@@ -275,11 +275,11 @@ class JobAdmin(JobColumns, OJSModelAdmin):
     # The page of one job
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """None: the page is made of facts, not of form fields."""
+        """No form fields: the page is rendered from its context."""
         return ()
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """Everything about the job."""
+        """The details of the job; a finished job is not refreshed."""
         if row is None:
             return {}
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
@@ -287,7 +287,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         return {"page": page, "changes": not page["ended"]}
 
     def operation_initial(self, operation: Operation, row: Any) -> dict[str, Any]:
-        """What an operation's form is filled with."""
+        """Initial values of the form of an operation."""
         if operation.name == "requeue":
             initial = {"args": row.args, "meta": row.meta, "queue": row.queue}
             return {**initial, "once": once(row.pk)}
@@ -302,7 +302,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         queryset: QuerySet[Any],
         cleaned: Mapping[str, Any],
     ) -> None:
-        """Beyond what is done at once: a job of our own, which can be watched and cancelled."""
+        """Start a bulk job, which can be watched and cancelled."""
         narrowed = self.narrowing(request)
         actor = self.actor(request, cleaned["reason"])
         number = self.how_many(request, MOST_AT_ONCE)
@@ -314,18 +314,18 @@ class JobAdmin(JobColumns, OJSModelAdmin):
             self.message_user(request, hint, messages.WARNING)
 
     def hint_of_many(self, request: HttpRequest) -> str:
-        """That the job would wait, as no worker takes it."""
+        """A warning when no live worker would take the bulk job."""
         if any(map(takes_bulk_work, live_workers(clock.now(self.using), self.using))):
             return ""
         said = _("No live worker serves the queue %(queue)s: the job waits until one does (%(how)s).")
         return said % {"queue": bulk.QUEUE, "how": f"runworker --queue {bulk.QUEUE}"}
 
     def does_many(self, operation: Operation) -> bool:
-        """Whether there is a bulk job for it."""
+        """Whether a bulk job can perform the operation."""
         return bulk.possible(operation.name)
 
     def narrowing(self, request: HttpRequest) -> bulk.Filter:
-        """What the list is narrowed by."""
+        """The filters of the list."""
         return bulk.Filter(
             state=request.GET.get("state") or None,
             queue=request.GET.get("queue") or None,
@@ -335,8 +335,8 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         )
 
     def chosen(self, request: HttpRequest, queryset: QuerySet[Any], most: int) -> Chosen:
-        """Those that were ticked; or of all that match, however far back, in the order of the tab and
-        within a time limit.
+        """The selected jobs, or with "select all" the first matching ones in the order of the tab,
+        found within a time limit.
         """
         if request.POST.get("select_across") != "1":
             rows = queryset.order_by(*keyset.order(self.tab(request.GET).keys))
@@ -344,7 +344,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         return first(self.narrowing(request), most, **self._reading(request))
 
     def how_many(self, request: HttpRequest, known: int) -> str:
-        """As many as can be counted in a short time."""
+        """As many as can be counted within COUNT_LIMIT_MS."""
         found = count(self.narrowing(request), **self._reading(request))
         return str(found if found.exact else JobCount(max(known, found.number), exact=False))
 
@@ -353,7 +353,7 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         return {"using": self.using, "shows_args": shows_args, "limit_ms": COUNT_LIMIT_MS}
 
     def narrowed(self, request: HttpRequest) -> list[str]:
-        """The tab, queue and search; that it is every job where there is none."""
+        """The tab, queue and search, or that every job is meant."""
         return describe_filter(self.narrowing(request))
 
 
@@ -365,24 +365,24 @@ class DeadLetterAdmin(JobAdmin):
     own_parameters = ()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Discarded jobs that were kept, on their own pages too."""
+        """Only dead-lettered jobs, on the pages of single jobs too."""
         return super().get_queryset(request).filter(state=State.DISCARDED, dead_letter=True)
 
     def tab(self, params: Mapping[str, Any]) -> Tab:
-        """It is one tab."""
+        """Always the dead letter."""
         return Tab(dead_letter=True)
 
     def counts(self, request: HttpRequest) -> dict[str, int]:
-        """None: there are no tabs."""
+        """No counts, since there are no tabs."""
         return {}
 
     def tabs(self, request: HttpRequest) -> list[dict[str, Any]]:
-        """It is one tab."""
+        """No tabs."""
         return []
 
 
 def _bare_id(term: str) -> UUID | None:
-    """The id, if that is all that was typed; in any spelling."""
+    """The id if the search is nothing else, in any form that ``UUID`` accepts."""
     try:
         return UUID(term)
     except ValueError:

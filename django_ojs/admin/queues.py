@@ -1,4 +1,4 @@
-"""The queues: how full they are, how long jobs wait, who serves them, who paused them and why."""
+"""The queue screens: depth by state, age of the oldest job, serving workers, pauses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ from django_ojs.store.selectors import QueueDepth
 
 MOST_WORKERS = 1000
 MINUTES = 60
-_NONE = QueueDepth({}, frozenset(), None)
 _SHOWN = {
     State.AVAILABLE: gettext_lazy("available"),
     State.ACTIVE: gettext_lazy("active"),
@@ -44,7 +43,7 @@ _SHOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """What ended in each of the last 60 minutes that are counted."""
+    """Completed and failed attempts in each of the last 60 minutes of the roll-up."""
 
     completed: list[int] = field(default_factory=lambda: [0] * MINUTES)
     failed: list[int] = field(default_factory=lambda: [0] * MINUTES)
@@ -52,17 +51,17 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class QueueOverview:
-    """How a queue stands, as its row of the list shows it."""
+    """What the list shows of a queue."""
 
     depth: QueueDepth
     hour: Hour
     service: str
-    """``live``, ``quiet`` or ``none``: what the workers that serve it are."""
+    """``live``, ``quiet`` or ``none``: the best state among the workers that serve it."""
     now: datetime
 
 
 def live_workers(now: datetime, using: str) -> list[Any]:
-    """The workers that were heard of lately and have not said that they stopped."""
+    """The workers with a recent heartbeat that have not stopped, the latest heartbeat first."""
     rows = Worker.objects.using(using).filter(heartbeat_at__gt=now - STALE)
     rows = rows.exclude(phase=Worker.Phase.STOPPED)
     return list(
@@ -73,19 +72,19 @@ def live_workers(now: datetime, using: str) -> list[Any]:
 
 
 def serving(name: str, workers: Sequence[Any]) -> list[Any]:
-    """Those that take jobs of a queue: all of them, or this one."""
+    """The workers that take jobs of a queue: those that name it, and those that name none."""
     return [worker for worker in workers if not worker.queues or name in worker.queues]
 
 
 def takes_bulk_work(worker: Any) -> bool:
-    """Whether a worker takes the bulk work of the admin: none over HTTP does."""
+    """Whether a worker takes the bulk jobs of the admin; workers over HTTP never do."""
     runs = worker.phase == Worker.Phase.RUNNING and worker.directive is None
     serves = not worker.queues or bulk.QUEUE in worker.queues
     return bool(runs and serves and bulk.TYPE in worker.types)
 
 
 def last_hour(names: Sequence[str], until: datetime, using: str) -> dict[str, Hour]:
-    """The roll-up of several queues, by minutes, in one statement."""
+    """The roll-up of several queues by minute, in one statement."""
     since = until - timedelta(minutes=MINUTES)
     found = {name: Hour() for name in names}
     rows = MinuteStat.objects.using(using).filter(step=60, at__gte=since, at__lt=until)
@@ -98,7 +97,7 @@ def last_hour(names: Sequence[str], until: datetime, using: str) -> dict[str, Ho
 
 
 def overviews(names: Sequence[str], *, using: str) -> dict[str, QueueOverview]:
-    """How the queues of a page stand: four statements, however many they are."""
+    """What the list shows of the queues of a page, in four statements for any number of them."""
     if not names:
         return {}
     now = clock.now(using)
@@ -119,14 +118,14 @@ def _service(workers: Sequence[Any]) -> str:
 
 
 class QueueChangeList(KeysetChangeList):
-    """By name; what is shown of the rows of a page is read for all of them at once."""
+    """By name; the overviews of a page are read for all its rows at once."""
 
     def keys(self) -> Sequence[tuple[str, bool]]:
         """By name."""
         return [("pk", False)]
 
     def read(self, request: HttpRequest) -> None:
-        """One page, and how its queues stand."""
+        """One page with the overviews of its queues."""
         super().read(request)
         using = conf.current().database
         found = overviews([row.name for row in self.result_list], using=using)
@@ -194,34 +193,34 @@ class QueueAdmin(OJSModelAdmin):
     search_help_text = gettext_lazy("The beginning of a name.")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[QueueChangeList]:
-        """With how the queues stand."""
+        """A change list that reads the overviews."""
         return QueueChangeList
 
     # Columns
 
     @admin.display(description=gettext_lazy("status"))
     def badges(self, row: Any) -> SafeString:
-        """Paused or not, and whether anybody serves it."""
+        """Paused or running, and whether a live worker serves it."""
         return badges(row, row.ojs_overview.service)
 
     @admin.display(description=_SHOWN[State.AVAILABLE])
     def available(self, row: Any) -> str:
-        """What waits for a worker."""
+        """Jobs that wait for a worker."""
         return self._count(row, State.AVAILABLE)
 
     @admin.display(description=_SHOWN[State.ACTIVE])
     def active(self, row: Any) -> str:
-        """What runs."""
+        """Jobs that run."""
         return self._count(row, State.ACTIVE)
 
     @admin.display(description=_SHOWN[State.SCHEDULED])
     def scheduled(self, row: Any) -> str:
-        """What waits for its time."""
+        """Jobs that wait for their scheduled time."""
         return self._count(row, State.SCHEDULED)
 
     @admin.display(description=_SHOWN[State.RETRYABLE])
     def retryable(self, row: Any) -> str:
-        """What waits for its next attempt."""
+        """Jobs that wait for their next attempt."""
         return self._count(row, State.RETRYABLE)
 
     def _count(self, row: Any, state: State) -> str:
@@ -232,25 +231,25 @@ class QueueAdmin(OJSModelAdmin):
 
     @admin.display(description=gettext_lazy("oldest waits"))
     def oldest(self, row: Any) -> SafeString:
-        """Since when the oldest available job has waited, of those that were counted."""
+        """How long the oldest of the counted available jobs has waited."""
         found: QueueOverview = row.ojs_overview
         return labelled(_("oldest waits"), oldest(found.depth, found.now))
 
     @admin.display(description=gettext_lazy("completed, last hour"))
     def throughput(self, row: Any) -> SafeString:
-        """By minutes."""
+        """Completed attempts by minute."""
         figure = spark(_("Completed, last hour"), row.ojs_overview.hour.completed, "good")
         return labelled(_("completed, last hour"), figure)
 
     @admin.display(description=gettext_lazy("failed, last hour"))
     def failures(self, row: Any) -> SafeString:
-        """Failed attempts, by minutes."""
+        """Failed attempts by minute."""
         figure = spark(_("Failed attempts, last hour"), row.ojs_overview.hour.failed, "bad")
         return labelled(_("failed, last hour"), figure)
 
     @admin.display(description=gettext_lazy("paused by"))
     def paused_because(self, row: Any) -> str:
-        """Who, when and why."""
+        """Who paused it, when and why."""
         if not row.paused:
             return ""
         when = since(row.paused_at, row.ojs_overview.now)
@@ -261,15 +260,15 @@ class QueueAdmin(OJSModelAdmin):
     # The page
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """None: the page is made of facts, not of form fields."""
+        """No form fields: the page is rendered from its context."""
         return ()
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """Depth by state, the last hour, the workers that serve it."""
+        """The details; none on the page of a queue that does not exist."""
         return {} if row is None else {"page": self.details(row)}
 
     def details(self, row: Any) -> dict[str, Any]:
-        """Everything about one queue."""
+        """Depth by state, the last hour, and the workers that serve the queue."""
         using, site = self.using, self.admin_site
         now = clock.now(using)
         until = stats_queries.watermark(now=now, using=using)
@@ -310,7 +309,7 @@ class QueueAdmin(OJSModelAdmin):
 
 
 def badges(row: Any, service: str) -> SafeString:
-    """Colour and word for what an operator must know of a queue."""
+    """The status of a queue as coloured words."""
     said = [("warn", _("paused")) if row.paused else ("good", _("running"))]
     if service == "none":
         said.append(("bad", _("no live workers")))
@@ -320,7 +319,7 @@ def badges(row: Any, service: str) -> SafeString:
 
 
 def spark(title: str, values: Sequence[int], tone: str) -> SafeString:
-    """The sum, and a line the size of a word; calm when there is nothing to tell."""
+    """The sum and a sparkline; a grey zero when there is nothing to draw."""
     total = sum(values)
     if not total:
         return format_html('<span class="ojs-quiet">{}</span>', 0)
@@ -328,7 +327,7 @@ def spark(title: str, values: Sequence[int], tone: str) -> SafeString:
 
 
 def draw(points: Sequence[histogram.SeriesPoint]) -> SafeString:
-    """The last hour of a queue, and its table."""
+    """The last hour of a queue as a chart with its table."""
     labels = [date_format(timezone.localtime(point.at), "H:i") for point in points]
     return charts.stacked_bars(
         _("Ended jobs and failed attempts in each minute"),
@@ -341,7 +340,7 @@ def draw(points: Sequence[histogram.SeriesPoint]) -> SafeString:
 
 
 def counted(depth: QueueDepth, state: str) -> SafeString:
-    """How many jobs there are, or at least are; calm where none was found among those looked at."""
+    """The number of jobs, or a lower bound; grey when none was found among the rows examined."""
     count = depth.counts[state]
     if state not in depth.capped:
         return format_html("{}", charts.plain(count))
@@ -350,6 +349,6 @@ def counted(depth: QueueDepth, state: str) -> SafeString:
 
 
 def oldest(depth: QueueDepth, now: datetime) -> SafeString:
-    """How long the oldest available job has waited, or at least has."""
+    """How long the oldest available job has waited, or a lower bound."""
     mark = "≥ " if depth.oldest is not None and State.AVAILABLE in depth.capped else ""
     return format_html("{}{}", mark, since(depth.oldest, now))

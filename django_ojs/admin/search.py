@@ -1,4 +1,4 @@
-"""The search of the job list: ids by their index, the rest in a bounded window."""
+"""The search of the job list: ids by index, other qualifiers within a bounded window."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from django_ojs.admin.redaction import hides
 
 _QUALIFIER = r"[a-z]+(?:\.[\w.-]+)?"
 _INDEX = re.compile("[0-9]{1,9}", re.ASCII)
-"""Places in a list; longer numbers are names, no database has lists of that length."""
+"""Indexes of lists; longer numbers are taken for keys."""
 MOST_KEYS = 20
-"""How deep a search looks into a value."""
+"""The longest path into a JSON value."""
 
 
 @dataclass(slots=True)
@@ -28,8 +28,8 @@ class JobSearch:
     """What was asked: ids, conditions that read rows (with the places in JSON columns that they
     name), and the words that mean nothing.
 
-    An index for each qualifier would be written with every change of every job, for the few looks
-    that people take; and in the newest rows is what they look for.
+    There is no index for each qualifier: it would be written with every change of a job, for a few
+    searches by people, who mostly look for recent jobs.
     """
 
     ids: Q = field(default_factory=Q)
@@ -41,8 +41,8 @@ class JobSearch:
 def parse(text: str, *, shows_args: bool = True) -> JobSearch:
     """The words of a search: ``type:mail.send error:timeout args.order_id:42 tag:"a b"``.
 
-    What somebody may not see, or redaction hides, must not be found either: who can search for it
-    can guess it.
+    Redacted values, and arguments that the user may not see, cannot be searched: a search would
+    reveal them by guessing.
     """
     found = JobSearch()
     for name, value, typed in terms(text, _QUALIFIER):
@@ -84,12 +84,12 @@ def _worker(found: JobSearch, value: str) -> None:
 
 
 def _client(found: JobSearch, value: str) -> None:
-    # No credential is one too: of what this project's own workers run.
+    # Empty: jobs of this project's own workers, which have no credential.
     found.windowed &= Q(lease_principal=value) if value else Q(lease_principal=None)
 
 
 def _tag(found: JobSearch, value: str) -> None:
-    # As text: not every database can look into an array. Some keep the text as it was written.
+    # As text: not every database can search an array, and some store the text unchanged.
     matching = Q()
     for ascii_only in (False,) if value.isascii() else (False, True):
         matching |= Q(tags__icontains=json.dumps(value, ensure_ascii=ascii_only))

@@ -1,4 +1,4 @@
-"""The parts that the job list is read in: each in the order of an index, searched in a window."""
+"""The tabs of the job list: each in the order of an index, searched within a window."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATES = frozenset(str(state) for state in State)
 
 @dataclass(frozen=True, slots=True)
 class SearchWindow:
-    """The rows that a list is searched in, up to the edge."""
+    """The rows that a search is limited to, up to the edge."""
 
     rows: Q
     edge: Any
@@ -37,7 +37,7 @@ class SearchWindow:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A tab or lens of the list, or the dead letter."""
+    """A tab or filter preset of the job list, or the dead letter."""
 
     state: str | None = None
     lens: str | None = None
@@ -45,7 +45,7 @@ class Tab:
 
     @property
     def keys(self) -> Keys:
-        """The columns of an index that it is ordered by, and whether downwards; the last is the key."""
+        """The columns of the index that orders it, and whether each is descending; the key is last."""
         if self.dead_letter:
             return _BY_END
         if self.lens == "overdue":
@@ -54,7 +54,7 @@ class Tab:
 
     @property
     def index(self) -> str | None:
-        """The index of these columns; ``None`` where planners find it by themselves."""
+        """The name of that index; ``None`` where planners choose it unaided."""
         if self.dead_letter:
             return "ojs_job_dead"
         if self.lens == "overdue":
@@ -63,7 +63,7 @@ class Tab:
 
     @property
     def condition(self) -> Q:
-        """What no index knows of it: to be asked of the rows of the window only."""
+        """The conditions without an index, applied to the rows of the window only."""
         found = Q()
         if self.lens == "timed_out":
             found &= Q(error__type__in=TIMED_OUT)
@@ -83,15 +83,16 @@ class Tab:
 
     @property
     def unknown(self) -> bool:
-        """Whether there is no such tab: somebody typed its name. Such a list is empty."""
+        """Whether there is no such tab (a mistyped address); its list is empty."""
         return bool(
             (self.state and self.state not in _STATES) or (self.lens and self.lens not in LENSES)
         )
 
     def edge(self, using: str, start: Any = None) -> Any:
-        """The first column of the last row of a window: of the first rows of the index in its order,
-        or of the first beyond ``start``, as many as ``OJS["ADMIN"]["SEARCH_WINDOW"]``; ``None`` when
-        there are none.
+        """The first column of the last row of a window; ``None`` for an empty window.
+
+        A window is the first ``OJS["ADMIN"]["SEARCH_WINDOW"]`` rows of the index, or the first after
+        ``start``.
         """
         size = conf.current().admin.search_window
         rows = self.rows(Job.objects.using(using), using)
@@ -103,23 +104,23 @@ class Tab:
         return selectors.last_of_first(rows, name, down=down, size=size, using=using)
 
     def up_to(self, edge: Any) -> Q:
-        """The rows up to the edge, and those of the same moment: the indexes do not know the key, and
-        to sort by it would take longer than to read a few rows more.
+        """The rows up to the edge, including others of the same moment: the index does not have the
+        key, and sorting by it would take longer than reading a few rows more.
         """
         return keyset.beyond(self.keys[:1], [edge], back=True, inclusive=True)
 
     def window(self, using: str) -> SearchWindow:
         """The first window.
 
-        Conditions that no index serves are asked of its rows only, so that a search that finds nothing
-        reads no more than them.
+        Conditions without an index are limited to its rows, so that a search without results reads no
+        more than these.
         """
         last = None if self.unknown else self.edge(using)
         return SearchWindow(Q() if last is None else self.up_to(last), last)
 
     def is_whole(self, window: SearchWindow, using: str) -> bool:
-        """Whether there are no rows behind the window. Asked for as many as are in one: of a single row
-        a planner could think that it is found sooner in another index.
+        """Whether there are no rows after the window. It asks for a whole window of them: for a single
+        row a planner might prefer another index.
         """
         return window.edge is None or self.edge(using, window.edge) is None
 

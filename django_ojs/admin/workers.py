@@ -1,4 +1,4 @@
-"""The workers: alive or not, what they run, what they were told."""
+"""The worker screens: liveness, running jobs, and directives."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ STATUSES: Mapping[str, tuple[Any, str]] = {
     STALE_STATUS: (gettext_lazy("stale"), "bad"),
     _PHASE.STOPPED: (gettext_lazy("stopped"), "quiet"),
 }
-"""What a worker can be, with the word and the tone of its badge."""
+"""The statuses of a worker, with the word and the colour of its badge."""
 _ORDERS = {"quiet": gettext_lazy("told to be quiet"), "terminate": gettext_lazy("told to stop")}
 
 
 def status(row: Any, now: datetime) -> str:
-    """What a worker said last, unless that was more than a minute ago."""
+    """The phase that a worker reported last, or ``stale`` without a recent heartbeat."""
     if row.phase != _PHASE.STOPPED and now - row.heartbeat_at > STALE:
         return STALE_STATUS
     return str(row.phase)
 
 
 def badges(row: Any, now: datetime) -> SafeString:
-    """The status in colour and word, and what the worker was told."""
+    """The status and the directive as coloured words."""
     found = status(row, now)
     word, tone = STATUSES.get(found, (found, "quiet"))
     badge = format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, word)
@@ -65,7 +65,7 @@ def badges(row: Any, now: datetime) -> SafeString:
 
 
 class StatusFilter(admin.SimpleListFilter):
-    """By status; without a choice, those that have not stopped."""
+    """By status; without a choice, the workers that have not stopped."""
 
     title = gettext_lazy("status")
     parameter_name = "status"
@@ -75,7 +75,7 @@ class StatusFilter(admin.SimpleListFilter):
         return [*((name, word) for name, (word, _tone) in STATUSES.items()), ("all", _("all"))]
 
     def choices(self, changelist: Any) -> Any:
-        """The first choice is no choice."""
+        """Django's "All" means "not stopped" here."""
         first, *others = super().choices(changelist)
         yield {**first, "display": _("not stopped")}
         yield from others
@@ -96,15 +96,15 @@ class StatusFilter(admin.SimpleListFilter):
 
 
 class WorkerChangeList(KeysetChangeList):
-    """By name: a list by heartbeat would be another one at every look."""
+    """By name: a list by heartbeat would change with every page load."""
 
     def keys(self) -> Sequence[tuple[str, bool]]:
-        """By name, those of one name by their age."""
+        """By name, then by key: several clients may use one name."""
         return [("name", False), ("pk", False)]
 
 
 def _directing(order: str | None) -> Callable[[Sequence[Any], Mapping[str, Any], Actor], ActionReport]:
-    """What tells workers something, and leaves those alone that it is nothing new to."""
+    """An operation that gives workers a directive, and skips those that have it already."""
 
     def run(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
         report = ActionReport()
@@ -122,7 +122,7 @@ def _directing(order: str | None) -> Callable[[Sequence[Any], Mapping[str, Any],
                 else:
                     report.skipped.append(_("The worker %s was told that already.") % found)
             except Conflict:
-                # It stopped between the look and the order.
+                # It stopped between the read and the directive.
                 report.skipped.append(_("The worker %s has stopped.") % found)
             except OJSError as error:
                 report.skipped.append(error.message)
@@ -200,7 +200,7 @@ class WorkerAdmin(OJSModelAdmin):
         return WorkerChangeList
 
     def names(self, keys: Sequence[Any]) -> list[str]:
-        """Their names, those that are known: a key says nothing to anybody."""
+        """The names of the workers with these keys; unknown keys are left out."""
         numbers = [key for key in map(str, keys) if re.fullmatch("[0-9]{1,18}", key)]
         rows = Worker.objects.using(self.using).filter(pk__in=numbers)
         return list(rows.order_by("name", "pk").values_list("name", flat=True))
@@ -209,22 +209,22 @@ class WorkerAdmin(OJSModelAdmin):
 
     @admin.display(description=gettext_lazy("client"))
     def client(self, row: Any) -> str:
-        """The credential that it comes with, and that its name belongs to."""
+        """The credential that the worker authenticates with; names are unique per credential."""
         return row.principal or "—"
 
     @admin.display(description=gettext_lazy("status"))
     def badges(self, row: Any) -> SafeString:
-        """What it is and what it was told."""
+        """The status and the directive."""
         return badges(row, row.ojs_now)
 
     @admin.display(description=gettext_lazy("last heartbeat"))
     def heartbeat(self, row: Any) -> SafeString:
-        """How long ago it was heard."""
+        """Time since the last heartbeat."""
         return since(row.heartbeat_at, row.ojs_now)
 
     @admin.display(description=gettext_lazy("slots used"))
     def slots(self, row: Any) -> str:
-        """Running jobs of as many as it takes, with a link to them."""
+        """Running jobs and concurrency, with a link to the jobs."""
         wanted = f'worker:"{row.name}" client:"{row.principal}"'
         url = links.list_of(self.admin_site, "job", state=State.ACTIVE, q=wanted)
         text = slots(row)
@@ -232,7 +232,7 @@ class WorkerAdmin(OJSModelAdmin):
 
     @admin.display(description=gettext_lazy("queues"))
     def served(self, row: Any) -> str:
-        """The first few names."""
+        """The first five queue names."""
         names = list(map(str, row.queues))
         if not names:
             return _("all")
@@ -240,21 +240,21 @@ class WorkerAdmin(OJSModelAdmin):
 
     @admin.display(description=gettext_lazy("started"))
     def uptime(self, row: Any) -> SafeString:
-        """How long ago."""
+        """Time since the start."""
         return since(row.started_at, row.ojs_now)
 
     # The page
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """None: the page is made of facts, not of form fields."""
+        """No form fields: the page is rendered from its context."""
         return ()
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The facts, and the running jobs."""
+        """The details; none for a worker that does not exist."""
         return {} if row is None else {"page": self.details(row)}
 
     def details(self, row: Any) -> dict[str, Any]:
-        """Everything about one worker."""
+        """The facts about a worker, and its running jobs."""
         now = clock.now(self.using)
         jobs = running_jobs(row, self.using)
         return {
@@ -296,12 +296,12 @@ class WorkerAdmin(OJSModelAdmin):
 
 
 def slots(row: Any) -> str:
-    """So many of so many."""
+    """Running jobs, and the concurrency if it is known."""
     return f"{row.running}/{row.concurrency}" if row.concurrency is not None else str(row.running)
 
 
 def running_jobs(worker: Worker, using: str) -> list[Any]:
-    """The jobs that a worker runs, by the index of active jobs: one more than is shown."""
+    """The jobs that a worker runs, read by the index of active jobs; one more than is shown."""
     whose = Job.objects.using(using).filter(
         worker_id=worker.name, lease_principal=worker.principal or None
     )

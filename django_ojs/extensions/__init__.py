@@ -1,1 +1,1 @@
-"""Optional capabilities: each a slice of its own that plugs into the doors of the core."""
+"""Optional features that plug into the extension points of the core."""

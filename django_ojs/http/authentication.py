@@ -1,4 +1,4 @@
-"""Who comes in: API tokens, Django sessions of staff, or any class that ``OJS["HTTP"]`` names."""
+"""Authentication: API tokens, sessions of staff users, or the classes in ``OJS["HTTP"]``."""
 
 from __future__ import annotations
 

@@ -38,16 +38,16 @@ from django_ojs.services import inspect, queues
 T = TypeVar("T")
 
 OPEN = "open"
-"""The scope of what everybody may see."""
+"""The scope of actions that need no authentication."""
 
 
 _TENANT = "X-OJS-Tenant"
 EXTENSIONS: set[str] = set()
-"""The URNs of the extensions of which all is there: ``routing.register`` adds them."""
+"""The URNs of the extensions that are complete; ``routing.register`` adds them."""
 
 
 class ScopePermission(BasePermission):
-    """Deny by default: an action without an entry in ``scopes`` is for nobody."""
+    """Deny by default: an action without an entry in ``scopes`` is always refused."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Whether the principal has one of the action's scopes."""
@@ -58,14 +58,14 @@ class ScopePermission(BasePermission):
         principal = view.principal
         if principal is None:
             return False
-        # A method that does not exist here is answered 405, but not to strangers.
+        # Only authenticated callers learn by a 405 that a method does not exist.
         return not view.action or request.method == "OPTIONS" or principal.may(*needed)
 
 
 class OJSViewSet(ViewSet):
     """A resource of the binding.
 
-    ``scopes`` maps each action to the scopes of which one is needed.
+    ``scopes`` maps each action to scopes, of which the caller needs one.
     """
 
     scopes: ClassVar[Mapping[str, Sequence[str]]] = {}
@@ -81,12 +81,12 @@ class OJSViewSet(ViewSet):
     request_id: str
 
     def needed_scopes(self) -> Sequence[str]:
-        """The scopes of which one is needed for this request."""
+        """The scopes of the action, of which the caller needs one."""
         return self.scopes.get(self.action or "", ())
 
     @property
     def principal(self) -> Principal | None:
-        """Who asks, ``None`` for a stranger."""
+        """The caller, ``None`` if it is not authenticated."""
         request = self.request
         if isinstance(request.auth, Principal):
             return request.auth
@@ -94,23 +94,23 @@ class OJSViewSet(ViewSet):
 
     @property
     def caller(self) -> Principal:
-        """Who asks, where strangers have no access."""
+        """The caller of an action that requires authentication."""
         principal = self.principal
         assert principal is not None
         return principal
 
     def should_stop_waiting(self) -> bool:
-        """Whether a request that waits should wait no more: its client has hung up, or a new one would
-        not be let in as it was. Raises :class:`NotAuthenticated` when the credential is no longer good.
+        """Whether a long poll should end: the client has disconnected, or the caller has lost the scope
+        or queues that it began with. Raises :class:`NotAuthenticated` for a credential that has ended.
         """
         now = self.caller.renewed(using=self.using)
         if now is None:
             raise NotAuthenticated
-        # Last: what is taken for a client that hangs up after this is lost to it.
+        # Last: a job claimed for a client that disconnects after this check is lost to it.
         return not now.covers(self.caller, self.needed_scopes()) or waiting.hung_up(self.request.META)
 
     def actor(self, reason: str = "") -> Actor:
-        """Who asks, for events and audit."""
+        """The caller as the actor of events and audit entries."""
         return Actor("http", self.caller.name, reason, self.request.META.get("REMOTE_ADDR", ""))
 
     @property
@@ -119,15 +119,15 @@ class OJSViewSet(ViewSet):
         return conf.current().database
 
     def get_authenticators(self) -> list[BaseAuthentication]:
-        """The classes of ``OJS["HTTP"]["AUTHENTICATION"]``."""
+        """Instances of the classes in ``OJS["HTTP"]["AUTHENTICATION"]``."""
         return [kind() for kind in classes(conf.current().http.authentication)]
 
     def get_exception_handler(self) -> Callable[..., Response]:
-        """Ours, whatever the project's settings are."""
+        """The handler of this package, whatever the project's settings are."""
         return problems.handle
 
     def handle_exception(self, exc: Exception) -> Response:
-        """The answer to an error; refusals are in the audit."""
+        """The response to an error; 401 and 403 are recorded in the audit."""
         response = super().handle_exception(exc)
         if response.status_code in (401, 403):
             error = response.data["error"]
@@ -135,17 +135,17 @@ class OJSViewSet(ViewSet):
         return response
 
     def set_rollback(self) -> None:
-        """Nothing to roll back: no transaction is open around a view."""
+        """Does nothing: no transaction is open around a view."""
 
     def initialize_request(self, request: Any, *args: Any, **kwargs: Any) -> Request:
-        """Gives the request its id before anything can fail."""
+        """Assign the request id before anything can fail."""
         fresh = f"req_{clock.new_id()}"
         self.warnings: list[dict[str, Any]] = []
         self.request_id = media.request_id(request.META.get("HTTP_X_REQUEST_ID"), fresh)
         return super().initialize_request(request, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Version, then who and whether."""
+        """Authenticate, check permissions, then the version and extensions that are required."""
         self.format_kwarg = None
         request.accepted_renderer, request.accepted_media_type = media.Renderer(), media.OJS
         self.perform_authentication(request)
@@ -155,12 +155,12 @@ class OJSViewSet(ViewSet):
         if (tenant := request.META.get("HTTP_X_OJS_TENANT")) is not None:
             text_field({_TENANT: tenant}, _TENANT)
             self.warn(_TENANT, "ignored: tenants are not kept apart, use tokens for some queues")
-        # Nothing is named with NUL, and not every database can be asked for it.
+        # No name contains NUL, and not every database accepts it as a parameter.
         if any("\x00" in str(value) for value in kwargs.values()):
             raise RouteNotFound
 
     def _check_extensions(self, requested: str) -> None:
-        """Raise :class:`ExtensionNotSupported` for what the manifest does not list."""
+        """Raise :class:`ExtensionNotSupported` for an extension that the manifest does not list."""
         for name in filter(None, map(str.strip, requested.split(","))):
             if name not in EXTENSIONS:
                 raise problems.ExtensionNotSupported(
@@ -168,11 +168,11 @@ class OJSViewSet(ViewSet):
                 )
 
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """The headers of every answer, errors included."""
+        """Set the headers of every response, errors included."""
         if isinstance(response, Response):
             response.content_type = media.content_type(request)
         if response.status_code < 400:
-            response_warnings.tell(response, self.warnings)
+            response_warnings.add_warnings(response, self.warnings)
         response = super().finalize_response(request, response, *args, **kwargs)
         response["OJS-Version"] = media.VERSION
         response["X-Request-Id"] = self.request_id
@@ -183,7 +183,7 @@ class OJSViewSet(ViewSet):
         return response
 
     def warn(self, field: str, message: str, **more: Any) -> None:
-        """Have the answer say that something is not done as asked; not where it is a refusal."""
+        """Add a warning to a successful response: part of the request was not done as requested."""
         self.warnings.append({**more, "field": field, "message": message})
 
     def body(self, *, required: bool = True) -> Mapping[str, Any]:
@@ -197,10 +197,10 @@ class OJSViewSet(ViewSet):
         return as_object(value)
 
     def job(self, job_id: str, *, fresh: bool = False) -> JobRecord:
-        """A job that the principal may see, promoted or ended first with ``fresh``.
+        """A job that the caller may see; with ``fresh`` it is first promoted or ended if that is due.
 
-        Raises :class:`NotFound`, whether it does not exist or is in a foreign queue, and
-        :class:`PermissionDenied` for one of django_ojs itself, unless it is only read.
+        Raises :class:`NotFound` for a job that does not exist or is in a foreign queue, and
+        :class:`PermissionDenied` for writes to an internal job.
         """
         key = self.key(job_id)
         try:
@@ -219,7 +219,7 @@ class OJSViewSet(ViewSet):
             raise missing("job", job_id) from None
 
     def key(self, job_id: str) -> UUID:
-        """The key of a job by its id. Raises :class:`NotFound` for what can be no id."""
+        """The primary key for a job id. Raises :class:`NotFound` for text that is no canonical UUID."""
         try:
             key = UUID(job_id)
         except ValueError:
@@ -229,7 +229,7 @@ class OJSViewSet(ViewSet):
         return key
 
     def job_id_of(self, job_id: str | None, body: Mapping[str, Any]) -> str:
-        """The id of the job that a report is about, by the path or by ``job_id`` or ``id`` of the body.
+        """The id of the reported job: from the path, or ``job_id`` or ``id`` of the body.
 
         Raises :class:`InvalidRequest`, also when the two differ.
         """
@@ -244,26 +244,26 @@ class OJSViewSet(ViewSet):
         return str(job_id or value)
 
     def may_use(self, queue: str, field: str) -> str:
-        """The queue, if the principal may. Raises :class:`PermissionDenied`."""
+        """The queue, if the caller may use it. Raises :class:`PermissionDenied`."""
         if self.caller.sees(queue) and not is_own(queue=queue):
             return queue
-        said = f"This credential may not use the queue {queue!r}."
+        message = f"This credential may not use the queue {queue!r}."
         if is_own(queue=queue):
-            said = f"The queue {queue!r} is for the work of django_ojs itself."
-        raise PermissionDenied(said, field=field, queue=queue)
+            message = f"The queue {queue!r} is for the work of django_ojs itself."
+        raise PermissionDenied(message, field=field, queue=queue)
 
     def first_use(self, names: Iterable[str]) -> list[str]:
-        """Make queues known that the request is the first to name. Raises :class:`RateLimited`."""
+        """Create the queues that do not exist yet. Raises :class:`RateLimited`."""
         return queues.first_use(names, self.caller.key, token_id=self.caller.token_id, using=self.using)
 
 
 def missing(kind: str, name: str) -> NotFound:
-    """The 404 of a resource, the same for what is not there and what may not be seen."""
+    """The 404 of a resource, the same for one that does not exist and one that is hidden."""
     return NotFound(f"There is no {kind} {name!r}.", resource_type=kind, resource_id=name)
 
 
 def parse_each(name: str, items: Sequence[Any], parse: Callable[[Any], T]) -> list[T]:
-    """What ``parse`` makes of every item of a list in the body; its error says which item it was."""
+    """Apply ``parse`` to every item of a list in the body; errors name the index of the item."""
     found = []
     for index, item in enumerate(items):
         try:

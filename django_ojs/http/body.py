@@ -1,4 +1,4 @@
-"""From the bytes of a request to one JSON object: size, depth and numbers are checked on the way."""
+"""Read the JSON body of a request; checks size, depth and numbers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from django_ojs.http.problems import InvalidPayload
 
 _CHUNK = 1 << 16
 _DEEPEST = MAX_DEPTH + 5
-"""What is stored may be 30 deep, and stands in an object, an array or two."""
+"""Stored values may be MAX_DEPTH deep, within a few levels of the request itself."""
 _TYPES = frozenset({"", "application/openjobspec+json", "application/json"})
-# An unterminated string runs to the end: every byte is looked at once, whatever they are.
+# An unterminated string matches to the end, so that every byte is scanned once.
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -91,7 +91,7 @@ def is_chunked(request: HttpRequest) -> bool:
 
 
 def _source(request: HttpRequest) -> Any:
-    # Django reads nothing of a body without a declared length.
+    # Django does not read a body without a declared length.
     return request.META["wsgi.input"] if is_chunked(request) else request
 
 

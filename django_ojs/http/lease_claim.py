@@ -1,4 +1,4 @@
-"""The evidence in a request: header ``OJS-Lease``, or fields of the body (decision L1)."""
+"""The lease claim of a request: header ``OJS-Lease``, or fields of the body (decision L1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django_ojs.services import workers
 def lease_claim_of(
     request: Request, body: Mapping[str, Any], principal: Principal, *, using: str
 ) -> LeaseClaim:
-    """What a report shows of an attempt; the worker that it names has been heard.
+    """The lease claim of a report; counts as a sign of life of the worker that it names.
 
     Raises :class:`InvalidRequest` for a malformed part.
     """

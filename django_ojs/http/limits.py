@@ -1,4 +1,4 @@
-"""How much of everything, in this process: counts by the second or minute, places for who waits."""
+"""Limits of this process: rates by the second or minute, and places for requests that wait."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_FAILURES = 30
 
 
 class RateWindow:
-    """Counts by name, of the current window of so many seconds.
+    """Counts by name within the current fixed window of so many seconds.
 
-    No more than ``most`` names are kept: beyond, what was counted longest ago is forgotten.
+    At most ``most`` names are kept; the least recently counted one is dropped.
     """
 
     def __init__(self, seconds: int, *, most: int = 10_000) -> None:
@@ -29,7 +29,7 @@ class RateWindow:
         self._counts: LRU[str, int] = LRU(most)
 
     def count(self, name: str, amount: int = 1) -> int:
-        """Count, and say how much it is now."""
+        """Add to a count, and return the new value."""
         current = window_of(self.seconds)
         with self._lock:
             if current != self._current:
@@ -40,12 +40,12 @@ class RateWindow:
             return now
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all counts."""
         self._counts.clear()
 
 
 def window_of(seconds: int) -> int:
-    """The number of the window of so many seconds that it is now."""
+    """The number of the current window of so many seconds."""
     return int(clock.boottime() // seconds)
 
 
@@ -78,7 +78,7 @@ def charge_failure(address: str) -> None:
 
 
 class Places:
-    """Bounded places for requests that hold a thread: in all, and per credential."""
+    """Places for requests that hold a thread, bounded in total and per credential."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -104,7 +104,7 @@ class Places:
             self._taken[principal.key] += 1
 
     def leave(self, principal: Principal) -> None:
-        """Give a place back."""
+        """Return a place taken by :meth:`enter`."""
         with self._lock:
             self._taken[principal.key] -= 1
             if not self._taken[principal.key]:

@@ -46,7 +46,10 @@ class _WordsFilter(django_filters.BaseInFilter, django_filters.CharFilter):
 
 
 class JobFilter(django_filters.FilterSet):
-    """What a list of jobs may be narrowed by."""
+    """The filters of the list of jobs.
+
+    Those with a ``method`` check the value: an invalid one is 422, never an unfiltered list.
+    """
 
     state = _WordsFilter(method="by_state")
     queue = _WordsFilter(field_name="queue", lookup_expr="in")
@@ -62,31 +65,31 @@ class JobFilter(django_filters.FilterSet):
         fields: Sequence[str] = ()
 
     def by_state(self, rows: QuerySet[Job], name: str, value: list[str]) -> QuerySet[Job]:
-        """One or more states."""
+        """Jobs in one or more states."""
         allowed = {str(state) for state in State}
         if not set(value) <= allowed:
             raise InvalidRequest(name, f"must be out of {', '.join(sorted(allowed))}")
         return rows.filter(state__in=value)
 
     def by_type(self, rows: QuerySet[Job], name: str, value: list[str]) -> QuerySet[Job]:
-        """Types, or prefixes that end in ``.*``."""
+        """Jobs of these types; a type may be a prefix that ends in ``.*``."""
         for item in value:
             check_job_type(item.removesuffix(".*"), name)
         patterns = [item[:-1] + "*" if item.endswith(".*") else item for item in value]
         return rows.filter(any_of("type", patterns))
 
     def by_dead_letter(self, rows: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
-        """``true`` or ``false``."""
+        """Jobs that are in the dead letter, or that are not."""
         if value not in ("true", "false"):
             raise InvalidRequest(name, "must be true or false")
         return rows.filter(dead_letter=value == "true")
 
     def by_since(self, rows: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
-        """By the time in the id, which is when it was made: the primary key is the index."""
+        """Jobs created at or after a time, by the time in their id: the primary key is the index."""
         return rows.filter(id__gte=_first_id(value, name, rows.db))
 
     def by_until(self, rows: QuerySet[Job], name: str, value: str) -> QuerySet[Job]:
-        """By the time in the id."""
+        """Jobs created before a time."""
         return rows.filter(id__lt=_first_id(value, name, rows.db))
 
 
@@ -97,7 +100,7 @@ def _first_id(value: str, name: str, using: str) -> UUID:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which part of a list is wanted."""
+    """The part of a list that a request asks for."""
 
     limit: int
     offset: int
@@ -131,8 +134,8 @@ def _number(query: Mapping[str, str], name: str, least: int) -> int | None:
 def allow(
     request: Request, names: frozenset[str] = frozenset(), paging: frozenset[str] = PAGING
 ) -> None:
-    """Raise :class:`InvalidRequest` for a query parameter that this list does not have, and for NUL
-    in one, which not every database takes. ``paging`` are the ways in which it is paged.
+    """Raise :class:`InvalidRequest` for unknown query parameters, and for NUL in a value, which not
+    every database accepts. ``paging`` are the paging parameters of the list.
     """
     unknown = sorted(set(request.query_params) - names - paging)
     if unknown:
@@ -170,7 +173,7 @@ def dead_letter(request: Request, principal: Principal, *, using: str) -> Any:
 
 def _narrowed(query: QueryDict | dict[str, Any], rows: QuerySet[Job]) -> QuerySet[Job]:
     narrow = JobFilter(query, rows)
-    # A filter whose value is not valid would be left out, and everything shown.
+    # django-filter ignores a filter whose value is invalid, which would list everything.
     for name in narrow.form.errors:
         raise InvalidRequest(name, "is not valid")
     return narrow.qs
@@ -181,7 +184,7 @@ def _visible(rows: QuerySet[Job], principal: Principal) -> QuerySet[Job]:
 
 
 def paging(part: PageRequest, total: int, has_more: bool) -> dict[str, Any]:
-    """The ``pagination`` object; a total beyond the cap says that it is one."""
+    """The ``pagination`` object; ``total_is_capped`` marks a total beyond the cap."""
     return {
         "total": min(total, COUNT_CAP),
         "total_is_capped": total > COUNT_CAP,

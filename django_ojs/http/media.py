@@ -1,7 +1,7 @@
 """Media types and the version switch of the binding (OJS HTTP binding 3 and 4).
 
-Headers are read from ``META``, here and in the other modules of every request: ``request.headers``
-copies all of them first.
+Headers are read from ``META`` in modules that serve every request: ``request.headers`` copies all of
+them first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django_ojs.domain.errors import Unsupported
 
 OJS = "application/openjobspec+json"
 FOR_SDKS = f'{OJS}; profile="application/json"'
-"""For those who send ``OJS-Version``: an SDK looks for ``application/json`` in the type."""
+"""For clients that send ``OJS-Version``: an SDK looks for ``application/json`` in the type."""
 VERSION = "1.0"
 
 _SUPPORTED = re.compile(r"1(\.[0-9]+)*(-[0-9A-Za-z.-]+)?", re.ASCII)
@@ -29,7 +29,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 class Renderer(BaseRenderer):
-    """Compact JSON."""
+    """Renders compact JSON."""
 
     media_type = OJS
     format = "json"
@@ -38,41 +38,41 @@ class Renderer(BaseRenderer):
     def render(
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None
     ) -> bytes:
-        """The bytes; an answer that is marked as empty has none."""
-        # A refusal may repeat a lone surrogate of the request, for which there are no bytes.
+        """The JSON of the response; nothing for one without data."""
+        # An error may repeat a lone surrogate of the request, which cannot be encoded.
         return b"" if data is None else _encode(data).encode(errors="replace")
 
 
 class Parser(BaseParser):
-    """Leaves the body unread: the viewsets read it themselves, once they know who asks.
+    """Leaves the body unread: the views read it once the caller is authenticated.
 
-    The CSRF check of sessions would have it parsed, in search of a form field.
+    Without it the CSRF check of sessions would parse the body in search of a form field.
     """
 
     media_type = "*/*"
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        """Nothing."""
+        """An empty form."""
         return {}
 
 
 class Negotiation(BaseContentNegotiation):
-    """There is one form of answer, whatever is accepted (never 406)."""
+    """Always the same renderer, whatever is accepted: never 406."""
 
     def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser:
-        """The only parser."""
+        """The first parser; there is only one."""
         return next(iter(parsers))
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        """The only renderer."""
+        """The first renderer; there is only one."""
         chosen = next(iter(renderers))
         return chosen, OJS
 
 
 def check_version(request: Request) -> None:
-    """Raise :class:`Unsupported` for another major version than 1; none given is 1."""
+    """Raise :class:`Unsupported` unless the major version is 1, which is the default."""
     requested = request.META.get("HTTP_OJS_VERSION")
     if requested is not None and not _SUPPORTED.fullmatch(requested.strip()):
         raise Unsupported(
@@ -81,7 +81,7 @@ def check_version(request: Request) -> None:
 
 
 def speaks_version(request: Any) -> bool:
-    """Whether the client sent ``OJS-Version``: all SDKs do, people and suites do not."""
+    """Whether the client sent ``OJS-Version``, as all SDKs do."""
     return "HTTP_OJS_VERSION" in request.META
 
 

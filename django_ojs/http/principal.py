@@ -1,4 +1,4 @@
-"""On whose behalf a request comes, and what they may do."""
+"""The caller of a request, and what it may do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERYTHING = ("*",)
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. ``key`` is what leases and workers are bound to; rotation of a token keeps it.
+    """The caller. Leases and workers are bound to ``key``, which the rotation of a token keeps.
 
     ``queues`` are names, or prefixes that end in ``*``. ``token_id`` is set for API tokens, ``user``
     for users of the project.
@@ -31,7 +31,7 @@ class Principal:
     user: Any = field(default=None, compare=False, repr=False)
 
     def may(self, *scopes: str) -> bool:
-        """Whether any of the scopes is given."""
+        """Whether the caller has one of the scopes."""
         return not self.scopes.isdisjoint(scopes)
 
     @property
@@ -40,16 +40,17 @@ class Principal:
         return "*" in self.queues
 
     def sees(self, queue: str) -> bool:
-        """Whether the queue, and so every job in it, exists for this principal."""
+        """Whether the queue and its jobs are visible to the caller."""
         return any(
             queue.startswith(pattern[:-1]) if pattern.endswith("*") else queue == pattern
             for pattern in self.queues
         )
 
     def renewed(self, *, using: str) -> Principal | None:
-        """As the credential is by now, ``None`` when it is no longer good: for what goes on for long.
+        """The caller as its credential is now, ``None`` if it has ended; for long polls and streams.
 
-        What a class of the project's own made of something else than users is taken as it was.
+        Callers that an authentication class of the project made of other objects than users are
+        returned unchanged.
         """
         if self.token_id is not None:
             token = tokens.live(self.token_id, using=using)
@@ -63,7 +64,7 @@ class Principal:
         return of_user(user)
 
     def covers(self, earlier: Principal, scopes: Collection[str]) -> bool:
-        """Whether what was begun as ``earlier`` may go on: one of the scopes, and the same queues."""
+        """Whether a request that began as ``earlier`` may go on: with a scope and the same queues."""
         return self.may(*scopes) and self.queues == earlier.queues
 
 
@@ -81,13 +82,11 @@ def of_user(user: Any) -> Principal:
 
 
 DEVELOPER = Principal("dev", "dev", frozenset(SCOPES))
-"""Who comes with ``OJS["HTTP"]["DEV_TOKEN"]``, while ``DEBUG`` is on."""
+"""The caller with ``OJS["HTTP"]["DEV_TOKEN"]``, while ``DEBUG`` is on."""
 
 
 def parse_reason(body: Mapping[str, Any] | None) -> str:
-    """``reason`` of a request, for the event: cleaned and cut. Raises :class:`InvalidRequest` for what
-    is no text.
-    """
+    """The ``reason`` of a request, sanitised and cut; :class:`InvalidRequest` unless it is text."""
     reason = (body or {}).get("reason")
     if reason is not None and not isinstance(reason, str):
         raise InvalidRequest("reason", "must be a string")

@@ -61,7 +61,7 @@ class ExtensionNotSupported(OJSError):
 
 
 class WaitTimeout(OJSError):
-    """What was waited for has not happened in time."""
+    """A long poll for the end of a job ran out of time."""
 
     code = "wait_timeout"
 
@@ -107,7 +107,7 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
     body = envelope(code, message, request_id=view.request_id, details=details)
     view.set_rollback()
     if code == "backend_error" and not connections[view.using].in_atomic_block:
-        # A server that was failed over from may be as usable as before, but for writing.
+        # After a failover the old server may still answer, but read-only: reconnect.
         connections[view.using].close()
     return Response(body, status=status, headers=headers)
 
@@ -132,12 +132,12 @@ def _explain(error: Exception, view: Any) -> tuple[str, str, Mapping[str, Any], 
             return _code(error), error.message, error.details, {}
         case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
             header = getattr(error, "auth_header", None) or "Bearer"
-            # One answer whatever was wrong, so that nothing can be found out about tokens.
+            # The same response for every cause, so that it reveals nothing about tokens.
             return "unauthenticated", "A valid credential is needed.", {}, {"WWW-Authenticate": header}
         case exceptions.PermissionDenied() | DjangoPermissionDenied():
             needed = " or ".join(view.needed_scopes())
-            said = str(getattr(error, "detail", "")) if "CSRF" in str(error) else ""
-            return "permission_denied", said or f"This needs the scope {needed}.", {}, {}
+            text = str(getattr(error, "detail", "")) if "CSRF" in str(error) else ""
+            return "permission_denied", text or f"This needs the scope {needed}.", {}, {}
         case exceptions.NotFound() | Http404():
             details = {"resource_type": "route", "resource_id": view.request.path}
             return "not_found", f"There is no {view.request.path} here.", details, {}

@@ -1,4 +1,4 @@
-"""Who was kept out of what, in the audit: as much of it as a flood leaves readable."""
+"""Refused requests in the audit, at a bounded rate so that a flood leaves it readable."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from django_ojs.services import audit, tokens
 logger = logging.getLogger("django_ojs.http")
 
 MOST = {"clients": 100, "guesses": 10, "strangers": 10}
-"""How many rows about each one process writes in a minute."""
+"""The most rows of each kind that one process writes per minute."""
 MOST_EACH = 10
-"""And about one client or address."""
+"""The most rows about one client or address per minute."""
 
 _SEEN = RateWindow(60)
 _EACH = RateWindow(60)
@@ -28,9 +28,9 @@ _TARGETS = {"job_id": "job", "worker_id": "worker", "name": "queue", "type": "sc
 
 
 def note(view: Any, code: str, rule: str) -> None:
-    """Write a row for a refusal: one a minute for each path and client, or address.
+    """Write a row for a refusal: one per minute for each path and client or address.
 
-    A database that does not take it now changes nothing about the refusal.
+    If the database is not available, the refusal is answered all the same.
     """
     request = view.request
     client = "" if code == "unauthenticated" else _client(view)
@@ -45,11 +45,11 @@ def note(view: Any, code: str, rule: str) -> None:
     ):
         return
     target = _target(view.kwargs) if client else _guessed(shown)
-    said = {"method": request.method, "route": route, "rule": sanitise_text(rule, 1000)}
+    data = {"method": request.method, "route": route, "rule": sanitise_text(rule, 1000)}
     try:
-        audit.note("http.refused", actor, target=target, result="denied", using=view.using, **said)
+        audit.note("http.refused", actor, target=target, result="denied", using=view.using, **data)
     except DatabaseError as error:
-        logger.warning("a refusal could not be noted in the audit: %s", error)
+        logger.warning("a refusal could not be recorded in the audit: %s", error)
 
 
 def _client(view: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a request asked for and does not get as asked: ``warnings`` in the answer, and a header."""
+"""Warnings: parts of a request that were not done as requested, in the body and a header."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from urllib.parse import quote
 
 HEADER = "OJS-Warnings"
 _MOST = 20
-"""In the header; the body has all."""
+"""The most warnings in the header; the body has all."""
 
 
-def tell(response: Any, warnings: Sequence[Mapping[str, Any]]) -> None:
-    """Put the warnings about a request into its answer."""
+def add_warnings(response: Any, warnings: Sequence[Mapping[str, Any]]) -> None:
+    """Add the warnings about a request to its response."""
     if not warnings:
         return
     response[HEADER] = ", ".join(map(_line, warnings[:_MOST]))

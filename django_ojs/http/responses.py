@@ -1,4 +1,4 @@
-"""Records as they are returned: every name that any client reads."""
+"""The JSON of jobs, workers, queues and events, with every field name that clients read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def job(record: JobRecord) -> JsonObject:
         "type": record.type,
         "state": record.state,
         "queue": record.queue,
-        # Our own jobs have who gave the order in them.
+        # The arguments of internal jobs contain the signed order of a user.
         "args": [] if is_own(type=record.type) else record.json("args"),
         "meta": record.json("meta"),
         "priority": record.priority,
@@ -91,7 +91,7 @@ def _moments(record: JobRecord, state: State, verbatim: Mapping[str, str]) -> Js
         ),
         "expires_at": _as_written(record.expires_at, verbatim.get("expires_at"), False),
         "started_at": moment(record.started_at),
-        # After running only: what expired before it started was never worked on.
+        # Only after an attempt: a job that expired before its start has no completion.
         "completed_at": finished
         if state is State.COMPLETED or (state is State.DISCARDED and started)
         else None,
@@ -103,7 +103,7 @@ def _moments(record: JobRecord, state: State, verbatim: Mapping[str, str]) -> Js
 
 
 def _as_written(value: datetime | None, text: str | None, kept: bool) -> str | None:
-    """The client's own spelling, as long as it still says what is stored (or ``kept``)."""
+    """The text that the client sent, while it equals the stored value (or ``kept``)."""
     if text is not None and (kept or value is not None):
         if kept:
             return text
@@ -128,7 +128,7 @@ def wrapped(record: JobRecord, **more: Any) -> JsonObject:
 
 
 def claimed(record: JobRecord) -> JsonObject:
-    """A job as its worker gets it: with its lease, without ``timeout``, which one SDK would read
+    """A job as its worker receives it: with its lease, and without ``timeout``, which one SDK reads
     as milliseconds.
     """
     shape = job(record)
@@ -144,7 +144,7 @@ def claimed(record: JobRecord) -> JsonObject:
 
 
 def extension(made: Extension) -> JsonObject:
-    """What was granted, and the deadlines that it leaves."""
+    """The granted extension, and the resulting deadlines."""
     return {
         "extended_by_ms": made.extended_by_ms,
         "extended_ms": made.job.extended_ms,
@@ -179,7 +179,7 @@ def settled(record: JobRecord) -> JsonObject:
 
 
 def progress(record: JobRecord, **more: Any) -> JsonObject:
-    """How far a job is."""
+    """The progress of a job."""
     fraction = record.progress
     return {
         "job_id": str(record.id),
@@ -249,7 +249,7 @@ def worker(row: Worker, now: datetime) -> JsonObject:
 
 
 def queue(name: str, row: Queue | None, counts: Mapping[str, int]) -> JsonObject:
-    """A queue and its jobs by state; a name that nobody used yet has none."""
+    """A queue and its jobs by state; ``row`` is ``None`` for a queue that does not exist yet."""
     paused = row is not None and row.paused
     shape: JsonObject = {
         "name": name,

@@ -1,4 +1,4 @@
-"""The slices of the core: what is served, and what the manifest says of it."""
+"""The features of the core: their routes and their entries in the manifest."""
 
 from __future__ import annotations
 
@@ -195,6 +195,6 @@ CORE_FEATURES = (JOBS, WORK, WORKERS, PROGRESS, CHECKPOINTS, QUEUES, DEAD_LETTER
 
 
 def register_all() -> None:
-    """Put the core's slices on the list."""
+    """Register the features of the core."""
     for part in CORE_FEATURES:
         register(part)

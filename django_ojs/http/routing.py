@@ -1,4 +1,4 @@
-"""The routes and the manifest, both from what is registered: the manifest cannot lie."""
+"""The registered features, from which both the routes and the manifest are made."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A part of the binding: its routes, and what the manifest says about it.
+    """A part of the binding: its routes, and its entries in the manifest.
 
-    ``capabilities`` are names for the manifest, ``extension`` is its URN where all of it is there.
-    ``holds`` says of a capability whether it is there under the settings in force.
+    ``extension`` is the URN of an OJS extension that the feature implements completely. ``holds``
+    has a condition for capabilities that depend on settings.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Feature:
     holds: Mapping[str, Callable[[], bool]] = field(default_factory=dict)
 
     def declared(self) -> dict[str, bool]:
-        """The capabilities, for the manifest."""
+        """The capabilities, and whether each is available under the current settings."""
         return {name: self.holds[name]() if name in self.holds else True for name in self.capabilities}
 
 
@@ -54,16 +54,16 @@ _features: dict[str, Feature] = {}
 
 
 def register(part: Feature) -> None:
-    """Add a slice; a second one of the same name is a programming error."""
+    """Add a feature. Raises ``ValueError`` for a second one of the same name."""
     if _features.get(part.name, part) is not part:
-        raise ValueError(f"a slice named {part.name!r} is registered already")
+        raise ValueError(f"a feature named {part.name!r} is registered already")
     _features[part.name] = part
     if part.extension:
         EXTENSIONS.add(part.extension)
 
 
 def features() -> tuple[Feature, ...]:
-    """All registered slices, in the order of registration."""
+    """All registered features, in the order of registration."""
     return tuple(_features.values())
 
 
@@ -74,11 +74,11 @@ LEVELS: Sequence[frozenset[str]] = (
     frozenset({"workflows"}),
     frozenset({"unique", "rate_limits"}),
 )
-"""The slices that each conformance level needs beside those of the levels below it."""
+"""The features that each conformance level adds to those of the levels below it."""
 
 
 def conformance_level() -> int:
-    """The highest level of which, as of all below it, every slice is registered."""
+    """The highest level whose features, and those of the levels below it, are registered."""
     complete = takewhile(lambda needed: needed <= _features.keys(), LEVELS)
     return sum(1 for _ in complete) - 1
 
@@ -88,7 +88,7 @@ def patterns() -> list[URLPattern]:
     views = [
         (template, _view(route)) for route in _routes() for template in (route.path, *route.aliases)
     ]
-    # ``jobs/fetch`` before ``jobs/{job_id}``: what is spelled out comes first.
+    # Literal segments before parameters: ``jobs/fetch`` before ``jobs/{job_id}``.
     views.sort(key=lambda item: [segment.startswith("{") for segment in item[0].split("/")])
     return [re_path(_regex(template), view, name=_full(template)) for template, view in views]
 
@@ -99,7 +99,7 @@ def _routes() -> Iterator[Route]:
 
 
 def _view(route: Route) -> Any:
-    # A long poll must not hold a transaction open, and no transaction of ours may be inside one.
+    # A long poll must not hold a transaction open, and services open their own.
     return non_atomic(route.view.as_view(dict(route.actions)))
 
 

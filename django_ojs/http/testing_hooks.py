@@ -20,7 +20,7 @@ def _on() -> bool:
 
 
 def directive(jobs: Iterable[JobRecord]) -> str | None:
-    """The order in ``meta.test_directive`` of one of the jobs (decision L7)."""
+    """The directive in ``meta.test_directive`` of one of the jobs (decision L7)."""
     if not _on():
         return None
     for job in jobs:

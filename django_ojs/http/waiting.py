@@ -1,7 +1,7 @@
 """Long polls: a fetch that waits until there is something to claim (``wait_ms``).
 
 On PostgreSQL one thread of the process listens to the notifications of commits for all waiting
-requests, which meanwhile hold no connection. Elsewhere they look, ever more slowly.
+requests, which meanwhile hold no connection. Elsewhere they poll with growing pauses.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MOST_QUEUES = 10_000
 
 
 class WorkNotifier:
-    """Rings for those who wait for work in one of their queues."""
+    """Wakes requests that wait for work in one of their queues."""
 
     def __init__(self, using: str) -> None:
         self._changed = threading.Condition()
         self._notified: LRU[str, int] = LRU(_MOST_QUEUES)
         self._count = 0
         self._forgotten = 0
-        """The last of the rings that are not known by their queue any more: they count for all."""
+        """The latest notification whose queue was evicted: it counts for every queue."""
         self._using = using
         self._listener: Notifier | None = None
         self._pid = 0
@@ -54,16 +54,16 @@ class WorkNotifier:
             return self._listener is not None
 
     def count(self) -> int:
-        """How often it has rung: what came before this moment need not be waited for."""
+        """The number of notifications so far, to pass to :meth:`wait`."""
         with self._changed:
             return self._count
 
     def notified(self, queues: Collection[str], since: int) -> bool:
-        """Whether it may have rung for one of the queues, or for all, since that count."""
+        """Whether one of the queues, or all of them, may have been notified since that count."""
         return any((self._notified.get(queue) or self._forgotten) > since for queue in ("", *queues))
 
     def wait(self, queues: Collection[str], since: int, seconds: float) -> int:
-        """Wait until one of the queues rings, at most so long; returns the new count."""
+        """Wait at most so long until one of the queues is notified; returns the new count."""
         with self._changed:
             self._changed.wait_for(lambda: self.notified(queues, since), timeout=seconds)
             return self._count
@@ -94,7 +94,7 @@ def until(
     using: str,
     on_notification: bool = True,
 ) -> T | None:
-    """What ``look`` finds, tried again until it is something or the time is over.
+    """The result of ``look``, repeated until it is true or the time is over.
 
     ``gone`` is asked before every look: whether the client has hung up, for which the answer is
     ``None``. ``rings`` is whether the notifier hears of what is looked for.
@@ -126,7 +126,7 @@ def until(
 
 
 def hung_up(environ: dict[str, Any]) -> bool:
-    """Whether the client has closed its end, where the server shows its socket (gunicorn)."""
+    """Whether the client has disconnected; known only if the server exposes its socket (gunicorn)."""
     connection = environ.get("gunicorn.socket")
     if not isinstance(connection, socket.socket):
         return False

@@ -1,4 +1,4 @@
-"""What the bodies of workers' requests say: fetch, report, beat, register (OJS worker protocol)."""
+"""The fields of the workers' requests: fetch, report, beat, register (OJS worker protocol)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django_ojs.models import Worker
 
 MAX_HELD = 1000
 _FORMS = ("active_job_ids", "jobs", "leases", "active_jobs")
-"""The fields of a beat that may name jobs; the first list that is there counts."""
+"""The fields of a beat that may name jobs; the first one that holds a list is used."""
 _PHASES = {
     "running": Worker.Phase.RUNNING,
     "active": Worker.Phase.RUNNING,
@@ -28,7 +28,7 @@ _PHASES = {
 
 
 def visibility_ms_of(body: Mapping[str, Any]) -> int | None:
-    """The visibility lease that a fetch or a beat asks for, in milliseconds."""
+    """The visibility timeout of a fetch or a beat in milliseconds, ``None`` without one."""
     for name in ("visibility_timeout_ms", "visibility_ms"):
         if body.get(name) is not None:
             return parse_ms(body[name], name)
@@ -42,7 +42,7 @@ def worker_id_of(body: Mapping[str, Any]) -> str: ...
 @overload
 def worker_id_of(body: Mapping[str, Any], *, required: Literal[False]) -> str | None: ...
 def worker_id_of(body: Mapping[str, Any], *, required: bool = True) -> str | None:
-    """The worker's name, which has to fit into one segment of a path."""
+    """The id of the worker, which must fit into one segment of a path."""
     worker_id = text_field(body, "worker_id")
     if worker_id is None and required:
         raise InvalidRequest("worker_id", "is required")
@@ -56,7 +56,7 @@ def queue_name(value: object) -> str:
 
 
 def named_jobs(body: Mapping[str, Any]) -> list[tuple[UUID, UUID | None]]:
-    """The jobs that a beat is about: ids, or objects with an id and a lease."""
+    """The jobs that a beat names, each with its lease if that is given."""
     forms = {field: body[field] for field in _FORMS if body.get(field) is not None}
     for field, given in forms.items():
         if not isinstance(given, list) and (field != "active_jobs" or type(given) is not int):
@@ -103,7 +103,7 @@ def phase_of(body: Mapping[str, Any]) -> str | None:
 
 
 def worker_facts(body: Mapping[str, Any], queues: list[str] | None) -> dict[str, Any]:
-    """What a worker tells of itself, for its row."""
+    """What a worker reports about itself, as columns of its row."""
     facts: dict[str, Any] = {}
     for name in ("hostname", "version"):
         value = text_field(body, name)

@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, and a clear word when the database is not usable."""
+"""What the commands share: output, exit codes, and errors of the database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OJSCommand(BaseCommand):
         parser.add_argument("--format", choices=("text", "json"), default="text")
 
     def execute(self, *args: Any, **options: Any) -> Any:
-        """What nobody reads does not change the exit status: Python would try to write it again."""
+        """Run the command; a closed output pipe does not change the exit status."""
         try:
             return super().execute(*args, **options)
         finally:
@@ -41,7 +41,7 @@ class OJSCommand(BaseCommand):
                     _discard_output(stream.fileno())
 
     def check(self, *args: Any, **options: Any) -> None:
-        """Warnings that nobody reads are no reason not to start."""
+        """Run the system checks; a closed output pipe does not stop the command."""
         with suppress(BrokenPipeError):
             super().check(*args, **options)
 
@@ -59,21 +59,21 @@ class OJSCommand(BaseCommand):
     def print_line(
         self, text: str, *, trouble: bool = False, style: Callable[[str], str] | None = None
     ) -> None:
-        """Write one line. What stored text has of line breaks and control characters is escaped: an
-        error message forges no line, and gives the terminal no command.
+        """Write one line, with control characters escaped: stored text must neither forge a line nor
+        control the terminal.
         """
         line = one_line(text)
         self._write(line if style is None else style(line), trouble=trouble)
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """Write rows of text, the first of them a heading, with their columns below each other."""
+        """Write rows in aligned columns; the first row is the heading."""
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
             self.print_line("  ".join(cells).rstrip())
 
     def _write(self, line: str, *, trouble: bool = False) -> None:
-        """Nobody reading it any more is no reason to stop working."""
+        """Write a line; a closed output pipe is ignored."""
         with suppress(OSError):
             (self.stderr if trouble else self.stdout).write(line)
 
@@ -95,12 +95,12 @@ class OJSCommand(BaseCommand):
 
 
 def plural(count: int, word: str) -> str:
-    """So many of something: ``1 job``, ``2 jobs``."""
+    """A number with its noun: ``1 job``, ``2 jobs``."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def standard_options(parser: CommandParser) -> None:
-    """Django's own options behind a verb too: one that is not given there keeps its value."""
+    """Accept Django's own options after the verb too; without a value there, the first one counts."""
     group = parser.add_argument_group("options of every command of Django")
     group.add_argument("-v", "--verbosity", type=int, choices=(0, 1, 2, 3), default=SUPPRESS)
     for name in ("--settings", "--pythonpath"):
@@ -110,7 +110,7 @@ def standard_options(parser: CommandParser) -> None:
 
 
 def _discard_output(descriptor: int) -> None:
-    """Whatever is written to this descriptor from now on."""
+    """Redirect a descriptor to /dev/null."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, descriptor)
     os.close(nothing)

@@ -1,4 +1,4 @@
-"""What ``runworker`` and ``reap_timeouts`` do with what django-ojs logs."""
+"""Logging of ``runworker`` and ``reap_timeouts``: formats and handler."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 class TextFormatter(logging.Formatter):
-    """Lines for a terminal, which no text of others can command."""
+    """Log lines for a terminal, with control characters escaped."""
 
     _time = (0.0, "")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """The time of the record. The lines of one commit have the same: it is formatted once."""
+        """The time of the record, formatted once for the records of one commit, which share it."""
         if self._time[0] != record.created:
             self._time = (record.created, super().formatTime(record, datefmt))
         return self._time[1]
@@ -58,14 +58,14 @@ class JSONFormatter(logging.Formatter):
 
 
 class LineHandler(logging.StreamHandler[Any]):
-    """Writes in one go what one commit has to say: each write lets another thread run instead."""
+    """Writes the lines of one commit at once: every write may switch to another thread."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
         self._lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the record's line, and write what there is unless more follows at once."""
+        """Buffer the record's line, and write the buffer unless more records follow at once."""
         try:
             try:
                 self._lines.append(self.format(record) + self.terminator)
@@ -76,7 +76,7 @@ class LineHandler(logging.StreamHandler[Any]):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Write what there is: at the end of the process too, if the last of several was left out."""
+        """Write the buffer; called at the end of the process too."""
         with self.lock or nullcontext():
             if self._lines:
                 text = "".join(self._lines)

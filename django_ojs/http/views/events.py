@@ -158,7 +158,7 @@ class EventViewSet(OJSViewSet):
         return parse_instant(since, "since", clock.now(self.using))[0]
 
     def _derived_place(self, after: str | None, since: datetime | None) -> Place:
-        """The place behind which to go on: a cursor of ours, the id of an event, or a time."""
+        """The position to continue after: from a cursor, the id of an event, or a time."""
         if after and not after.startswith("evt_"):
             try:
                 return Place.unpacked(signing.loads(after, salt=_SALT))
@@ -171,15 +171,15 @@ class EventViewSet(OJSViewSet):
         return Place()
 
     def _place(self, event_id: str | None, field: str) -> int | None:
-        """The place behind which to go on."""
+        """The position to continue after."""
         if not event_id:
             return None
         place = stream.place_of(_event_key(event_id, field), using=self.using)
-        # An event that retention has taken: everything that is left came later, or nearly so.
+        # Retention has deleted the event: (nearly) all remaining ones are later.
         return 0 if place is None else place
 
     def _stream(self, request: Request, *more: str, **fixed: Any) -> Any:
-        """A stream that ``more`` parameters may narrow, and what is ``fixed`` by its name."""
+        """A stream of events: ``more`` are further query parameters, ``fixed`` overrides the filter."""
         listing.allow(request, _KINDS_ASKED | {"after", *more}, frozenset())
         wanted = replace(self._wanted(request), **fixed)
         after = self._place(
@@ -215,7 +215,7 @@ def _page(
 
 
 def _cursor(page: derived.Page) -> str:
-    """The id of the last event where all are stored; otherwise a text that has every place in it."""
+    """The id of the last event if every kind is stored; otherwise a signed position."""
     if page.events and not derived.derived_kinds():
         return f"evt_{page.events[-1].pk}"
     return signing.dumps(page.place.packed(), salt=_SALT)
@@ -234,7 +234,7 @@ def _wants_json(request: Request) -> bool:
 
 
 class _Lines(Iterator[bytes]):
-    """The bytes of one stream; its place is given back when the server closes it."""
+    """The bytes of one stream; closing it returns its place."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class _Lines(Iterator[bytes]):
         return next(self._lines)
 
     def close(self) -> None:
-        """Called by Django at the end of the response, however it ends."""
+        """Called by Django when the response ends or fails."""
         if self._open:
             self._open = False
             try:
@@ -264,7 +264,7 @@ class _Lines(Iterator[bytes]):
                 STREAMS.leave(self._principal)
 
     def __del__(self) -> None:
-        """An answer that was dropped before its first byte is closed by nobody else (ASGI)."""
+        """Under ASGI a response that is dropped before its first byte is not closed otherwise."""
         self.close()
 
 
@@ -275,7 +275,7 @@ def _follow(
     using: str,
     gone: Callable[[], bool] = lambda: False,
 ) -> Generator[bytes, None, None]:
-    """``gone`` is whether the client has hung up: where nothing is said, no write would tell."""
+    """``gone`` tells whether the client has disconnected, which no write shows on a quiet stream."""
     start = spoken = checked = clock.boottime()
     yield b"retry: 1000\n\n"
     while (now := clock.boottime()) - start < STREAM_SECONDS:
@@ -293,7 +293,7 @@ def _follow(
             yield f"id: evt_{row.pk}\nevent: {row.kind}\ndata: {data}\n\n".encode()
         if more:
             continue
-        # What this reader does not want is not looked at again.
+        # Advance past events the filter excluded.
         after = max(after, newest)
         if now - spoken >= HEARTBEAT_SECONDS:
             spoken = now
@@ -306,7 +306,7 @@ def _follow(
 
 
 async def _in_thread(lines: _Lines) -> AsyncIterator[bytes]:
-    """For ASGI: the same, each step in a thread."""
+    """The same lines for ASGI, each step in a thread."""
     try:
         step = sync_to_async(lambda: next(lines, None))
         while (chunk := await step()) is not None:

@@ -108,8 +108,8 @@ class JobViewSet(OJSViewSet):
     def cancel(self, request: Request, job_id: str) -> Response:
         """Cancel a waiting or running job at once; 409 for one that has ended."""
         record = self.job(job_id)
-        said = self.body(required=False) or {"reason": request.query_params.get("reason")}
-        reason = parse_reason(said)
+        given = self.body(required=False) or {"reason": request.query_params.get("reason")}
+        reason = parse_reason(given)
         decide = cancelling(actor=self.actor(reason), strict=True)
         change = operate.change_each([record.id], decide, using=self.using)[0]
         return Response(responses.wrapped(change.after, previous_state=change.before.state))
@@ -180,9 +180,9 @@ class JobViewSet(OJSViewSet):
         return found
 
     def _charge(self, envelopes: Sequence[Envelope]) -> None:
-        """Count against the limits of the credential. Raises :class:`RateLimited`."""
+        """Count against the rates of the credential. Raises :class:`RateLimited`."""
         charge_enqueue(self.caller, len(envelopes), self.body_bytes)
-        # What a request does not name, the settings do.
+        # Queues that come from the settings are not counted.
         self.first_use(envelope.queue for envelope in envelopes if envelope.queue is not None)
 
     def _enqueue(self, envelopes: Sequence[Envelope], now: datetime) -> Sequence[JobRecord]:
@@ -195,9 +195,9 @@ class JobViewSet(OJSViewSet):
             raise
 
     def _shown(self, record: JobRecord, body: Any, now: datetime) -> JobRecord:
-        """The job, or as it was when it was made, for those who may not look at it.
+        """The job; without the scope to read it, the job as it was when it was created.
 
-        Whoever repeats a request gets its answer again, and learns nothing more.
+        A repeated request then gets its first response again, and reveals nothing new.
         """
         caller = self.caller
         if record.created_at == now or (caller.may("inspect") and caller.sees(record.queue)):

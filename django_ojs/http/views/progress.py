@@ -59,10 +59,10 @@ class ProgressViewSet(OJSViewSet):
         now = clock.now(self.using)
         lease_claim = lease_claim_of(request, body, self.caller, using=self.using)
         lease = fencing.authorize_report(record, lease_claim, now=now, using=self.using)
-        # It never goes back: what arrives late is not the truth.
+        # Progress is monotonic: ignore late, smaller values.
         further = max(fraction, record.progress or 0.0)
-        said = sanitise_text(message, MAX_MESSAGE_BYTES)
-        if not leases.progress([Progress(lease, further, said, data, record)], using=self.using):
+        text = sanitise_text(message, MAX_MESSAGE_BYTES)
+        if not leases.progress([Progress(lease, further, text, data, record)], using=self.using):
             raise fencing.refused(record, "lease_lost")
         if by_ms is not None:
             actor = self.actor()
@@ -91,10 +91,10 @@ class CheckpointViewSet(OJSViewSet):
         if "state" not in body:
             raise InvalidRequest("state", "is required")
         state = encode(body["state"], "state", max_bytes=MAX_CHECKPOINT_BYTES)
-        said = {name: body[name] for name in ("metadata", "step_index") if body.get(name) is not None}
-        encode(said, "metadata", max_bytes=MAX_CHECKPOINT_BYTES)
+        info = {name: body[name] for name in ("metadata", "step_index") if body.get(name) is not None}
+        encode(info, "metadata", max_bytes=MAX_CHECKPOINT_BYTES)
         lease_claim = lease_claim_of(request, body, self.caller, using=self.using)
-        saved = checkpoints.save(record.id, state, said, lease_claim, using=self.using)
+        saved = checkpoints.save(record.id, state, info, lease_claim, using=self.using)
         return Response(responses.checkpoint(saved))
 
     def retrieve(self, request: Request, job_id: str) -> Response:

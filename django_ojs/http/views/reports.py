@@ -23,7 +23,7 @@ from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, s
 from django_ojs.store import selectors
 
 MAX_REPORTS = 100
-"""As many as one fetch gives."""
+"""The most jobs that one fetch returns."""
 
 
 class ReportViewSet(OJSViewSet):
@@ -52,7 +52,7 @@ class ReportViewSet(OJSViewSet):
         return Response({"acknowledged": done, "count": len(results), "results": results})
 
     def _settle(self, outcomes: Sequence[Outcome]) -> Iterator[JobRecord | OJSError]:
-        """What became of each, in order; as many at once as their jobs leave memory for."""
+        """The outcome of each report, in order; settled in parts whose jobs fit into memory."""
         ids = [outcome.lease.job_id for outcome in outcomes]
         start = 0
         for part in selectors.parts_that_fit(ids, listing.MAX_BYTES, using=self.using):
@@ -63,7 +63,7 @@ class ReportViewSet(OJSViewSet):
                 yield problem if isinstance(problem, OJSError) else problem.small()
 
     def _refusal(self, outcome: Outcome, record: JobRecord | None) -> OJSError | None:
-        """Why the report is not even tried: a job that the caller may not see."""
+        """The error of a report about a job that the caller may not see, ``None`` for others."""
         if record is None or not self.caller.sees(record.queue):
             return missing("job", str(outcome.lease.job_id))
         return None

@@ -72,7 +72,7 @@ class WorkViewSet(OJSViewSet):
             nonlocal heard
             beats = False
             if worker_id is not None:
-                # Heard when it asked: while it waits, nothing is known of it.
+                # Only the first look is a sign of life: a waiting request proves none.
                 mine = workers.named(worker_id, self.caller.key, using=self.using)
                 worker = mine.first() if heard else None
                 if worker is None:
@@ -147,7 +147,7 @@ class WorkViewSet(OJSViewSet):
         if phase is not None:
             facts["phase"] = phase
         worker = workers.seen(worker_id, self.caller.key, beats=True, said=facts, using=self.using)
-        # A thousand jobs may be named, of foreign queues too: what is large in them is not read.
+        # Up to a thousand jobs may be named, of foreign queues too: skip large columns.
         small = LARGE.keys() - testing_hooks.needs()
         records = selectors.jobs([job_id for job_id, _ in named], without=small, using=self.using)
         mine = [
@@ -213,7 +213,7 @@ class WorkViewSet(OJSViewSet):
         return Response({"ok": True, "worker_id": worker_id})
 
     def _report(self, name: str, body: Mapping[str, Any], kind: Report, **stopping: Any) -> Response:
-        # Who sees every queue need not be shown the job first: the report finds out what is there.
+        # With access to every queue the job need not be read first: the report checks it.
         key = self.key(name) if self.caller.unrestricted else self.job(name).id
         lease_claim = lease_claim_of(self.request, body, self.caller, using=self.using)
         try:
@@ -232,7 +232,7 @@ class WorkViewSet(OJSViewSet):
         return [self.may_use(check_queue_name(queue_name(name), "queues"), "queues") for name in given]
 
     def _extend(self, kept: list[RenewedLease], by_ms: int | None) -> Mapping[UUID, Extension]:
-        """What was granted to the attempts; a job that an extension cannot help is left out."""
+        """The granted extensions by job; jobs whose extension was refused are left out."""
         done: dict[UUID, Extension] = {}
         for lease in kept if by_ms is not None else ():
             assert by_ms is not None
@@ -263,10 +263,10 @@ def _beat_response(
     deadlines |= {job_id: made.deadline_at for job_id, made in extended.items()}
     stops = {job_id: _stop(job) for job_id, job in held.items()}
     due = {job_id: stop for job_id, stop in stops.items() if stop.at <= now}
-    # The outcome of these is settled; until the end of their grace they are not lost yet.
+    # Their outcome is decided, but until the end of their grace they are not lost.
     due |= {job_id: stop for job_id, (_, stop) in stopping.items() if stop is not None}
     gone = [job_id for job_id, _ in named if job_id not in held and job_id not in due]
-    # Of a foreign queue's job nothing is told but that it is not the worker's.
+    # About jobs of foreign queues the worker learns only that it has no lease.
     why = {job_id: stopping[job_id][0] if job_id in stopping else "lost" for job_id in gone}
     cancelled = [
         str(job_id)

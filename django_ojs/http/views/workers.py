@@ -1,4 +1,4 @@
-"""The registry of workers: who is there, and what they are told (OJS worker protocol 6)."""
+"""The registry of workers and their directives (OJS worker protocol 6)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MOST_NAMED = 10
 class WorkerViewSet(OJSViewSet):
     """The workers, in this project's processes and over HTTP.
 
-    Clients choose the names of their workers, so that there may be several of one name. A path means
-    the caller's own worker first; the query parameter ``client`` says whose is meant.
+    Clients choose the names of their workers, so that several may share one. A path means the
+    caller's own worker first; the query parameter ``client`` names the owner.
     """
 
     scopes = {
@@ -95,7 +95,7 @@ class WorkerViewSet(OJSViewSet):
         return {**shape, "worker": shape}
 
     def _find(self, worker_id: str, *, own: bool = False) -> Worker:
-        """The worker that a path means; with ``own`` none but the caller's."""
+        """The worker that a path means; with ``own`` only the caller's."""
         listing.allow(self.request, frozenset({CLIENT}), frozenset())
         client = self.request.query_params.get(CLIENT)
         rows = self._visible().filter(name=worker_id)
@@ -116,6 +116,6 @@ class WorkerViewSet(OJSViewSet):
         return found[0]
 
     def _visible(self) -> QuerySet[Worker]:
-        """All of them, or with a credential for some queues only its own."""
+        """All workers; for a credential of some queues only its own."""
         rows = Worker.objects.using(self.using).all()
         return rows if self.caller.unrestricted else rows.filter(principal=self.caller.key)

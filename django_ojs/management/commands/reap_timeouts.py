@@ -1,4 +1,4 @@
-"""``reap_timeouts``: enforce every deadline, once or for ever."""
+"""``reap_timeouts``: enforce every deadline, once or in a loop."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from django_ojs.worker.threads.reaper import ReaperThread
 from django_ojs.worker.threads.receivers import Receivers
 
 _RECEIVERS_S = 25.0
-"""How long the last receivers of signals may take at the end; as long as a worker's shutdown."""
+"""Seconds for pending signal receivers at the end; the same as a worker's shutdown timeout."""
 _SHOWN = 20
 _ALIVE_EVERY = 1.0
 _PATIENCE = 5.0
-"""How long the transaction in hand may take at the end."""
+"""Seconds for the current transaction at the end."""
 
 
 class Command(OJSCommand):
@@ -160,7 +160,7 @@ def _interval(text: str) -> float:
 
 
 def _run_enforcing_tasks(alias: str) -> None:
-    """What else keeps time besides the reaper: promotion, and whatever extensions bring."""
+    """Run the other tasks that enforce times: promotion, and those of extensions."""
     for task in hooks.maintenance_tasks():
         while task.enforces and task.run(alias).more:
             pass

@@ -28,7 +28,7 @@ from django_ojs.worker.supervisor.runner import Runner
 
 
 class Command(OJSCommand):
-    """Arguments to a :class:`Config`, the runner's life, and what is said about it."""
+    """Parses the arguments into a :class:`Config`, runs the worker, and prints a summary."""
 
     help = "Claim jobs and run their handlers, with their timeouts enforced."
 
@@ -248,7 +248,7 @@ def _yes_or_no(text: str) -> bool:
 
 
 def _error_text(error: InvalidRequest, options: dict[str, Any]) -> str:
-    """What is wrong, under the name by which it was given: that of an option or a variable."""
+    """The error under the name by which the value was given: an option or a variable."""
     name = error.field.removeprefix("--").replace("-", "_")
     variable = f"OJS_{name.upper()}"
     given = options.get(name)
