@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy
 from django_ojs import conf
 from django_ojs.admin import links
 from django_ojs.admin.base import OJSModelAdmin
+from django_ojs.admin.cells import shortened
 from django_ojs.admin.qualifiers import not_understood, terms
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.models import AuditEntry
@@ -230,7 +231,7 @@ class AuditEntryAdmin(OJSModelAdmin):
     @admin.display(description=gettext_lazy("reason"))
     def because(self, row: Any) -> str:
         """The first 80 characters of the reason."""
-        return row.reason if len(row.reason) <= 80 else f"{row.reason[:80]}…"
+        return shortened(row.reason)
 
     @admin.display(description=gettext_lazy("detail"))
     def detail(self, row: Any) -> str:

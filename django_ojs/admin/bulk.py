@@ -1,4 +1,4 @@
-"""Bulk work, page by page: what the job ``ojs.admin.bulk`` does."""
+"""Bulk operations in pages: the work of the job ``ojs.admin.bulk``."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from django_ojs.store.sessions import statement_timeout
 
 CHUNK_LIMIT_MS = 60_000
 _ENTERED: Mapping[str | None, str] = {State.AVAILABLE: "enqueued_at", State.ACTIVE: "started_at"}
-"""When a job came into its state, where a column tells; of what has ended it is ``finished_at``."""
+"""The column with the time at which a job entered its state; ``finished_at`` for ended jobs."""
 
 
 class Denied(Exception):
-    """Whoever gave the order may not do this any more."""
+    """The user who ordered the operation is no longer allowed to perform it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkPage:
-    """What was done to one page: the place of its last row, and how many were changed or left."""
+    """The outcome of one page: the position of its last row, and how many were changed or skipped."""
 
     last: Sequence[str]
     changed: int
@@ -46,12 +46,12 @@ class BulkPage:
 
 
 def tab_of(narrowed: Filter) -> Tab:
-    """The tab that the filter is of."""
+    """The tab of a filter."""
     return Tab(narrowed.state, narrowed.lens, narrowed.dead_letter)
 
 
 def describe_filter(narrowed: Filter, *, shows_args: bool = True) -> list[str]:
-    """Which jobs are meant; without the words of a search for those who may not see arguments."""
+    """A filter in words; the search is hidden from users who may not see arguments."""
     found = [_("dead letter")] if narrowed.dead_letter else []
     search_for = narrowed.search if shows_args or not narrowed.search else "…"
     parts = (
@@ -65,7 +65,7 @@ def describe_filter(narrowed: Filter, *, shows_args: bool = True) -> list[str]:
 
 
 def describe_order(job_id: object, args: Any, *, shows_args: bool) -> str:
-    """What a bulk job was ordered to do, to which jobs, by whom and why."""
+    """The order of a bulk job in words: operation, filter, user and reason."""
     try:
         order = bulk.read(args[0], job_id)
     except (signing.BadSignature, LookupError, TypeError):
@@ -81,8 +81,8 @@ def describe_order(job_id: object, args: Any, *, shows_args: bool) -> str:
 
 
 def matching(narrowed: Filter, using: str, *, shows_args: bool = True) -> QuerySet[Job]:
-    """The jobs of the list, in the order of its index, however far back: :func:`is_read` says
-    whether they are to be asked for in windows.
+    """All matching jobs, in the order of the list; :func:`is_read` tells whether to read them in
+    windows.
     """
     tab = tab_of(narrowed)
     if tab.unknown or "\0" in f"{narrowed.queue}{narrowed.search}":
@@ -104,32 +104,30 @@ def matching(narrowed: Filter, using: str, *, shows_args: bool = True) -> QueryS
 
 
 def is_read(narrowed: Filter) -> bool:
-    """Whether no index knows which rows match, so that a statement is to be about a window of them."""
+    """Whether no index serves the filter, so that each statement should read one window only."""
     if narrowed.search and search.parse(narrowed.search).ids:
         return False
     return bool(tab_of(narrowed).condition or narrowed.queue or narrowed.search)
 
 
 def _others(rows: QuerySet[Job]) -> QuerySet[Job]:
-    """Without the bulk work itself."""
+    """Without the bulk jobs themselves."""
     return rows.exclude(queue=bulk.QUEUE)
 
 
 class JobCount(NamedTuple):
-    """How many jobs match; at least so many, if it could not be finished."""
+    """The number of matching jobs; a lower bound unless ``exact``."""
 
     number: int
     exact: bool
 
     def __str__(self) -> str:
-        """As it is shown."""
+        """The number as text, marked if it is a lower bound."""
         return plain(self.number) if self.exact else at_least(self.number)
 
 
 def count(narrowed: Filter, using: str, *, shows_args: bool = True, limit_ms: int) -> JobCount:
-    """How many jobs a bulk order would be about, up to ``MOST``: as many as can be counted within
-    the limit.
-    """
+    """The number of jobs of a bulk order, up to ``MOST``, counted within the time limit."""
     rows, number = _others(matching(narrowed, using, shows_args=shows_args)), 0
 
     def take(part: QuerySet[Job]) -> bool:
@@ -142,7 +140,7 @@ def count(narrowed: Filter, using: str, *, shows_args: bool = True, limit_ms: in
 
 
 def first(narrowed: Filter, most: int, using: str, *, shows_args: bool = True, limit_ms: int) -> Chosen:
-    """The keys of the first ``most`` jobs that match: as many as are found within the limit."""
+    """The keys of the first ``most`` matching jobs, found within the time limit."""
     rows = matching(narrowed, using, shows_args=shows_args)
     keys: list[Any] = []
 
@@ -163,8 +161,8 @@ def _read(
     *,
     windows: bool,
 ) -> bool:
-    """Give ``take`` the rows, in windows or in one part, until it wants no more or the time is over;
-    returns whether it had them all.
+    """Pass the rows to ``take``, in windows or in one part, until it returns ``False`` or the time is
+    over; returns whether it got all of them.
     """
     until = clock.boottime() + limit_ms / 1000
     by_id = bool(narrowed.search and search.parse(narrowed.search).ids)
@@ -185,8 +183,8 @@ def _read(
 def ordered(order: Order, using: str, *, shows_args: bool = True) -> QuerySet[Job]:
     """The jobs that were in the list when the order was given, in the order of its index.
 
-    Those that came into its state later are left alone where a column tells, and the bulk work
-    itself is never among them.
+    Jobs that entered its state later are left out where a column records that time, and bulk jobs
+    always.
     """
     narrowed = order.narrowed
     rows = _others(matching(narrowed, using, shows_args=shows_args)).filter(pk__lt=UUID(order.job))
@@ -200,9 +198,9 @@ def ordered(order: Order, using: str, *, shows_args: bool = True) -> QuerySet[Jo
 
 
 def check(order: Order, using: str) -> bool:
-    """Whether the user may still do it; returns whether arguments may be searched.
+    """Check that the user may still perform the order; returns whether arguments may be searched.
 
-    Raises :class:`Denied`, and notes that in the audit.
+    Raises :class:`Denied`, and records that in the audit.
     """
     user = get_user_model()._default_manager.filter(pk=order.user, is_active=True).first()
     operation = next(item for item in JOB_OPERATIONS if item.name == order.operation)
@@ -215,7 +213,7 @@ def check(order: Order, using: str) -> bool:
 
 
 def size(order: Order) -> dict[str, Any]:
-    """How many jobs match (``of``), up to ``MOST``, and whether that is ``exact``."""
+    """The number of matching jobs (``of``), up to ``MOST``, and whether it is ``exact``."""
     using = conf.current().database
     shows_args = check(order, using)
     found = count(order.narrowed, using, shows_args=shows_args, limit_ms=CHUNK_LIMIT_MS)
@@ -223,10 +221,10 @@ def size(order: Order) -> dict[str, Any]:
 
 
 def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterator[BulkPage]:
-    """Do the operation to every matching job, in the order of the list; ``MOST`` at the most.
+    """Perform the operation on up to ``MOST`` matching jobs, in the order of the list.
 
-    ``after`` is the place of the last row of an earlier attempt, which has ``seen`` so many. Before
-    each page it is checked that the user may still do this. Raises :class:`Denied`.
+    ``after`` is the position of the last row of an earlier attempt, and ``seen`` its number of jobs.
+    The permission of the user is checked before each page. Raises :class:`Denied`.
     """
     using = conf.current().database
     if not bulk.possible(order.operation):
@@ -238,7 +236,7 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
     while seen < MOST and not tab.unknown:
         rows = ordered(order, using, shows_args=check(order, using))
         if after is not None:
-            # What ends a window is a part of the key: it is behind all that share this part.
+            # The end of a window is a prefix of the key, after all rows that share it.
             keys = tab.keys[: len(after)]
             rows = rows.filter(keyset.beyond(keys, keyset.decode(Job, keys, after)))
         with statement_timeout(CHUNK_LIMIT_MS, using=using, by_index=True):
@@ -264,5 +262,5 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
 
 
 def _begin(tab: Tab, after: Sequence[str] | None) -> Any:
-    """What the next window begins behind."""
+    """The position that the next window begins after."""
     return None if after is None else keyset.decode(Job, tab.keys[:1], after[:1])[0]

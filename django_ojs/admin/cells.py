@@ -15,6 +15,11 @@ def labelled(label: str, value: str) -> SafeString:
     return format_html('<span data-label="{}">{}</span>', label, value)
 
 
+def shortened(text: str) -> str:
+    """The first 80 characters."""
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
 def span_of(span: timedelta, moment: datetime) -> SafeString:
     """A span of time, with the moment that it reaches to in its title."""
     return format_html(

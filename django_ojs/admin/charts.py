@@ -1,7 +1,7 @@
-"""Charts made by the server: SVG that needs no script and no style of its own, and a table beside it.
+"""Charts as SVG from the server, without scripts or inline styles, each with a table.
 
 Colours come from ``currentColor`` and the classes of ``admin.css``, so that dark mode works and a
-strict Content-Security-Policy has nothing to refuse. Whatever is shown goes through ``format_html``.
+strict Content-Security-Policy accepts them. All text goes through ``format_html``.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Written = Callable[[float], Any]
 
 
 def plain(value: float) -> str:
-    """A number as the user's language writes it."""
+    """A number in the format of the user's language."""
     return str(number_format(round(value, 2) if value % 1 else int(value), force_grouping=True))
 
 
 def at_least(value: float) -> str:
-    """A number that is not known to be all."""
+    """A lower bound."""
     return f"≥ {plain(value)}"
 
 
@@ -53,9 +53,9 @@ def line_chart(
     write: Written = plain,
     ends: Sequence[float] = (),
 ) -> SafeString:
-    """Lines, or areas, over one axis that begins at zero, and the table of the same values.
+    """A chart of lines or areas over an axis from zero, and the table of its values.
 
-    The axis ends at the first of ``ends`` that is enough, if one is.
+    The axis ends at the first of ``ends`` that is large enough.
     """
     labels, lines = _thin(labels, lines)
     top = _top((value for line in lines for value in line.values), ends)
@@ -66,7 +66,7 @@ def line_chart(
 def stacked_bars(
     title: Any, labels: Sequence[str], lines: Sequence[Series], write: Written = plain
 ) -> SafeString:
-    """A bar for each label, of one part for each line, and the table of the same values."""
+    """A stacked bar for each label, one part for each series, and the table of the values."""
     labels, lines = _thin(labels, lines)
     sums = [sum(line.values[place] or 0 for line in lines) for place in range(len(labels))]
     top = _top(sums)
@@ -99,7 +99,7 @@ def stacked_bars(
 
 
 def sparkline(title: Any, values: Sequence[float | None], tone: str = "") -> SafeString:
-    """A line the size of a word; what it says in full is its title."""
+    """A line chart the size of a word; its title has sum, maximum and last value."""
     (thin,) = _thin([""] * len(values), [Series("", values, tone)])[1]
     top = _top(thin.values)
     step = 96 / max(1, len(thin.values) - 1)
@@ -181,7 +181,7 @@ def _figure(
 
 
 def _axis(labels: Sequence[str]) -> SafeString:
-    """A label at either end, and three between if there is something to say."""
+    """Up to five labels, from end to end."""
     last = len(labels) - 1
     places = sorted({round(last * part / 4) for part in range(5)}) if labels else []
     room = (WIDTH - _LEFT) / max(1, last)
@@ -242,7 +242,7 @@ def _drawn(line: Series, count: int, top: float) -> SafeString:
 
 
 def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
-    """The stretches without a gap."""
+    """The runs of values between gaps, each value with its place."""
     runs: list[list[tuple[int, float]]] = [[]]
     for place, value in enumerate(values):
         if value is None:
@@ -261,7 +261,7 @@ def _y(value: float, top: float) -> float:
 
 
 def _top(values: Iterable[float | None], ends: Sequence[float] = ()) -> float:
-    """The end of the axis: 1, 2 or 5 times a power of ten, or one of those given."""
+    """The end of the axis: one of ``ends``, or 1, 2 or 5 times a power of ten."""
     most = max((value for value in values if value is not None), default=0)
     for given in ends:
         if given >= most:
@@ -280,7 +280,7 @@ def _tone(line: Series) -> str:
 
 
 def _thin(labels: Sequence[str], lines: Sequence[Series]) -> tuple[Sequence[str], list[Series]]:
-    """At most 120 points: neighbours become their largest."""
+    """At most ``MOST_POINTS`` points; neighbours are replaced by their maximum."""
     each = -(-len(labels) // MOST_POINTS)
     if each <= 1:
         return labels, list(lines)

@@ -1,4 +1,4 @@
-"""The four timeout clocks of a job: limit, used, left, when it fires, and which is nearest."""
+"""The four timeouts of a job: limit, time used and left, when each fires, which one is next."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FIRED = {
 
 @dataclass(slots=True)
 class TimeoutClock:
-    """One clock; without ``fires_at`` it does not run now."""
+    """One timeout of a job; without ``fires_at`` it is not running."""
 
     name: str
     label: str
@@ -45,7 +45,7 @@ class TimeoutClock:
 
     @property
     def late(self) -> bool:
-        """Whether it should have fired."""
+        """Whether it is overdue."""
         return self.left is not None and self.left < timedelta(0)
 
 
@@ -106,7 +106,7 @@ def _ms(value: int | None) -> timedelta | None:
 
 
 def humanize_duration(span: timedelta | None) -> str:
-    """A span in its two largest units: ``1 h 5 min``, ``3.2 s``."""
+    """A span in its two largest units: ``1 h 5 min``, ``3.2 s``; a dash for ``None``."""
     if span is None:
         return "—"
     if span < timedelta(0):

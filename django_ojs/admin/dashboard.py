@@ -1,4 +1,4 @@
-"""The dashboard: how things stand, from the roll-up and a handful of bounded probes."""
+"""The dashboard, from the roll-up and a few bounded queries."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from django_ojs.store import selectors
 
 @dataclass(frozen=True, slots=True)
 class ChartWindow:
-    """A choice of how far back the charts go."""
+    """A choice of the period that the charts cover."""
 
     name: str
     label: Any
     span: timedelta
     step: timedelta
     labels: str
-    """How the time of a point is written."""
+    """The format of the time labels."""
 
 
 WINDOWS: Mapping[str, ChartWindow] = {
@@ -55,7 +55,7 @@ WINDOWS: Mapping[str, ChartWindow] = {
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One figure."""
+    """A figure with its label, and a link to its rows."""
 
     label: str
     value: str
@@ -65,7 +65,7 @@ class Card:
 
 
 def context_of(page: admin.ModelAdmin[Any], request: HttpRequest, title: Any) -> dict[str, Any]:
-    """What every page of the admin gets, and the choice of how often to load it anew."""
+    """Template variables of every page, with the refresh interval."""
     request.current_app = page.admin_site.name
     return {
         **page.admin_site.each_context(request),
@@ -77,10 +77,10 @@ def context_of(page: admin.ModelAdmin[Any], request: HttpRequest, title: Any) ->
 
 @admin.register(Dashboard)
 class DashboardAdmin(OJSModelAdmin):
-    """One page in the place of a list."""
+    """The dashboard in place of a list."""
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Who may see the minutes."""
+        """Users with permission to view the per-minute statistics."""
         return bool(request.user.has_perm("django_ojs.view_minutestat"))
 
     def changelist_view(
@@ -96,14 +96,14 @@ class DashboardAdmin(OJSModelAdmin):
         return TemplateResponse(request, "admin/django_ojs/dashboard.html", context)
 
     def shown(self, request: HttpRequest) -> dict[str, Any]:
-        """Cards and charts."""
+        """The cards and charts."""
         using = self.using
         now = clock.now(using)
         window = WINDOWS.get(request.GET.get("window", ""), WINDOWS["1h"])
         runs = {run.name: run for run in MaintenanceRun.objects.using(using).filter(name__in=_RUNS)}
         mark = runs.get(rollup.NAME)
         until = (mark and mark.watermark_at) or histogram.floor(now - rollup.LATE, rollup.MINUTE)
-        # The charts are of an hour at least, so that the last hour is among what they are made of.
+        # Every period is at least an hour, so the last hour is among these minutes.
         begin = until - window.span
         minutes = stats_queries.minute_stats(histogram.floor(begin, window.step), using=using)
         hour = histogram.total(minutes, until - timedelta(hours=1))
@@ -127,7 +127,7 @@ class DashboardAdmin(OJSModelAdmin):
         hour: histogram.Counters,
         last_scan: MaintenanceRun | None,
     ) -> list[Card]:
-        """How things stand now, and the sums of the last hour that is counted."""
+        """The current state, and sums over the last hour of the roll-up."""
         standing = selectors.standing(now - STALE, using=self.using)
         workers, oldest, deadline = standing.live_workers, standing.oldest, standing.next_deadline
         active, waiting = standing.counts[State.ACTIVE], standing.counts[State.AVAILABLE]
@@ -172,7 +172,7 @@ _ENDS = [1000 * seconds for seconds in _SECONDS]
 
 
 def draw(points: Sequence[histogram.SeriesPoint], window: ChartWindow) -> list[Any]:
-    """Throughput, and the percentiles of what jobs took and waited."""
+    """Charts of the throughput, and of the percentiles of run and wait times."""
     labels = [date_format(timezone.localtime(point.at), window.labels) for point in points]
     took = [point.duration_ms for point in points]
     waited = [point.wait_ms for point in points]
@@ -222,7 +222,7 @@ def _capped(count: int) -> str:
 
 
 def _first_of(count: int) -> str:
-    """In front of what is known of the counted ones only."""
+    """A mark for a figure that covers only the counted jobs."""
     return "≥ " if count >= selectors.COUNT_CAP else ""
 
 

@@ -1,4 +1,4 @@
-"""Failures: which type fails with which error how often, and the way to those jobs."""
+"""Failures by job type and error over several periods, with links to the jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WINDOWS: tuple[tuple[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the matrix; without ``url`` it leads nowhere."""
+    """A row of the matrix, linked to its jobs if ``url`` is set."""
 
     type: str
     error: str
@@ -44,12 +44,12 @@ class Row:
 
 @admin.register(FailureStat)
 class FailureStatAdmin(OJSModelAdmin):
-    """One page in the place of a list."""
+    """The matrix in place of a list."""
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The matrix, the most frequent of one window first: ``?window=1h|3h|24h|3d|7d``."""
+        """The matrix, ordered by the count within ``?window=1h|3h|24h|3d|7d``."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         found = limited(self, request, _("Failures"), lambda: self.shown(request))
@@ -84,7 +84,7 @@ class FailureStatAdmin(OJSModelAdmin):
         }
 
     def _filtered(self, request: HttpRequest, row: stats_queries.FailureRow) -> str:
-        """The discarded jobs of a row; nothing where the search could not ask for it."""
+        """The search for the discarded jobs of a row; empty if it cannot be expressed."""
         if row.is_rest or '"' in row.type + row.error:
             return ""
         query = f"type:{_word(row.type)} error:{_word(row.error)}"

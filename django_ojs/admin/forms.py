@@ -1,4 +1,4 @@
-"""What confirmations ask: times, places, arguments, and a reason."""
+"""The forms of the confirmations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class ReasonForm(forms.Form):
-    """What every confirmation asks."""
+    """The reason, which every confirmation has."""
 
     reason = forms.CharField(
         label=gettext_lazy("Reason"),
@@ -34,7 +34,7 @@ class ReasonForm(forms.Form):
 
 
 def _moment(value: str) -> Any:
-    """A moment, or a time from now, as the rest of the product reads it."""
+    """A time in RFC 3339, or a duration from now, as in the HTTP API."""
     try:
         return parse_instant(value, "when", clock.now(conf.current().database))[0]
     except InvalidRequest as error:
@@ -42,7 +42,7 @@ def _moment(value: str) -> Any:
 
 
 class WhenForm(ReasonForm):
-    """When to run."""
+    """The time of a rescheduled job."""
 
     when = forms.CharField(
         label=gettext_lazy("When"),
@@ -51,12 +51,12 @@ class WhenForm(ReasonForm):
     field_order = ("when", "reason")
 
     def clean_when(self) -> Any:
-        """The moment."""
+        """The time as a ``datetime``."""
         return _moment(self.cleaned_data["when"])
 
 
 class ExtendForm(ReasonForm):
-    """How much more time."""
+    """The time that a running attempt gets."""
 
     by = forms.ChoiceField(
         label=gettext_lazy("By"),
@@ -76,7 +76,7 @@ class ExtendForm(ReasonForm):
     field_order = ("by", "other", "reason")
 
     def clean(self) -> dict[str, Any]:
-        """``by_ms``; what was typed counts more than the choice, of which one is always made."""
+        """Sets ``by_ms``; typed text wins over the choice, which has a default."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         text = cleaned.get("other") or cleaned.get("by") or ""
         try:
@@ -87,7 +87,7 @@ class ExtendForm(ReasonForm):
 
 
 class RetryForm(ReasonForm):
-    """An expiry that has passed must be replaced or cleared."""
+    """Whether to clear an expiry, which has passed mostly."""
 
     clear_expiry = forms.BooleanField(label=gettext_lazy("Clear the absolute expiry"), required=False)
     field_order = ("clear_expiry", "reason")
@@ -103,7 +103,7 @@ def _queue_name(name: str) -> str:
 
 
 class PlaceForm(ReasonForm):
-    """Another queue, another priority."""
+    """A new queue, a new priority, or both."""
 
     queue = forms.CharField(label=gettext_lazy("Queue"), required=False)
     priority = forms.IntegerField(
@@ -117,7 +117,7 @@ class PlaceForm(ReasonForm):
         return _queue_name(name) if name else ""
 
     def clean(self) -> dict[str, Any]:
-        """One of the two at least."""
+        """At least one of the two."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if not cleaned.get("queue") and cleaned.get("priority") is None and not self.errors:
             raise forms.ValidationError(_("Say a queue, a priority, or both."))
@@ -125,7 +125,7 @@ class PlaceForm(ReasonForm):
 
 
 def _storable(value: T, stored: Any, field: str, most: int) -> T:
-    """The value, if it can be stored: no NaN, not too large."""
+    """The value, if it is JSON without NaN and small enough to be stored."""
     try:
         encode(stored, field, max_bytes=most)
     except InvalidRequest as error:
@@ -134,26 +134,26 @@ def _storable(value: T, stored: Any, field: str, most: int) -> T:
 
 
 class JSONField(forms.JSONField):
-    """JSON that can also be too deep for the parser, or have a number of too many digits."""
+    """A JSON field that reports values too deep or numbers too long for the parser as invalid."""
 
     def to_python(self, value: Any) -> Any:
-        """The value."""
+        """The parsed value."""
         try:
             return super().to_python(value)
         except (ValueError, RecursionError) as error:
             raise forms.ValidationError(self.error_messages["invalid"], code="invalid") from error
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Nobody asks."""
+        """Not used: always ``True``."""
         return True
 
     def prepare_value(self, value: Any) -> Any:
-        """As text; with escapes for halves of characters, which are no text."""
+        """The value as text, with lone surrogates escaped."""
         text = super().prepare_value(value)
         return text.encode(errors="backslashreplace").decode() if isinstance(text, str) else text
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """What was typed, for the form that is shown again."""
+        """The submitted text, for a form that is shown again."""
         try:
             return super().bound_data(data, initial)
         except (ValueError, RecursionError):
@@ -164,23 +164,23 @@ _SALT = "django_ojs.requeue"
 
 
 def once(job_id: UUID) -> str:
-    """The id that the new job of a requeue will have, for the form."""
+    """The signed id that the new job of a requeue will have, for the form."""
     return signing.dumps([str(job_id), str(clock.new_id())], salt=_SALT)
 
 
 class RequeueForm(ReasonForm):
     """The new job: its arguments, meta and queue."""
 
-    # Not required: Django takes [] for nothing.
+    # Not required: Django treats [] as empty.
     args = JSONField(label=gettext_lazy("Arguments"), required=False)
     meta = JSONField(label=gettext_lazy("Meta"), required=False)
     queue = forms.CharField(label=gettext_lazy("Queue"))
     once = forms.CharField(required=False, widget=forms.HiddenInput)
-    """The id of the new job, signed: the form sent twice makes one job."""
+    """The id of the new job, signed: a form that is submitted twice creates one job."""
     field_order = ("args", "meta", "queue", "reason")
 
     def clean_args(self) -> list[Any]:
-        """A list."""
+        """The arguments, which must be a list."""
         value = self.cleaned_data["args"]
         value = [] if value is None else value
         if not isinstance(value, list):
@@ -188,7 +188,7 @@ class RequeueForm(ReasonForm):
         return _storable(value, value, "args", MAX_ARGS_BYTES)
 
     def clean_meta(self) -> dict[str, Any]:
-        """An object."""
+        """The meta, which must be an object."""
         value = self.cleaned_data["meta"]
         value = {} if value is None else value
         if not isinstance(value, dict):
@@ -209,18 +209,18 @@ class RequeueForm(ReasonForm):
         return UUID(old), UUID(new)
 
     def clean_queue(self) -> str:
-        """A queue name."""
+        """The validated queue name."""
         return _queue_name(self.cleaned_data["queue"])
 
 
 class PurgeForm(ReasonForm):
-    """Typed, so that it is not done by mistake."""
+    """The typed word protects from deleting by mistake."""
 
     typed = forms.CharField(label=gettext_lazy('Type "purge" to go on'))
     field_order = ("typed", "reason")
 
     def clean_typed(self) -> str:
-        """The word itself."""
+        """The word, which must be ``purge``."""
         word: str = self.cleaned_data["typed"]
         if word.strip() != "purge":
             raise forms.ValidationError(_('Type "purge".'))

@@ -1,4 +1,4 @@
-"""The columns of the job list: those of the tab, each in words and, where it helps, in colour."""
+"""The columns of the job list, which depend on the tab."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TONE = {
 
 
 class JobColumns:
-    """Mixed into the admin of jobs. The list reads the time once, as ``ojs_now`` of its rows."""
+    """A mixin of the job admin. The list sets the current time as ``ojs_now`` on its rows."""
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         """The columns of the tab."""
@@ -42,28 +42,28 @@ class JobColumns:
 
     @admin.display(description=gettext_lazy("id"))
     def short_id(self, row: Any) -> str:
-        """The random end of the id: the beginning is the time."""
+        """The last twelve digits of the id; the first ones are its time."""
         return format_html('<span title="{}">…{}</span>', row.pk, str(row.pk)[-12:])
 
     @admin.display(description=gettext_lazy("state"))
     def badge(self, row: Any) -> str:
-        """Colour and word."""
+        """The state as a coloured word."""
         tone = _TONE.get(row.state, "quiet")
         return format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, row.get_state_display())
 
     @admin.display(description=gettext_lazy("attempt"))
     def attempts(self, row: Any) -> str:
-        """So many of so many."""
+        """The attempt and the maximum."""
         return labelled(_("attempt"), f"{row.attempt}/{row.max_attempts}")
 
     @admin.display(description=gettext_lazy("age"))
     def age(self, row: Any) -> str:
-        """Since it was created."""
+        """Time since the creation."""
         return labelled(_("age"), span_of(row.ojs_now - row.created_at, row.created_at))
 
     @admin.display(description=gettext_lazy("problem"))
     def problem(self, row: Any) -> str:
-        """The kind of the last error, and its first line."""
+        """The type of the last error, and the first line of its message."""
         error = row.error or {}
         if not error:
             return ""
@@ -77,7 +77,7 @@ class JobColumns:
 
     @admin.display(description=gettext_lazy("time used"))
     def budget(self, row: Any) -> str:
-        """How much of its execution timeout it has used: a bar, and the same in words."""
+        """The used part of the execution timeout, as a bar and in words."""
         if row.started_at is None:
             return ""
         used = row.ojs_now - row.started_at
@@ -93,7 +93,7 @@ class JobColumns:
 
     @admin.display(description=gettext_lazy("last heartbeat"))
     def heartbeat_age(self, row: Any) -> str:
-        """How long ago."""
+        """Time since the last heartbeat."""
         if row.heartbeat_at is None:
             return ""
         age = span_of(row.ojs_now - row.heartbeat_at, row.heartbeat_at)
@@ -101,7 +101,7 @@ class JobColumns:
 
     @admin.display(description=gettext_lazy("runs in"))
     def runs_in(self, row: Any) -> str:
-        """Until its time comes."""
+        """Time until the job becomes available."""
         if row.scheduled_at is None:
             return ""
         left = span_of(row.scheduled_at - row.ojs_now, row.scheduled_at)
@@ -109,14 +109,14 @@ class JobColumns:
 
     @admin.display(description=gettext_lazy("duration"))
     def duration(self, row: Any) -> str:
-        """Of the last attempt."""
+        """The duration of the last attempt."""
         if row.started_at is None or row.finished_at is None:
             return ""
         return labelled(_("duration"), humanize_duration(row.finished_at - row.started_at))
 
     @admin.display(description=gettext_lazy("waited"))
     def waited(self, row: Any) -> str:
-        """From becoming available to its start."""
+        """Time from becoming available to the start."""
         if row.started_at is None or row.enqueued_at is None:
             return ""
         waited = max(timedelta(0), row.started_at - row.enqueued_at)

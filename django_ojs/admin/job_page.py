@@ -1,4 +1,4 @@
-"""Everything about one job, as the page shows it."""
+"""The page of one job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _APPLICATION = ("site-packages", "dist-packages", "/lib/python", "django_ojs/wor
 
 
 def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
-    """The facts of a job: clocks, timeline, attempts, data, history, why it waits, what is related."""
+    """The variables of the page: facts, timeouts, timeline, attempts, data, history, related jobs."""
     job = inspect.find(job_id, using=using)
     now = clock.now(using)
     attempts = list(
@@ -94,7 +94,7 @@ def _facts(job: JobRecord, shows_args: bool) -> list[tuple[str, Any]]:
 def _data(job: JobRecord) -> list[tuple[str, str]]:
     columns = ["args", "meta", "result", "checkpoint", "progress_data", "retry", "extra"]
     if job.type == bulk.TYPE:
-        # A signed text: what it says is among the facts.
+        # The signed order is shown in words among the facts.
         columns.remove("args")
     return [
         (column, pretty(redacted(value)))
@@ -142,7 +142,7 @@ def _related(job: JobRecord, using: str) -> dict[str, Any]:
     rows = Job.objects.using(using)
     meta = job.json("meta")
     origin = meta.get(RETRIED_FROM) if isinstance(meta, dict) else None
-    # No index knows the type of a job: only those made shortly before are looked at.
+    # There is no index by type: only jobs created shortly before are read.
     first = selectors.newest_before(job.id, RELATED_WINDOW, using=using)
     made = rows.filter(pk__lt=job.id, pk__gte=first)
     queued = made.filter(queue=job.queue, type=job.type).order_by("-pk")

@@ -1,4 +1,4 @@
-"""How long the statements of a screen may take."""
+"""Time limits of the statements of a screen."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from django_ojs import conf
 from django_ojs.store.sessions import statement_timeout
 
 TIME_LIMIT_MS = 5000
-"""Of each statement of a list or page."""
+"""For each statement of a list or page."""
 COUNT_LIMIT_MS = 3000
-"""Of the count that a confirmation shows, as a whole."""
+"""For the count that a confirmation shows, in total."""
 SLOW = gettext_lazy("This took too long. Narrow the search or the tab.")
 
 
@@ -28,7 +28,7 @@ def limited(
     title: str,
     context: Callable[[], dict[str, Any]],
 ) -> dict[str, Any] | HttpResponse:
-    """What a page shows, read within the limit; where that is not enough, a page that says so (503)."""
+    """The context of a page, read within the time limit; a 503 page if that is exceeded."""
     try:
         with statement_timeout(TIME_LIMIT_MS, using=conf.current().database):
             return context()

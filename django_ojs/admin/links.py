@@ -1,4 +1,4 @@
-"""Links from one screen to another: only to what this admin site has."""
+"""Links between screens, only to models that this admin site has."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from django.utils.html import format_html
 
 
 def page_of(site: AdminSite, model: str, key: object) -> str:
-    """The address of the page of a row, empty if the site has no such screen."""
+    """The address of the page of a row, empty if the model is not registered."""
     return _reverse(site, f"django_ojs_{model}_change", [quote(str(key))])
 
 
 def list_of(site: AdminSite, model: str, **query: str) -> str:
-    """The address of a list, empty if the site has no such screen."""
+    """The address of a list, empty if the model is not registered."""
     url = _reverse(site, f"django_ojs_{model}_changelist", [])
     return f"{url}?{urlencode(query)}" if url and query else url
 
 
 def list_for(request: HttpRequest, site: AdminSite, model: str, **query: str) -> str:
-    """The same, empty also if the user may not see it."""
+    """The address of a list, empty also if the user may not view it."""
     if not request.user.has_perm(f"django_ojs.view_{model}"):
         return ""
     return list_of(site, model, **query)

@@ -1,4 +1,4 @@
-"""What may be asked of a list in its address."""
+"""The lookups that the address of a list may contain."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 def filter_parameters(filters: Sequence[Any]) -> set[str]:
-    """The parameters in the address of a list that its filters read.
+    """The query parameters of the declared filters.
 
-    Django takes any column and lookup there: by trying values whoever sees the list could find out
-    what a column holds that it does not show, and most columns have no index.
+    Django would accept any column and lookup: by trying values a user could find out the content of
+    columns that are not shown, and most columns have no index.
     """
     return {getattr(item, "parameter_name", None) or f"{item}__exact" for item in filters}

@@ -1,4 +1,4 @@
-"""What people do to jobs: each decision is made under the row's lock, and a lost race is said."""
+"""The operations on jobs. Each decision is made under the row's lock; lost races are reported."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def _deciding(name: str) -> Callable[..., ActionReport]:
 
 
 class _Refused(Exception):
-    """Why a job is left as it is, in the words of the user."""
+    """Why a job is skipped, in the user's language."""
 
 
 def _refuse_own(job: JobRecord) -> None:
     if is_own(type=job.type):
-        said = _("%s is a job of django_ojs itself: start it again from the list.")
-        raise _Refused(said % job.id)
+        message = _("%s is a job of django_ojs itself: start it again from the list.")
+        raise _Refused(message % job.id)
 
 
 def _left(job: JobRecord) -> str:
@@ -103,7 +103,7 @@ def _purge(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Ac
 
 
 def _requeue(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
-    """A new job with the same type and terms; where it comes from is in its meta."""
+    """Create a job of the same type and options; its meta has the id of the original."""
     wanted = {name: cleaned[name] for name in ("args", "queue", "meta")}
     old, new_id = cleaned.get("once") or (None, None)
     if old == keys[0]:
@@ -137,11 +137,11 @@ def _parameters(name: str, cleaned: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _FOR_OWN = frozenset({"cancel", "extend", "discard"})
-"""Those for our own jobs too, which act for who started them: not what starts one again."""
+"""The operations that internal jobs allow too; those that would start one again are not."""
 
 
 def runner(name: str) -> Callable[..., ActionReport]:
-    """What does the operation ``name`` to many jobs; also for bulk work."""
+    """The function that performs the operation ``name`` on many jobs, for bulk jobs too."""
     if name == "purge":
         return _purge
     return _deciding(name)
@@ -149,8 +149,8 @@ def runner(name: str) -> Callable[..., ActionReport]:
 
 def _granted(change: Changed) -> str:
     made = operate.extension(change)
-    said = _("%(id)s: %(granted)s granted; told to stop at %(soft)s, ended at %(hard)s.")
-    return said % {
+    message = _("%(id)s: %(granted)s granted; told to stop at %(soft)s, ended at %(hard)s.")
+    return message % {
         "id": made.job.id,
         "granted": humanize_duration(timedelta(milliseconds=made.extended_by_ms)),
         "soft": format_instant(made.soft_deadline_at),

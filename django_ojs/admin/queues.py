@@ -20,7 +20,7 @@ from django_ojs import clock, conf
 from django_ojs.admin import charts, links
 from django_ojs.admin.actions import ActionReport, Operation
 from django_ojs.admin.base import OJSModelAdmin
-from django_ojs.admin.cells import labelled, since
+from django_ojs.admin.cells import labelled, shortened, since
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.domain import histogram
 from django_ojs.domain.job import Actor
@@ -253,8 +253,8 @@ class QueueAdmin(OJSModelAdmin):
         if not row.paused:
             return ""
         when = since(row.paused_at, row.ojs_overview.now)
-        reason = row.reason if len(row.reason) <= 80 else f"{row.reason[:80]}…"
-        text = format_html("{} · {} · {}", row.paused_by or "—", when, reason or "—")
+        reason = shortened(row.reason) or "—"
+        text = format_html("{} · {} · {}", row.paused_by or "—", when, reason)
         return labelled(_("paused by"), text)
 
     # The page

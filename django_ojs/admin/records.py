@@ -1,4 +1,4 @@
-"""Tables that are only looked at: attempts, events, maintenance tasks, schemas."""
+"""Read-only tables: attempts, events, maintenance runs, schemas."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from django_ojs.models import Attempt, Event, JobSchema, MaintenanceRun
 
 
 class OfJobsAdmin(OJSModelAdmin):
-    """Rows that belong to a job: found by its id, which an index knows."""
+    """Rows of a job, searched by the id of the job, which has an index."""
 
     search_fields = ("job_id",)
     search_help_text = gettext_lazy("The id of a job.")
     heavy: ClassVar[Sequence[str]] = ()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """In the list without the columns that can be large."""
+        """The list omits the columns that can be large."""
         rows = super().get_queryset(request)
         name = getattr(request.resolver_match, "url_name", None) or ""
         return rows.defer(*self.heavy) if name.endswith("_changelist") else rows
@@ -37,7 +37,7 @@ class OfJobsAdmin(OJSModelAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Those of one job."""
+        """The rows of one job."""
         term = search_term.strip().removeprefix("job:")
         if not term:
             return queryset, False
@@ -49,7 +49,7 @@ class OfJobsAdmin(OJSModelAdmin):
 
     @admin.display(description=gettext_lazy("job"))
     def of_job(self, row: Any) -> str:
-        """With a link."""
+        """The id of the job, linked to its page."""
         if row.job_id is None:
             return ""
         return links.link(links.page_of(self.admin_site, "job", row.job_id), row.job_id)
@@ -63,28 +63,28 @@ class AttemptAdmin(OfJobsAdmin):
     heavy = ("error", "late_report")
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Not the lease; what was reported late only to those who may see results."""
+        """Every field but the lease; late reports only with permission to see results."""
         shown = ("of_job", "attempt", "outcome", "worker_id", "started_at", "ended_at", "lasted")
         late = ("late",) if request.user.has_perm("django_ojs.view_args") else ()
         return (*shown, "deadline_at", "shown_error", *late)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """All of them."""
+        """All fields."""
         return self.get_fields(request, obj)
 
     @admin.display(description=gettext_lazy("lasted"))
     def lasted(self, row: Any) -> str:
-        """From start to end."""
+        """The duration of the attempt."""
         return humanize_duration(row.ended_at - row.started_at)
 
     @admin.display(description=gettext_lazy("error"))
     def shown_error(self, row: Any) -> str:
-        """As indented JSON."""
+        """The error as indented JSON."""
         return pretty(redacted(row.error)) if row.error else "—"
 
     @admin.display(description=gettext_lazy("late report"))
     def late(self, row: Any) -> str:
-        """What the old holder of the lease still said, as indented JSON."""
+        """The report that came after the lease was lost, as indented JSON."""
         return pretty(redacted(row.late_report)) if row.late_report else "—"
 
 
@@ -96,22 +96,22 @@ class EventAdmin(OfJobsAdmin):
     heavy = ("data",)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """The data, which can hold results, only for those who may see them."""
+        """The data, which can contain results, only with permission to see these."""
         shown = ("kind", "created_at", "of_job", "job_type", "queue")
         return (*shown, "shown_data") if request.user.has_perm("django_ojs.view_args") else shown
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """All of them."""
+        """All fields."""
         return self.get_fields(request, obj)
 
     @admin.display(description=gettext_lazy("data"))
     def shown_data(self, row: Any) -> str:
-        """As indented JSON."""
+        """The data as indented JSON."""
         return pretty(redacted(row.data)) if row.data else "—"
 
 
 class NamedChangeList(KeysetChangeList):
-    """By name."""
+    """A list in the order of its key, a name."""
 
     def keys(self) -> Sequence[tuple[str, bool]]:
         """By name."""
@@ -120,7 +120,7 @@ class NamedChangeList(KeysetChangeList):
 
 @admin.register(MaintenanceRun)
 class MaintenanceRunAdmin(OJSModelAdmin):
-    """When periodic work was last done."""
+    """The last run of each maintenance task."""
 
     list_display = ("name", "last_run_at", "ago", "cadence", "ran_by")
 
@@ -130,12 +130,12 @@ class MaintenanceRunAdmin(OJSModelAdmin):
 
     @admin.display(description=gettext_lazy("ago"))
     def ago(self, row: Any) -> str:
-        """How long ago it was done."""
+        """Time since the last run."""
         return since(row.last_run_at, row.ojs_now)
 
     @admin.display(description=gettext_lazy("every"))
     def cadence(self, row: Any) -> str:
-        """How far apart its runs are meant to be."""
+        """The intended interval between runs."""
         return "—" if row.cadence_ms is None else f"{row.cadence_ms / 1000:g} s"
 
 

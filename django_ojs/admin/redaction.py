@@ -1,4 +1,4 @@
-"""What is hidden of arguments, meta and results before they are shown."""
+"""Redaction of arguments, meta and results."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ HIDDEN = "••••"
 
 
 def hides(key: str) -> bool:
-    """Whether what stands under the key is not shown."""
+    """Whether values under the key are redacted."""
     return any(word in key.lower() for word in conf.current().admin.redact)
 
 
 def redacted(value: Any) -> Any:
-    """The value, without what stands under a key that sounds secret (``OJS["ADMIN"]["REDACT"]``)."""
+    """The value, redacted under keys that contain a word of ``OJS["ADMIN"]["REDACT"]``."""
     if isinstance(value, dict):
         return {key: HIDDEN if hides(key) else redacted(item) for key, item in value.items()}
     if isinstance(value, list):

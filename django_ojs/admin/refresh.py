@@ -1,4 +1,4 @@
-"""Pages that load themselves anew as often as their user wants; the choice is kept in the session."""
+"""Automatic refresh of pages; the interval is kept in the session."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _KEY = "django_ojs_refresh"
 
 
 def context(request: HttpRequest) -> dict[str, Any]:
-    """The seconds between two loads, if any, and the links that change them.
+    """The interval in seconds, if any, and the links that change it.
 
-    The page's script waits while rows are selected, something is typed or the tab is hidden; without
-    scripts the page is loaded anew regardless.
+    The script of the page pauses while rows are selected, text is typed or the tab is hidden; without
+    scripts the page reloads regardless.
     """
     session = getattr(request, "session", {})
     chosen = request.GET.get(PARAMETER)

@@ -1,4 +1,4 @@
-"""The life of a job as one picture, made by the server: waits, attempts, ends."""
+"""The waits and attempts of a job as an SVG chart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROW = 22
 
 @dataclass(frozen=True, slots=True)
 class TimelineSpan:
-    """Something that lasted."""
+    """A wait or an attempt."""
 
     label: str
     start: datetime
@@ -30,7 +30,7 @@ class TimelineSpan:
 
     @property
     def lasted(self) -> str:
-        """How long."""
+        """The duration in words."""
         return humanize_duration(self.end - self.start)
 
 
@@ -56,7 +56,7 @@ def spans(job: JobRecord, attempts: list[Attempt], now: datetime) -> list[Timeli
 
 
 def picture(found: list[TimelineSpan]) -> SafeString:
-    """The spans as bars over one axis."""
+    """The spans as bars over a time axis."""
     if not found:
         return SafeString("")
     start, end = found[0].start, max(span.end for span in found)

@@ -1,4 +1,4 @@
-"""API tokens: made and shown once, narrowed, rotated, revoked."""
+"""API tokens: created and shown once, narrowed, rotated, revoked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ else:
 
 
 class TokenForm(_TokenModelForm):
-    """Scopes as boxes, queues as lines; the rules are those of the service."""
+    """Scopes as checkboxes, queues as lines; validated by the service."""
 
     scopes = forms.MultipleChoiceField(
         label=_("Scopes"),
@@ -50,7 +50,7 @@ class TokenForm(_TokenModelForm):
     )
 
     grantable: ClassVar[frozenset[str]] = frozenset()
-    """The scopes that the user has and may give; those that a token has already may stay."""
+    """The scopes that the user has and may grant; a token keeps those that it has."""
     before: ApiToken | None = None
     """The token as it was when it was locked, for the audit."""
 
@@ -68,18 +68,18 @@ class TokenForm(_TokenModelForm):
             self.initial["queues"] = "\n".join(self.instance.queues)
 
     def clean_scopes(self) -> list[str]:
-        """The scopes in their order."""
+        """The validated scopes, in canonical order."""
         return self._checked(tokens.check_scopes, self.cleaned_data["scopes"])
 
     def clean_queues(self) -> list[str]:
-        """The patterns."""
+        """The validated patterns."""
         return self._checked(tokens.check_queues, self.cleaned_data["queues"].split())
 
     def clean(self) -> dict[str, Any]:
-        """For a new one: the name, the expiry, and that the client has none yet; an old one is live."""
+        """Check a new token by the service, a change against the locked row."""
         cleaned = super().clean() or self.cleaned_data
         if self.instance.pk:
-            # Locked until it is saved, as a revocation does: whoever is first is seen by the other.
+            # Locked until it is saved, so that a concurrent revocation is seen.
             rows = ApiToken.objects.using(conf.current().database).select_for_update()
             self.before = rows.get(pk=self.instance.pk)
             self._check_change(self.before, cleaned, clock.now(conf.current().database))
@@ -91,8 +91,8 @@ class TokenForm(_TokenModelForm):
         return cleaned
 
     def _check_change(self, before: ApiToken, cleaned: dict[str, Any], now: datetime) -> None:
-        """Raise ``ValidationError`` for a token that has ended, and where more would be given than the
-        user has.
+        """Raise ``ValidationError`` for a token that has ended, and for granting more than the user
+        has.
         """
         if before.revoked_at is not None:
             raise ValidationError(_("The token was revoked: it stays as it is."))
@@ -119,7 +119,7 @@ class TokenForm(_TokenModelForm):
 
 
 def grantable(request: HttpRequest) -> frozenset[str]:
-    """The scopes that the user has: nobody gives more than that."""
+    """The scopes that the user has, and may therefore grant."""
     has = request.user.has_perm
     return frozenset(scope for scope in tokens.SCOPES if has(f"django_ojs.http_{scope}"))
 
@@ -134,7 +134,7 @@ def _values(token: ApiToken, names: Sequence[str]) -> dict[str, Any]:
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(ModelAdmin):
-    """API tokens: made and shown once, narrowed, rotated, revoked; never deleted."""
+    """API tokens: created and shown once, narrowed, rotated, revoked; never deleted."""
 
     form = TokenForm
     list_display = ("name", "prefix", "scopes", "queues", "expires_at", "revoked_at", "last_used_at")
@@ -143,52 +143,52 @@ class ApiTokenAdmin(ModelAdmin):
     show_full_result_count = False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """From the database that holds the jobs."""
+        """Rows of the jobs' database."""
         return super().get_queryset(request).using(conf.current().database)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LimitedChangeList]:
-        """Within a time limit."""
+        """A change list with a time limit."""
         return LimitedChangeList
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """None but those of the filters."""
+        """Only the parameters of the declared filters are lookups."""
         return lookup in filter_parameters(self.list_filter)
 
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
-        """With the scopes that the user may give."""
+        """The form with the scopes that the user may grant."""
         form = super().get_form(request, obj, change, **kwargs)
         return type(form.__name__, (form,), {"grantable": grantable(request)})
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """The client of a token stays what it is."""
+        """The name of a client cannot be changed."""
         fixed = ("prefix", "created_at", "created_by", "revoked_at", "last_used_at")
         return ("name", *fixed) if obj is not None else ()
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """What is asked, and of an existing one what is known."""
+        """The editable fields, and for an existing token the others."""
         wanted = ("name", "scopes", "queues", "expires_at")
         return wanted if obj is None else (*wanted, *self.get_readonly_fields(request, obj)[1:])
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Unless the admin is only for looking."""
+        """Not while the admin is read-only."""
         return not conf.current().admin.read_only and super().has_add_permission(request)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Unless the admin is only for looking."""
+        """Not while the admin is read-only."""
         return not conf.current().admin.read_only and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Revoked tokens are kept, so that what they did can be understood."""
+        """Revoked tokens are kept, so that the audit stays meaningful."""
         return False
 
     def has_rotate_permission(self, request: HttpRequest) -> bool:
-        """It makes a token and ends another one."""
+        """Rotation adds one token and ends another."""
         return self.has_add_permission(request) and self.has_change_permission(request)
 
     def actor(self, request: HttpRequest) -> Actor:
-        """Who acts, and from where."""
+        """The user and the address, for the audit."""
         address = request.META.get("REMOTE_ADDR", "")
         return Actor("admin", request.user.get_username(), address=address)
 
@@ -199,14 +199,14 @@ class ApiTokenAdmin(ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """In a transaction of the database that holds the jobs, which need not be that of Django's."""
+        """Runs in a transaction of the jobs' database, which need not be Django's default."""
         view = partial(super().changeform_view, request, object_id, form_url, extra_context)
         return atomically(conf.current().database, view) if request.method == "POST" else view()
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """A new token comes from the service, which makes the secret."""
+        """New tokens are created by the service, which generates the secret."""
         if change:
-            # Nothing else: what others wrote meanwhile stays.
+            # Only these fields: concurrent changes to others are kept.
             names = [name for name in _CHANGED if name in form.changed_data]
             obj.save(update_fields=names)
             audit.note(
@@ -231,15 +231,15 @@ class ApiTokenAdmin(ModelAdmin):
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """The page that shows the secret: not by a message, which could be stored in a cookie."""
+        """The page that shows the secret; a message could be stored in a cookie."""
         return self._show(request, obj.name, obj.shown_once)
 
     @admin.action(description=_("Revoke the selected tokens"), permissions=["change"])
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
-        """End them at once."""
+        """Revoke them at once."""
         done = 0
         for token in queryset.filter(revoked_at=None):
-            with suppress(NotFound):  # Somebody else was quicker.
+            with suppress(NotFound):  # Revoked concurrently.
                 done += tokens.revoke(token.prefix, actor=self.actor(request))
         self.message_user(request, _("%d revoked.") % done, messages.SUCCESS)
 
