@@ -17,8 +17,8 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import conf
 from django_ojs.admin import links
-from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.cells import shortened
+from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.qualifiers import not_understood, terms
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.models import AuditEntry
@@ -168,7 +168,7 @@ def parse(text: str) -> AuditSearch:
 
 
 @admin.register(AuditEntry)
-class AuditEntryAdmin(OJSModelAdmin):
+class AuditEntryAdmin(DetailsAdmin):
     """The audit, newest first."""
 
     list_display = (
@@ -246,14 +246,6 @@ class AuditEntryAdmin(OJSModelAdmin):
         return ", ".join(found)[:200]
 
     # The page
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """No form fields: the page is rendered from its context."""
-        return ()
-
-    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The details; none for an entry that does not exist."""
-        return {} if row is None else {"page": self.details(row)}
 
     def details(self, row: Any) -> dict[str, Any]:
         """All columns of an entry."""

@@ -18,10 +18,11 @@ from django.utils.translation import gettext_lazy
 from django_ojs import clock, conf
 from django_ojs.admin import links, search
 from django_ojs.admin.actions import Chosen, Operation
-from django_ojs.admin.base import MOST_AT_ONCE, OJSModelAdmin
+from django_ojs.admin.base import MOST_AT_ONCE
 from django_ojs.admin.bulk import JobCount, count, describe_filter, first
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.charts import at_least, plain
+from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.forms import once
 from django_ojs.admin.job_columns import JobColumns
 from django_ojs.admin.job_page import job_page
@@ -126,7 +127,7 @@ class QueueFilter(admin.SimpleListFilter):
 
 
 @admin.register(Job)
-class JobAdmin(JobColumns, OJSModelAdmin):
+class JobAdmin(JobColumns, DetailsAdmin):
     """The jobs, newest first."""
 
     operations = JOB_OPERATIONS
@@ -273,10 +274,6 @@ class JobAdmin(JobColumns, OJSModelAdmin):
         return [{**tab, "url": "?" + urlencode(dict(tab["query"]))} for tab in found]  # type: ignore[call-overload]
 
     # The page of one job
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """No form fields: the page is rendered from its context."""
-        return ()
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The details of the job; a finished job is not refreshed."""

@@ -19,9 +19,9 @@ from django.utils.translation import gettext_lazy
 from django_ojs import clock, conf
 from django_ojs.admin import charts, links
 from django_ojs.admin.actions import ActionReport, Operation
-from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.cells import labelled, shortened, since
 from django_ojs.admin.changelists import KeysetChangeList
+from django_ojs.admin.details import DetailsAdmin
 from django_ojs.domain import histogram
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
@@ -172,7 +172,7 @@ QUEUE_OPERATIONS = (
 
 
 @admin.register(Queue)
-class QueueAdmin(OJSModelAdmin):
+class QueueAdmin(DetailsAdmin):
     """The queues, by name."""
 
     operations = QUEUE_OPERATIONS
@@ -258,14 +258,6 @@ class QueueAdmin(OJSModelAdmin):
         return labelled(_("paused by"), text)
 
     # The page
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """No form fields: the page is rendered from its context."""
-        return ()
-
-    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The details; none on the page of a queue that does not exist."""
-        return {} if row is None else {"page": self.details(row)}
 
     def details(self, row: Any) -> dict[str, Any]:
         """Depth by state, the last hour, and the workers that serve the queue."""

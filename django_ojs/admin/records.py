@@ -47,6 +47,10 @@ class OfJobsAdmin(OJSModelAdmin):
             self.message_user(request, _("Not the id of a job: %s") % term[:100], messages.WARNING)
             return queryset.none(), False
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """All fields."""
+        return tuple(map(str, self.get_fields(request, obj)))
+
     @admin.display(description=gettext_lazy("job"))
     def of_job(self, row: Any) -> str:
         """The id of the job, linked to its page."""
@@ -67,10 +71,6 @@ class AttemptAdmin(OfJobsAdmin):
         shown = ("of_job", "attempt", "outcome", "worker_id", "started_at", "ended_at", "lasted")
         late = ("late",) if request.user.has_perm("django_ojs.view_args") else ()
         return (*shown, "deadline_at", "shown_error", *late)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """All fields."""
-        return self.get_fields(request, obj)
 
     @admin.display(description=gettext_lazy("lasted"))
     def lasted(self, row: Any) -> str:
@@ -99,10 +99,6 @@ class EventAdmin(OfJobsAdmin):
         """The data, which can contain results, only with permission to see these."""
         shown = ("kind", "created_at", "of_job", "job_type", "queue")
         return (*shown, "shown_data") if request.user.has_perm("django_ojs.view_args") else shown
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """All fields."""
-        return self.get_fields(request, obj)
 
     @admin.display(description=gettext_lazy("data"))
     def shown_data(self, row: Any) -> str:

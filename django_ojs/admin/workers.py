@@ -18,10 +18,10 @@ from django.utils.translation import gettext_lazy
 from django_ojs import clock, conf
 from django_ojs.admin import links
 from django_ojs.admin.actions import ActionReport, Operation
-from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.cells import since
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.clocks import humanize_duration
+from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.domain.errors import Conflict, OJSError
 from django_ojs.domain.job import Actor
@@ -175,7 +175,7 @@ WORKER_OPERATIONS = (
 
 
 @admin.register(Worker)
-class WorkerAdmin(OJSModelAdmin):
+class WorkerAdmin(DetailsAdmin):
     """The workers, by name."""
 
     operations = WORKER_OPERATIONS
@@ -244,14 +244,6 @@ class WorkerAdmin(OJSModelAdmin):
         return since(row.started_at, row.ojs_now)
 
     # The page
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """No form fields: the page is rendered from its context."""
-        return ()
-
-    def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The details; none for a worker that does not exist."""
-        return {} if row is None else {"page": self.details(row)}
 
     def details(self, row: Any) -> dict[str, Any]:
         """The facts about a worker, and its running jobs."""

@@ -11,7 +11,7 @@ that a project's ``REST_FRAMEWORK`` changes nothing. Extensions build their view
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
@@ -32,6 +32,7 @@ from django_ojs.domain.reserved import is_own
 from django_ojs.http import media, problems, refusals, response_warnings, waiting
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
+from django_ojs.http.limits import LONG_POLLS
 from django_ojs.http.principal import Principal, of_user
 from django_ojs.services import inspect, queues
 
@@ -108,6 +109,17 @@ class OJSViewSet(ViewSet):
             raise NotAuthenticated
         # Last: a job claimed for a client that disconnects after this check is lost to it.
         return not now.covers(self.caller, self.needed_scopes()) or waiting.hung_up(self.request.META)
+
+    def long_poll(
+        self, look: Callable[[], T], queues: Collection[str], wait_ms: int, **options: Any
+    ) -> T | None:
+        """:func:`waiting.until` on a place of the caller. Raises :class:`RateLimited` without one."""
+        limits = conf.current().http
+        with LONG_POLLS.take(
+            self.caller, most=limits.long_polls, most_each=limits.long_polls_per_token
+        ):
+            gone = self.should_stop_waiting
+            return waiting.until(look, queues, wait_ms, gone=gone, using=self.using, **options)
 
     def actor(self, reason: str = "") -> Actor:
         """The caller as the actor of events and audit entries."""

@@ -21,7 +21,7 @@ from django_ojs.domain.states import TERMINAL
 from django_ojs.http import listing, responses, waiting
 from django_ojs.http.base import OJSViewSet, missing, parse_each
 from django_ojs.http.lease_claim import lease_claim_of
-from django_ojs.http.limits import LONG_POLLS, charge_enqueue
+from django_ojs.http.limits import charge_enqueue
 from django_ojs.http.principal import parse_reason
 from django_ojs.http.problems import WaitTimeout
 from django_ojs.services import fencing, operate
@@ -158,23 +158,12 @@ class JobViewSet(OJSViewSet):
 
     def _ended(self, job_id: str, seconds: int) -> JobRecord:
         """The job when it has ended. Raises :class:`WaitTimeout`."""
-        limits = conf.current().http
 
         def look() -> JobRecord | None:
             record = self.job(job_id, fresh=True)
             return record if record.state in TERMINAL else None
 
-        with LONG_POLLS.take(
-            self.caller, most=limits.long_polls, most_each=limits.long_polls_per_token
-        ):
-            found = waiting.until(
-                look,
-                (),
-                seconds * 1000,
-                gone=self.should_stop_waiting,
-                using=self.using,
-                on_notification=False,
-            )
+        found = self.long_poll(look, (), seconds * 1000, on_notification=False)
         if found is None:
             raise WaitTimeout(f"The job has not ended within {seconds} s.", job_id=job_id)
         return found

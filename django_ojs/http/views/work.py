@@ -23,7 +23,6 @@ from django_ojs.hooks import SLICE
 from django_ojs.http import listing, responses, testing_hooks, waiting
 from django_ojs.http.base import OJSViewSet, integer_field, missing
 from django_ojs.http.lease_claim import lease_claim_of
-from django_ojs.http.limits import LONG_POLLS
 from django_ojs.http.views.jobs import extension
 from django_ojs.http.worker_bodies import (
     named_jobs,
@@ -96,20 +95,7 @@ class WorkViewSet(OJSViewSet):
                 using=self.using,
             )
 
-        if wait_ms:
-            limits = conf.current().http
-            with LONG_POLLS.take(
-                self.caller, most=limits.long_polls, most_each=limits.long_polls_per_token
-            ):
-                found = waiting.until(
-                    look,
-                    queues,
-                    wait_ms,
-                    gone=self.should_stop_waiting,
-                    using=self.using,
-                )
-        else:
-            found = look()
+        found = self.long_poll(look, queues, wait_ms) if wait_ms else look()
         return Response({"jobs": [responses.claimed(record) for record in found or ()]})
 
     def ack(self, request: Request, job_id: str | None = None) -> Response:
