@@ -123,6 +123,30 @@ class TestBeats:
         frozen.advance(0.1)
         assert reap.reap().counts == {"visibility": 1}
 
+    def test_a_beat_gives_no_visibility_lease_beyond_the_deadline(self, frozen: FrozenClock) -> None:
+        make(1, timeout=10, grace_period=0)
+        (job,) = take(visibility_ms=6000)
+        frozen.advance(3)
+        leases.beat([held(job)])
+        assert now_stored(job).lease_expires_at == frozen.time + timedelta(seconds=6)
+        frozen.advance(3)
+        leases.beat([held(job)])
+        assert now_stored(job).lease_expires_at == job.deadline_at == frozen.time + timedelta(seconds=4)
+
+    def test_a_visibility_timeout_of_the_job_goes_before_that_of_a_beat(
+        self, row_locks: None, frozen: FrozenClock
+    ) -> None:
+        """Also where the beat was put aside, since the row is held."""
+        make(1, visibility_timeout=3)
+        (job,) = take(beats=False)
+        frozen.advance(1)
+        with holding(job):
+            leases.beat([held(job)], visibility_ms=60_000)
+        frozen.advance(2.9)
+        assert not reap.reap().counts
+        frozen.advance(0.1)
+        assert reap.reap().counts == {"visibility": 1}
+
     def test_a_beat_is_one_statement_when_nothing_is_held(self, frozen: FrozenClock) -> None:
         make(30)
         jobs = take(30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.test import override_settings
 
 from django_ojs import clock
 from django_ojs.api import activate, cancel, enqueue, extend_timeout, get, reschedule, retry
@@ -301,3 +302,14 @@ def test_a_job_that_moves_is_announced_where_it_is(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(commit, "payloads", payloads)
     operate.edit([job.id], {"queue": "other"}, actor=Actor("api"))
     assert told == [("other", "test.job")]
+
+
+def test_a_requeued_job_has_the_defaults_of_now_and_the_limits_of_then() -> None:
+    with override_settings(OJS={"DEFAULTS": {"timeout": 600}}):
+        (default,) = make()
+        limited = enqueue("test.job", timeout=7)
+    for job in (default, limited):
+        cancel(job)
+    with override_settings(OJS={"DEFAULTS": {"timeout": 5}}):
+        new = [operate.requeue(job.id, [], queue="default", meta={}) for job in (default, limited)]
+    assert [(job.timeout_ms, job.timeout_explicit) for job in new] == [(5000, False), (7000, True)]

@@ -60,6 +60,14 @@ def test_rotation_overlaps(frozen: FrozenClock) -> None:
         tokens.rotate("unknown")
 
 
+def test_an_overlap_lengthens_no_life(frozen: FrozenClock) -> None:
+    old = make(expires_at=frozen.now("default") + timedelta(seconds=10))
+    tokens.rotate("billing", overlap=timedelta(seconds=60))
+    assert tokens.verify(old)
+    frozen.advance(10)
+    assert tokens.verify(old) is None
+
+
 def test_revocation_holds_at_once() -> None:
     text, other = make(), make("other")
     found = tokens.verify(text)
