@@ -147,3 +147,27 @@ def test_time_that_a_claimed_job_waits_for_a_busy_runner_counts(
             dispatcher.on_frame(child, done)
     took = (now - began) / 40
     assert dispatcher.estimate.prefetch(1, 1) <= 1.5 * 0.1 / took
+
+
+def test_a_handler_has_its_grace_period_behind_the_total_timeout_and_no_more(
+    child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The execution deadline is later, and no longer counts: the attempt has ended."""
+    make(timeout=60, grace_period=2, total_timeout=300)
+    pool, database = Pool(), Database()
+    pool.children.append(child)
+    dispatcher = Dispatcher(pool, database, Shutdown(), using="default", worker_id="w1")  # type: ignore[arg-type]
+    now = clock.boottime()
+    monkeypatch.setattr(clock, "boottime", lambda: now)
+    dispatcher.take(take(1), Moment(clock.now("default"), now))
+    dispatcher.on_frame(child, {"op": "begin", "lease": child.queued[0].lease})
+    assert child.running is not None
+    dispatcher.enforcer.request_stop(child, child.running, "total_timeout")
+    assert min(dispatcher.enforcer.moments()) == now + 2
+    now += 1.9
+    dispatcher.tick(now)
+    assert not pool.killed
+    now += 0.2
+    dispatcher.tick(now)
+    assert pool.killed == [child]
+    assert child.running.deadlines.kill_reason == "total_timeout"

@@ -1,0 +1,63 @@
+"""A drain ends only when no work is left and nothing is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from django_ojs.services.claim import sources
+from django_ojs.worker.supervisor.drain import DrainController
+from django_ojs.worker.supervisor.shutdown import Shutdown
+
+Then = Callable[[Any, Exception | None], None]
+
+
+class Database:
+    """Keeps the question, to be answered by the test."""
+
+    unwritten = 0
+
+    def __init__(self) -> None:
+        self.asked: list[Then] = []
+
+    def call(self, work: Callable[[], Any], then: Then) -> None:
+        """Keep it."""
+        self.asked.append(then)
+
+    def want(self, jobs: int, immediate: int) -> None:
+        """Nothing is claimed here."""
+
+    def wake(self) -> None:
+        """Nothing is looked for here."""
+
+
+@pytest.mark.parametrize(
+    ("left", "error", "held", "drained"),
+    [
+        (False, None, False, True),
+        (True, None, False, False),
+        (None, OSError(), False, False),
+        (False, None, True, False),
+    ],
+    ids=["nothing", "work is left", "no answer", "a claim arrived meanwhile"],
+)
+def test_a_drain_is_over_when_nothing_is_left_or_held(
+    left: bool | None, error: Exception | None, held: bool, drained: bool
+) -> None:
+    database: Any = Database()
+    dispatcher: Any = SimpleNamespace(leases={})
+    where = sources(["default"], ["test.job"])
+    drain = DrainController(database, dispatcher, Shutdown(), where, promotes=True, using="default")
+    drain.queue_was_empty(left=False)
+    assert not drain.drained()
+    assert drain.near
+    if held:
+        # Claimed before the question, delivered while it was on its way.
+        dispatcher.leases["lease"] = object()
+    (then,) = database.asked
+    then(left, error)
+    assert drain.drained() is drained
+    assert drain.near is drained
