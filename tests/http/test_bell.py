@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from django_ojs.http import waiting
@@ -43,3 +45,30 @@ def test_nobody_is_woken_by_what_was_forgotten_before(notifier: WorkNotifier) ->
     assert not notifier.notified(["mine"], since)
     ring(notifier, "mine")
     assert notifier.notified(["mine"], since)
+
+
+def test_a_ring_during_a_look_ends_the_wait_at_once(
+    notifier: WorkNotifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is committed between the statement and the wait is found without a pause."""
+    monkeypatch.setattr(notifier, "listens", lambda: True)
+    monkeypatch.setitem(waiting._notifiers, "default", notifier)
+    slept: list[bool] = []
+    wait = notifier.wait
+
+    def waiting_for(queues: Collection[str], since: int, seconds: float) -> int:
+        slept.append(not notifier.notified(queues, since))
+        return wait(queues, since, 0)
+
+    monkeypatch.setattr(notifier, "wait", waiting_for)
+    looks = 0
+
+    def look() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks in (2, 3):
+            ring(notifier, "mine")
+        return looks > 3
+
+    assert waiting.until(look, ["mine"], 5000, gone=lambda: False, using="default")
+    assert slept == [False, False]

@@ -125,6 +125,9 @@ def test_a_cursor_is_for_its_list_only(api: Api) -> None:
     cursor = api.get("/queues?limit=1").body["pagination"]["next_cursor"]
     refused_field(api.get(f"/workers?cursor={cursor}"), "cursor")
     refused_field(api.get(f"/queues?cursor={cursor}x"), "cursor")
+    make(2)
+    cursor = api.get("/jobs?limit=1").body["pagination"]["next_cursor"]
+    refused_field(api.get(f"/queues?cursor={cursor}"), "cursor")
 
 
 def test_what_no_offset_reaches_is_reached_by_cursor(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,6 +186,20 @@ def test_since(api: Api) -> None:
     assert len(read(api, f"since={before}&after={place}")) == 1, "a place is better than a time"
 
 
+@pytest.mark.parametrize("path", ["/events?job_id={}&", "/jobs/{}/events?"])
+def test_the_history_of_a_job_begins_at_its_moment(api: Api, path: str) -> None:
+    """``since`` is inclusive: a client that asks from an event's time on gets that event."""
+    job = enqueue(api)
+    moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    Event.objects.filter(job_id=job["id"]).update(created_at=moment)
+    found = []
+    for step in (-1, 0, 1):
+        since = format_instant(moment + timedelta(milliseconds=step))
+        page = api.get(f"{path.format(job['id'])}since={since}", Accept="application/json").body
+        found.append(len(page["events"]))
+    assert found == [1, 1, 0]
+
+
 def test_an_event_that_is_pruned(api: Api) -> None:
     enqueue(api)
     cursor = read(api)[0]["id"]
