@@ -335,3 +335,14 @@ def test_arguments_that_are_none_are_refused_and_stay_in_the_form(args: str) -> 
     text = do(browser, job, "requeue", args=args, meta="{}", queue="default").content.decode()
     assert "errorlist" in text
     assert Job.objects.count() == 1
+
+
+def test_jobs_that_are_left_as_they_are_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``MOST`` bounds the jobs that an order looks at, whether it changes them or not."""
+    monkeypatch.setattr(pages, "CHUNK", 2)
+    monkeypatch.setattr(pages, "MOST", 4)
+    login("cancel_job")
+    make(6)
+    ack(*take(6))
+    given = order("cancel", Filter(queue="default"))
+    assert [(page.changed, page.left) for page in pages.work(given, after=None)] == [(0, 2), (0, 2)]

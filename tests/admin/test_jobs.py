@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
+from django_ojs.admin import job_page
 from django_ojs.admin.clocks import clocks
 from django_ojs.api import cancel, enqueue
 from django_ojs.clock import FrozenClock
@@ -319,3 +320,17 @@ def test_the_cause_stands_before_the_look_ahead(frozen: FrozenClock) -> None:
     assert "It was given up: the next attempt could not finish" in shown
     fired = {one.name for one in clocks(now_stored(job), frozen.time) if one.fired}
     assert not fired, "the total timeout has not run out"
+
+
+def test_of_many_attempts_the_last_are_shown(
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_page, "MOST_ATTEMPTS", 2)
+    make(retry={"max_attempts": 9, "initial_interval": "PT1S", "jitter": False})
+    for _ in range(4):
+        promote()
+        (job,) = take()
+        fail(job)
+        frozen.advance(60)
+    shown = job_page.job_page(job.id, shows_args=False, using="default")["attempts"]
+    assert [attempt["row"].attempt for attempt in shown] == [3, 4]
