@@ -378,11 +378,11 @@ def check_reaper(app_configs: object, **kwargs: Any) -> list[Message]:
         return []
     return [
         checks.Warning(
-            trouble,
+            str(problem),
             hint="Run a worker with maintenance tasks, or `reap_timeouts` from a timer.",
             id="ojs.W008",
         )
-        for trouble in problems
+        for problem in problems
     ]
 
 

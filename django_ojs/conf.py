@@ -16,17 +16,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 from django_ojs.domain.durations import parse_seconds_ms
-from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.events import ROUTINE, Kind
 from django_ojs.domain.jsonvalue import MAX_ENVELOPE_BYTES
-from django_ojs.domain.limits import Limits
+from django_ojs.domain.limits import CONFIGURABLE, Limits
+from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.retry import RetryPolicy, parse_policy
 from django_ojs.domain.sections import Section, choice, count, flag, optional, text, words
 
 _DAY_MS = 86_400_000
-_LIMITS = ("timeout", "grace_period", "heartbeat_timeout", "total_timeout", "enqueue_ttl")
-_DEFAULT_KEYS = frozenset({*_LIMITS, "retry", "queue", "priority"})
+_DEFAULT_KEYS = frozenset({*CONFIGURABLE, "retry", "queue", "priority"})
 _RETENTION_MS: Mapping[str, int | None] = {
     "completed": 7 * _DAY_MS,
     "cancelled": 7 * _DAY_MS,
@@ -163,7 +162,7 @@ class Settings:
 
 
 def _defaults(section: Section, *, queue: bool = True) -> DefaultsLayer:
-    ms: dict[str, Any] = {f"{name}_ms": section.read(name, _limit(name), None) for name in _LIMITS}
+    ms: dict[str, Any] = {f"{name}_ms": section.read(name, _limit(name), None) for name in CONFIGURABLE}
     limits = Limits(**ms)
     total, timeout = limits.total_timeout_ms, limits.timeout_ms
     if total is not None and timeout is not None and total < timeout:

@@ -28,6 +28,7 @@ from django_ojs.domain import histogram
 from django_ojs.domain.states import State
 from django_ojs.models import Dashboard, MaintenanceRun
 from django_ojs.services import reaper, rollup, stats_queries
+from django_ojs.services.explain import describe_problem
 from django_ojs.services.workers import STALE
 from django_ojs.store import selectors
 
@@ -110,7 +111,7 @@ class DashboardAdmin(OJSModelAdmin):
         last_scan = runs.get(reaper.NAME)
         return {
             "cards": self.cards(request, now, hour, last_scan),
-            "troubles": reaper.trouble_of(last_scan, now),
+            "troubles": [describe_problem(problem) for problem in reaper.problems_of(last_scan, now)],
             "windows": choices(
                 request, "window", [(w.name, w.label) for w in WINDOWS.values()], window.name
             ),

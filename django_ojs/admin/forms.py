@@ -13,9 +13,9 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
 from django_ojs.domain.durations import parse_instant, parse_seconds_ms
-from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.jsonvalue import MAX_ARGS_BYTES, MAX_META_BYTES, encode
+from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.reserved import RETRIED_FROM, check_meta_keys, is_own
 
 T = TypeVar("T")

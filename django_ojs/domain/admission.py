@@ -38,19 +38,19 @@ class JobDefaults:
     always_armed: bool
 
 
-def admit(envelope: Envelope, terms: JobDefaults, *, job_id: UUID, now: datetime) -> JobRecord:
+def admit(envelope: Envelope, defaults: JobDefaults, *, job_id: UUID, now: datetime) -> JobRecord:
     """The record of a new job: ``pending``, ``scheduled`` or ``available``.
 
     Raises :class:`InvalidRequest` when the total timeout is below an explicit timeout.
     """
     asked = envelope.limits
-    explicit = terms.explicit
+    explicit = defaults.explicit
     timeout = asked.timeout_ms or explicit.timeout_ms
-    total = asked.total_timeout_ms or terms.limits.total_timeout_ms
+    total = asked.total_timeout_ms or defaults.limits.total_timeout_ms
     if timeout is not None and total is not None and total < timeout:
         raise InvalidRequest("total_timeout", "must not be below timeout")
     heartbeat = asked.heartbeat_timeout_ms or explicit.heartbeat_timeout_ms
-    limits = terms.limits
+    limits = defaults.limits
     assert limits.timeout_ms and limits.heartbeat_timeout_ms and limits.grace_period_ms is not None
     state = _AVAILABLE
     if envelope.pending:
@@ -61,11 +61,11 @@ def admit(envelope: Envelope, terms: JobDefaults, *, job_id: UUID, now: datetime
     record = JobRecord(
         id=job_id,
         state=state,
-        queue=envelope.queue or terms.queue,
+        queue=envelope.queue or defaults.queue,
         type=envelope.type,
-        priority=terms.priority if envelope.priority is None else envelope.priority,
+        priority=defaults.priority if envelope.priority is None else envelope.priority,
         attempt=0,
-        max_attempts=terms.max_attempts,
+        max_attempts=defaults.max_attempts,
         lease_seq=0,
         lease_id=None,
         worker_id=None,
@@ -81,7 +81,7 @@ def admit(envelope: Envelope, terms: JobDefaults, *, job_id: UUID, now: datetime
         deadline_at=None,
         finished_at=None,
         timeout_ms=timeout or limits.timeout_ms,
-        grace_period_ms=_grace(asked, explicit, limits, terms.always_armed),
+        grace_period_ms=_grace(asked, explicit, limits, defaults.always_armed),
         heartbeat_timeout_ms=heartbeat or limits.heartbeat_timeout_ms,
         total_timeout_ms=total,
         enqueue_ttl_ms=ttl,
@@ -89,11 +89,11 @@ def admit(envelope: Envelope, terms: JobDefaults, *, job_id: UUID, now: datetime
         lease_visibility_ms=None,
         extended_ms=0,
         timeout_explicit=timeout is not None,
-        heartbeat_explicit=heartbeat is not None or terms.always_armed,
+        heartbeat_explicit=heartbeat is not None or defaults.always_armed,
         heartbeat_armed=False,
         dead_letter=False,
         retry_delay_ms=None,
-        retry=terms.retry,
+        retry=defaults.retry,
         args=envelope.args_json,
         meta=envelope.meta_json,
         tags=json.dumps(list(envelope.tags)) if envelope.tags else "[]",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -20,12 +19,11 @@ from django_ojs.domain.jsonvalue import (
 )
 from django_ojs.domain.kept import KEPT, check_kept
 from django_ojs.domain.limits import NAMES, NO_LIMITS, Limits, parse_limits
+from django_ojs.domain.names import check_job_type, check_queue_name
 from django_ojs.domain.reserved import OWN_PREFIX, check_lineage, check_meta_keys, is_own
 from django_ojs.domain.retry import parse_policy
 from django_ojs.domain.suggestions import did_you_mean
 
-_TYPE = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z][a-z0-9_-]*)*", re.ASCII)
-_QUEUE = re.compile(r"[a-z0-9][a-z0-9_\-.]*", re.ASCII)
 _PRIORITIES = {"HIGH": 10, "NORMAL": 0, "LOW": -10}
 MAX_TAGS = 50
 
@@ -136,26 +134,6 @@ class Envelope(NamedTuple):
     times_asked: tuple[str | None, str | None] = (None, None)
     pending: bool = False
     extra: Mapping[str, Any] | None = None
-
-
-@lru_cache(maxsize=4096)
-def check_job_type(value: str, field: str) -> str:
-    """A job type: dot-separated words of ``a-z 0-9 _ -``, at most 255 characters."""
-    if not isinstance(value, str) or len(value) > 255 or not _TYPE.fullmatch(value):
-        raise InvalidRequest(
-            field, "must be dot-separated lower-case words such as 'report.generate', at most 255"
-        )
-    return value[:]  # of a member of an enumeration, its text
-
-
-@lru_cache(maxsize=4096)
-def check_queue_name(value: str, field: str) -> str:
-    """A queue name: ``a-z 0-9 _ - .``, starting with a letter or digit, at most 255 characters."""
-    if not isinstance(value, str) or len(value) > 255 or not _QUEUE.fullmatch(value):
-        raise InvalidRequest(
-            field, "must be of a-z, 0-9, '_', '-' and '.', start with a letter or digit, at most 255"
-        )
-    return value[:]  # of a member of an enumeration, its text
 
 
 def from_wire(body: object, *, now: datetime) -> Envelope:

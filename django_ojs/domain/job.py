@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django_ojs.domain.errors import InvalidTransition
-from django_ojs.domain.states import ARROWS, FENCED, Arrow, State, Trigger, sources_of
+from django_ojs.domain.states import ARROWS, FENCED, State, Trigger, sources_of
 
 LARGE: Mapping[str, Any] = {
     "args": "[]",
@@ -213,8 +213,3 @@ NO_LEASE: Mapping[str, Any] = {
     "extended_ms": 0,
 }
 """The changes that end an open attempt."""
-
-
-def arrow_exists(trigger: Trigger, source: State, target: State) -> bool:
-    """Whether the table of transitions has this arrow."""
-    return Arrow(trigger, source, target) in ARROWS

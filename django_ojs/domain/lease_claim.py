@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRecord
 from django_ojs.domain.states import State
 
@@ -18,18 +17,6 @@ attempt that the server ended may still report it."""
 
 SERVER_ENDED = frozenset({"timeout", "stalled", "visibility_timeout", "total_timeout", "cancelled"})
 """Outcomes set by the server, which the worker may not know yet."""
-
-
-def check_worker_id(name: str, field: str) -> str:
-    """A worker's name: at most 255 characters, which fit into one segment of a path.
-
-    Raises :class:`InvalidRequest`.
-    """
-    if not 0 < len(name) <= 255 or not name.isprintable():
-        raise InvalidRequest(field, "must be 1 to 255 printable characters")
-    if "/" in name or name in (".", ".."):
-        raise InvalidRequest(field, "must not contain '/', nor be '.' or '..'")
-    return name
 
 
 @dataclass(frozen=True, slots=True)

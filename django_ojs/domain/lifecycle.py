@@ -305,9 +305,9 @@ def _total_expired(job: JobRecord, failure: Failure, now: datetime) -> Transitio
         end = AttemptEnd("total_timeout", json.dumps(error))
     ending = _Outcome(error, _append(job.errors, error), _timeout_facts(job, failure), end)
     dead = retry.from_stored(job.retry).on_exhaustion == "dead_letter"
-    move = _discarded(job, Trigger.TOTAL_TIMEOUT, ending, dead, now)
+    transition = _discarded(job, Trigger.TOTAL_TIMEOUT, ending, dead, now)
     # Its handler is still running: when its grace period ends depends on what it was granted.
-    return replace(move, changes={**move.changes, "extended_ms": job.extended_ms})
+    return replace(transition, changes={**transition.changes, "extended_ms": job.extended_ms})
 
 
 def _ttl_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:

@@ -16,6 +16,8 @@ NAMES = (
     "enqueue_ttl",
     "visibility_timeout",
 )
+CONFIGURABLE = NAMES[:-1]
+"""Those that settings, job types and edits may set."""
 
 
 @dataclass(frozen=True, slots=True)

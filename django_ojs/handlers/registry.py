@@ -12,14 +12,10 @@ from django.db import transaction
 
 from django_ojs import clock, conf, hooks
 from django_ojs.conf import DefaultsLayer, job_defaults
-from django_ojs.domain.envelope import (
-    Envelope,
-    check_job_type,
-    encode_args,
-    from_call,
-)
+from django_ojs.domain.envelope import Envelope, encode_args, from_call
 from django_ojs.domain.errors import HandlerNotFound, InvalidRequest
 from django_ojs.domain.job import JobRecord
+from django_ojs.domain.names import check_job_type
 from django_ojs.handlers.context import JobContext
 from django_ojs.services.enqueue import enqueue, enqueue_bulk
 

@@ -17,9 +17,9 @@ from rest_framework.request import Request
 
 from django_ojs import clock
 from django_ojs.domain.durations import parse_instant
-from django_ojs.domain.envelope import check_job_type
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.ids import uuid7
+from django_ojs.domain.names import check_job_type
 from django_ojs.domain.states import State
 from django_ojs.http import responses
 from django_ojs.http.principal import Principal

@@ -9,7 +9,7 @@ from uuid import UUID
 from django_ojs.domain.durations import parse_ms, parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode
-from django_ojs.domain.lease_claim import check_worker_id
+from django_ojs.domain.names import check_worker_id
 from django_ojs.http.base import integer_field, text_field
 from django_ojs.http.lease_claim import parse_lease
 from django_ojs.models import Worker

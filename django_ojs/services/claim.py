@@ -11,6 +11,7 @@ from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRecord, Transition
 from django_ojs.services.commit import commit
+from django_ojs.services.promote import promote
 from django_ojs.store import candidates, claiming
 from django_ojs.store.candidates import Look
 from django_ojs.store.contention import in_transaction
@@ -58,6 +59,7 @@ def claim(
     principal: str | None = None,
     patience: int = 0,
     probe: bool = True,
+    promote_for: float = 0.0,
     now: datetime | None = None,
     using: str | None = None,
 ) -> list[JobRecord]:
@@ -72,9 +74,12 @@ def claim(
 
     Rows that another transaction holds are passed over, on MariaDB also some that it merely looks
     at: ``patience`` is how often to look again when there was work and none was got. Without
-    ``probe``, one type of one queue is gone to without a look first: it was just announced.
+    ``probe``, one type of one queue is claimed without a read first: it was just announced.
+    ``promote_for`` is for how many seconds to make due jobs available first (decision L5).
     """
     using = using or conf.current().database
+    if promote_for:
+        promote(seconds=promote_for, now=now, using=using)
     start = partial(
         lifecycle.claim,
         worker_id=worker_id,

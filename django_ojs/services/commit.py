@@ -83,29 +83,31 @@ def publish(job_events: Iterable[JobEvent], *, now: datetime, using: str) -> Non
 
     ``state`` of an event about a job is the state of its record.
     """
-    told = [
+    with_states = [
         (job_event, State(job_event.job.state) if job_event.job else None) for job_event in job_events
     ]
-    _publish(told, now=now, using=using)
+    _publish(with_states, now=now, using=using)
 
 
-def _publish(told: Sequence[tuple[JobEvent, State | None]], *, now: datetime, using: str) -> None:
-    audit.record((job_event for job_event, _ in told), now=now, using=using)
+def _publish(
+    with_states: Sequence[tuple[JobEvent, State | None]], *, now: datetime, using: str
+) -> None:
+    audit.record((job_event for job_event, _ in with_states), now=now, using=using)
     stored = conf.current().stored_events
-    wanted = {
+    kinds = {
         kind
-        for kind in {job_event.kind for job_event, _ in told}
+        for kind in {job_event.kind for job_event, _ in with_states}
         if kind in stored or by_kind[kind].receivers
     }
-    heard = [
+    published = [
         Event(clock.new_id(), job_event.kind, now, _data(job_event, state))
-        for job_event, state in told
-        if job_event.kind in wanted
+        for job_event, state in with_states
+        if job_event.kind in kinds
     ]
-    if not heard:
+    if not published:
         return
-    inserting.events([event for event in heard if event.kind in stored], using=using)
-    for event in heard:
+    inserting.events([event for event in published if event.kind in stored], using=using)
+    for event in published:
         if by_kind[event.kind].receivers:
             transaction.on_commit(_sender(event), using=using, robust=True)
 

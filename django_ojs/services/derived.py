@@ -80,7 +80,7 @@ class Place:
         return cls(stored, UUID(job), _EPOCH + micros * _TICK, UUID(ended), half)
 
 
-Told = tuple[tuple[int, int], Event | None, dict[str, Any]]
+Item = tuple[tuple[int, int], Event | None, dict[str, Any]]
 """An event, behind its order (millisecond, rank of its source), before what it changes of the place.
 
 ``None`` stands for the end of a window: what lies behind it has not been read.
@@ -118,10 +118,10 @@ def read(wanted: Wanted, *, after: Place, limit: int, using: str | None = None) 
     stored, cut = stream.read(
         omitting, after=after.stored, limit=limit, until=until, settled=True, using=using
     )
-    told: list[Told] = [((_ms(row.created_at), 2), row, {"stored": row.seq}) for row in stored]
+    items: list[Item] = [((_ms(row.created_at), 2), row, {"stored": row.seq}) for row in stored]
     if last is not None and not cut:
-        told.append(((_ms(last[1]), 2), None, {"stored": until}))
-    sources: list[Iterable[Told]] = [told]
+        items.append(((_ms(last[1]), 2), None, {"stored": until}))
+    sources: list[Iterable[Item]] = [items]
     if asked & _ENTRIES:
         sources.append(_entries(wanted, asked, after, limit + 1, using))
     if asked - _ENTRIES:
@@ -129,7 +129,7 @@ def read(wanted: Wanted, *, after: Place, limit: int, using: str | None = None) 
     found: list[Event] = []
     place = after
     left = len(stored)
-    for _, event, change in heapq.merge(*sources, key=lambda told: told[0]):
+    for _, event, change in heapq.merge(*sources, key=lambda items: items[0]):
         # What stands behind stored events that were not read waits for those.
         if len(found) == limit or (cut and not left):
             return Page(found, place, True)
@@ -222,7 +222,7 @@ def _of_one(job: Job, attempts: list[Attempt], result: Any) -> Iterator[Event]:
 
 def _entries(
     wanted: Wanted, asked: frozenset[str], after: Place, limit: int, using: str
-) -> Iterator[Told]:
+) -> Iterator[Item]:
     """That jobs were enqueued or scheduled, by the primary key."""
     behind = Job.objects.using(using).filter(pk__gt=after.job_id).order_by("pk")
     rows = _those(wanted, behind).exclude(state=State.PENDING)
@@ -247,7 +247,7 @@ def _entries(
 
 def _ends(
     wanted: Wanted, asked: frozenset[str], after: Place, limit: int, using: str
-) -> Iterator[Told]:
+) -> Iterator[Item]:
     """The last attempts of completed jobs, by when those ended: begin and end stand there together."""
     completed = selectors.in_state(Job.objects.using(using), State.COMPLETED)
     by_end = selectors.by_index(completed, "ojs_job_finished", using=using).order_by("finished_at")
@@ -276,8 +276,8 @@ def _ends(
         if attempt is None:
             continue
         order = (_ms(job.finished_at), 1)
-        told = (_started(job, attempt), _completed(job, attempt, results.get(job.pk)))
-        for half, event in enumerate(told):
+        items = (_started(job, attempt), _completed(job, attempt, results.get(job.pk)))
+        for half, event in enumerate(items):
             known = (job.finished_at, job.pk, half) <= (after.ended_at, after.ended_id, after.half)
             if event.kind in asked and not known:
                 yield order, event, {"ended_at": job.finished_at, "ended_id": job.pk, "half": half}

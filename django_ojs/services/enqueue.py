@@ -70,8 +70,8 @@ def _add(records: list[JobRecord], *, now: datetime, using: str) -> list[JobReco
     settings = conf.current()
     kept = not settings.stored_events.isdisjoint(_ANNOUNCED)
     named = any(record.digest is not None for record in records)
-    told = kept or bool(job_enqueued.receivers) or bool(job_scheduled.receivers)
-    work = partial(_insert, records, named=named, told=told, now=now, using=using)
+    publishing = kept or bool(job_enqueued.receivers) or bool(job_scheduled.receivers)
+    work = partial(_insert, records, named=named, publishing=publishing, now=now, using=using)
     # One statement needs no transaction; several do, so that all jobs are stored or none.
     pools = {record.queue for record in records}
     one_statement = not (named or kept or len(pools) > 1 or len(records) > inserting.STRIDE)
@@ -81,18 +81,18 @@ def _add(records: list[JobRecord], *, now: datetime, using: str) -> list[JobReco
 
 
 def _insert(
-    records: list[JobRecord], *, named: bool, told: bool, now: datetime, using: str
+    records: list[JobRecord], *, named: bool, publishing: bool, now: datetime, using: str
 ) -> list[JobRecord]:
     ready = {(record.queue, record.type) for record in records if record.state == _AVAILABLE}
-    told_of = payloads(ready) if conf.current().notify else []
+    wake_payloads = payloads(ready) if conf.current().notify else []
     chosen = [record.id for record in records if record.digest is not None]
-    known = locking.existing(chosen, using=using) if told else set()
-    inserting.jobs(records, may_exist=named, wake=told_of[:1], using=using)
-    inserting.notify(told_of[1:], using=using)
+    known = locking.existing(chosen, using=using) if publishing else set()
+    inserting.jobs(records, may_exist=named, wake=wake_payloads[:1], using=using)
+    inserting.notify(wake_payloads[1:], using=using)
     fresh = records
     if named:
         records, fresh = _existing(records, chosen, known, using)
-    if told:
+    if publishing:
         publish(
             (job_event for job in fresh for job_event in creation_events(job)), now=now, using=using
         )

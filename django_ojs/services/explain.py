@@ -18,6 +18,7 @@ from django_ojs.domain.timeouts import heartbeat_deadline, soft_deadline, total_
 from django_ojs.models import Queue, Worker
 from django_ojs.services import reaper
 from django_ojs.services.inspect import find
+from django_ojs.services.reaper import HealthProblem
 from django_ojs.services.workers import STALE
 
 
@@ -144,7 +145,15 @@ def _waiting(job: JobRecord, now: datetime, using: str) -> list[str]:
 def _reaper(job: JobRecord, now: datetime, using: str) -> list[str]:
     if job.deadline_at is None or job.deadline_at > now - timedelta(seconds=5):
         return []
-    return [_("Its deadline has passed and nobody enforces it."), *reaper.health_problems(now, using)]
+    problems = reaper.health_problems(now, using)
+    return [_("Its deadline has passed and nobody enforces it."), *map(describe_problem, problems)]
+
+
+def describe_problem(problem: HealthProblem) -> str:
+    """A problem of the reaper in the current language."""
+    if problem.last_run_at is None:
+        return _("The reaper has never run: start a worker or `reap_timeouts --loop`.")
+    return _("The reaper last ran at %s.") % format_instant(problem.last_run_at)
 
 
 def _moment(moment: datetime, now: datetime) -> str:

@@ -56,7 +56,7 @@ def find_up_to_date(job_id: UUID, *, using: str | None = None) -> JobRecord:
         if job.state == State.ACTIVE:
             if not judging:
                 return None
-            (job,) = reap.heard([job], hearing, now=now, using=using)
+            (job,) = reap.with_heartbeats([job], hearing, now=now, using=using)
         late = lifecycle.overdue(job, now=now, jitter=clock.jitter())
         if late is not None or not _promotable(job, now):
             return late
@@ -141,7 +141,7 @@ def status(*, now: datetime | None = None, using: str | None = None) -> dict[str
         "workers": workers,
         "last_runs": last_runs,
         "backlog": {name: one._asdict() for name, one in waiting.items()},
-        "troubles": reaper.health_problems(now, using) if any(counts.values()) else [],
+        "troubles": [*map(str, reaper.health_problems(now, using))] if any(counts.values()) else [],
         "count_cap": selectors.COUNT_CAP,
     }
 
@@ -214,7 +214,7 @@ def health(*, now: datetime | None = None, using: str | None = None) -> dict[str
         "workers": {"live": alive},
         "queues": {"total": Queue.objects.using(using).count()},
         "oldest_overdue_seconds": overdue,
-        "troubles": problems,
+        "troubles": [str(problem) for problem in problems],
     }
 
 

@@ -21,7 +21,7 @@ class _Resolved(NamedTuple):
     declared: DefaultsLayer | None
     policy: RetryPolicy
     """As configured, before the initial interval is capped by the longest one."""
-    terms: JobDefaults
+    defaults: JobDefaults
 
 
 _cache: dict[tuple[str, str | None], _Resolved] = {}
@@ -32,9 +32,9 @@ def resolve_defaults(envelope: Envelope) -> JobDefaults:
     """The defaults for one request: from the request, then job type, then queue, then settings."""
     known = _known(envelope.type, envelope.queue)
     if envelope.retry is None:
-        return known.terms
+        return known.defaults
     policy = _asked(envelope, known).capped()
-    return replace(known.terms, max_attempts=policy.max_attempts, retry=_text(policy))
+    return replace(known.defaults, max_attempts=policy.max_attempts, retry=_text(policy))
 
 
 def warnings_about(envelope: Envelope) -> list[dict[str, str]]:
@@ -70,8 +70,8 @@ def _known(job_type: str, queue: str | None) -> _Resolved:
         if len(_cache) >= _CACHED:
             _cache.clear()
         policy = _policy(declared, queue, settings)
-        terms = _resolve(queue, declared, settings, policy.capped())
-        known = _cache[job_type, queue] = _Resolved(settings, declared, policy, terms)
+        defaults = _resolve(queue, declared, settings, policy.capped())
+        known = _cache[job_type, queue] = _Resolved(settings, declared, policy, defaults)
     return known
 
 

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django_ojs import clock, conf
-from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import RateLimited
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, JobEvent
+from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.states import State
 from django_ojs.models import ApiToken, MinuteStat, Queue
 from django_ojs.services import audit, enqueue

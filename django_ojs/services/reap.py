@@ -163,7 +163,7 @@ def _decide(
     transitions = []
     done = ReapResult()
     found = locking.jobs(ids, skip_locked=True, brief=True, using=using)
-    for job in heard(list(found.values()), hearing, now=now, using=using):
+    for job in with_heartbeats(list(found.values()), hearing, now=now, using=using):
         due = fired(job, now)
         transition = lifecycle.overdue(job, now=now, jitter=clock.jitter())
         if due is None or transition is None:
@@ -178,7 +178,9 @@ def _decide(
     return done
 
 
-def heard(jobs: Sequence[JobRecord], hearing: Hearing, *, now: datetime, using: str) -> list[JobRecord]:
+def with_heartbeats(
+    jobs: Sequence[JobRecord], hearing: Hearing, *, now: datetime, using: str
+) -> list[JobRecord]:
     """The jobs with their latest heartbeat, stored beside the row or in it; read under locks."""
     running = [job.lease_id for job in jobs if job.lease_id is not None]
     beats = leases.beats(running, using=using)

@@ -16,7 +16,6 @@ from functools import partial
 from typing import NamedTuple
 
 from django.db import DatabaseError, IntegrityError, connections, transaction
-from django.utils.translation import gettext as _
 
 from django_ojs import clock, conf
 from django_ojs.domain.durations import format_instant
@@ -299,15 +298,30 @@ def _within(last: datetime | None, now: datetime, limit: timedelta) -> bool:
     return last is not None and timedelta(0) <= now - last < limit
 
 
-def health_problems(now: datetime, using: str) -> list[str]:
+class HealthProblem(NamedTuple):
+    """A problem with the enforcement of timeouts; ``str`` words it in English.
+
+    ``code`` is ``reaper_never_ran``, or ``reaper_overdue`` with the time of the last scan.
+    """
+
+    code: str
+    last_run_at: datetime | None = None
+
+    def __str__(self) -> str:
+        if self.last_run_at is None:
+            return "The reaper has never run: start a worker or `reap_timeouts --loop`."
+        return f"The reaper last ran at {format_instant(self.last_run_at)}."
+
+
+def health_problems(now: datetime, using: str) -> list[HealthProblem]:
     """What is wrong with the enforcement of timeouts, if anything."""
-    return trouble_of(MaintenanceRun.objects.using(using).filter(name=NAME).first(), now)
+    return problems_of(MaintenanceRun.objects.using(using).filter(name=NAME).first(), now)
 
 
-def trouble_of(run: MaintenanceRun | None, now: datetime) -> list[str]:
-    """What is wrong if this is the reaper's last run."""
+def problems_of(run: MaintenanceRun | None, now: datetime) -> list[HealthProblem]:
+    """What is wrong, given the record of the reaper's last scan."""
     if run is None:
-        return [_("The reaper has never run: start a worker or `reap_timeouts --loop`.")]
+        return [HealthProblem("reaper_never_ran")]
     if now - run.last_run_at > max(STALE, 3 * timedelta(milliseconds=run.cadence_ms or 0)):
-        return [_("The reaper last ran at %s.") % format_instant(run.last_run_at)]
+        return [HealthProblem("reaper_overdue", run.last_run_at)]
     return []

@@ -162,13 +162,13 @@ def seen(
     principal: str | None,
     *,
     beats: bool,
-    said: Mapping[str, Any] | None = None,
+    reported: Mapping[str, Any] | None = None,
     now: datetime | None = None,
     using: str | None = None,
 ) -> Worker:
     """Record a request of a worker, and return its row, created if new (OJS worker protocol 3).
 
-    ``said`` are columns that the worker reported (``phase``, ``running``, ``hostname`` ...).
+    ``reported`` are columns that the worker reported (``phase``, ``running``, ``hostname`` ...).
     ``beats`` is true for a heartbeat or a registration, which arms the default heartbeat timeout
     of the jobs that it claims from then on (decision T4). Raises :class:`RateLimited` for a new one
     beyond ``OJS["HTTP"]["MAX_WORKERS"]``.
@@ -176,10 +176,10 @@ def seen(
     using = using or conf.current().database
     now = now or clock.now(using)
     try:
-        return _seen(worker_id, principal, beats, said, now, using=using)
+        return _seen(worker_id, principal, beats, reported, now, using=using)
     except IntegrityError:
         # Another request has inserted the row meanwhile.
-        return _seen(worker_id, principal, beats, said, now, using=using)
+        return _seen(worker_id, principal, beats, reported, now, using=using)
 
 
 @in_transaction
@@ -187,7 +187,7 @@ def _seen(
     worker_id: str,
     principal: str | None,
     beats: bool,
-    said: Mapping[str, Any] | None,
+    reported: Mapping[str, Any] | None,
     now: datetime,
     *,
     using: str = "",
@@ -200,7 +200,7 @@ def _seen(
         # Set explicitly: ``db_default`` has no value before the insert.
         worker = Worker(name=worker_id, principal=principal or "", beats=False)
         _begin(worker, now)
-        _take(worker, beats, said, now)
+        _take(worker, beats, reported, now)
         worker.save(using=using, force_insert=True)
         _announce(Kind.WORKER_STARTED, worker, now, using)
         return worker
@@ -212,10 +212,10 @@ def _seen(
     elif (
         worker.beats >= beats
         and now - worker.heartbeat_at < _SEEN_EVERY
-        and all(getattr(worker, column) == value for column, value in (said or {}).items())
+        and all(getattr(worker, column) == value for column, value in (reported or {}).items())
     ):
         return worker
-    _take(worker, beats, said, now)
+    _take(worker, beats, reported, now)
     if worker.phase not in _RUNNING and not quiet_before:
         _announce(Kind.WORKER_QUIET, worker, now, using)
     worker.save(using=using, force_update=True)
@@ -251,10 +251,10 @@ def _begin(worker: Worker, now: datetime) -> None:
     worker.started_at = now
 
 
-def _take(worker: Worker, beats: bool, said: Mapping[str, Any] | None, now: datetime) -> None:
+def _take(worker: Worker, beats: bool, reported: Mapping[str, Any] | None, now: datetime) -> None:
     worker.beats = worker.beats or beats
     worker.heartbeat_at = now
-    for column, value in (said or {}).items():
+    for column, value in (reported or {}).items():
         setattr(worker, column, value)
 
 

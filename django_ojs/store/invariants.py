@@ -143,7 +143,7 @@ def _without_event(using: str) -> list[str]:
     for state, kind in _TOLD.items():
         if kind not in stored:
             continue
-        told = Event.objects.using(using).filter(kind=kind, job_id__isnull=False).values("job_id")
-        silent = Job.objects.using(using).filter(ended, state=state).exclude(pk__in=told)
+        announced = Event.objects.using(using).filter(kind=kind, job_id__isnull=False).values("job_id")
+        silent = Job.objects.using(using).filter(ended, state=state).exclude(pk__in=announced)
         missing += [str(pk) for pk in silent.values_list("pk", flat=True)[:5]]
     return missing

@@ -12,14 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_ojs.domain.envelope import (
-    SYSTEM_MANAGED,
-    Envelope,
-    check_job_type,
-    check_queue_name,
-    from_call,
-    from_wire,
-)
+from django_ojs.domain.envelope import SYSTEM_MANAGED, Envelope, from_call, from_wire
 from django_ojs.domain.errors import (
     InvalidRequest,
     InvalidRetryPolicy,
@@ -28,6 +21,7 @@ from django_ojs.domain.errors import (
     Unsupported,
 )
 from django_ojs.domain.limits import NO_LIMITS, Limits, parse_limits
+from django_ojs.domain.names import check_job_type, check_queue_name
 from tests.domain.records import ID, NOW, at, each
 
 LATER = "2099-12-31T23:59:59Z"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.utils import translation
+
 from django_ojs.clock import FrozenClock
 from django_ojs.models import MaintenanceRun
 from django_ojs.services import reaper
@@ -40,6 +42,14 @@ def test_a_reaper_that_died_degrades_health_while_something_runs(api: Api, froze
     assert health(api) == ("ok", 0)
     frozen.advance(61)
     assert health(api) == ("degraded", 1)
+
+
+def test_problems_are_worded_in_english_whatever_the_reader_speaks(api: Api) -> None:
+    enqueue(api, heartbeat_timeout=1, timeout=3600)
+    fetch(api)
+    with translation.override("de"):
+        (problem,) = api.get("/health").body["troubles"]
+    assert problem.startswith("The reaper has never run")
 
 
 def test_the_figures_are_of_the_queues_that_one_sees(api: Api, caller: Caller) -> None:

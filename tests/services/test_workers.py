@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 def seen(name: str = "w1", principal: str = "token:a", *, beats: bool = True, **said: object) -> Worker:
-    return workers.seen(name, principal, beats=beats, said=said)
+    return workers.seen(name, principal, beats=beats, reported=said)
 
 
 def kinds() -> list[str]:

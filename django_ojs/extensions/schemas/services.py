@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from django.db import IntegrityError, transaction
 
 from django_ojs import conf
-from django_ojs.domain.envelope import check_job_type
 from django_ojs.domain.errors import Conflict, InvalidRequest, NotFound
 from django_ojs.domain.job import Actor
 from django_ojs.domain.jsonvalue import MAX_ARGS_BYTES, encode
+from django_ojs.domain.names import check_job_type
 from django_ojs.models import JobSchema
 from django_ojs.services import audit
 

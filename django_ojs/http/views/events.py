@@ -19,9 +19,9 @@ from rest_framework.response import Response
 
 from django_ojs import clock, conf
 from django_ojs.domain.durations import parse_instant
-from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.events import Kind
+from django_ojs.domain.names import check_queue_name
 from django_ojs.http import listing, responses
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.limits import STREAMS

@@ -12,10 +12,11 @@ from rest_framework.response import Response
 from django_ojs import clock, conf
 from django_ojs.domain.admission import admit
 from django_ojs.domain.durations import parse_instant, parse_ms, parse_seconds_ms
-from django_ojs.domain.envelope import Envelope, check_queue_name, from_wire, parse_priority
+from django_ojs.domain.envelope import Envelope, from_wire, parse_priority
 from django_ojs.domain.errors import Duplicate, InvalidRequest, NotFound
 from django_ojs.domain.job import JobRecord
-from django_ojs.domain.limits import parse_limits
+from django_ojs.domain.limits import CONFIGURABLE, parse_limits
+from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.near import NearMisses
 from django_ojs.domain.states import TERMINAL
 from django_ojs.http import listing, responses, waiting
@@ -30,7 +31,6 @@ from django_ojs.services.job_defaults import resolve_defaults, warnings_about
 from django_ojs.services.verbs import cancelling
 
 _OVERRIDES = frozenset({"queue", "priority", "expires_at"})
-_LIMITS = ("timeout", "grace_period", "heartbeat_timeout", "total_timeout", "enqueue_ttl")
 
 
 class JobViewSet(OJSViewSet):
@@ -212,7 +212,7 @@ class JobViewSet(OJSViewSet):
         body = self.body()
         changes = placed(body, self)
         limits = parse_limits(body)
-        for name in _LIMITS:
+        for name in CONFIGURABLE:
             value = getattr(limits, f"{name}_ms")
             if value is not None:
                 changes[f"{name}_ms"] = value
@@ -221,7 +221,7 @@ class JobViewSet(OJSViewSet):
         if "heartbeat_timeout_ms" in changes:
             changes["heartbeat_explicit"] = True
         if not changes:
-            names = ", ".join(("priority", "queue", *_LIMITS))
+            names = ", ".join(("priority", "queue", *CONFIGURABLE))
             raise InvalidRequest("body", f"must have one or more of {names}")
         return changes
 

@@ -9,9 +9,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from django_ojs import clock
-from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.kept import check_queue_config
+from django_ojs.domain.names import check_queue_name
 from django_ojs.http import listing, media, responses
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.principal import parse_reason

@@ -12,11 +12,11 @@ from rest_framework.response import Response
 
 from django_ojs import clock, conf
 from django_ojs.domain import failures
-from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError
 from django_ojs.domain.job import LARGE, JobRecord
 from django_ojs.domain.jsonvalue import MAX_RESULT_BYTES, encode
 from django_ojs.domain.leases import Lease, RenewedLease
+from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import Stop, stop_of, total_deadline
 from django_ojs.hooks import SLICE
@@ -34,7 +34,7 @@ from django_ojs.http.worker_bodies import (
     worker_id_of,
 )
 from django_ojs.models import Worker
-from django_ojs.services import attempts, leases, operate, promote, workers
+from django_ojs.services import attempts, leases, operate, workers
 from django_ojs.services import claim as claiming
 from django_ojs.services.operate import Extension
 from django_ojs.services.settle import Report, report
@@ -76,13 +76,12 @@ class WorkViewSet(OJSViewSet):
                 worker = mine.first() if heard else None
                 if worker is None:
                     worker = workers.seen(
-                        worker_id, self.caller.key, beats=False, said=facts, using=self.using
+                        worker_id, self.caller.key, beats=False, reported=facts, using=self.using
                     )
                     heard = True
                 if not workers.may_fetch(worker):
                     return []
                 beats = worker.beats
-            promote.promote(seconds=SLICE, using=self.using)
             return claiming.claim(
                 claiming.sources(queues),
                 limit=count,
@@ -92,6 +91,7 @@ class WorkViewSet(OJSViewSet):
                 principal=self.caller.key,
                 most_bytes=listing.MAX_BYTES,
                 patience=4,
+                promote_for=SLICE,
                 using=self.using,
             )
 
@@ -132,7 +132,7 @@ class WorkViewSet(OJSViewSet):
         phase = phase_of(body)
         if phase is not None:
             facts["phase"] = phase
-        worker = workers.seen(worker_id, self.caller.key, beats=True, said=facts, using=self.using)
+        worker = workers.seen(worker_id, self.caller.key, beats=True, reported=facts, using=self.using)
         # Up to a thousand jobs may be named, of foreign queues too: skip large columns.
         small = LARGE.keys() - testing_hooks.needs()
         records = selectors.jobs([job_id for job_id, _ in named], without=small, using=self.using)
@@ -179,7 +179,7 @@ class WorkViewSet(OJSViewSet):
             "running": 0,
             "started_at": clock.now(self.using),
         }
-        workers.seen(worker_id, self.caller.key, beats=True, said=facts, using=self.using)
+        workers.seen(worker_id, self.caller.key, beats=True, reported=facts, using=self.using)
         settings = conf.current()
         return Response(
             {

@@ -13,9 +13,8 @@ from django.db import connections
 
 from django_ojs import __version__, conf
 from django_ojs.domain.durations import parse_seconds_ms
-from django_ojs.domain.envelope import check_queue_name
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.lease_claim import check_worker_id
+from django_ojs.domain.names import check_queue_name, check_worker_id
 from django_ojs.domain.reserved import is_own
 from django_ojs.handlers import registry
 from django_ojs.management.base import OJSCommand, plural
