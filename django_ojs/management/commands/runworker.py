@@ -34,88 +34,31 @@ class Command(OJSCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Every option can be given as ``OJS_<OPTION>`` in the environment too."""
         super().add_arguments(parser)
-        env = partial(_env, parser)
-        parser.add_argument(
-            "--queue",
-            action="append",
-            default=env("QUEUE", [], _names),
-            help="queue to serve; repeat in the order of service; default all",
-        )
-        parser.add_argument(
-            "--exclude-queue",
-            action="append",
-            default=env("EXCLUDE_QUEUE", [], _names),
-            help="queue not to serve",
-        )
-        parser.add_argument(
-            "--concurrency",
-            type=int,
-            default=env("CONCURRENCY", 2, int),
-            help="jobs at a time, each in a process of its own (default 2)",
-        )
-        parser.add_argument(
-            "--drain",
-            action="store_true",
-            default=env("DRAIN", False, _yes_or_no),
-            help="run until nothing is available, print a summary, exit",
-        )
-        parser.add_argument(
-            "--once",
-            action="store_true",
-            default=env("ONCE", False, _yes_or_no),
-            help="run one job at most, then exit",
-        )
-        parser.add_argument(
-            "--max-jobs",
-            type=int,
-            default=env("MAX_JOBS", None, int),
-            help="exit 75 after this many jobs",
-        )
-        parser.add_argument(
-            "--max-runtime",
-            default=env("MAX_RUNTIME"),
-            help="exit 75 after this time: seconds, 10m, PT1H",
-        )
-        parser.add_argument(
-            "--max-rss",
-            type=float,
-            default=env("MAX_RSS", None, float),
-            help="replace an executor above this many MiB, between jobs",
-        )
-        parser.add_argument(
+        option = partial(_add_option, parser)
+        several: Any = {"action": "append", "read": _names, "default": []}
+        option("--queue", "queue to serve; repeat in the order of service; default all", **several)
+        option("--exclude-queue", "queue not to serve", **several)
+        option("--concurrency", "jobs at a time, each in a process of its own (default 2)", int, 2)
+        option("--drain", "run until nothing is available, print a summary, exit", _yes_or_no)
+        option("--once", "run one job at most, then exit", _yes_or_no)
+        option("--max-jobs", "exit 75 after this many jobs", int)
+        option("--max-runtime", "exit 75 after this time: seconds, 10m, PT1H")
+        option("--max-rss", "replace an executor above this many MiB, between jobs", float)
+        option(
             "--shutdown-timeout",
-            default=env("SHUTDOWN_TIMEOUT", "25"),
-            help="how long running jobs may take after SIGTERM (default 25)",
+            "how long running jobs may take after SIGTERM (default 25)",
+            default="25",
         )
-        parser.add_argument(
-            "--worker-id",
-            default=env("WORKER_ID"),
-            help="name of this worker; default host, process id and a random part",
-        )
-        parser.add_argument(
-            "--health-port",
-            type=int,
-            default=env("HEALTH_PORT", None, int),
-            help="serve /status/started and /status/connected on this port",
-        )
-        parser.add_argument(
+        option("--worker-id", "name of this worker; default host, process id and a random part")
+        option("--health-port", "serve /status/started and /status/connected on this port", int)
+        option(
             "--health-host",
-            default=env("HEALTH_HOST", "127.0.0.1"),
-            help="the address of --health-port (default 127.0.0.1); 0.0.0.0 or :: for all",
+            "the address of --health-port (default 127.0.0.1); 0.0.0.0 or :: for all",
+            default="127.0.0.1",
         )
-        add_log_format(parser, env("LOG_FORMAT", None, log_format))
-        parser.add_argument(
-            "--reload",
-            action="store_true",
-            default=env("RELOAD", False, _yes_or_no),
-            help="restart when a source file changes (development)",
-        )
-        parser.add_argument(
-            "--no-maintenance",
-            action="store_true",
-            default=env("NO_MAINTENANCE", False, _yes_or_no),
-            help="leave reaping, promoting and pruning to others",
-        )
+        add_log_format(parser, _env(parser, "--log-format", None, log_format))
+        option("--reload", "restart when a source file changes (development)", _yes_or_no)
+        option("--no-maintenance", "leave reaping, promoting and pruning to others", _yes_or_no)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until stopped; the exit code says why."""
@@ -220,17 +163,32 @@ def _health_server(host: str, port: int | None, runner: Runner) -> HealthServer 
         raise CommandError(f"--health-port: cannot listen on {host} port {port}: {why}") from error
 
 
-def _env(
-    parser: CommandParser, name: str, default: Any = None, kind: Callable[[str], Any] = str
-) -> Any:
-    """The value of an option that the environment gives. A bad one is an error under its own name."""
-    text = os.environ.get(f"OJS_{name}")
+def _add_option(
+    parser: CommandParser,
+    option: str,
+    text: str,
+    read: Callable[[str], Any] = str,
+    default: Any = None,
+    **more: Any,
+) -> None:
+    """Add an option whose default is ``OJS_<OPTION>`` of the environment, parsed by ``read``."""
+    if read is _yes_or_no:
+        default, more = False, {"action": "store_true"}
+    elif not more:
+        more = {"type": read}
+    parser.add_argument(option, default=_env(parser, option, default, read), help=text, **more)
+
+
+def _env(parser: CommandParser, option: str, default: Any, read: Callable[[str], Any]) -> Any:
+    """The value of an option in the environment; an invalid one is an error under its own name."""
+    name = f"OJS_{option.removeprefix('--').replace('-', '_').upper()}"
+    text = os.environ.get(name)
     if text is None:
         return default
     try:
-        return kind(text)
+        return read(text)
     except ValueError:
-        parser.error(f"OJS_{name}: {text!r} is no value of --{name.lower().replace('_', '-')}")
+        parser.error(f"{name}: {text!r} is no value of {option}")
 
 
 def _names(text: str) -> list[str]:

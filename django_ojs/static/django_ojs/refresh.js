@@ -1,5 +1,5 @@
 'use strict';
-// Loads the page anew, but never under the hands of its user.
+// Reloads the page, but not while its user is busy with it.
 (function () {
     const due = Date.now() + 1000 * Number(document.currentScript.dataset.seconds);
 
