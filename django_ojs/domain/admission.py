@@ -136,7 +136,7 @@ def creation_events(record: JobRecord) -> tuple[JobEvent, ...]:
 
 
 def digest(envelope: Envelope) -> str:
-    """A fingerprint of what the client asked for, to tell a repeated request from another one."""
+    """A fingerprint of the request: a repeated request has the same one."""
     content = (
         envelope.type,
         json.loads(envelope.args_json),
@@ -155,7 +155,7 @@ def digest(envelope: Envelope) -> str:
 
 
 def _grace(asked: Limits, explicit: Limits, limits: Limits, strict: bool) -> int:
-    """Decision T3: a client that speaks in ``timeout_ms`` cannot be told softly."""
+    """Decision T3: a client that uses ``timeout_ms`` has no soft stop."""
     if asked.grace_period_ms is not None:
         return asked.grace_period_ms
     if explicit.grace_period_ms is not None:

@@ -43,7 +43,7 @@ class InvalidRetryPolicy(InvalidRequest):
 
 
 class UnknownRetryKey(InvalidRetryPolicy, TypeError):
-    """A key of a retry policy is no field of it: a ``TypeError`` too, as for an argument."""
+    """An unknown key in a retry policy: a ``TypeError`` too, as for an argument."""
 
 
 class TooLarge(InvalidRequest):

@@ -93,7 +93,7 @@ def from_wire(body: Mapping[str, Any]) -> Failure:
     error_class = details.get("error_class")
     named = error_class if isinstance(error_class, str) and error_class else code
     kind = error.get("type") or named or "handler_error"
-    # What a timeout is called, and says, is the server's own: OJS timeouts 8.
+    # The server words timeouts itself: OJS timeouts 8.
     usual = ("timeout", "") if kind == "timeout" else ("handler_error", "unspecified error")
     return Failure(
         type=kind,
@@ -207,7 +207,7 @@ def no_time_left(
 
 
 def cause_of(error: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What failed, where the stored error says that no time was left for another attempt."""
+    """The error of the last attempt, if the job ended because no time was left for another one."""
     details = error.get("details")
     cause = details.get("cause") if isinstance(details, Mapping) else None
     ahead = error.get("type") == _TYPES[TimeoutKind.TOTAL] and isinstance(cause, Mapping)

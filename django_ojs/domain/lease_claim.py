@@ -30,7 +30,7 @@ class LeaseClaim:
 
 
 class EarlierAttempt(NamedTuple):
-    """An earlier attempt of the job that the server ended, and what its worker said of it since."""
+    """An earlier attempt that the server ended, and when its worker reported on it since."""
 
     lease_seq: int
     attempt: int
@@ -48,7 +48,7 @@ def senders(
     """The earlier attempts that may have sent a report with this claim, if their worker is alive.
 
     ``before`` is the ``lease_seq`` of the current claim. An attempt of another credential is none of
-    them: its report is refused whatever else it shows. One whose worker reported the timeout itself,
+    them: its report is rejected in any case. One whose worker reported the timeout itself,
     before the server did, is over. One whose worker was told that it came too late is so only a while
     later: clients repeat what was refused.
     """

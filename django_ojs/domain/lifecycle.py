@@ -54,7 +54,7 @@ def claim(
 ) -> Transition:
     """Give the job to a worker under a fresh lease; the attempt counts from here (decision R1).
 
-    ``beats`` says whether the worker has ever sent a heartbeat, which arms the default heartbeat
+    ``beats`` is whether the worker has ever sent a heartbeat, which arms the default heartbeat
     timeout (decision T4). ``visibility_ms`` is the lease that the worker asked for, if any;
     ``principal`` the credential that it fetches with.
     """
@@ -216,7 +216,7 @@ def promote(job: JobRecord, *, now: datetime) -> Transition:
 
 
 def overdue(job: JobRecord, *, now: datetime, jitter: float) -> Transition | None:
-    """What the reaper does with ``job`` at ``now``; ``None`` when no clock of it has run out."""
+    """What the reaper does with ``job`` at ``now``; ``None`` when none of its timeouts has fired."""
     due = fired(job, now)
     if due is None:
         return None

@@ -46,7 +46,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])", re.ASCII)
 
 
 class NearMisses:
-    """What a request says that is nearly something else.
+    """Keys of a request that look like misspelled known ones.
 
     Of the fields that are not known the first 200 are looked at: each takes a fraction of a
     millisecond, and a body has room for a hundred thousand.
@@ -101,7 +101,8 @@ def _nearest(name: str) -> str | None:
 def nearest(name: str) -> str | None:
     """The known field that is written almost so, by at most two letters, or that others call so.
 
-    ``None`` for a known one, and for names that begin with ``ext_`` or ``x_``, which are nobody's.
+    ``None`` for a known one, and for names that begin with ``ext_`` or ``x_``, which belong to
+    extensions.
     """
     return _nearest(name) if _is_unknown(name) else None
 

@@ -1,6 +1,6 @@
 """How long a lease has been silent: only time in which its holder could have been heard counts.
 
-A *span* is time in which nobody saw the database answer. Spans are in order and do not overlap.
+A *span* is time in which no process saw the database answer. Spans are in order and do not overlap.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Hearing(NamedTuple):
     air: Span | None = None
 
     def uncounted(self, start: datetime, now: datetime) -> timedelta:
-        """How much of the time from ``start`` to ``now`` is nobody's silence."""
+        """How much of the time from ``start`` to ``now`` does not count against a worker."""
         after_it = max(timedelta(0), now - max(start, self.until))
         return unheard(self.spans, start, min(now, self.until)) + after_it
 

@@ -164,7 +164,7 @@ def stop_of(job: JobRecord, *, started_at: datetime, total_at: datetime | None) 
 
 
 def out_of_time(job: JobRecord, at: datetime) -> TimeoutKind | None:
-    """The clock that ends the running attempt at ``at`` whatever its worker reports: the total
+    """The timeout that ends the running attempt at ``at`` regardless of its worker's reports: the total
     timeout or the execution deadline. ``None`` while neither has run out.
     """
     if job.state != State.ACTIVE:

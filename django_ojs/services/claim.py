@@ -220,6 +220,6 @@ def _lock(
 
 
 def has_work(where: Sources, *, using: str | None = None) -> bool:
-    """Whether there is an available job and its queue is not paused; locks nothing."""
+    """Whether a job is available in a queue that is not paused; locks nothing."""
     using = using or conf.current().database
     return bool(where) and bool(candidates.look(where, 1, using=using).found)

@@ -286,7 +286,7 @@ def _ends(
 
 
 def _last_of_window(rows: QuerySet[Any], *names: str) -> tuple[Any, ...] | None:
-    """These columns of the last of the first ``WINDOW`` rows; ``None`` if there are not as many."""
+    """These columns of the last of the first ``WINDOW`` rows; ``None`` if there are fewer."""
     found = list(rows.values_list(*names)[WINDOW - 1 : WINDOW])
     return found[0] if found else None
 

@@ -156,6 +156,6 @@ def _error(transition: Transition) -> tuple[dict[str, Any], list[str]]:
 
 
 def _indented(backtrace: Sequence[str]) -> str:
-    """A traceback whose lines cannot be taken for lines of the log."""
+    """A traceback, indented so that its lines cannot be mistaken for log records."""
     found = (one_line(line) for part in backtrace for line in part.splitlines())
     return "\n".join(f"    {line}" for line in found)

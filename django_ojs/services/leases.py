@@ -50,13 +50,13 @@ def beat(
     """
     alias = using or conf.current().database
     moment = now or clock.stamp(alias)
-    kept = _sign_of_life(held, {}, {}, (), moment, alias, visibility_ms)
+    renewed = _sign_of_life(held, {}, {}, (), moment, alias, visibility_ms)
     # A heartbeat for an attempt whose time is up is harmless: its deadline stays.
-    return in_time(kept, moment, using=alias)
+    return in_time(renewed, moment, using=alias)
 
 
 def announce(
-    kept: Sequence[RenewedLease], *, now: datetime | None = None, using: str | None = None
+    renewed: Sequence[RenewedLease], *, now: datetime | None = None, using: str | None = None
 ) -> None:
     """Publish ``job.heartbeat`` for renewed leases, if these events are stored or have receivers.
 
@@ -64,21 +64,21 @@ def announce(
     """
     alias = using or conf.current().database
     stored = Kind.HEARTBEAT in conf.current().stored_events
-    if not kept or not (stored or by_kind[Kind.HEARTBEAT].receivers):
+    if not renewed or not (stored or by_kind[Kind.HEARTBEAT].receivers):
         return
     try:
         moment = now or clock.now(alias)
-        ids = [lease.job_id for lease in kept]
+        ids = [lease.job_id for lease in renewed]
         jobs = selectors.jobs(ids, without=LARGE, using=alias)
         job_events = [
             job_event(Kind.HEARTBEAT, job, worker_id=job.worker_id)
-            for lease in kept
+            for lease in renewed
             if (job := jobs.get(lease.job_id)) is not None and job.lease_id == lease.lease_id
         ]
         with transaction.atomic(using=alias):
             publish(job_events, now=moment, using=alias)
     except Error:
-        logger.warning("beats could not be announced", exc_info=True)
+        logger.warning("job.heartbeat could not be published", exc_info=True)
 
 
 def _sign_of_life(
@@ -96,15 +96,16 @@ def _sign_of_life(
 
     def work() -> list[RenewedLease]:
         alive = {"heartbeat_at": moment, "heartbeat_armed": True, **shared}
-        kept = leases.write(held, alive, varying, counted, using=alias)
-        written = {Lease(lease.job_id, lease.lease_id) for lease in kept}
+        renewed = leases.write(held, alive, varying, counted, using=alias)
+        written = {Lease(lease.job_id, lease.lease_id) for lease in renewed}
         others = [lease for lease in held if lease not in written]
         passed_over = leases.find(others, using=alias)
         _put_aside([Lease(*lease[:2]) for lease in passed_over], moment, visibility_ms, alias)
         asked = [
-            lease.visibility_timeout_ms or visibility_ms or lease.lease_visibility_ms for lease in kept
+            lease.visibility_timeout_ms or visibility_ms or lease.lease_visibility_ms
+            for lease in renewed
         ]
-        visible = [(lease, ms) for lease, ms in zip(kept, asked, strict=True) if ms is not None]
+        visible = [(lease, ms) for lease, ms in zip(renewed, asked, strict=True) if ms is not None]
         if visible:
             leases.write(
                 [Lease(lease.job_id, lease.lease_id) for lease, _ in visible],
@@ -118,7 +119,7 @@ def _sign_of_life(
                 },
                 using=alias,
             )
-        return kept + [lease._replace(written=False) for lease in passed_over]
+        return renewed + [lease._replace(written=False) for lease in passed_over]
 
     try:
         with impatient(1):
@@ -173,15 +174,15 @@ def progress(
     known = in_time(leases.find([one.lease for one in reports], using=using), moment, using=using)
     holding = {Lease(lease.job_id, lease.lease_id) for lease in known}
     reports = [report for report in reports if report.lease in holding]
-    kept = _progress(reports, moment, using=using)
+    renewed = _progress(reports, moment, using=using)
     if not wait:
-        return kept
-    held_up = {lease.lease_id for lease in kept if not lease.written}
-    kept = [lease for lease in kept if lease.written]
+        return renewed
+    held_up = {lease.lease_id for lease in renewed if not lease.written}
+    renewed = [lease for lease in renewed if lease.written]
     for report in reports:
         if report.lease.lease_id in held_up:
-            kept += _waiting(report, moment, using=using)
-    return kept
+            renewed += _waiting(report, moment, using=using)
+    return renewed
 
 
 @in_transaction
@@ -199,8 +200,8 @@ def _progress(reports: Sequence[Progress], moment: datetime, *, using: str = "")
         "progress_data": [report.data for report in reports],
     }
     held = [report.lease for report in reports]
-    kept = _sign_of_life(held, {}, values, (), moment, using)
-    found = {Lease(lease.job_id, lease.lease_id) for lease in kept if lease.written}
+    renewed = _sign_of_life(held, {}, values, (), moment, using)
+    found = {Lease(lease.job_id, lease.lease_id) for lease in renewed if lease.written}
     job_events = [
         job_event(
             Kind.PROGRESS,
@@ -214,7 +215,7 @@ def _progress(reports: Sequence[Progress], moment: datetime, *, using: str = "")
         if report.job is not None and report.lease in found
     ]
     publish(job_events, now=moment, using=using)
-    return kept
+    return renewed
 
 
 def checkpoint(
@@ -230,18 +231,18 @@ def checkpoint(
 
     ``checkpoint_seq`` grows by 1 with every save; ``info`` is the worker's description of it.
     Returns whether the lease still held; if not, nothing was written. In the grace period after the
-    total timeout, what is saved is kept for a manual retry (OJS timeouts 5.4, 9.3). Raises
+    total timeout, what is saved is renewed for a manual retry (OJS timeouts 5.4, 9.3). Raises
     :class:`RowHeld` when the lease holds and another transaction has locked the row: retry later.
     """
     shared = {"checkpoint": state, "checkpoint_info": None if info is None else json.dumps(info)}
     alias = using or conf.current().database
     moment = now or clock.now(alias)
-    kept = in_time(leases.find([lease], using=alias), moment, using=alias)
-    if kept:
-        kept = _sign_of_life([lease], shared, {}, ["checkpoint_seq"], moment, alias)
-    if any(not one.written for one in kept):
+    renewed = in_time(leases.find([lease], using=alias), moment, using=alias)
+    if renewed:
+        renewed = _sign_of_life([lease], shared, {}, ["checkpoint_seq"], moment, alias)
+    if any(not one.written for one in renewed):
         raise RowHeld(f"the row of job {lease.job_id} is locked by another transaction")
-    return bool(kept) or _last_checkpoint(lease, state, info, moment, using=alias)
+    return bool(renewed) or _last_checkpoint(lease, state, info, moment, using=alias)
 
 
 @in_transaction

@@ -290,8 +290,8 @@ def requeue(
 
     If a job with the ``new_id`` exists, it is returned and none is made: the request was repeated.
 
-    Type, tags, priority, retry policy, limits and unknown fields are those of the old one, whose
-    id is in the new one's meta. ``check`` may refuse the old one under its lock by raising. Raises
+    Type, tags, priority, retry policy, limits and unknown fields are copied from the old job, whose id
+    is in the new job's meta. ``check`` may refuse the old one under its lock by raising. Raises
     :class:`NotFound`, :class:`Conflict` when the old one is not finished, :class:`InvalidRequest`.
     """
     old = locking.job(job_id, using=using)

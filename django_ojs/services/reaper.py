@@ -85,7 +85,9 @@ def scan(
     if isinstance(hears, _ClockSet):
         # No deadline is judged by the time before the step; the next scan uses the new clock.
         if hears.applied is not None:
-            logger.warning("the clock of the database was set by %s", hears.applied)
+            logger.warning(
+                "the database clock was set by %s; running jobs were adjusted", hears.applied
+            )
             clock.applied(using, hears.applied, hears.steps)
         return ReapResult()
     if suspect:

@@ -95,7 +95,7 @@ def settle(
     nothing; it is noted on its attempt if that was the reporter's. A report after the deadline
     (:class:`Judge`) is ``LOST`` too, and ends the attempt with its timeout, unless it reports that
     timeout. Repeating an ACK that was honoured is ``REPLAYED`` (decision L2). A constant number of
-    statements for any number of reports: two for ACKs whose reporter still has the record.
+    statements for any number of reports: two for ACKs with the ``claimed`` record.
     """
     using = using or conf.current().database
     tried_at = now or clock.now(using)

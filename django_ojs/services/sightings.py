@@ -41,11 +41,11 @@ class Witness:
         return self._suspect
 
     def doubt(self) -> None:
-        """A write of this process failed: since its last one, nobody may have been heard."""
+        """A write of this process failed: since its last one, heartbeats may have been impossible."""
         self._suspect = True
 
     def saw(self, now: datetime) -> None:
-        """The database answered."""
+        """Record that the database answered at ``now``."""
         if self._first is None or self._seen_at is None or now < self._seen_at:
             # A clock that moved backwards leaves nothing to compare with.
             self._first, self._gaps, self._wrote_at = now, [], None
@@ -56,7 +56,7 @@ class Witness:
     def wrote(self, asked_at: datetime, now: datetime, *, one_writer: bool) -> None:
         """A write that was begun at ``asked_at`` got its turn.
 
-        With ``one_writer`` a wait is one that everybody had, and it may have begun before ours.
+        With ``one_writer``, all writers waited as this one did, perhaps since before it.
         """
         self.saw(now)
         waited = now - asked_at > NOTICED
@@ -102,8 +102,8 @@ def gap(cadence_ms: int | None) -> timedelta:
 
 
 def record(run: MaintenanceRun, witness: Witness | None, now: datetime, *, suspect: bool) -> timedelta:
-    """Write into ``run`` who saw what since the last scan; returns how much air execution deadlines
-    get: as long as an outage that was found, and at most 15 s.
+    """Write into ``run`` who saw what since the last scan; returns by how much execution deadlines are
+    extended: as long as an outage that was found, and at most 15 s.
     """
     since = Span(run.last_run_at, now)
     apart = run.cadence_ms is not None and now - run.last_run_at > gap(run.cadence_ms)
@@ -126,7 +126,8 @@ def record(run: MaintenanceRun, witness: Witness | None, now: datetime, *, suspe
 
 
 def _that_matter(spans: Sequence[Span], now: datetime, longest: timedelta) -> list[Span]:
-    """The spans that may still excuse somebody: those with less than ``longest`` of seen time since.
+    """The spans that may still excuse a missed heartbeat: those with less than ``longest`` of seen time
+    since.
 
     Who was heard last before the others has been silent for too long without counting them.
     """
@@ -148,8 +149,8 @@ def _stored(spans: Sequence[Span]) -> list[list[str]]:
 def _few(spans: Sequence[Span]) -> list[Span]:
     """No more spans than are kept, and as long together as all of them.
 
-    The oldest are moved together: what was seen between them counts as seen before them. For whoever
-    was last heard before them that is the same.
+    The oldest are moved together: what was seen between them counts as seen before them. For a worker
+    last heard before them, the result is the same.
     """
     made = list(spans)
     while len(made) > _KEPT_SPANS:

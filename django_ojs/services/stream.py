@@ -118,7 +118,7 @@ def place_before(event_id: UUID, *, using: str | None = None) -> int:
 
 
 def newest(*, using: str | None = None) -> int:
-    """The place of the last event, 0 if there is none."""
+    """The place of the last event, 0 without events."""
     using = using or conf.current().database
     settle(using=using)
     last = EventStream.objects.using(using).values_list("last", flat=True).first()

@@ -31,7 +31,7 @@ MAX_BYTES = 8 << 20
 _SMALL = 256 << 10
 """Always below a quarter of ``max_allowed_packet``: not worth a query."""
 _MEASURED = 50
-"""Rows whose sizes are read at once."""
+"""The number of rows whose sizes are read at once."""
 _packets: dict[str, int] = {}
 
 

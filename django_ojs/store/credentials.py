@@ -1,6 +1,6 @@
 """The row of an API token: read with every request, so the statement is written out.
 
-Composing it anew each time costs more than the database needs to answer it.
+Composing it for each request would cost more than running it.
 """
 
 from __future__ import annotations

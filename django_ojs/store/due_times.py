@@ -116,9 +116,10 @@ _ACTIVE = (
 
 
 def next_stall_deadlines(limit: int, *, using: str) -> list[StallDeadline]:
-    """The running jobs whose beats, or visibility leases, run out first: as ``domain.timeouts`` says.
+    """The running jobs whose heartbeat timeout or visibility lease ends first: as ``domain.timeouts``
+    says.
 
-    One statement, of the rows that run and no others, whatever the backlog and the history.
+    One statement that reads the running jobs only, however large backlog and history are.
     """
     sql = dialect(using)
     form = _AFTER[sql.connection.vendor]

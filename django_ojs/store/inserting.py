@@ -22,7 +22,7 @@ CHANNEL = "django_ojs"
 """The PostgreSQL channel on which commits wake workers."""
 
 STRIDE = 1000
-"""Rows per statement."""
+"""The most rows of one statement."""
 
 _COMMON = {text: f"'{text}'" for text in ("", "[]", "{}", *(state.value for state in State))}
 _REMEMBERED = 500

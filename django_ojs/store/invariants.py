@@ -21,7 +21,7 @@ from django_ojs.models.maintenance import PRUNE
 
 
 class Finding(NamedTuple):
-    """A broken invariant: its name, what it says, and some of the rows that break it."""
+    """A broken invariant: its name, its meaning, and some of the rows that violate it."""
 
     name: str
     rule: str

@@ -1,6 +1,6 @@
 """Writes by the holder of a lease that change no state: heartbeats, progress.
 
-Each is a compare-and-set on the lease and says which leases it still found. Locked rows are passed
+Each is a compare-and-set on the lease and returns the leases that still hold. Locked rows are passed
 over, so that no heartbeat waits for them; theirs is written to a row of its own
 (:class:`~django_ojs.models.LeaseBeat`), which the holder of a lease alone writes.
 """
@@ -39,8 +39,8 @@ def write(
     """Write columns of active jobs under these leases; returns those that were written.
 
     ``shared`` columns get one value, ``varying`` ones a value per lease, ``counted`` ones grow by 1;
-    ``heartbeat_at`` never moves backwards. Rows that others hold are left out. One statement where
-    the database can say what it wrote, otherwise two.
+    ``heartbeat_at`` never moves backwards. Rows that others hold are left out. One statement with
+    UPDATE ... RETURNING, otherwise two.
     """
     if not leases:
         return []

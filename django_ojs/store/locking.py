@@ -61,7 +61,7 @@ def existing(ids: Iterable[UUID], *, using: str) -> set[UUID]:
 
 
 def promotable(now: datetime, limit: int, *, using: str) -> list[UUID]:
-    """``scheduled`` and ``retryable`` jobs whose time has come, the longest due first; not locked.
+    """``scheduled`` and ``retryable`` jobs that are due, the longest due first; not locked.
 
     Of each state by itself, in the order of its index: of both together all that is due would be read
     and sorted, for every batch of a backlog.
@@ -127,7 +127,7 @@ def finished_before(
 
 
 def active(before: datetime | None, *, using: str) -> list[JobRecord]:
-    """Lock the running jobs, those whose ``deadline_at`` is before a time, but for what others hold.
+    """Lock the running jobs, or those with a ``deadline_at`` before a time, skipping locked ones.
 
     They are looked for without locks: MariaDB locks every index entry that it reads on the way, which
     would block waiting jobs too.

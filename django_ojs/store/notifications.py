@@ -78,7 +78,7 @@ class Notifier(threading.Thread):
                 self._on_payload("q:")
                 self._listen(connection.pgconn)
             except Exception as error:
-                logger.info("listening was interrupted: %s", error)
+                logger.info("LISTEN was interrupted, reconnecting: %s", error)
                 self._stopping.wait(1.0 + clock.jitter())
             finally:
                 self.listening.clear()

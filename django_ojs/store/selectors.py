@@ -266,7 +266,7 @@ class _Forced(BaseTable):
     index = ""
 
     def as_sql(self, compiler: Any, connection: Any) -> Any:
-        """With the hint."""
+        """The FROM clause with the index hint."""
         statement, parameters = super().as_sql(compiler, connection)
         return f"{statement} FORCE INDEX ({self.index})", parameters
 
@@ -325,7 +325,7 @@ class Ended(NamedTuple):
 
 def ended_since(queue: str, since: datetime, *, cap: int = COUNT_CAP, using: str) -> list[Ended]:
     """The jobs of a queue among the newest ``cap`` that completed, and that were discarded, since
-    a time: two ranges of one index, whatever the history.
+    a time: two ranges of one index, however long the history.
     """
     found: list[Ended] = []
     for state in (State.COMPLETED, State.DISCARDED):
