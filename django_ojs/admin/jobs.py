@@ -30,7 +30,7 @@ from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
 from django_ojs.admin.operations import JOB_OPERATIONS
 from django_ojs.admin.qualifiers import not_understood
 from django_ojs.admin.queues import live_workers, takes_bulk_work
-from django_ojs.admin.tabs import SearchWindow, Tab
+from django_ojs.admin.tabs import LENSES, SearchWindow, Tab
 from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
 from django_ojs.services import bulk
@@ -39,7 +39,6 @@ from django_ojs.store import keyset, selectors
 from django_ojs.store.sessions import statement_timeout
 
 _WINDOW = "_ojs_window"
-_LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overdue")}
 
 
 class JobChangeList(KeysetChangeList):
@@ -269,7 +268,7 @@ class JobAdmin(JobColumns, DetailsAdmin):
             )
         found += [
             {"label": label, "query": {**kept, "lens": name}, "on": lens == name, "count": ""}
-            for name, label in _LENSES.items()
+            for name, label in LENSES.items()
         ]
         return [{**tab, "url": "?" + urlencode(dict(tab["query"]))} for tab in found]  # type: ignore[call-overload]
 

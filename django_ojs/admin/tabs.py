@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
 from django_ojs.domain.states import TERMINAL, State
@@ -15,7 +16,10 @@ from django_ojs.store import keyset, selectors
 
 TIMED_OUT = ("timeout", "stalled", "total_timeout", "enqueue_ttl_expired", "visibility_timeout")
 Keys = tuple[tuple[str, bool], ...]
-LENSES = frozenset({"timed_out", "overdue"})
+LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overdue")}
+"""Filters that are no state, with their labels. Each has rows or a condition of its own in
+:class:`Tab`.
+"""
 _BY_ID: Keys = (("pk", True),)
 _BY_END: Keys = (("finished_at", True), ("pk", True))
 _BY_DEADLINE: Keys = (("deadline_at", False), ("pk", False))

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_ojs.admin import job_page
 from django_ojs.admin.clocks import clocks
+from django_ojs.admin.tabs import LENSES, Tab
 from django_ojs.api import cancel, enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Job
@@ -334,3 +335,12 @@ def test_of_many_attempts_the_last_are_shown(
         frozen.advance(60)
     shown = job_page.job_page(job.id, shows_args=False, using="default")["attempts"]
     assert [attempt["row"].attempt for attempt in shown] == [3, 4]
+
+
+@pytest.mark.parametrize("lens", LENSES)
+def test_every_lens_leaves_out_a_job_that_only_waits(lens: str) -> None:
+    """Bulk orders go by the same rows: a lens that narrowed nothing would be about every job."""
+    make()
+    tab = Tab(lens=lens)
+    assert tab.rows(Job.objects.all(), "default").filter(tab.condition).count() == 0
+    assert Tab().rows(Job.objects.all(), "default").count() == 1
