@@ -13,7 +13,8 @@ from tests.support import ROOT
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
 PATHS: dict[str, Any] = json.loads((ROOT / "docs/reference/openapi.json").read_text())["paths"]
-ALIASES = {"/ojs/v1/events": {"event_types", "queue", "type"}}
+_NAMES = {"event_types", "queue", "type"}
+ALIASES = {"/ojs/v1/events": _NAMES, "/ojs/v1/events/stream": _NAMES}
 """Other names of the same, which are taken and not advertised."""
 LISTS = [path for path, item in PATHS.items() if "get" in item and "{" not in path]
 
