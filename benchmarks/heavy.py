@@ -117,7 +117,7 @@ def _others(rows: int, text: str, note: str, job_id: UUID) -> None:
     now = clock.now("default")
     Queue.objects.bulk_create(Queue(name=f"q{n:03}", created_at=now) for n in range(rows))
     for n in range(rows):
-        workers.seen(f"h{n:03}", f"token:{CLIENT}", beats=True, said={"labels": {"note": note}})
+        workers.seen(f"h{n:03}", f"token:{CLIENT}", beats=True, reported={"labels": {"note": note}})
     job = Job.objects.only("type", "queue").get(pk=job_id)
     for n in range(rows):
         JobSchema.objects.create(type="heavy.job", version=n + 1, schema={"description": text})

@@ -115,7 +115,7 @@ class DatabaseClock:
 
     A distance that is suddenly another one by more than two seconds is a *step* of the server's clock.
     The old distance stays in force until a scan has moved what runs by the step and has counted it
-    (``services.scan``): from then on every process that sees the new number takes the new distance.
+    (``services.reaper``): from then on every process that sees the new number takes the new distance.
     """
 
     def __init__(self) -> None:

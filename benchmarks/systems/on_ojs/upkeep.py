@@ -12,10 +12,10 @@ from benchmarks.systems.on_ojs.adapter import Adapter
 from benchmarks.systems.on_ojs.filling import copy, uuid7
 from benchmarks.systems.on_ojs.replay import statements_of
 from django_ojs import hooks
+from django_ojs.domain.leases import Lease
 from django_ojs.models import Job
 from django_ojs.services import claim, leases, promote, reaper
 from django_ojs.services.reap import ReapResult
-from django_ojs.store.leases import Lease
 
 _WHERE = claim.sources(["default"])
 _QUEUE = "bench-active"
@@ -107,7 +107,7 @@ def beats(adapter: Adapter, *, active: int, beats: int) -> dict[str, Any]:
 
 def idle_tick(adapter: Adapter) -> dict[str, Any]:
     """Statements of ``claim``, ``promote`` and ``reap`` when there is nothing to do."""
-    loop = reaper.Loop(interval=0.2, ran_by="benchmark", using="default")
+    loop = reaper.ReaperLoop(interval=0.2, ran_by="benchmark", using="default")
     maintenance: dict[str, Callable[[], object]] = {
         "claim": lambda: claim.claim(_WHERE, limit=2, worker_id="bench-worker", beats=True),
         "promote": promote.promote,
