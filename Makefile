@@ -32,7 +32,9 @@ test: $(STAMP) ## the fast tests, on every database that answers: make test [DB=
 test-all: $(STAMP) ## all tests, then the matrix of Python and Django, then the soak
 	$(BIN)/python -m tests.run --all $(if $(DB),--db $(DB)) $(ARGS)
 	$(if $(MATRIX),PYENV_VERSION=$(MATRIX) )$(BIN)/python -m tox run
-	$(MAKE) soak
+	$(MAKE) soak SOAK_DB=pg SOAK_SECONDS=60
+	$(MAKE) soak SOAK_DB=mariadb SOAK_SECONDS=60
+	$(MAKE) soak SOAK_DB=sqlite SOAK_SECONDS=60
 
 check: lint types contracts fast ## lint, types, contracts, missing migrations, fast tests on SQLite
 
@@ -66,13 +68,17 @@ bench: $(STAMP) ## ours beside other systems, in under ten minutes: make bench [
 faults: $(STAMP) ## one harm at a time, judged by itself: make faults [DB=pg|mariadb|sqlite] [ARGS="--rounds 1 --only held"]
 	$(BIN)/python -m tests.lab $(if $(DB),--db $(DB)) $(ARGS)
 
-soak: $(STAMP) ## chaos for SOAK_SECONDS=90 on SOAK_DB=pg, mariadb or sqlite; SOAK_SEED, SOAK_MUTANT=no-fence
+soak: $(STAMP) ## chaos for SOAK_SECONDS=90 on SOAK_DB=pg, mariadb or sqlite; SOAK_SEED, SOAK_MUTANT=no-fence, LIMITS_SECONDS=300
 	$(BIN)/python -m tests.soak --seconds $(or $(SOAK_SECONDS),90) --db $(or $(SOAK_DB),pg) \
 		$(if $(SOAK_SEED),--seed $(SOAK_SEED)) $(if $(SOAK_MUTANT),--mutant $(SOAK_MUTANT)) \
 		$(if $(SOAK_JSON),--json "$(SOAK_JSON)") $(ARGS)
+	$(BIN)/python -m tests.soak.limits --seconds $(or $(LIMITS_SECONDS),300) --db $(or $(SOAK_DB),pg) \
+		$(if $(SOAK_SEED),--seed $(SOAK_SEED))
 
-docs:
-	@echo "make $@: not available yet" >&2; exit 2
+docs: $(STAMP) ## the pages as a site, in build/docs: make docs [LINKS=1 asks every address]
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	$(if $(LINKS),$(BIN)/sphinx-build -W --keep-going -q -b linkcheck docs build/links)
+	@echo "build/docs/index.html"
 
 lock: $(STAMP) ## write requirements-dev.lock from what is installed
 	$(BIN)/python -m tests.lock

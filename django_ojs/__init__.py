@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
+    import sys
     from importlib import import_module
+    from importlib.util import find_spec
 
+    # A settings module may import a module of the package, when the rest cannot be loaded yet: Python
+    # asks for an attribute of that name first.
+    loaded = "django_ojs.api" in sys.modules
+    if not loaded and find_spec(f"{__name__}.{name}") is not None:
+        raise AttributeError(f"module 'django_ojs' has not loaded its module {name!r} yet")
     try:
         return import_module("django_ojs.api").__dict__[name]
     except KeyError:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, Unpack
 from uuid import UUID
 
 from django.db import transaction
 
 from django_ojs import clock, conf
 from django_ojs.clock import new_id
+from django_ojs.domain.arguments import arguments_of
 from django_ojs.domain.durations import parse_seconds_ms
-from django_ojs.domain.envelope import encode_args, from_call
+from django_ojs.domain.enqueue_request import EnqueueRequest
+from django_ojs.domain.envelope import encode_calls, from_call
 from django_ojs.domain.errors import (
     Conflict,
     Duplicate,
@@ -25,20 +27,32 @@ from django_ojs.domain.errors import (
     OJSError,
     TooLarge,
     Unsupported,
-    no_job,
 )
-from django_ojs.domain.ids import parse_uuid7
-from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.domain.ids import keyed_uuid7, parse_uuid7
+from django_ojs.domain.job import Actor
+from django_ojs.domain.job_record import JobRecord, JobRef, id_of, shown
+from django_ojs.domain.options import EditOptions, EnqueueOptions
 from django_ojs.domain.states import State
+from django_ojs.handlers.asynchronous import twin
 from django_ojs.handlers.context import JobContext
 from django_ojs.handlers.exceptions import DeadLetter, Discard, Fail, LeaseGone, Retry, SoftStop
+from django_ojs.handlers.execution import chain as execution_middleware
+from django_ojs.handlers.execution import current
 from django_ojs.handlers.registry import JobHandler, job
+from django_ojs.handlers.workflows import WorkflowBuilder, batch, chain, group, step, workflow
+from django_ojs.hooks import before_exit
 from django_ojs.services import enqueue as _enqueue
+from django_ojs.services import inspect as _inspect
 from django_ojs.services import operate as _operate
+from django_ojs.services import query as _query
+from django_ojs.services.middleware import chain as enqueue_middleware
 from django_ojs.services.operate import Extension
+from django_ojs.services.query import JobFilters, JobQuery
 from django_ojs.services.queues import pause as pause_queues
 from django_ojs.services.queues import resume as resume_queues
-from django_ojs.store import selectors as _selectors
+from django_ojs.services.workflows import operate as _workflows
+from django_ojs.services.workflows import read as _read
+from django_ojs.services.workflows.read import WorkflowRecord
 
 __all__ = [
     "Actor",
@@ -46,6 +60,7 @@ __all__ = [
     "DeadLetter",
     "Discard",
     "Duplicate",
+    "EnqueueRequest",
     "Extension",
     "Fail",
     "HandlerNotFound",
@@ -64,55 +79,111 @@ __all__ = [
     "State",
     "TooLarge",
     "Unsupported",
+    "WorkflowBuilder",
+    "WorkflowRecord",
+    "aactivate",
+    "acancel",
+    "acancel_workflow",
+    "acount_jobs",
     "activate",
+    "aedit",
+    "aenqueue",
+    "aenqueue_many",
+    "aextend_timeout",
+    "aget",
+    "aget_workflow",
+    "ajobs",
+    "areschedule",
+    "aresume_workflow",
+    "aretry",
+    "batch",
+    "before_exit",
     "cancel",
+    "cancel_workflow",
+    "chain",
+    "count_jobs",
+    "current",
+    "edit",
     "enqueue",
     "enqueue_many",
+    "enqueue_middleware",
     "enqueue_on_commit",
+    "execution_middleware",
     "extend_timeout",
     "get",
+    "get_workflow",
+    "group",
     "job",
+    "jobs",
     "new_id",
     "pause_queues",
     "reschedule",
     "resume_queues",
+    "resume_workflow",
     "retry",
+    "step",
+    "uuid7",
+    "workflow",
 ]
 
-JobRef = JobRecord | UUID | str
+WorkflowRef = WorkflowRecord | UUID | str
 
 
-def enqueue(job_type: str, args: Sequence[Any] = (), **options: Any) -> JobRecord:
+def enqueue(
+    job_type: str,
+    args: Sequence[Any] = (),
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Unpack[EnqueueOptions],
+) -> JobRecord:
     """Insert a job of any type, known here or not, in the caller's transaction.
 
-    ``args`` is a JSON list. Options: ``queue``, ``priority`` (-100 to 100, higher first),
-    ``delay`` or ``scheduled_at``, ``expires_at``, ``timeout``, ``grace_period``,
-    ``total_timeout``, ``enqueue_ttl``, ``heartbeat_timeout``, ``visibility_timeout``, ``retry`` (a
-    partial policy), ``meta``, ``tags``, ``pending``, ``id`` (a UUIDv7: the same id and content
-    again returns the same job). Durations are seconds, ``timedelta``, ``"10s"`` or ISO 8601.
+    ``args`` is a JSON list. Options: ``kwargs`` (arguments by keyword, for handlers of this package),
+    ``queue``, ``priority`` (-100 to 100, higher first), ``delay`` or ``scheduled_at``, ``expires_at``,
+    ``timeout``, ``grace_period``, ``total_timeout``, ``enqueue_ttl``, ``attempt_ttl``,
+    ``heartbeat_timeout``, ``visibility_timeout``, ``retry`` (a partial policy), ``meta``, ``tags``,
+    ``pending``, ``rate_limit`` (how many of its key may run, or start, at once), ``id`` (a UUIDv7: the
+    same id and content again returns the same job), ``unique`` (a policy, or ``True``: no equal job may
+    wait or run), ``throttle`` (one job in that time), ``debounce`` (each new one takes the place of the
+    one before, and starts that much later). Durations are seconds, ``timedelta``, ``"10s"`` or ISO
+    8601.
 
-    Raises :class:`InvalidRequest` naming the field, :class:`Duplicate`, and ``TypeError`` for an
-    unknown option; nothing is written then.
+    The record of a job that was there already is ``deduplicated``. Raises :class:`InvalidRequest`
+    naming the field, :class:`Duplicate` with the existing job, and ``TypeError`` for an unknown option;
+    nothing is written then.
     """
     now = clock.now(conf.current().database)
-    return _enqueue.enqueue([from_call(job_type, args, now=now, **options)], now=now)[0]
+    envelope = from_call(job_type, args, now=now, kwargs=kwargs, **options)
+    return JobRecord(_enqueue.enqueue([envelope], now=now)[0])
 
 
-def enqueue_many(job_type: str, calls: Iterable[Sequence[Any]], **options: Any) -> list[JobRecord]:
-    """Insert one job per list of arguments, all or none; one statement per 1,000."""
+def enqueue_many(
+    job_type: str, calls: Iterable[Sequence[Any] | Mapping[str, Any]], **options: Unpack[EnqueueOptions]
+) -> list[JobRecord]:
+    """Insert one job per list of arguments, all or none; one statement per 1,000.
+
+    A mapping in place of a list has arguments by keyword.
+    """
     now = clock.now(conf.current().database)
     envelope = from_call(job_type, (), now=now, **options)
-    return _enqueue.enqueue_bulk(envelope, [encode_args(args) for args in calls], now=now)
+    envelope, texts = encode_calls(envelope, map(arguments_of, calls))
+    return shown(_enqueue.enqueue_bulk(envelope, texts, now=now))
 
 
-def enqueue_on_commit(job_type: str, args: Sequence[Any] = (), **options: Any) -> None:
+def enqueue_on_commit(
+    job_type: str,
+    args: Sequence[Any] = (),
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Unpack[EnqueueOptions],
+) -> None:
     """Insert the job when the outermost transaction on its database commits; checked at once.
 
     For the case that the job must not exist before the commit. :func:`enqueue` is already
     invisible to workers until then, and cannot be lost between commit and insert.
     """
     database = conf.current().database
-    envelope = from_call(job_type, args, now=clock.now(database), **options)
+    envelope = from_call(job_type, args, now=clock.now(database), kwargs=kwargs, **options)
 
     def insert() -> None:
         _enqueue.enqueue([envelope])
@@ -120,34 +191,75 @@ def enqueue_on_commit(job_type: str, args: Sequence[Any] = (), **options: Any) -
     transaction.on_commit(insert, using=database)
 
 
+def uuid7(moment: datetime | date, *key: str | int | UUID | date) -> UUID:
+    """The id of the job for a thing that happened once: the same for the same moment and key.
+
+    Give it as ``id``, and the same call twice is one job, in any process and without anything being
+    stored before. ``moment`` is when the thing happened (a ``datetime`` with a time zone, used to
+    the millisecond, or a day, which is midnight UTC); it must be what your data says, not the time
+    of the call. ``key`` names the job: its purpose, and what your data calls the thing. Lists of
+    jobs are ordered by it. Raises :class:`InvalidRequest` for a moment without a time zone or before
+    1970, and a key that is empty or has other parts.
+    """
+    return keyed_uuid7(moment, key)
+
+
 def get(job: JobRef) -> JobRecord:
     """The job as it is stored now. Raises :class:`NotFound`."""
-    job_id = _id(job)
-    found = _selectors.jobs([job_id], using=conf.current().database).get(job_id)
-    if found is None:
-        raise no_job(job_id)
-    return found
+    return JobRecord(_inspect.find(id_of(job)))
+
+
+def jobs(
+    *, limit: int = 100, after: JobRef | None = None, **filters: Unpack[JobFilters]
+) -> list[JobRecord]:
+    """A page of jobs, the newest first.
+
+    Filters: ``state``, ``queue``, ``type`` (one or a list; queues and types may end in ``*``),
+    ``worker_id``, ``error_type``, ``dead_letter``, ``workflow_id``, ``since`` and ``until`` (when the
+    job was made: a time, or a duration that is so long ago). ``limit`` is at most 1,000; ``after`` is
+    the last job of the page before. Raises :class:`InvalidRequest` naming the filter, ``TypeError`` for
+    an unknown one.
+    """
+    query = JobQuery.of(using=conf.current().database, **filters)
+    return shown(_query.page(query, limit=limit, after=None if after is None else id_of(after)))
+
+
+def count_jobs(**filters: Unpack[JobFilters]) -> int:
+    """How many jobs there are, counted up to 10,000; takes the filters of :func:`jobs`."""
+    return _query.count(JobQuery.of(using=conf.current().database, **filters))
 
 
 def cancel(job: JobRef, *, reason: str = "", by: str = "") -> JobRecord:
     """Cancel a waiting or running job at once; its worker learns it. A finished one stays as it is."""
-    return _operate.cancel([_id(job)], actor=Actor("api", by, reason))[0]
+    return JobRecord(_operate.cancel([id_of(job)], actor=Actor("api", by, reason))[0])
 
 
 def activate(job: JobRef) -> JobRecord:
     """Let a ``pending`` job run. Raises :class:`InvalidTransition` in other states."""
-    return _operate.activate([_id(job)])[0]
+    return JobRecord(_operate.activate([id_of(job)])[0])
 
 
 def retry(
-    job: JobRef, *, expires_at: datetime | bool | None = False, reason: str = "", by: str = ""
+    job: JobRef,
+    *,
+    expires_at: datetime | bool | None = False,
+    allow_duplicate: bool = False,
+    reason: str = "",
+    by: str = "",
 ) -> JobRecord:
     """Give a ``discarded`` job a new life under its id: attempts and clocks start again.
 
     ``expires_at`` replaces an absolute expiry, ``None`` clears it. Raises :class:`Conflict` when a
-    kept one has passed, :class:`InvalidTransition` in other states.
+    kept one has passed, :class:`InvalidTransition` in other states and, unless ``allow_duplicate``,
+    :class:`Duplicate` for a unique job while an equal one waits or runs.
     """
-    return _operate.retry_dead([_id(job)], actor=Actor("api", by, reason), expires_at=expires_at)[0]
+    changed = _operate.retry_dead(
+        [id_of(job)],
+        actor=Actor("api", by, reason),
+        expires_at=expires_at,
+        allow_duplicate=allow_duplicate,
+    )
+    return JobRecord(changed[0])
 
 
 def reschedule(job: JobRef, when: datetime | timedelta, *, by: str = "") -> JobRecord:
@@ -156,7 +268,20 @@ def reschedule(job: JobRef, when: datetime | timedelta, *, by: str = "") -> JobR
         when = clock.now(conf.current().database) + when
     elif when.tzinfo is None:
         raise InvalidRequest("when", "must have a time zone")
-    return _operate.reschedule([_id(job)], when, actor=Actor("api", by))[0]
+    return JobRecord(_operate.reschedule([id_of(job)], when, actor=Actor("api", by))[0])
+
+
+def edit(job: JobRef, *, reason: str = "", by: str = "", **options: Unpack[EditOptions]) -> JobRecord:
+    """Change a job that waits: ``timeout``, ``grace_period``, ``heartbeat_timeout``, ``total_timeout``,
+    ``enqueue_ttl``, ``attempt_ttl``, ``queue``, ``priority`` and ``retry`` (a partial policy, over that
+    of the job).
+
+    ``None`` clears: the default of type, queue and settings holds again. Deadlines follow. Raises
+    :class:`InvalidRequest` naming the option; nothing is changed then. Raises
+    :class:`InvalidTransition` for a job that runs, whose timeout :func:`extend_timeout` extends, or has
+    ended, and ``TypeError`` for an unknown option.
+    """
+    return JobRecord(_operate.edit([id_of(job)], options, actor=Actor("api", by, reason))[0])
 
 
 def extend_timeout(
@@ -170,8 +295,48 @@ def extend_timeout(
     """
     by_ms = parse_seconds_ms(by, "by")
     who = Actor("api", actor, reason)
-    return _operate.extend_timeout([_id(job)], by_ms, actor=who)[0]
+    return _operate.extend_timeout([id_of(job)], by_ms, actor=who)[0]
 
 
-def _id(job: JobRef) -> UUID:
-    return job.id if isinstance(job, JobRecord) else parse_uuid7(job, "job")
+def get_workflow(workflow: WorkflowRef) -> WorkflowRecord:
+    """The workflow as it is stored now, with the errors of its jobs. Raises :class:`NotFound`."""
+    return _read.find(_workflow_id(workflow))
+
+
+def cancel_workflow(workflow: WorkflowRef, *, reason: str = "", by: str = "") -> WorkflowRecord:
+    """Cancel a running workflow with all its jobs; nothing more of it starts, callbacks neither.
+
+    Raises :class:`NotFound`, and :class:`Conflict` for a workflow that has ended.
+    """
+    row = _workflows.cancel(_workflow_id(workflow), actor=Actor("api", by, reason))
+    return _read.record(row)
+
+
+def resume_workflow(workflow: WorkflowRef, *, reason: str = "", by: str = "") -> WorkflowRecord:
+    """Run again what has failed or was cancelled of a workflow, and go on from there.
+
+    Attempts, clocks and ``workflow_timeout`` start again, and callbacks run when all has ended. Raises
+    :class:`NotFound`, and :class:`Conflict` for a workflow that runs or has nothing to resume.
+    """
+    row = _workflows.resume(_workflow_id(workflow), actor=Actor("api", by, reason))
+    return _read.record(row)
+
+
+aactivate = twin(activate)
+acancel = twin(cancel)
+acancel_workflow = twin(cancel_workflow)
+aedit = twin(edit)
+aenqueue = twin(enqueue)
+aenqueue_many = twin(enqueue_many)
+aextend_timeout = twin(extend_timeout)
+aget = twin(get)
+ajobs = twin(jobs)
+acount_jobs = twin(count_jobs)
+aget_workflow = twin(get_workflow)
+areschedule = twin(reschedule)
+aresume_workflow = twin(resume_workflow)
+aretry = twin(retry)
+
+
+def _workflow_id(workflow: WorkflowRef) -> UUID:
+    return workflow.id if isinstance(workflow, WorkflowRecord) else parse_uuid7(workflow, "workflow")

@@ -1,4 +1,4 @@
-"""Time and dice: the only module that asks for either.
+"""Time and randomness: no other module reads either.
 
 Below the adapters ``now`` is an argument. Adapters take it from :func:`now`, which is the clock of
 the *database*, so that every host agrees about deadlines. Durations inside a process use
@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
@@ -25,7 +25,7 @@ from django_ojs.domain.ids import Uuid7Generator
 
 _REMEASURE_SECONDS = 60.0
 _STAMP_SECONDS = 1.0
-_STEP = timedelta(seconds=2)
+LEAST_STEP = timedelta(seconds=2)
 _PRECISE = 0.1
 _UNAPPLIED_SECONDS = 30.0
 _SERVER_TIME = {
@@ -34,35 +34,16 @@ _SERVER_TIME = {
 }
 _WRAPPED = "django.db.backends.postgresql.base"
 STEPS = "(SELECT clock_steps FROM django_ojs_maintenancerun WHERE name = 'reap')"
-"""How many steps of the server's clock have been applied, as an expression."""
+"""SQL expression for the number of steps of the server's clock that have been applied."""
 _ids = Uuid7Generator()
 _dice = random.SystemRandom()
 
 
-class Clock(Protocol):
-    """Anything that knows the time of a database."""
-
-    def now(self, using: str) -> datetime:
-        """The aware time, in UTC, that rows of the database ``using`` are stamped with."""
-
-    def stamp(self, using: str) -> datetime:
-        """The same, for what others judge: no process may be behind a step of the server's clock."""
-
-    def step(self, using: str) -> timedelta | None:
-        """The step of the server's clock that was seen and is not applied yet."""
-
-    def applied(self, using: str, step: timedelta, steps: int) -> None:
-        """This process has applied the step, as number ``steps``."""
-
-    def steps(self, using: str) -> int | None:
-        """How many steps were applied to what is stored by this clock, if it knows."""
-
-
 def server_time(using: str) -> str | None:
-    """The expression that is a database's own time; ``None`` for SQLite, which has the host's.
+    """Return the SQL expression for a database's time; ``None`` for SQLite, which uses the host's.
 
-    Any backend built on Django's for PostgreSQL is asked like that. For another vendor
-    ``ImproperlyConfigured`` is raised: by the clocks of its hosts no two of them would agree.
+    Backends derived from Django's PostgreSQL backend work too. Raises ``ImproperlyConfigured`` for
+    other vendors, since the clocks of several hosts would not agree.
     """
     connection = connections[using]
     if connection.vendor == "sqlite":
@@ -77,45 +58,31 @@ def server_time(using: str) -> str | None:
     return expression
 
 
-class SystemClock:
-    """The clock of this host: for SQLite, whose file lives on one host."""
-
-    def now(self, using: str) -> datetime:
-        """The time of this host."""
-        return datetime.now(UTC)
-
-    stamp = now
-
-    def step(self, using: str) -> timedelta | None:
-        """It steps with the host."""
-        return None
-
-    def applied(self, using: str, step: timedelta, steps: int) -> None:
-        """Nothing to take over."""
-
-    def steps(self, using: str) -> int | None:
-        """There are no steps to count."""
-        return None
+def host_time() -> datetime:
+    """Return the time of this host, for what no other host judges."""
+    return datetime.now(UTC)
 
 
 class Origin(NamedTuple):
-    """A time of the database and when it was that by :func:`boottime`.
+    """A time of the database, and the :func:`boottime` of that moment.
 
-    ``steps`` is how many steps of the server's clock had been applied, ``None`` if nobody asked.
+    ``steps`` is how many steps of the server's clock had been applied, ``None`` if unknown. ``took``
+    has the seconds that the answer took: the time may be wrong by half of them.
     """
 
     time: datetime
     at: float
     steps: int | None
+    took: float = 0.0
 
 
 class DatabaseClock:
-    """Database time from its distance to :func:`boottime`, which every answer that carries the time of
-    the server corrects (:meth:`observe`); the server is asked when none has for a minute.
+    """Database time, computed from its distance to :func:`boottime`.
 
-    A distance that is suddenly another one by more than two seconds is a *step* of the server's clock.
-    The old distance stays in force until a scan has moved what runs by the step and has counted it
-    (``services.reaper``): from then on every process that sees the new number takes the new distance.
+    Answers that carry the server's time correct the distance (:meth:`observe`); after a minute without
+    one the server is asked. A sudden change by more than two seconds is a *step* of the server's clock.
+    The old distance stays in force until a scan (``services.reaper``) has moved the running jobs by the
+    step and has counted it; every process that sees the new count then takes the new distance.
     """
 
     def __init__(self) -> None:
@@ -124,31 +91,31 @@ class DatabaseClock:
         self._off: dict[str, tuple[timedelta, float]] = {}
 
     def now(self, using: str) -> datetime:
-        """The time of the database ``using``."""
+        """Return the time of the database ``using``."""
         return self._time(using, _REMEASURE_SECONDS, False)
 
     def stamp(self, using: str) -> datetime:
-        """The same, by a distance that was right a second ago: for what others judge."""
+        """Return the time by a distance that was right a second ago."""
         return self._time(using, min(_STAMP_SECONDS, _REMEASURE_SECONDS), True)
 
     def observe(
         self, using: str, time: datetime, steps: int | None, sent: float, received: float
     ) -> None:
-        """An answer that was asked for at ``sent`` carried the server's time, and, unless ``steps`` is
-        ``None``, how many steps of its clock have been applied.
+        """Take over the server's time, asked for at ``sent``, and the number of steps applied, which is
+        ``None`` if it was not asked for.
         """
-        known = self._origins.get(using)
-        fresh = Origin(time, (sent + received) / 2, steps)
+        known, took = self._origins.get(using), received - sent
+        fresh = Origin(time, (sent + received) / 2, steps, took)
         off = time - _at(known, fresh.at) if known is not None else timedelta(0)
         self._checked_at[using] = received
         if known is not None and steps is None:
             fresh = fresh._replace(steps=known.steps)
         if known is None or known.steps not in (None, fresh.steps):
             self._take(using, fresh)
-        elif abs(off) <= _STEP + timedelta(seconds=received - sent):
+        elif abs(off) <= LEAST_STEP + timedelta(seconds=took + known.took):
             self._off.pop(using, None)
-            # A slow answer says less than the distance that is known.
-            if received - sent < _PRECISE:
+            # A slow answer is less precise than the known distance.
+            if took < max(_PRECISE, known.took):
                 self._origins[using] = fresh
             elif known.steps is None:
                 self._origins[using] = known._replace(steps=steps)
@@ -156,21 +123,21 @@ class DatabaseClock:
             since = self._off.get(using, (off, received))[1]
             self._off[using] = off, since
             if received - since > _UNAPPLIED_SECONDS:
-                # No scan has applied the step: no reaper is running.
+                # No scan has applied the step, so no reaper is running.
                 self._take(using, fresh)
 
     def step(self, using: str) -> timedelta | None:
-        """The step of the server's clock that this process has seen and that is not applied yet."""
+        """Return the step of the server's clock that was seen but is not applied yet."""
         found = self._off.get(using)
         return None if found is None else found[0]
 
     def applied(self, using: str, step: timedelta, steps: int) -> None:
-        """Take the distance that the server has now."""
+        """Take the new distance."""
         known = self._origins[using]
-        self._take(using, Origin(known.time + step, known.at, steps))
+        self._take(using, known._replace(time=known.time + step, steps=steps))
 
     def steps(self, using: str) -> int | None:
-        """How many steps the distance in force knows of."""
+        """Return how many steps the distance in force includes."""
         known = self._origins.get(using)
         return None if known is None else known.steps
 
@@ -191,16 +158,18 @@ class DatabaseClock:
     def _time(self, using: str, longest: float, counted: bool) -> datetime:
         known, at = self._origins.get(using), boottime()
         checked_at = self._checked_at.get(using)
+        if known is not None and known.took > LEAST_STEP.total_seconds():
+            longest = min(longest, _STAMP_SECONDS)
         if known is None or checked_at is None or not 0 <= at - checked_at < longest:
             self._ask(using, known, counted)
             at = boottime()
         return _at(self._origins[using], at)
 
     def _ask(self, using: str, known: Origin | None, counted: bool) -> None:
-        """A failed question keeps the last distance; the error is raised only if there is none yet.
+        """Ask the server for its time. On failure the last distance stays; without one the error is
+        raised.
 
-        On a cursor of the driver: who counts the statements of a request, or asserts their number,
-        is not to count this one.
+        Uses a cursor of the driver, so that counts of a request's statements do not include this one.
         """
         connection = connections[using]
         if known is not None and connection.needs_rollback:
@@ -209,7 +178,7 @@ class DatabaseClock:
         asked = [expression for expression in (time, STEPS if counted else None) if expression]
         steps = None
         try:
-            value, sent = datetime.now(UTC), boottime()
+            value, sent = host_time(), boottime()
             received = sent
             if asked:
                 connection.ensure_connection()
@@ -219,7 +188,7 @@ class DatabaseClock:
                     row = list(cur.fetchone())
                     received = boottime()
                 steps = (row.pop() or 0) if counted else None
-                value = aware(row[0]) if time else datetime.now(UTC)
+                value = aware(row[0]) if time else host_time()
         except Exception:
             if known is None:
                 raise
@@ -232,38 +201,39 @@ def _at(origin: Origin, boottime: float) -> datetime:
 
 
 def aware(value: datetime) -> datetime:
-    """A time as a driver gives it, in UTC."""
+    """Convert a time of a driver to UTC."""
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-class FrozenClock:
-    """A clock for tests: stands still until it is moved."""
+class FrozenClock(DatabaseClock):
+    """A clock for tests, which moves only on demand."""
 
     def __init__(self, start: datetime | None = None) -> None:
+        super().__init__()
         self.time = start or datetime(2026, 1, 1, tzinfo=UTC)
         self.off: timedelta | None = None
         self.number: int | None = 0
 
     def now(self, using: str) -> datetime:
-        """Where the clock stands."""
+        """Return the time of the clock."""
         return self.time
 
     stamp = now
 
     def set_server(self, seconds: float) -> None:
-        """The server's clock was set by so much, and this process has seen it."""
+        """Pretend that the server's clock was set by so many seconds, and that this was seen."""
         self.off = timedelta(seconds=seconds)
 
     def step(self, using: str) -> timedelta | None:
-        """What :meth:`set_server` said."""
+        """Return the step of :meth:`set_server`."""
         return self.off
 
     def applied(self, using: str, step: timedelta, steps: int) -> None:
-        """Go on by the server's clock."""
+        """Move by the step."""
         self.time, self.off, self.number = self.time + step, None, steps
 
     def steps(self, using: str) -> int | None:
-        """The number of the last step that was applied."""
+        """Return the number of the last step that was applied."""
         return self.number
 
     def advance(self, seconds: float) -> datetime:
@@ -273,59 +243,59 @@ class FrozenClock:
 
 
 database_clock = DatabaseClock()
-_current: Clock = database_clock
+_current = database_clock
 
 
 def now(using: str) -> datetime:
-    """The time for everything that happens in the database ``using``."""
+    """Return the current time of the database ``using``."""
     return _current.now(using)
 
 
 def read(using: str) -> datetime:
-    """The time of the database ``using``, asked of it now: for what must not rest on an old answer."""
+    """Ask the database ``using`` for its time, where an older answer is not good enough."""
     database_clock.expire(using)
     return stamp(using)
 
 
 def stamp(using: str) -> datetime:
-    """The time for what others judge: claims, beats. Right a second ago."""
+    """Return the time for what other processes judge (claims, beats); at most a second off."""
     return _current.stamp(using)
 
 
 def step(using: str) -> timedelta | None:
-    """The step of the server's clock that was seen and that nobody has applied yet."""
+    """Return the step of the server's clock that was seen but is not applied yet."""
     return _current.step(using)
 
 
 def applied(using: str, step: timedelta, steps: int) -> None:
-    """This process has applied a step, as number ``steps``."""
+    """Take over a step, which this process has applied as number ``steps``."""
     _current.applied(using, step, steps)
 
 
 def steps(using: str) -> int | None:
-    """How many steps this process knows to be applied."""
+    """Return the number of steps applied, as far as this process knows."""
     return _current.steps(using)
 
 
 def disagreement(using: str) -> timedelta | None:
-    """By how much the clock of the database ``using`` is ahead of this host's, if by over two seconds.
+    """Return how far the database's clock is ahead of this host's, if that is over two seconds.
 
-    Nothing here goes by the clock of the host; logs and what a project writes itself do.
+    Only logs, and times that a project stores itself, depend on the host's clock.
     """
-    off = now(using) - datetime.now(UTC)
-    return off if abs(off) > _STEP else None
+    off = now(using) - host_time()
+    return off if abs(off) > LEAST_STEP else None
 
 
 def carried(using: str, value: Any, steps: int | None, sent: float) -> None:
-    """An answer that came just now carried :func:`server_time` (or nothing) and ``STEPS``."""
+    """Observe an answer that carried :func:`server_time` (or nothing) and ``STEPS``."""
     received = boottime()
-    time = datetime.now(UTC) if value is None else aware(value)
+    time = host_time() if value is None else aware(value)
     database_clock.observe(using, time, steps or 0, sent, received)
 
 
 @contextmanager
-def using_clock(clock: Clock) -> Iterator[Clock]:
-    """Within the block :func:`now` asks ``clock``; for tests."""
+def using_clock(clock: DatabaseClock) -> Iterator[DatabaseClock]:
+    """Use ``clock`` within the block; for tests."""
     global _current
     before, _current = _current, clock
     try:
@@ -335,12 +305,12 @@ def using_clock(clock: Clock) -> Iterator[Clock]:
 
 
 def new_id() -> uuid.UUID:
-    """A fresh UUIDv7 (RFC 9562), such as the ``id`` of a job; growing within the process."""
+    """Make a UUIDv7 (RFC 9562), such as the ``id`` of a job; increasing within the process."""
     return _ids.next(time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10), "big"))
 
 
 def new_ids(count: int) -> list[uuid.UUID]:
-    """Fresh UUIDv7s in growing order, for one batch: from one drawing of random bits."""
+    """Make increasing UUIDv7s for one batch, from one drawing of random bits."""
     if count < 1:
         return []
     steps = array("I", os.urandom(4 * (count - 1)))
@@ -349,17 +319,17 @@ def new_ids(count: int) -> list[uuid.UUID]:
 
 
 def new_lease() -> uuid.UUID:
-    """A fresh lease id: 122 random bits that nobody can guess, never used before."""
+    """Make a lease id of 122 random bits, which cannot be guessed."""
     return uuid.uuid4()
 
 
 def jitter() -> float:
-    """A random number in [0, 1) for spreading retries and polls."""
+    """Return a random number in [0, 1), to spread retries and polls."""
     return _dice.random()
 
 
 def pause(seconds: float) -> None:
-    """Sleep: between tries after contention, and between polls."""
+    """Sleep, as between retries after contention and between polls."""
     time.sleep(seconds)
 
 

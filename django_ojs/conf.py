@@ -7,7 +7,7 @@ An unknown key or a bad value is reported by the system check ``ojs.E001``, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, cast
 
@@ -15,60 +15,32 @@ from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
+from django_ojs.domain import events
 from django_ojs.domain.durations import parse_seconds_ms
+from django_ojs.domain.envelope import check_priority
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.events import ROUTINE, Kind
 from django_ojs.domain.jsonvalue import MAX_ENVELOPE_BYTES
 from django_ojs.domain.limits import CONFIGURABLE, Limits
 from django_ojs.domain.names import check_queue_name
-from django_ojs.domain.retry import RetryPolicy, parse_policy
+from django_ojs.domain.rate_limit import stored_rate_limit
+from django_ojs.domain.retry import RetryPolicy, parse_policy, with_names
 from django_ojs.domain.sections import Section, choice, count, flag, optional, text, words
+from django_ojs.domain.unique import UNIQUE_OPTIONS, UniquePolicy, declared
 
 _DAY_MS = 86_400_000
-_DEFAULT_KEYS = frozenset({*CONFIGURABLE, "retry", "queue", "priority"})
 _RETENTION_MS: Mapping[str, int | None] = {
     "completed": 7 * _DAY_MS,
     "cancelled": 7 * _DAY_MS,
     "discarded": 30 * _DAY_MS,
     "dead_letter": 180 * _DAY_MS,
+    "workflows": 7 * _DAY_MS,
     "events": 7 * _DAY_MS,
     "workers": _DAY_MS,
     "queues": 7 * _DAY_MS,
+    "rate_limits": 7 * _DAY_MS,
     "audit": 365 * _DAY_MS,
     "stats": 30 * _DAY_MS,
 }
-_KEYS = frozenset(
-    {
-        "DATABASE",
-        "DEFAULTS",
-        "QUEUES",
-        "AUTODISCOVER",
-        "EVENTS",
-        "STRICT_TIMEOUTS",
-        "UNFENCED_ACK",
-        "RETENTION",
-        "NOTIFY",
-        "LISTEN_DATABASE",
-        "EXECUTOR_MAX_JOBS",
-        "PREFETCH_MS",
-        "BACKGROUND_THREADS",
-        "HTTP",
-        "ADMIN",
-    }
-)
-_HTTP_COUNTS = {
-    "MAX_BODY_BYTES": MAX_ENVELOPE_BYTES,
-    "MAX_BATCH": 1000,
-    "ENQUEUE_RATE": 1000,
-    "ENQUEUE_BYTES": 64 << 20,
-    "LONG_POLLS": 64,
-    "LONG_POLLS_PER_TOKEN": 16,
-    "STREAMS": 32,
-    "STREAMS_PER_TOKEN": 4,
-    "MAX_NEW_QUEUES_PER_HOUR": 100,
-    "MAX_WORKERS": 1000,
-}
-_HTTP_KEYS = ("AUTHENTICATION", "DEV_TOKEN", "TEST_DIRECTIVES")
 _REDACT: tuple[str, ...] = (
     "pass",
     "token",
@@ -80,45 +52,52 @@ _REDACT: tuple[str, ...] = (
     "credential",
     "signature",
 )
-_AUTHENTICATION = (
-    "django_ojs.http.authentication.TokenAuthentication",
-    "django_ojs.http.authentication.StaffSessionAuthentication",
-)
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultsLayer:
     """The defaults that one layer (a job type, a queue) declares: explicit limits, retry, queue,
-    priority.
+    priority, what a worker does that is cut off from the database (``continue`` or ``stop``), rate
+    limit. That of a queue is for all its jobs together. A job type also declares a unique policy, and
+    the names of its arguments by position.
     """
 
     limits: Limits = field(default_factory=Limits)
     retry: Mapping[str, Any] | None = None
     queue: str | None = None
     priority: int | None = None
+    on_partition: str | None = None
+    rate_limit: Mapping[str, Any] | None = None
+    unique: UniquePolicy | None = None
+    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
     """``OJS["HTTP"]``: authentication, and limits.
 
-    ``dev_token`` and ``test_directives`` hold only while ``DEBUG`` is on; ``test_directives`` of
-    ``None`` are on then. Rates and caps count per process.
+    ``metrics_token`` may read ``/metrics`` and nothing else. ``dev_token`` and ``test_directives`` hold
+    only while ``DEBUG`` is on; ``test_directives`` of ``None`` are on then. Rates and caps count per
+    process.
     """
 
-    authentication: tuple[str, ...]
-    dev_token: str | None
-    test_directives: bool | None
-    max_body_bytes: int
-    max_batch: int
-    enqueue_rate: int
-    enqueue_bytes: int
-    long_polls: int
-    long_polls_per_token: int
-    streams: int
-    streams_per_token: int
-    max_new_queues_per_hour: int
-    max_workers: int
+    authentication: tuple[str, ...] = (
+        "django_ojs.http.authentication.TokenAuthentication",
+        "django_ojs.http.authentication.StaffSessionAuthentication",
+    )
+    dev_token: str | None = None
+    metrics_token: str | None = None
+    test_directives: bool | None = None
+    max_body_bytes: int = MAX_ENVELOPE_BYTES
+    max_batch: int = 1000
+    enqueue_rate: int = 1000
+    enqueue_bytes: int = 64 << 20
+    long_polls: int = 64
+    long_polls_per_token: int = 16
+    streams: int = 32
+    streams_per_token: int = 4
+    max_new_queues_per_hour: int = 100
+    max_workers: int = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +125,12 @@ class Settings:
     retry: RetryPolicy
     queue: str
     priority: int
+    on_partition: str
     queues: Mapping[str, DefaultsLayer]
     autodiscover: tuple[str, ...]
     stored_events: frozenset[str]
+    enqueue_middleware: tuple[str, ...]
+    execution_middleware: tuple[str, ...]
     strict_timeouts: bool
     unfenced_ack: str
     retention_ms: Mapping[str, int | None]
@@ -161,29 +143,50 @@ class Settings:
     admin: AdminSettings
 
 
-def _defaults(section: Section, *, queue: bool = True) -> DefaultsLayer:
+def _defaults(
+    section: Section, *, queue: bool = True, rate_limit: bool = True, unique: bool = False
+) -> DefaultsLayer:
     ms: dict[str, Any] = {f"{name}_ms": section.read(name, _limit(name), None) for name in CONFIGURABLE}
     limits = Limits(**ms)
     total, timeout = limits.total_timeout_ms, limits.timeout_ms
     if total is not None and timeout is not None and total < timeout:
         section.refuse("total_timeout", "must not be below timeout")
-    return DefaultsLayer(
+    layer = DefaultsLayer(
         limits,
         section.read("retry", optional(_retry), None),
         section.read("queue", optional(_queue_name), None) if queue else None,
-        section.read("priority", optional(_priority), None),
+        section.read("priority", optional(check_priority), None),
+        section.read("on_partition", optional(choice("continue", "stop")), None),
+        section.read("rate_limit", optional(stored_rate_limit), None) if rate_limit else None,
+        _unique(section) if unique else None,
     )
+    section.close()
+    return layer
 
 
-def job_defaults(options: Mapping[str, Any], job_type: str) -> DefaultsLayer:
-    """The options of ``@job``: limits, ``retry``, ``queue`` and ``priority``; ``None`` is not given.
+def _unique(section: Section) -> UniquePolicy | None:
+    unique, throttle, debounce = (
+        section.read(name, lambda item, where: item, None) for name in UNIQUE_OPTIONS
+    )
+    try:
+        return declared(unique, throttle, debounce, name=section.name("{}")) or None
+    except InvalidRequest as error:
+        section.wrong.append(error)
+        return None
+
+
+def job_defaults(
+    options: Mapping[str, Any], job_type: str, *, decorator: str = "@job"
+) -> DefaultsLayer:
+    """The options of ``@job``, or another decorator: limits, ``retry``, ``queue``, ``priority``,
+    ``on_partition``, ``rate_limit``, ``unique``, ``throttle`` and ``debounce``; ``None`` is not given.
 
     Accepts the forms of the Python API (seconds, ``timedelta``, ``"10s"``, ISO 8601). Raises
     :class:`InvalidRequest` naming the type and the option, also where two limits contradict each other.
     """
     wrong: list[InvalidRequest] = []
-    section = Section(options, f"@job({job_type!r})", _DEFAULT_KEYS, wrong, key_form="{}: {}")
-    defaults = _defaults(section)
+    section = Section(options, f"{decorator}({job_type!r})", wrong, key_form="{}: {}")
+    defaults = _defaults(section, unique=True)
     if wrong:
         raise wrong[0]
     return defaults
@@ -192,8 +195,8 @@ def job_defaults(options: Mapping[str, Any], job_type: str) -> DefaultsLayer:
 def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
     """``settings.OJS``, with defaults for what is wrong in it, and all that is wrong."""
     wrong: list[InvalidRequest] = []
-    whole = Section(value, "OJS", _KEYS, wrong)
-    defaults = _defaults(whole.section("DEFAULTS", _DEFAULT_KEYS))
+    whole = Section(value, "OJS", wrong)
+    defaults = _defaults(whole.section("DEFAULTS"), rate_limit=False)
     settings = Settings(
         database=whole.read("DATABASE", text, "default"),
         limits=defaults.limits.over(
@@ -203,20 +206,24 @@ def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
         retry=RetryPolicy() if defaults.retry is None else parse_policy(defaults.retry),
         queue=defaults.queue or "default",
         priority=defaults.priority or 0,
+        on_partition=defaults.on_partition or "continue",
         queues=_queues(whole.section("QUEUES")),
         autodiscover=whole.read("AUTODISCOVER", _autodiscover, ("jobs", "tasks")),
         stored_events=whole.read("EVENTS", _events, _events("problems", "")),
+        enqueue_middleware=whole.read("ENQUEUE_MIDDLEWARE", words("dotted names of callables"), ()),
+        execution_middleware=whole.read("EXECUTION_MIDDLEWARE", words("dotted names of callables"), ()),
         strict_timeouts=whole.read("STRICT_TIMEOUTS", flag, False),
         unfenced_ack=whole.read("UNFENCED_ACK", choice("auto", "deny", "allow"), "auto"),
-        retention_ms=_retention(whole.section("RETENTION", _RETENTION_MS)),
+        retention_ms=_retention(whole.section("RETENTION")),
         notify=whole.read("NOTIFY", flag, True),
         listen_database=whole.read("LISTEN_DATABASE", optional(text), None),
         executor_max_jobs=whole.read("EXECUTOR_MAX_JOBS", count(1), 5000),
         prefetch_ms=whole.read("PREFETCH_MS", count(0), 100),
         background_threads=whole.read("BACKGROUND_THREADS", words("beginnings of names"), ()),
-        http=_http(whole.section("HTTP", {*_HTTP_COUNTS, *_HTTP_KEYS})),
-        admin=_admin(whole.section("ADMIN", ("READ_ONLY", "REDACT", "SEARCH_WINDOW"))),
+        http=_http(whole.section("HTTP")),
+        admin=_admin(whole.section("ADMIN")),
     )
+    whole.close()
     return settings, wrong
 
 
@@ -226,37 +233,41 @@ def _queues(section: Section) -> dict[str, DefaultsLayer]:
             _queue_name(name, section.name(name))
         except InvalidRequest as error:
             section.wrong.append(error)
-    return {
-        name: _defaults(section.section(name, _DEFAULT_KEYS - {"queue"}), queue=False)
-        for name in section.keys
-    }
+    return {name: _defaults(section.section(name), queue=False) for name in section.keys}
 
 
 def _http(section: Section) -> HttpSettings:
-    counts = {
-        key.lower(): section.read(key, count(1), default) for key, default in _HTTP_COUNTS.items()
+    parse: dict[str, Callable[[Any, str], Any]] = {
+        "authentication": words("dotted class names"),
+        "dev_token": _secret,
+        "metrics_token": _secret,
+        "test_directives": flag,
     }
-    return HttpSettings(
-        section.read("AUTHENTICATION", words("dotted class names"), _AUTHENTICATION),
-        section.read("DEV_TOKEN", _dev_token, None),
-        section.read("TEST_DIRECTIVES", flag, None),
-        **counts,
-    )
+    given: dict[str, Any] = {
+        one.name: section.read(one.name.upper(), parse.get(one.name, count(1)), one.default)
+        for one in fields(HttpSettings)
+    }
+    section.close()
+    return HttpSettings(**given)
 
 
 def _admin(section: Section) -> AdminSettings:
-    return AdminSettings(
+    admin = AdminSettings(
         section.read("READ_ONLY", flag, False),
         tuple(word.lower() for word in section.read("REDACT", words("words"), _REDACT)),
         section.read("SEARCH_WINDOW", count(1), 100_000),
     )
+    section.close()
+    return admin
 
 
 def _retention(section: Section) -> dict[str, int | None]:
-    return {
+    keep = {
         key: section.read(key, optional(parse_seconds_ms), default)
         for key, default in _RETENTION_MS.items()
     }
+    section.close()
+    return keep
 
 
 def _limit(name: str) -> Callable[[Any, str], int | None]:
@@ -266,13 +277,7 @@ def _limit(name: str) -> Callable[[Any, str], int | None]:
 
 def _retry(item: object, where: str) -> Mapping[str, Any]:
     parse_policy(item, field=where)
-    return cast(Mapping[str, Any], item)
-
-
-def _priority(item: object, where: str) -> int:
-    if type(item) is not int or not -100 <= item <= 100:
-        raise InvalidRequest(where, "must be an integer from -100 to 100")
-    return item
+    return with_names(cast(Mapping[str, Any], item))
 
 
 def _queue_name(item: object, where: str) -> str:
@@ -281,7 +286,7 @@ def _queue_name(item: object, where: str) -> str:
     return check_queue_name(item, where)
 
 
-def _dev_token(item: object, where: str) -> str | None:
+def _secret(item: object, where: str) -> str | None:
     if item and not isinstance(item, str):
         raise InvalidRequest(where, "must be a string or None")
     return cast(str, item) or None
@@ -296,10 +301,9 @@ def _autodiscover(item: object, where: str) -> tuple[str, ...]:
 
 
 def _events(item: object, where: str) -> frozenset[str]:
-    every = frozenset(str(kind) for kind in Kind)
+    every, problems = events.kinds(), events.problems()
     if item == "all":
         return every
-    problems = every - ROUTINE
     if item == "problems":
         return problems
     kinds = item if isinstance(item, (list, tuple, set, frozenset)) else (None,)
@@ -321,9 +325,14 @@ def current() -> Settings:
     return _load()
 
 
+def read_again() -> None:
+    """Have the settings read again when they are used next."""
+    _load.cache_clear()
+
+
 def _forget(*, setting: str, **_: object) -> None:
     if setting == "OJS":
-        _load.cache_clear()
+        read_again()
 
 
 setting_changed.connect(_forget, dispatch_uid="django_ojs.conf")

@@ -27,10 +27,19 @@ from django_ojs.models import (
     MaintenanceRun,
     MinuteStat,
     Queue,
+    RateLimit,
+    RateLimitDue,
+    RateLimitPlace,
+    RateLimitStart,
+    Total,
+    UniqueKey,
     Worker,
+    Workflow,
+    WorkflowStep,
 )
 from django_ojs.services import enqueue as enqueue_service
 from django_ojs.services import reaper, tokens
+from django_ojs.services.rate_limits import policies
 from tests.faults import tally
 from tests.support import poll
 
@@ -52,6 +61,14 @@ OURS = (
     LeaseBeat,
     MinuteStat,
     FailureStat,
+    RateLimit,
+    RateLimitDue,
+    RateLimitPlace,
+    RateLimitStart,
+    Total,
+    Workflow,
+    WorkflowStep,
+    UniqueKey,
 )
 
 
@@ -69,8 +86,9 @@ def empty_tables() -> None:
             with transaction.atomic():
                 for table in full:
                     cursor.execute(f"DELETE FROM {table}")
-    enqueue_service.forget_queues()
-    reaper.forget_outage()
+    enqueue_service._known_queues.clear()
+    policies.forget_limited()
+    reaper._failed.clear()
 
 
 @pytest.fixture(scope="session")
@@ -84,8 +102,8 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
         clock.now("default")
         yield
         for bell in waiting._notifiers.values():
-            if bell._listener is not None:
-                bell._listener.close()
+            if bell._notifier is not None:
+                bell._notifier.close()
         # A server that was stopped a moment ago may still be there as a session.
         try:
             poll(lambda: not _others(), every=0.1)

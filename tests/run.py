@@ -42,8 +42,10 @@ TOOLS = {
     "chromium": ("chromium", "chromium-browser", "google-chrome"),
     "node": ("node", "nodejs"),
     "pgbouncer": ("pgbouncer",),
+    "prometheus": ("prometheus",),
+    "promtool": ("promtool",),
 }
-AT_ONCE = 3
+AT_ONCE = 4
 PROGRESS_SECONDS = 5.0
 
 FAST = "not process and not long and not tool"
@@ -73,14 +75,14 @@ _HTTP, _ADMIN, _RACES = ("tests/http",), ("tests/admin",), ("tests/model", "test
 _SERVICES = ("tests/services", "tests/races")
 _NO_DATABASE = (*PURE, *APART)
 FAST_ON_SQLITE = (
-    Selection("HTTP", 55, FAST, _HTTP),
-    Selection("admin", 50, FAST, _ADMIN),
-    Selection("model and races", 40, FAST, _RACES),
-    Selection("the rest", 95, FAST, without=(*_HTTP, *_ADMIN, *_RACES, *APART)),
+    Selection("HTTP", 85, FAST, _HTTP),
+    Selection("admin", 75, FAST, _ADMIN),
+    Selection("model and races", 36, FAST, _RACES),
+    Selection("the rest", 160, FAST, without=(*_HTTP, *_ADMIN, *_RACES, *APART)),
 )
 FAST_ON_SERVERS = (
-    Selection("services and races", 90, f"every_database and {FAST}", _SERVICES),
-    Selection("the rest", 85, f"every_database and {FAST}", without=(*_SERVICES, *_NO_DATABASE)),
+    Selection("services and races", 125, f"every_database and {FAST}", _SERVICES),
+    Selection("the rest", 175, f"every_database and {FAST}", without=(*_SERVICES, *_NO_DATABASE)),
 )
 SLOW_ON_SQLITE = (
     Selection("processes", 900, SLOW),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+import django
+
 from example_project.settings import *  # noqa: F403
 from example_project.settings import DATABASES, INSTALLED_APPS
 
@@ -25,5 +27,12 @@ elif _database["ENGINE"].endswith("mysql"):
     if MySQLdb.__name__ == "pymysql":
         # It reads every certificate of the system for each connection, which takes 50 ms.
         _database["OPTIONS"].setdefault("ssl_disabled", True)
+
+HAS_TASKS = django.VERSION >= (6, 0) or find_spec("django_tasks") is not None
+"""Whether ``django.tasks`` or its package for Django 5.2 is there."""
+if HAS_TASKS:
+    TASKS = {"default": {"BACKEND": "django_ojs.tasks_backend.OJSBackend", "QUEUES": []}}
+    if django.VERSION < (6, 0):
+        INSTALLED_APPS.append("django_tasks")
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -219,6 +219,38 @@ def test_an_initial_interval_that_is_capped_is_warned_of(declared: Callable[...,
         assert "OJS['DEFAULTS']" in checks.check_retry_policies(None)[0].msg
 
 
+def test_attempts_without_end(declared: Any) -> None:
+    """Wherever it is said; a total timeout that the jobs get from elsewhere ends them."""
+    declared("test.endless", retry={"max_attempts": None})
+    declared("test.bounded", retry={"max_attempts": None}, total_timeout="24h")
+    declared("test.in.q", retry={"max_attempts": None}, queue="q")
+    endless = {"max_attempts": None}
+    ojs: dict[str, Any] = {
+        "QUEUES": {"q": {"total_timeout": "1h", "retry": endless}, "r": {"retry": endless}}
+    }
+    with override_settings(OJS=ojs):
+        found = checks.check_retry_policies(None)
+    assert [message.id for message in found] == ["ojs.W012"] * 2
+    assert "OJS['QUEUES']['r']" in found[0].msg
+    assert "'test.endless'" in found[1].msg
+    with override_settings(OJS={"DEFAULTS": {"retry": endless}}):
+        assert "OJS['DEFAULTS']" in checks.check_retry_policies(None)[0].msg
+    with override_settings(OJS={"DEFAULTS": {"retry": endless, "total_timeout": "PT168H"}}):
+        assert checks.check_retry_policies(None) == []
+
+
+def test_finished_jobs_that_are_to_count_for_longer_than_they_are_kept(declared: Any) -> None:
+    declared("test.rare", throttle="240h")
+    declared("test.often", throttle="1h")
+    declared("test.waiting", unique={"period": "P30D"})
+    (message,) = checks.check_unique_policies(None)
+    assert message.id == "ojs.W013"
+    assert "'test.rare'" in message.msg
+    assert "completed" in message.msg
+    with override_settings(OJS={"RETENTION": {"completed": "480h"}}):
+        assert checks.check_unique_policies(None) == []
+
+
 @pytest.mark.parametrize("value", [-1, True, 0.5, "100", None])
 def test_a_horizon_of_claims_out_of_bounds(value: object) -> None:
     with override_settings(OJS={"PREFETCH_MS": value}):

@@ -1,4 +1,4 @@
-"""The goals P1 to P18: what each measures, beside what, and when it is met."""
+"""The goals P1 to P20: what each measures, beside what, and when it is met."""
 
 from __future__ import annotations
 

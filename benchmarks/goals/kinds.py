@@ -1,4 +1,4 @@
-"""Many kinds of work, large jobs, new queues: P14 to P18, on every database."""
+"""Many kinds of work, large jobs, new queues, workflows, tasks: P14 to P20, on every database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PAIRS = {100: (5, 20), 600: (3, 200), 10_000: (50, 200)}
 
 
 def goals(scale: Scale) -> list[Goal]:
-    """The five."""
+    """The seven."""
     return [
         Goal(
             "P14",
@@ -37,6 +37,16 @@ def goals(scale: Scale) -> list[Goal]:
             "P18",
             "the first job of a new queue, on an idle worker",
             [check for system in _DATABASES for check in _new_queues(system)],
+        ),
+        Goal(
+            "P19",
+            "a batch of 10,000 jobs with one callback, beside jobs without a workflow",
+            [check for system in _DATABASES for check in _batches(system, scale.jobs)],
+        ),
+        Goal(
+            "P20",
+            "a task of django.tasks beside a handler with the same body",
+            [check for system in _DATABASES for check in _tasks(system, scale)],
         ),
     ]
 
@@ -67,6 +77,52 @@ def _drains(system: str, jobs: int) -> list[Check]:
     return [
         Ratio(f"drain, 50 queues, {database}", figure(50, 1), "one queue", one, least=0.7),
         Ratio(f"drain, 200 types, {database}", figure(1, 200), "one type", one, least=0.7),
+    ]
+
+
+def _batches(system: str, jobs: int) -> list[Check]:
+    enqueued = Measure(system, "batch_enqueue", options=(("jobs", jobs), ("rounds", 3)))
+    drained = Measure(system, "batch_drain", options=(("jobs", jobs),))
+    plain = Measure(system, "drain", options=(("jobs", jobs),))
+    database, unit = _DATABASES[system], "jobs/s"
+    return [
+        Ratio(
+            f"enqueue a batch, {database}",
+            Figure(enqueued, "rate", unit),
+            "enqueue_many",
+            Figure(enqueued, "plain_rate", unit),
+            least=0.7,
+        ),
+        Ratio(
+            f"drain a batch, {database}",
+            Figure(drained, "rate", unit),
+            "plain jobs",
+            Figure(plain, "rate", unit),
+            least=0.5,
+        ),
+    ]
+
+
+def _tasks(system: str, scale: Scale) -> list[Check]:
+    enqueued = Measure(system, "task_enqueue", options=(("jobs", scale.enqueues), ("rounds", 4)))
+    drained = Measure(system, "task_drain", options=(("jobs", scale.jobs),))
+    plain = Measure(system, "drain", options=(("jobs", scale.jobs),))
+    database, unit = _DATABASES[system], "jobs/s"
+    return [
+        Ratio(
+            f"enqueue a task, {database}",
+            Figure(enqueued, "rate", unit),
+            "a job",
+            Figure(enqueued, "plain_rate", unit),
+            least=0.95,
+        ),
+        Ratio(
+            f"drain tasks, {database}",
+            Figure(drained, "rate", unit),
+            "jobs",
+            Figure(plain, "rate", unit),
+            least=0.95,
+        ),
     ]
 
 

@@ -2,6 +2,28 @@
 
 from __future__ import annotations
 
-from django_ojs.admin import audit, dashboard, failures, jobs, queues, records, tokens, workers
+from django_ojs.admin import (
+    audit,
+    dashboard,
+    failures,
+    jobs,
+    queues,
+    rate_limits,
+    records,
+    tokens,
+    workers,
+    workflows,
+)
 
-__all__ = ["audit", "dashboard", "failures", "jobs", "queues", "records", "tokens", "workers"]
+__all__ = [
+    "audit",
+    "dashboard",
+    "failures",
+    "jobs",
+    "queues",
+    "rate_limits",
+    "records",
+    "tokens",
+    "workers",
+    "workflows",
+]

@@ -15,6 +15,8 @@ from django_ojs.admin.forms import ReasonForm
 from django_ojs.domain.job import Actor
 
 Words = Any
+Run = Callable[[Sequence[Any], Mapping[str, Any], Actor], "ActionReport"]
+"""Performs an operation on the rows with these keys, with the fields of its form."""
 _GO_BACK = gettext_lazy("Go back")
 
 
@@ -49,7 +51,7 @@ class Operation:
     label: Words
     permission: str
     consequence: Words
-    run: Callable[[Sequence[Any], Mapping[str, Any], Actor], ActionReport]
+    run: Run
     form: type[ReasonForm] = ReasonForm
     allowed: Callable[[Any], bool] = lambda row: True
     danger: bool = False

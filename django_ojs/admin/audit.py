@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.db.models import Q, QuerySet
@@ -17,7 +16,7 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import conf
 from django_ojs.admin import links
-from django_ojs.admin.cells import shortened
+from django_ojs.admin.cells import badge, shortened
 from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.qualifiers import not_understood, terms
 from django_ojs.admin.redaction import pretty, redacted
@@ -40,6 +39,14 @@ ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
         gettext_lazy("quiet, stop, resume worker"),
         ("worker.quiet", "worker.resumed", "worker.stopped", "worker.stop", "worker.resume"),
     ),
+    "workflow": (
+        gettext_lazy("cancel, resume workflow"),
+        ("workflow.cancelled", "workflow.resumed", "workflow.cancel", "workflow.resume"),
+    ),
+    "rate_limit": (
+        gettext_lazy("rate limits"),
+        ("rate_limit.overridden", "rate_limit.restored", "ratelimit.override", "ratelimit.restore"),
+    ),
     "activate": (gettext_lazy("activate"), ("job.activated",)),
     "bulk": (gettext_lazy("bulk work"), ("bulk.started",)),
     "token": (
@@ -52,8 +59,8 @@ ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
 """The choices of the action filter, with the audit actions that each one covers."""
 SOURCES = ("admin", "http", "api", "command")
 RESULTS = {"done": gettext_lazy("done"), "denied": gettext_lazy("denied")}
-_LINKED = frozenset({"job", "queue", "worker"})
-_TARGETS = _LINKED | {"token", "schema"}
+_LINKED = frozenset({"job", "queue", "worker", "workflow"})
+_TARGETS = _LINKED | {"token", "schema", "ratelimit"}
 _DETAIL = (
     "directive",
     "client",
@@ -68,6 +75,8 @@ _DETAIL = (
     "method",
     "route",
     "rule",
+    "limits",
+    "until",
 )
 _WINDOW = "_ojs_audit_window"
 
@@ -82,35 +91,27 @@ def window(request: HttpRequest, using: str) -> Q:
     return found
 
 
-class _Filter(admin.SimpleListFilter, ABC):
-    """A filter on one column, with constant choices, among the newest entries."""
+class _Filter(admin.SimpleListFilter):
+    """A filter with constant choices, each a label and a condition, among the newest entries."""
 
-    @abstractmethod
-    def condition(self, value: str) -> Q | None:
-        """The condition of a choice; ``None`` for an unknown one."""
+    conditions: ClassVar[Mapping[str, tuple[Any, Q]]]
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """The choices with their labels."""
+        return [(name, label) for name, (label, _condition) in self.conditions.items()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The newest entries that match the choice."""
-        value = self.value()
-        condition = self.condition(value) if value else None
-        if condition is None:
+        """The newest entries that match the choice; all entries for an unknown one."""
+        chosen = self.conditions.get(self.value() or "")
+        if chosen is None:
             return queryset
-        return queryset.filter(window(request, conf.current().database), condition)
+        return queryset.filter(window(request, conf.current().database), chosen[1])
 
 
 class ActionFilter(_Filter):
-    """By action."""
-
     title = gettext_lazy("action")
     parameter_name = "did"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """The names of ACTIONS."""
-        return [(name, label) for name, (label, _kinds) in ACTIONS.items()]
-
-    def condition(self, value: str) -> Q | None:
-        """All audit actions of the choice."""
-        return Q(action__in=ACTIONS[value][1]) if value in ACTIONS else None
+    conditions = {name: (label, Q(action__in=kinds)) for name, (label, kinds) in ACTIONS.items()}
 
 
 class SourceFilter(_Filter):
@@ -118,29 +119,13 @@ class SourceFilter(_Filter):
 
     title = gettext_lazy("source")
     parameter_name = "from"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """The interfaces."""
-        return [(name, name) for name in SOURCES]
-
-    def condition(self, value: str) -> Q | None:
-        """The interface itself."""
-        return Q(source=value) if value in SOURCES else None
+    conditions = {name: (name, Q(source=name)) for name in SOURCES}
 
 
 class ResultFilter(_Filter):
-    """By result."""
-
     title = gettext_lazy("result")
     parameter_name = "ended"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """Done or denied."""
-        return list(RESULTS.items())
-
-    def condition(self, value: str) -> Q | None:
-        """The result itself."""
-        return Q(result=value) if value in RESULTS else None
+    conditions = {name: (label, Q(result=name)) for name, label in RESULTS.items()}
 
 
 @dataclass(slots=True)
@@ -208,10 +193,8 @@ class AuditEntryAdmin(DetailsAdmin):
 
     @admin.display(description=gettext_lazy("result"))
     def badge(self, row: Any) -> SafeString:
-        """The result as a coloured word."""
         tone = {"done": "good", "denied": "bad"}.get(row.result, "quiet")
-        word = RESULTS.get(row.result, row.result)
-        return format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, word)
+        return badge(tone, RESULTS.get(row.result, row.result))
 
     @admin.display(description=gettext_lazy("target"))
     def target(self, row: Any) -> str:
@@ -230,7 +213,6 @@ class AuditEntryAdmin(DetailsAdmin):
 
     @admin.display(description=gettext_lazy("reason"))
     def because(self, row: Any) -> str:
-        """The first 80 characters of the reason."""
         return shortened(row.reason)
 
     @admin.display(description=gettext_lazy("detail"))

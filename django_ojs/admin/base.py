@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.utils import quote, unquote
+from django.contrib.admin.utils import unquote
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.db import OperationalError
@@ -22,14 +22,13 @@ from django.views.defaults import permission_denied
 from django_ojs import conf
 from django_ojs.admin import links, refresh
 from django_ojs.admin.actions import ActionReport, Chosen, Operation, report_to_user
-from django_ojs.admin.changelists import KeysetChangeList
-from django_ojs.admin.charts import at_least
+from django_ojs.admin.changelists import KeysetChangeList, LimitedChangeList
 from django_ojs.admin.forms import ReasonForm
 from django_ojs.admin.limits import SLOW, limited
-from django_ojs.admin.lookups import filter_parameters
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.services import audit
+from django_ojs.store.keyset import Keys
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -39,10 +38,56 @@ else:
 MOST_AT_ONCE = 1000
 
 
-class OJSModelAdmin(ModelAdmin):
-    """Rows that are shown and operated on, but never edited as forms."""
+class JobsDatabaseAdmin(ModelAdmin):
+    """Rows of the jobs' database, listed within a time limit and never deleted by forms."""
 
     show_full_result_count = False
+    list_class: ClassVar[type[ChangeList]] = LimitedChangeList
+
+    @property
+    def using(self) -> str:
+        """The database that holds the jobs."""
+        return conf.current().database
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Rows of the jobs' database, with or without a router."""
+        return super().get_queryset(request).using(self.using)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """The change list of ``list_class``."""
+        return self.list_class
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """Only the parameters of the declared filters are lookups.
+
+        Django would accept any column and lookup: by trying values a user could find out the content
+        of columns that are not shown, and most columns have no index.
+        """
+        return any(
+            lookup == (getattr(item, "parameter_name", None) or f"{item}__exact")
+            for item in self.list_filter
+        )
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Rows are deleted by retention, or by an operation such as purge."""
+        return False
+
+    def actor(self, request: HttpRequest, reason: str = "") -> Actor:
+        """The user, the address and the reason, for events and audit."""
+        address = request.META.get("REMOTE_ADDR", "")
+        return Actor("admin", request.user.get_username(), reason, address)
+
+
+class OJSModelAdmin(JobsDatabaseAdmin):
+    """Rows that are shown and operated on, but never edited as forms.
+
+    ``keys`` are the columns of the index that orders the list (:meth:`KeysetChangeList.keys`),
+    ``heavy`` those that can be large, which the list does not read.
+    """
+
+    list_class = KeysetChangeList
+    keys: ClassVar[Keys] = (("pk", True),)
+    heavy: ClassVar[Sequence[str]] = ()
     list_per_page = 50
     sortable_by = ()
     show_facets = admin.ShowFacets.NEVER
@@ -54,13 +99,15 @@ class OJSModelAdmin(ModelAdmin):
         super().__init__(model, admin_site)
         self.actions = [self._action(item) for item in self.operations if not item.single]
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """A change list with keyset pagination."""
-        return KeysetChangeList
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Rows of the jobs' database, with or without a router."""
-        return super().get_queryset(request).using(self.using)
+        """The list omits the columns that can be large."""
+        rows = super().get_queryset(request)
+        return rows.defer(*self.heavy) if self.is_list(request) else rows
+
+    def is_list(self, request: HttpRequest) -> bool:
+        """Whether the list is asked for, not the page of a row."""
+        name = getattr(request.resolver_match, "url_name", None)
+        return bool(name == f"{self.opts.app_label}_{self.opts.model_name}_changelist")
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         """The row, read once per request."""
@@ -71,15 +118,6 @@ class OJSModelAdmin(ModelAdmin):
             found = None if "\0" in object_id else super().get_object(request, object_id, from_field)
             known[wanted] = found
         return known[wanted]
-
-    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """Only the parameters of the declared filters are lookups."""
-        return lookup in filter_parameters(self.list_filter)
-
-    @property
-    def using(self) -> str:
-        """The database that holds the jobs."""
-        return conf.current().database
 
     @property
     def kind(self) -> str:
@@ -94,10 +132,6 @@ class OJSModelAdmin(ModelAdmin):
         """Rows are changed by operations only."""
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Rows are deleted by retention, or by an operation such as purge."""
-        return False
-
     def names(self, keys: Sequence[Any]) -> list[str]:
         """The names of the rows with these keys, for confirmations and the audit."""
         return [str(key) for key in keys]
@@ -110,19 +144,6 @@ class OJSModelAdmin(ModelAdmin):
             return False
         needed = (operation.permission, *operation.also)
         return all(request.user.has_perm(f"django_ojs.{codename}") for codename in needed)
-
-    def actor(self, request: HttpRequest, reason: str = "") -> Actor:
-        """The user, the address and the reason, for events and audit."""
-        address = request.META.get("REMOTE_ADDR", "")
-        return Actor("admin", request.user.get_username(), reason, address)
-
-    def offered(self, request: HttpRequest, row: Any) -> list[Operation]:
-        """The operations that the user may perform on the row in its current state."""
-        return [
-            operation
-            for operation in self.operations
-            if self.may(request, operation) and operation.allowed(row)
-        ]
 
     def _action(self, operation: Operation) -> Any:
         """The operation as an action of Django's change list, offered to those with the permission."""
@@ -152,7 +173,8 @@ class OJSModelAdmin(ModelAdmin):
             return None
         many = not chosen.whole
         if many and not self.does_many(operation):
-            self._too_many(request)
+            said = _("Select at most %d rows, or narrow the filter.") % MOST_AT_ONCE
+            self.message_user(request, said, messages.ERROR)
             return None
         across = request.POST.get("select_across") == "1"
         hidden = [("action", operation.name), ("select_across", "1" if across else "0"), ("index", "0")]
@@ -163,50 +185,38 @@ class OJSModelAdmin(ModelAdmin):
         agreed = not many or request.POST.get("_many") == "1"
         if form.is_bound and form.is_valid() and agreed:
             if many:
-                self.act_on_many(request, operation, queryset, form.cleaned_data)
+                self.act_on_many(request, operation, form.cleaned_data)
             else:
                 self._perform(request, operation, chosen.keys, form.cleaned_data)
             return None
-        narrowed = self.narrowed(request) if across else []
-        many_rows = self.how_many(request, len(chosen.keys)) if many else ""
-        return self._confirmation(
-            request, operation, form, chosen.keys, hidden, narrowed=narrowed, many=many_rows
-        )
+        more: dict[str, Any] = {"narrowed": self.narrowed(request)} if across else {}
+        more |= self.describe_many(request, len(chosen.keys)) if many else {}
+        return self._confirmation(request, operation, form, chosen.keys, hidden, **more)
 
     def chosen(self, request: HttpRequest, queryset: QuerySet[Any], most: int) -> Chosen:
         """The keys of up to ``most`` selected rows."""
         keys = list(queryset.values_list("pk", flat=True)[: most + 1])
         return Chosen(keys[:most], len(keys) <= most)
 
-    def hint_of_many(self, request: HttpRequest) -> str:
-        """A warning for the confirmation of a bulk job."""
-        return ""
-
-    def how_many(self, request: HttpRequest, known: int) -> str:
-        """The number of matching rows, as text; ``known`` is a lower bound."""
-        return at_least(known)
+    def narrowed(self, request: HttpRequest) -> list[str]:
+        """The filters of the list, in words."""
+        return []
 
     def does_many(self, operation: Operation) -> bool:
         """Whether an operation on more than MOST_AT_ONCE rows runs as a bulk job."""
         return False
 
-    def narrowed(self, request: HttpRequest) -> list[str]:
-        """The filters of the list, in words."""
-        return []
+    def describe_many(self, request: HttpRequest, known: int) -> dict[str, Any]:
+        """For the confirmation of a bulk job: ``many``, the number of rows as text, at least
+        ``known``, and a ``hint``.
+        """
+        raise NotImplementedError
 
     def act_on_many(
-        self,
-        request: HttpRequest,
-        operation: Operation,
-        queryset: QuerySet[Any],
-        cleaned: Mapping[str, Any],
+        self, request: HttpRequest, operation: Operation, cleaned: Mapping[str, Any]
     ) -> None:
-        """Start a bulk job; refused unless :meth:`does_many`."""
-        self._too_many(request)
-
-    def _too_many(self, request: HttpRequest) -> None:
-        said = _("Select at most %d rows, or narrow the filter.") % MOST_AT_ONCE
-        self.message_user(request, said, messages.ERROR)
+        """Start a bulk job."""
+        raise NotImplementedError
 
     def get_urls(self) -> list[URLPattern]:
         """Adds a path for the operations on one row."""
@@ -289,10 +299,9 @@ class OJSModelAdmin(ModelAdmin):
         keys: Sequence[Any],
         hidden: Sequence[tuple[str, str]],
         row: Any = None,
-        narrowed: Sequence[str] = (),
-        many: str = "",
+        **said: Any,
     ) -> HttpResponse:
-        one = row is not None or (len(keys) == 1 and not many)
+        one = row is not None or (len(keys) == 1 and "many" not in said)
         label = operation.label if one else operation.several or operation.label
         context = {
             **self.admin_site.each_context(request),
@@ -304,28 +313,19 @@ class OJSModelAdmin(ModelAdmin):
             "form": form,
             "keys": self.names(keys[:10]),
             "count": len(keys),
-            "many": many,
-            "narrowed": narrowed,
             "most": MOST_AT_ONCE,
-            "hint": self.hint_of_many(request) if many else "",
             "hidden": hidden,
             "row": row,
             "back": self._url_of(row) if row is not None else self._list_url(),
+            **said,
         }
         return TemplateResponse(request, "admin/django_ojs/confirm.html", context)
 
     def _url_of(self, row: Any) -> str:
-        return reverse(
-            f"admin:{self.opts.app_label}_{self.opts.model_name}_change",
-            args=[quote(row.pk)],
-            current_app=self.admin_site.name,
-        )
+        return links.page_of(self.admin_site, str(self.opts.model_name), row.pk)
 
     def _list_url(self) -> str:
-        return reverse(
-            f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist",
-            current_app=self.admin_site.name,
-        )
+        return links.list_of(self.admin_site, str(self.opts.model_name))
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -372,26 +372,25 @@ class OJSModelAdmin(ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The page of a row, with the operations that are offered for it."""
+        """The page of a row, with the operations that the user may perform on it as it is now."""
         row = self.get_object(request, unquote(object_id))
-        offered = [] if row is None else self.offered(request, row)
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_do"
         site = self.admin_site.name
-        operation_urls = [
-            (operation, reverse(name, args=[object_id, operation.name], current_app=site))
-            for operation in offered
+        operations = [
+            (item, reverse(name, args=[object_id, item.name], current_app=site))
+            for item in self.operations
+            if row is not None and self.may(request, item) and item.allowed(row)
         ]
         own = limited(self, request, str(row), lambda: self.page_context(request, row))
         if isinstance(own, HttpResponse):
             return own
-        loads = refresh.context(request) if own.get("changes", bool(own)) else {}
-        known = {
-            "operations": operation_urls,
+        context = {
+            "operations": operations,
             "has_history": bool(self._history(request, "")),
-            **loads,
+            **(refresh.context(request) if own.get("changes", bool(own)) else {}),
             **own,
+            **(extra_context or {}),
         }
-        context = {**known, **(extra_context or {})}
         return super().change_view(request, object_id, form_url, context)
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlencode
 
@@ -19,6 +18,7 @@ from django_ojs.admin import refresh
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.limits import SLOW, TIME_LIMIT_MS
 from django_ojs.store import keyset
+from django_ojs.store.keyset import Keys
 from django_ojs.store.selectors import COUNT_CAP
 from django_ojs.store.sessions import statement_timeout
 
@@ -50,25 +50,25 @@ class KeysetChangeList(LimitedChangeList):
     """Keyset pagination instead of OFFSET, and a count up to ``COUNT_CAP``."""
 
     keyset: ClassVar[frozenset[str]] = frozenset({"after", "before"})
+    model_admin: Any
     next_after: Any = None
     prev_before: Any = None
 
     def get_filters_params(self, params: Any = None) -> dict[str, Any]:
         """Django's parameters without those of this package, which are no lookups."""
         found: dict[str, Any] = super().get_filters_params(params)
-        own = getattr(self.model_admin, "own_parameters", ())
-        for name in (*self.keyset, refresh.PARAMETER, *own):
+        for name in (*self.keyset, refresh.PARAMETER, *self.model_admin.own_parameters):
             found.pop(name, None)
         return found
 
-    def keys(self) -> Sequence[tuple[str, bool]]:
+    def keys(self) -> Keys:
         """The columns of the index that orders the list, and whether each is descending; the last
         one is the primary key.
         """
-        return [("pk", True)]
+        keys: Keys = self.model_admin.keys
+        return keys
 
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
-        """The order of :meth:`keys`."""
         return keyset.order(self.keys())
 
     def read(self, request: HttpRequest) -> None:

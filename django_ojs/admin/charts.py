@@ -7,7 +7,7 @@ strict Content-Security-Policy accepts them. All text goes through ``format_html
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.utils.formats import number_format
@@ -15,10 +15,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from django_ojs.domain.histogram import SeriesPoint
+
 WIDTH, HEIGHT = 640, 160
 MOST_POINTS = 120
 _LEFT, _TOP, _BOTTOM = 84, 10, 20
-_NOTHING = SafeString("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,6 @@ def plain(value: float) -> str:
 
 
 def at_least(value: float) -> str:
-    """A lower bound."""
     return f"≥ {plain(value)}"
 
 
@@ -98,6 +98,13 @@ def stacked_bars(
     return _figure(title, labels, lines, write, top, body)
 
 
+def throughput(title: Any, labels: Sequence[str], points: Sequence[SeriesPoint]) -> SafeString:
+    """Ended jobs and failed attempts as stacked bars."""
+    completed = Series(_("completed"), [point.completed for point in points], "good")
+    failed = Series(_("failed"), [point.failed for point in points], "bad")
+    return stacked_bars(title, labels, [completed, failed])
+
+
 def sparkline(title: Any, values: Sequence[float | None], tone: str = "") -> SafeString:
     """A line chart the size of a word; its title has sum, maximum and last value."""
     (thin,) = _thin([""] * len(values), [Series("", values, tone)])[1]
@@ -126,7 +133,6 @@ def sparkline(title: Any, values: Sequence[float | None], tone: str = "") -> Saf
 def table(
     title: Any, labels: Sequence[str], lines: Sequence[Series], write: Written = plain
 ) -> SafeString:
-    """The values as a table."""
     head = format_html_join("", '<th scope="col">{}</th>', ((line.name,) for line in lines))
     rows = []
     for place, label in enumerate(labels):
@@ -171,7 +177,7 @@ def _figure(
     )
     return format_html(
         '<figure class="ojs-figure"><figcaption>{} <small>{}</small></figcaption>{}'
-        "<summary><summary>{}</summary>{}</summary></figure>",
+        "<details><summary>{}</summary>{}</details></figure>",
         title,
         legend,
         svg,
@@ -290,12 +296,6 @@ def _thin(labels: Sequence[str], lines: Sequence[Series]) -> tuple[Sequence[str]
 
     starts = range(0, len(labels), each)
     return [labels[place] for place in starts], [
-        Series(
-            line.name,
-            [largest(line.values[place : place + each]) for place in starts],
-            line.tone,
-            line.dashed,
-            line.area,
-        )
+        replace(line, values=[largest(line.values[place : place + each]) for place in starts])
         for line in lines
     ]

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from django_ojs.domain.failures import cause_of
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.domain.timeouts import (
     active_deadline,
@@ -18,6 +18,7 @@ from django_ojs.domain.timeouts import (
     start_deadline,
     total_deadline,
 )
+from django_ojs.services.phrases import humanize_duration
 
 _FIRED = {
     "timeout": "execution",
@@ -45,11 +46,10 @@ class TimeoutClock:
 
     @property
     def late(self) -> bool:
-        """Whether it is overdue."""
         return self.left is not None and self.left < timedelta(0)
 
 
-def clocks(job: JobRecord, now: datetime) -> list[TimeoutClock]:
+def clocks(job: JobRow, now: datetime) -> list[TimeoutClock]:
     """Execution, total, time in queue and heartbeat, as they stand at ``now``."""
     running = job.state == State.ACTIVE
     live = job.state not in TERMINAL
@@ -59,6 +59,8 @@ def clocks(job: JobRecord, now: datetime) -> list[TimeoutClock]:
         execution.note += ", " + _("%s of it added") % humanize_duration(_ms(job.extended_ms))
     total = TimeoutClock("total", _("Total"), _ms(job.total_timeout_ms))
     queue = TimeoutClock("queue", _("Time in queue"), _ms(job.enqueue_ttl_ms))
+    if job.attempt_ttl_ms is not None:
+        queue.note = _("and %s for each attempt") % humanize_duration(_ms(job.attempt_ttl_ms))
     if job.expires_at is not None:
         queue.note = _("or by its expiry")
     beat = TimeoutClock("heartbeat", _("Heartbeat"), _ms(job.heartbeat_timeout_ms))
@@ -75,9 +77,9 @@ def clocks(job: JobRecord, now: datetime) -> list[TimeoutClock]:
     if live:
         total.fires_at = total_deadline(job)
         total.used = now - job.limits_from
-    if live and not running and not job.attempt:
-        queue.fires_at = start_deadline(job)
-        queue.used = now - job.limits_from
+    queue.fires_at = start_deadline(job) if live and not running else None
+    if queue.fires_at is not None or (live and not running and not job.attempt):
+        queue.used = now - ((job.enqueued_at if job.attempt else None) or job.limits_from)
     if not live and job.finished_at is not None:
         total.used = job.finished_at - job.limits_from
         if job.started_at is not None:
@@ -103,24 +105,3 @@ def _left(clock: TimeoutClock) -> Any:
 
 def _ms(value: int | None) -> timedelta | None:
     return None if value is None else timedelta(milliseconds=value)
-
-
-def humanize_duration(span: timedelta | None) -> str:
-    """A span in its two largest units: ``1 h 5 min``, ``3.2 s``; a dash for ``None``."""
-    if span is None:
-        return "—"
-    if span < timedelta(0):
-        return f"-{humanize_duration(-span)}"
-    seconds = span.total_seconds()
-    if seconds < 60:
-        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
-    for unit, name, smaller, small_name in (
-        (86_400, _("d"), 3600, _("h")),
-        (3600, _("h"), 60, _("min")),
-        (60, _("min"), 1, _("s")),
-    ):
-        if seconds >= unit:
-            whole, rest = divmod(int(seconds), unit)
-            part = rest // smaller
-            return f"{whole} {name} {part} {small_name}" if part else f"{whole} {name}"
-    return "0 s"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.formats import date_format
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -21,14 +22,13 @@ from django_ojs import clock
 from django_ojs.admin import charts, links, refresh
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.charts import Series, at_least, plain
-from django_ojs.admin.clocks import humanize_duration
 from django_ojs.admin.limits import limited
 from django_ojs.admin.links import choices
 from django_ojs.domain import histogram
 from django_ojs.domain.states import State
 from django_ojs.models import Dashboard, MaintenanceRun
-from django_ojs.services import reaper, rollup, stats_queries
-from django_ojs.services.explain import describe_problem
+from django_ojs.services import health, reaper, rollup, stats_queries
+from django_ojs.services.phrases import humanize_duration
 from django_ojs.services.workers import STALE
 from django_ojs.store import selectors
 
@@ -45,13 +45,11 @@ class ChartWindow:
     """The format of the time labels."""
 
 
-WINDOWS: Mapping[str, ChartWindow] = {
-    "1h": ChartWindow("1h", gettext_lazy("1 hour"), timedelta(hours=1), timedelta(minutes=1), "H:i"),
-    "24h": ChartWindow(
-        "24h", gettext_lazy("24 hours"), timedelta(hours=24), timedelta(minutes=15), "D H:i"
-    ),
-    "7d": ChartWindow("7d", gettext_lazy("7 days"), timedelta(days=7), timedelta(hours=2), "D j. H:i"),
-}
+WINDOWS = (
+    ChartWindow("1h", gettext_lazy("1 hour"), timedelta(hours=1), timedelta(minutes=1), "H:i"),
+    ChartWindow("24h", gettext_lazy("24 hours"), timedelta(hours=24), timedelta(minutes=15), "D H:i"),
+    ChartWindow("7d", gettext_lazy("7 days"), timedelta(days=7), timedelta(hours=2), "D j. H:i"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,43 +63,55 @@ class Card:
     url: str = ""
 
 
-def context_of(page: admin.ModelAdmin[Any], request: HttpRequest, title: Any) -> dict[str, Any]:
-    """Template variables of every page, with the refresh interval."""
-    request.current_app = page.admin_site.name
-    return {
-        **page.admin_site.each_context(request),
-        "title": title,
-        "opts": page.opts,
-        **refresh.context(request),
-    }
+class FiguresAdmin(OJSModelAdmin):
+    """A page of figures in place of a list."""
+
+    title: ClassVar[Any]
+    template: ClassVar[str]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The page, with the refresh interval."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        found = limited(self, request, self.title, lambda: self.shown(request))
+        if isinstance(found, HttpResponse):
+            return found
+        request.current_app = self.admin_site.name
+        context = {
+            **self.admin_site.each_context(request),
+            "title": self.title,
+            "opts": self.opts,
+            **refresh.context(request),
+            **found,
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, self.template, context)
+
+    def shown(self, request: HttpRequest) -> dict[str, Any]:
+        """The figures, as template variables."""
+        raise NotImplementedError
 
 
 @admin.register(Dashboard)
-class DashboardAdmin(OJSModelAdmin):
-    """The dashboard in place of a list."""
+class DashboardAdmin(FiguresAdmin):
+    """The dashboard: ``?window=1h|24h|7d`` and ``?refresh=5|10|30|60|off``."""
+
+    title = gettext_lazy("Dashboard")
+    template = "admin/django_ojs/dashboard.html"
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Users with permission to view the per-minute statistics."""
         return bool(request.user.has_perm("django_ojs.view_minutestat"))
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """The page: ``?window=1h|24h|7d`` and ``?refresh=10|30|60|off``."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        found = limited(self, request, _("Dashboard"), lambda: self.shown(request))
-        if isinstance(found, HttpResponse):
-            return found
-        context = {**context_of(self, request, _("Dashboard")), **found, **(extra_context or {})}
-        return TemplateResponse(request, "admin/django_ojs/dashboard.html", context)
-
     def shown(self, request: HttpRequest) -> dict[str, Any]:
         """The cards and charts."""
         using = self.using
         now = clock.now(using)
-        window = WINDOWS.get(request.GET.get("window", ""), WINDOWS["1h"])
-        runs = {run.name: run for run in MaintenanceRun.objects.using(using).filter(name__in=_RUNS)}
+        asked = request.GET.get("window")
+        window = next((one for one in WINDOWS if one.name == asked), WINDOWS[0])
+        runs = {run.name: run for run in MaintenanceRun.objects.using(using).order_by("name")}
         mark = runs.get(rollup.NAME)
         until = (mark and mark.watermark_at) or histogram.floor(now - rollup.LATE, rollup.MINUTE)
         # Every period is at least an hour, so the last hour is among these minutes.
@@ -111,10 +121,11 @@ class DashboardAdmin(OJSModelAdmin):
         last_scan = runs.get(reaper.NAME)
         return {
             "cards": self.cards(request, now, hour, last_scan),
-            "troubles": [describe_problem(problem) for problem in reaper.problems_of(last_scan, now)],
-            "windows": choices(
-                request, "window", [(w.name, w.label) for w in WINDOWS.values()], window.name
-            ),
+            "troubles": [
+                f"{one.problem} {one.remedy}"
+                for one in health.problems(now=now, runs=runs.values(), using=using)
+            ],
+            "windows": choices(request, "window", [(w.name, w.label) for w in WINDOWS], window.name),
             "window": window,
             "until": until,
             "counted": mark is not None,
@@ -132,6 +143,7 @@ class DashboardAdmin(OJSModelAdmin):
         standing = selectors.standing(now - STALE, using=self.using)
         workers, oldest, deadline = standing.live_workers, standing.oldest, standing.next_deadline
         active, waiting = standing.counts[State.ACTIVE], standing.counts[State.AVAILABLE]
+        capped = waiting >= selectors.COUNT_CAP
         late = deadline is not None and now - deadline > timedelta(seconds=5)
         failures = self._link(request, "failurestat")
         return [
@@ -139,8 +151,8 @@ class DashboardAdmin(OJSModelAdmin):
             Card(_("Waiting"), _capped(waiting), url=self._link(request, "job", state=State.AVAILABLE)),
             Card(
                 _("Oldest wait"),
-                "—" if oldest is None else _first_of(waiting) + humanize_duration(_age(now, oldest)),
-                _("of %s jobs looked at") % plain(waiting) if waiting >= selectors.COUNT_CAP else "",
+                "—" if oldest is None else ("≥ " if capped else "") + _age(now, oldest),
+                _("of %s jobs looked at") % plain(waiting) if capped else "",
             ),
             Card(_("Failed, last hour"), plain(hour.failed), "", _bad(hour.failed), failures),
             Card(_("Timed out, last hour"), plain(hour.timed_out), "", _bad(hour.timed_out), failures),
@@ -153,9 +165,7 @@ class DashboardAdmin(OJSModelAdmin):
             ),
             Card(
                 _("Reaper last ran"),
-                _("never")
-                if last_scan is None
-                else _("%s ago") % humanize_duration(_age(now, last_scan.last_run_at)),
+                _("never") if last_scan is None else _("%s ago") % _age(now, last_scan.last_run_at),
                 _("a deadline is overdue by %s") % humanize_duration(now - deadline)
                 if late and deadline
                 else "",
@@ -167,47 +177,24 @@ class DashboardAdmin(OJSModelAdmin):
         return links.list_for(request, self.admin_site, model, **query)
 
 
-_RUNS = (reaper.NAME, rollup.NAME)
 _SECONDS = (0.01, 0.02, 0.1, 0.2, 1, 2, 10, 20, 60, 120, 600, 1200, 3600, 7200)
 _ENDS = [1000 * seconds for seconds in _SECONDS]
 
 
-def draw(points: Sequence[histogram.SeriesPoint], window: ChartWindow) -> list[Any]:
+def draw(points: Sequence[histogram.SeriesPoint], window: ChartWindow) -> list[SafeString]:
     """Charts of the throughput, and of the percentiles of run and wait times."""
     labels = [date_format(timezone.localtime(point.at), window.labels) for point in points]
-    took = [point.duration_ms for point in points]
-    waited = [point.wait_ms for point in points]
-    median, most = _("median"), _("95th percentile")
+
+    def percentiles(title: str, pairs: Sequence[Sequence[float | None]]) -> SafeString:
+        median = Series(_("median"), [pair[0] for pair in pairs], area=True)
+        most = Series(_("95th percentile"), [pair[1] for pair in pairs], "warn", dashed=True)
+        return charts.line_chart(title, labels, [median, most], milliseconds, _ENDS)
+
     step = humanize_duration(window.step)
     return [
-        charts.stacked_bars(
-            _("Ended jobs and failed attempts in each %s") % step,
-            labels,
-            [
-                Series(_("completed"), [point.completed for point in points], "good"),
-                Series(_("failed"), [point.failed for point in points], "bad"),
-            ],
-        ),
-        charts.line_chart(
-            _("How long completed jobs took"),
-            labels,
-            [
-                Series(median, [pair[0] for pair in took], area=True),
-                Series(most, [pair[1] for pair in took], "warn", dashed=True),
-            ],
-            milliseconds,
-            _ENDS,
-        ),
-        charts.line_chart(
-            _("How long completed jobs had waited"),
-            labels,
-            [
-                Series(median, [pair[0] for pair in waited], area=True),
-                Series(most, [pair[1] for pair in waited], "warn", dashed=True),
-            ],
-            milliseconds,
-            _ENDS,
-        ),
+        charts.throughput(_("Ended jobs and failed attempts in each %s") % step, labels, points),
+        percentiles(_("How long completed jobs took"), [point.duration_ms for point in points]),
+        percentiles(_("How long completed jobs had waited"), [point.wait_ms for point in points]),
     ]
 
 
@@ -222,14 +209,9 @@ def _capped(count: int) -> str:
     return at_least(count) if count >= selectors.COUNT_CAP else plain(count)
 
 
-def _first_of(count: int) -> str:
-    """A mark for a figure that covers only the counted jobs."""
-    return "≥ " if count >= selectors.COUNT_CAP else ""
-
-
 def _bad(value: Any) -> str:
     return "bad" if value else ""
 
 
-def _age(now: datetime, then: datetime) -> timedelta:
-    return max(now - then, timedelta(0))
+def _age(now: datetime, then: datetime) -> str:
+    return humanize_duration(max(now - then, timedelta(0)))

@@ -8,12 +8,11 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html
-from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy as _
 
-from django_ojs.admin.cells import labelled, span_of
-from django_ojs.admin.clocks import humanize_duration
+from django_ojs.admin.cells import attempt_of, badge, column, span_of
 from django_ojs.domain.failures import cause_of
+from django_ojs.services.phrases import humanize_duration
 
 _TONE = {
     "completed": "good",
@@ -40,31 +39,27 @@ class JobColumns:
             case _:
                 return (*common, "problem")
 
-    @admin.display(description=gettext_lazy("id"))
+    @admin.display(description=_("id"))
     def short_id(self, row: Any) -> str:
         """The last twelve digits of the id; the first ones are its time."""
         return format_html('<span title="{}">…{}</span>', row.pk, str(row.pk)[-12:])
 
-    @admin.display(description=gettext_lazy("state"))
+    @admin.display(description=_("state"))
     def badge(self, row: Any) -> str:
-        """The state as a coloured word."""
-        tone = _TONE.get(row.state, "quiet")
-        return format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, row.get_state_display())
+        return badge(_TONE.get(row.state, "quiet"), row.get_state_display())
 
-    @admin.display(description=gettext_lazy("attempt"))
+    @column(_("attempt"))
     def attempts(self, row: Any) -> str:
-        """The attempt and the maximum."""
-        return labelled(_("attempt"), f"{row.attempt}/{row.max_attempts}")
+        return attempt_of(row)
 
-    @admin.display(description=gettext_lazy("age"))
+    @column(_("age"))
     def age(self, row: Any) -> str:
-        """Time since the creation."""
-        return labelled(_("age"), span_of(row.ojs_now - row.created_at, row.created_at))
+        return span_of(row.ojs_now - row.created_at, row.created_at)
 
-    @admin.display(description=gettext_lazy("problem"))
+    @admin.display(description=_("problem"))
     def problem(self, row: Any) -> str:
         """The type of the last error, and the first line of its message."""
-        error = row.error or {}
+        error = row.error
         if not error:
             return ""
         cause = cause_of(error)
@@ -75,7 +70,7 @@ class JobColumns:
             kind = f"{kind}, {error['type']}"
         return format_html('<b class="ojs-bad">{}</b> {}', kind, line)
 
-    @admin.display(description=gettext_lazy("time used"))
+    @admin.display(description=_("time used"))
     def budget(self, row: Any) -> str:
         """The used part of the execution timeout, as a bar and in words."""
         if row.started_at is None:
@@ -91,33 +86,29 @@ class JobColumns:
             humanize_duration(limit),
         )
 
-    @admin.display(description=gettext_lazy("last heartbeat"))
+    @column(_("last heartbeat"))
     def heartbeat_age(self, row: Any) -> str:
-        """Time since the last heartbeat."""
         if row.heartbeat_at is None:
             return ""
-        age = span_of(row.ojs_now - row.heartbeat_at, row.heartbeat_at)
-        return labelled(_("last heartbeat"), age)
+        return span_of(row.ojs_now - row.heartbeat_at, row.heartbeat_at)
 
-    @admin.display(description=gettext_lazy("runs in"))
+    @column(_("runs in"))
     def runs_in(self, row: Any) -> str:
         """Time until the job becomes available."""
         if row.scheduled_at is None:
             return ""
-        left = span_of(row.scheduled_at - row.ojs_now, row.scheduled_at)
-        return labelled(_("runs in"), left)
+        return span_of(row.scheduled_at - row.ojs_now, row.scheduled_at)
 
-    @admin.display(description=gettext_lazy("duration"))
+    @column(_("duration"))
     def duration(self, row: Any) -> str:
         """The duration of the last attempt."""
         if row.started_at is None or row.finished_at is None:
             return ""
-        return labelled(_("duration"), humanize_duration(row.finished_at - row.started_at))
+        return humanize_duration(row.finished_at - row.started_at)
 
-    @admin.display(description=gettext_lazy("waited"))
+    @column(_("waited"))
     def waited(self, row: Any) -> str:
         """Time from becoming available to the start."""
         if row.started_at is None or row.enqueued_at is None:
             return ""
-        waited = max(timedelta(0), row.started_at - row.enqueued_at)
-        return labelled(_("waited"), humanize_duration(waited))
+        return humanize_duration(max(timedelta(0), row.started_at - row.enqueued_at))

@@ -9,15 +9,17 @@ from django.utils.translation import gettext as _
 
 from django_ojs import clock
 from django_ojs.admin.bulk import describe_order
-from django_ojs.admin.clocks import clocks, humanize_duration
+from django_ojs.admin.cells import attempt_of
+from django_ojs.admin.clocks import clocks
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.admin.timeline import picture, spans
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.reserved import RETRIED_FROM
 from django_ojs.domain.states import TERMINAL
 from django_ojs.models import Attempt, Event, Job
-from django_ojs.services import bulk, inspect
+from django_ojs.services import bulk, inspect, unique
 from django_ojs.services.explain import explained
+from django_ojs.services.phrases import humanize_duration
 from django_ojs.store import selectors
 
 MOST_ATTEMPTS = 50
@@ -34,6 +36,7 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
     attempts = list(
         Attempt.objects.using(using).filter(job_id=job.id).order_by("-lease_seq")[:MOST_ATTEMPTS]
     )[::-1]
+    events = Event.objects.using(using).filter(job_id=job.id).order_by("-id")[:MOST_EVENTS]
     lived = spans(job, attempts, now)
     return {
         "job": job,
@@ -41,6 +44,7 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         "now": now,
         "ended": job.state in TERMINAL,
         "facts": _facts(job, shows_args),
+        "equals": unique.other_holders(job, using=using)[:MOST_RELATED],
         "clocks": [
             {
                 "clock": item,
@@ -58,13 +62,13 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         "progress": job.progress,
         "progress_percent": None if job.progress is None else round(job.progress * 100),
         "progress_message": job.progress_message,
-        "history": [_event(row) for row in _events(job, using)],
+        "history": [_event(row) for row in events],
         "why": explained(job, now, using),
         "related": _related(job, using),
     }
 
 
-def _facts(job: JobRecord, shows_args: bool) -> list[tuple[str, Any]]:
+def _facts(job: JobRow, shows_args: bool) -> list[tuple[str, Any]]:
     ordered = (
         describe_order(job.id, job.json("args"), shows_args=shows_args)
         if job.type == bulk.TYPE
@@ -76,7 +80,7 @@ def _facts(job: JobRecord, shows_args: bool) -> list[tuple[str, Any]]:
         (_("type"), job.type),
         (_("queue"), job.queue),
         (_("priority"), job.priority),
-        (_("attempt"), f"{job.attempt}/{job.max_attempts}"),
+        (_("attempt"), attempt_of(job)),
         (_("worker"), job.worker_id),
         (_("client"), job.lease_principal),
         (_("created"), job.created_at),
@@ -87,11 +91,12 @@ def _facts(job: JobRecord, shows_args: bool) -> list[tuple[str, Any]]:
         (_("finished"), job.finished_at),
         (_("tags"), ", ".join(job.json("tags"))),
         (_("dead letter"), _("yes") if job.dead_letter else None),
+        (_("unique key"), job.unique_key),
     ]
     return [(name, value) for name, value in pairs if value not in (None, "")]
 
 
-def _data(job: JobRecord) -> list[tuple[str, str]]:
+def _data(job: JobRow) -> list[tuple[str, str]]:
     columns = ["args", "meta", "result", "checkpoint", "progress_data", "retry", "extra"]
     if job.type == bulk.TYPE:
         # The signed order is shown in words among the facts.
@@ -117,11 +122,6 @@ def _attempt(row: Attempt) -> dict[str, Any]:
     }
 
 
-def _events(job: JobRecord, using: str) -> list[Event]:
-    rows = Event.objects.using(using).filter(job_id=job.id).order_by("-id")
-    return list(rows[:MOST_EVENTS])
-
-
 def _event(row: Event) -> dict[str, Any]:
     data = row.data
     return {
@@ -138,7 +138,7 @@ def _event(row: Event) -> dict[str, Any]:
     }
 
 
-def _related(job: JobRecord, using: str) -> dict[str, Any]:
+def _related(job: JobRow, using: str) -> dict[str, Any]:
     rows = Job.objects.using(using)
     meta = job.json("meta")
     origin = meta.get(RETRIED_FROM) if isinstance(meta, dict) else None

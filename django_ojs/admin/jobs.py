@@ -31,11 +31,13 @@ from django_ojs.admin.operations import JOB_OPERATIONS
 from django_ojs.admin.qualifiers import not_understood
 from django_ojs.admin.queues import live_workers, takes_bulk_work
 from django_ojs.admin.tabs import LENSES, SearchWindow, Tab
+from django_ojs.domain.job import LARGE
 from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
 from django_ojs.services import bulk
 from django_ojs.services.verbs import VERBS
 from django_ojs.store import keyset, selectors
+from django_ojs.store.keyset import Keys
 from django_ojs.store.sessions import statement_timeout
 
 _WINDOW = "_ojs_window"
@@ -48,10 +50,8 @@ class JobChangeList(KeysetChangeList):
     uncounted = False
     model_admin: JobAdmin
 
-    def keys(self) -> Sequence[tuple[str, bool]]:
-        """The ordering of the tab."""
-        keys: Sequence[tuple[str, bool]] = self.model_admin.tab(self.params).keys
-        return keys
+    def keys(self) -> Keys:
+        return self.model_admin.tab(self.params).keys
 
     def get_results(self, request: HttpRequest) -> None:
         """One page, read by the index of the tab so that an empty search stays bounded."""
@@ -88,7 +88,6 @@ class JobChangeList(KeysetChangeList):
 
     @property
     def shown_count(self) -> str:
-        """The number of rows, or a lower bound."""
         return at_least(len(self.result_list)) if self.uncounted else super().shown_count
 
 
@@ -110,7 +109,6 @@ class QueueFilter(admin.SimpleListFilter):
         return [(name, name) for name in names]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The jobs of one queue."""
         name = self.value()
         if not name:
             return queryset
@@ -130,6 +128,7 @@ class JobAdmin(JobColumns, DetailsAdmin):
     """The jobs, newest first."""
 
     operations = JOB_OPERATIONS
+    list_class = JobChangeList
     own_parameters: ClassVar[Sequence[str]] = ("state", "lens")
     list_filter = (QueueFilter,)
     search_fields = ("id",)
@@ -137,30 +136,17 @@ class JobAdmin(JobColumns, DetailsAdmin):
         "An id, or: type:mail.send queue:mail worker:w1 error:timeout tag:x args.order_id:42 "
         "meta.tenant:acme. All but ids are looked for in the newest jobs only."
     )
-    exclude = ("lease_id", "lease_principal", "digest")
-    heavy = (
-        "args",
-        "meta",
-        "result",
-        "errors",
-        "extra",
-        "checkpoint",
-        "progress_data",
-        "retry",
-        "tags",
-    )
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[JobChangeList]:
-        """In the order of the tab."""
-        return JobChangeList
+    exclude = ("lease_id", "lease_principal", "digest", "hooks")
+    # The list shows the error.
+    heavy = tuple({*LARGE, "retry"} - {"error"})
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """The rows of the tab, without the columns that can be large."""
+        """The rows of the tab."""
         rows = super().get_queryset(request)
-        if getattr(request.resolver_match, "url_name", "") != self._list_name():
+        if not self.is_list(request):
             return rows
         tab = self.tab(request.GET)
-        rows = tab.rows(rows.defer(*self.heavy), self.using)
+        rows = tab.rows(rows, self.using)
         return rows.filter(self.window(request), tab.condition) if tab.condition else rows
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
@@ -209,9 +195,6 @@ class JobAdmin(JobColumns, DetailsAdmin):
             setattr(request, "_ojs_counts", found)  # noqa: B010 - a request knows no such attribute
         return found
 
-    def _list_name(self) -> str:
-        return f"{self.opts.app_label}_{self.opts.model_name}_changelist"
-
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
@@ -254,23 +237,17 @@ class JobAdmin(JobColumns, DetailsAdmin):
         counts = self.counts(request)
         kept = {k: v for k, v in request.GET.items() if k in ("queue", "q")}
         state, lens = request.GET.get("state"), request.GET.get("lens")
-        found = [{"label": _("All"), "query": kept, "on": not state and not lens, "count": ""}]
+
+        def tab(label: Any, on: bool, count: str = "", **query: str) -> dict[str, Any]:
+            return {"label": label, "on": on, "count": count, "url": "?" + urlencode({**kept, **query})}
+
+        found = [tab(_("All"), not state and not lens)]
         cap = selectors.COUNT_CAP
         for name, label in Job.States.choices:
             count = counts.get(name, 0)
-            found.append(
-                {
-                    "label": label,
-                    "query": {**kept, "state": name},
-                    "on": state == name and not lens,
-                    "count": plain(count) if count < cap else at_least(cap),
-                }
-            )
-        found += [
-            {"label": label, "query": {**kept, "lens": name}, "on": lens == name, "count": ""}
-            for name, label in LENSES.items()
-        ]
-        return [{**tab, "url": "?" + urlencode(dict(tab["query"]))} for tab in found]  # type: ignore[call-overload]
+            shown = plain(count) if count < cap else at_least(cap)
+            found.append(tab(label, state == name and not lens, shown, state=name))
+        return found + [tab(label, lens == name, lens=name) for name, label in LENSES.items()]
 
     # The page of one job
 
@@ -280,10 +257,11 @@ class JobAdmin(JobColumns, DetailsAdmin):
             return {}
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
         page = job_page(row.pk, shows_args=shows_args, using=self.using)
+        if row.workflow_id is not None:
+            page["workflow_url"] = links.page_of(self.admin_site, "workflow", row.workflow_id)
         return {"page": page, "changes": not page["ended"]}
 
     def operation_initial(self, operation: Operation, row: Any) -> dict[str, Any]:
-        """Initial values of the form of an operation."""
         if operation.name == "requeue":
             initial = {"args": row.args, "meta": row.meta, "queue": row.queue}
             return {**initial, "once": once(row.pk)}
@@ -292,36 +270,32 @@ class JobAdmin(JobColumns, DetailsAdmin):
         return {}
 
     def act_on_many(
-        self,
-        request: HttpRequest,
-        operation: Operation,
-        queryset: QuerySet[Any],
-        cleaned: Mapping[str, Any],
+        self, request: HttpRequest, operation: Operation, cleaned: Mapping[str, Any]
     ) -> None:
         """Start a bulk job, which can be watched and cancelled."""
         narrowed = self.narrowing(request)
         actor = self.actor(request, cleaned["reason"])
-        number = self.how_many(request, MOST_AT_ONCE)
-        job = bulk.start(operation.name, narrowed, cleaned, actor, user=request.user.pk, count=number)
+        said = self.describe_many(request, MOST_AT_ONCE)
+        job = bulk.start(
+            operation.name, narrowed, cleaned, actor, user=request.user.pk, count=said["many"]
+        )
         link = links.link(links.page_of(self.admin_site, "job", job.id), job.id)
-        said = format_html(_("Job {} does this; watch or cancel it there."), link)
-        self.message_user(request, said, messages.SUCCESS)
-        if hint := self.hint_of_many(request):
-            self.message_user(request, hint, messages.WARNING)
+        started = format_html(_("Job {} does this; watch or cancel it there."), link)
+        self.message_user(request, started, messages.SUCCESS)
+        if said["hint"]:
+            self.message_user(request, said["hint"], messages.WARNING)
 
-    def hint_of_many(self, request: HttpRequest) -> str:
+    def _hint(self) -> str:
         """A warning when no live worker would take the bulk job."""
-        if any(map(takes_bulk_work, live_workers(clock.now(self.using), self.using))):
+        if takes_bulk_work(live_workers(clock.now(self.using), self.using)):
             return ""
         said = _("No live worker serves the queue %(queue)s: the job waits until one does (%(how)s).")
         return said % {"queue": bulk.QUEUE, "how": f"runworker --queue {bulk.QUEUE}"}
 
     def does_many(self, operation: Operation) -> bool:
-        """Whether a bulk job can perform the operation."""
         return bulk.possible(operation.name)
 
     def narrowing(self, request: HttpRequest) -> bulk.Filter:
-        """The filters of the list."""
         return bulk.Filter(
             state=request.GET.get("state") or None,
             queue=request.GET.get("queue") or None,
@@ -339,10 +313,11 @@ class JobAdmin(JobColumns, DetailsAdmin):
             return super().chosen(request, rows, most)
         return first(self.narrowing(request), most, **self._reading(request))
 
-    def how_many(self, request: HttpRequest, known: int) -> str:
+    def describe_many(self, request: HttpRequest, known: int) -> dict[str, Any]:
         """As many as can be counted within COUNT_LIMIT_MS."""
         found = count(self.narrowing(request), **self._reading(request))
-        return str(found if found.exact else JobCount(max(known, found.number), exact=False))
+        many = found if found.exact else JobCount(max(known, found.number), exact=False)
+        return {"many": str(many), "hint": self._hint()}
 
     def _reading(self, request: HttpRequest) -> dict[str, Any]:
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
@@ -373,7 +348,6 @@ class DeadLetterAdmin(JobAdmin):
         return {}
 
     def tabs(self, request: HttpRequest) -> list[dict[str, Any]]:
-        """No tabs."""
         return []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -10,25 +10,33 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs.admin.actions import ActionReport, Operation
-from django_ojs.admin.clocks import humanize_duration
-from django_ojs.admin.forms import ExtendForm, PlaceForm, PurgeForm, RequeueForm, RetryForm, WhenForm
+from django_ojs.admin.actions import ActionReport, Operation, Run
+from django_ojs.admin.forms import (
+    EditForm,
+    ExtendForm,
+    PurgeForm,
+    RequeueForm,
+    RetryForm,
+    WhenForm,
+    edited,
+)
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import OJSError
-from django_ojs.domain.job import Actor, JobRecord, Transition
+from django_ojs.domain.job import Actor, JobRow, Transition
 from django_ojs.domain.reserved import is_own
-from django_ojs.domain.states import TERMINAL, State
+from django_ojs.domain.states import TERMINAL
 from django_ojs.models import Job
 from django_ojs.services import operate
 from django_ojs.services.operate import Changed
-from django_ojs.services.verbs import VERBS
+from django_ojs.services.phrases import humanize_duration
+from django_ojs.services.verbs import VERBS, Reviving
 
 CHUNK = 200
 
 
-def _deciding(name: str) -> Callable[..., ActionReport]:
-    """An operation that is a decision about each job: those in another state are left alone, and
-    our own jobs too unless the operation is for them.
+def _deciding(name: str) -> Run:
+    """Make an operation that decides about each job; skips jobs in other states, and internal jobs
+    unless the operation is in ``_FOR_OWN``.
     """
     verb = VERBS[name]
     make = verb.decide
@@ -36,11 +44,12 @@ def _deciding(name: str) -> Callable[..., ActionReport]:
 
     def run(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
         decide = make(actor=actor, **_parameters(name, cleaned))
+        reviving = decide if isinstance(decide, Reviving) else None
         report = ActionReport()
         why: dict[UUID, str] = {}
 
-        def guarded(job: JobRecord, now: Any) -> Transition | None:
-            # Repeated after a lost race: the first reason may not hold any more.
+        def guarded(job: JobRow, now: Any) -> Transition | None:
+            # Repeated after a lost race: an earlier reason may be outdated.
             why.pop(job.id, None)
             try:
                 if name not in _FOR_OWN:
@@ -56,7 +65,7 @@ def _deciding(name: str) -> Callable[..., ActionReport]:
 
         for start in range(0, len(keys), CHUNK):
             chunk = keys[start : start + CHUNK]
-            changes = operate.change_each(chunk, guarded, skip_gone=True)
+            changes = operate.change_each(chunk, guarded, skip_gone=True, reviving=reviving)
             done = [change for change in changes if change.before != change.after]
             report.done += len(done)
             report.notes += map(_granted, done) if name == "extend" else ()
@@ -75,13 +84,13 @@ class _Refused(Exception):
     """Why a job is skipped, in the user's language."""
 
 
-def _refuse_own(job: JobRecord) -> None:
+def _refuse_own(job: JobRow) -> None:
     if is_own(type=job.type):
         message = _("%s is a job of django_ojs itself: start it again from the list.")
         raise _Refused(message % job.id)
 
 
-def _left(job: JobRecord) -> str:
+def _left(job: JobRow) -> str:
     state = Job.States(job.state).label
     return _("%(id)s was left as it is: it is %(state)s by now.") % {"id": job.id, "state": state}
 
@@ -115,36 +124,36 @@ def _requeue(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> 
     return ActionReport(done=1, made=str(new.id))
 
 
-def _requeuable(job: JobRecord) -> None:
+def _requeuable(job: JobRow) -> None:
     _refuse_own(job)
     if job.state not in TERMINAL:
         raise _Refused(_left(job))
 
 
 def _parameters(name: str, cleaned: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a verb's decision, from the fields of its form."""
+    """Convert the fields of a verb's form to the parameters of its decision."""
     match name:
         case "retry":
-            return {"expires_at": None if cleaned.get("clear_expiry") else False}
+            return {
+                "expires_at": None if cleaned.get("clear_expiry") else False,
+                "allow_duplicate": bool(cleaned.get("allow_duplicate")),
+            }
         case "reschedule":
             return {"when": cleaned["when"]}
         case "extend":
             return {"by_ms": cleaned["by_ms"]}
         case "edit":
-            given = {"queue": cleaned.get("queue") or None, "priority": cleaned.get("priority")}
-            return {column: value for column, value in given.items() if value is not None}
+            return edited(cleaned)
     return {}
 
 
-_FOR_OWN = frozenset({"cancel", "extend", "discard"})
-"""The operations that internal jobs allow too; those that would start one again are not."""
+_FOR_OWN = frozenset({"cancel", "extend", "discard", "purge"})
+"""Operations that are allowed on internal jobs: none that would start one again."""
 
 
-def runner(name: str) -> Callable[..., ActionReport]:
-    """The function that performs the operation ``name`` on many jobs, for bulk jobs too."""
-    if name == "purge":
-        return _purge
-    return _deciding(name)
+def runner(name: str) -> Run:
+    """Return the function that performs an operation on many jobs, for bulk jobs too."""
+    return {"purge": _purge, "requeue": _requeue}.get(name) or _deciding(name)
 
 
 def _granted(change: Changed) -> str:
@@ -158,12 +167,12 @@ def _granted(change: Changed) -> str:
     }
 
 
-def _is(states: frozenset[State], *, own: bool) -> Callable[[Any], bool]:
-    return lambda row: row.state in states and (own or not is_own(type=row.type))
-
-
 def _operation(name: str, label: Any, permission: str, consequence: Any, **more: Any) -> Operation:
-    allowed = _is(VERBS[name].states, own=name in _FOR_OWN)
+    states, own = VERBS[name].states, name in _FOR_OWN
+
+    def allowed(row: Any) -> bool:
+        return row.state in states and (own or not is_own(type=row.type))
+
     return Operation(name, label, permission, consequence, runner(name), allowed=allowed, **more)
 
 
@@ -198,19 +207,17 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
     ),
     _operation(
         "edit",
-        gettext_lazy("Change queue or priority"),
+        gettext_lazy("Change queue, priority or limits"),
         "edit_job",
         gettext_lazy("Waiting jobs move."),
-        form=PlaceForm,
+        form=EditForm,
     ),
-    Operation(
+    _operation(
         "requeue",
         gettext_lazy("Edit and requeue"),
         "requeue_job",
         gettext_lazy("A new job of the same type; this one stays as it is."),
-        _requeue,
         form=RequeueForm,
-        allowed=_is(VERBS["requeue"].states, own=False),
         single=True,
         also=("view_args",),
     ),
@@ -236,16 +243,14 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
         back=_KEEP,
         danger=True,
     ),
-    Operation(
+    _operation(
         "purge",
         gettext_lazy("Purge"),
         "purge_job",
         gettext_lazy(
             "Finished jobs are deleted with their attempts, for good. The history of events stays."
         ),
-        _purge,
         form=PurgeForm,
-        allowed=_is(VERBS["purge"].states, own=True),
         back=_KEEP,
         danger=True,
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,8 +18,8 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
 from django_ojs.admin import charts, links
-from django_ojs.admin.actions import ActionReport, Operation
-from django_ojs.admin.cells import labelled, shortened, since
+from django_ojs.admin.actions import ActionReport, Operation, Run
+from django_ojs.admin.cells import Cell, badge, column, grey, shortened, since
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.details import DetailsAdmin
 from django_ojs.domain import histogram
@@ -33,12 +33,6 @@ from django_ojs.store.selectors import QueueDepth
 
 MOST_WORKERS = 1000
 MINUTES = 60
-_SHOWN = {
-    State.AVAILABLE: gettext_lazy("available"),
-    State.ACTIVE: gettext_lazy("active"),
-    State.SCHEDULED: gettext_lazy("scheduled"),
-    State.RETRYABLE: gettext_lazy("retryable"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +70,13 @@ def serving(name: str, workers: Sequence[Any]) -> list[Any]:
     return [worker for worker in workers if not worker.queues or name in worker.queues]
 
 
-def takes_bulk_work(worker: Any) -> bool:
+def takes_bulk_work(workers: Sequence[Any]) -> bool:
     """Whether a worker takes the bulk jobs of the admin; workers over HTTP never do."""
-    runs = worker.phase == Worker.Phase.RUNNING and worker.directive is None
-    serves = not worker.queues or bulk.QUEUE in worker.queues
-    return bool(runs and serves and bulk.TYPE in worker.types)
+    return any(_claims(worker) and bulk.TYPE in worker.types for worker in serving(bulk.QUEUE, workers))
+
+
+def _claims(worker: Any) -> bool:
+    return bool(worker.phase == Worker.Phase.RUNNING and worker.directive is None)
 
 
 def last_hour(names: Sequence[str], until: datetime, using: str) -> dict[str, Hour]:
@@ -113,16 +109,11 @@ def overviews(names: Sequence[str], *, using: str) -> dict[str, QueueOverview]:
 def _service(workers: Sequence[Any]) -> str:
     if not workers:
         return "none"
-    running = (w for w in workers if w.phase == Worker.Phase.RUNNING and w.directive is None)
-    return "live" if any(running) else "quiet"
+    return "live" if any(map(_claims, workers)) else "quiet"
 
 
 class QueueChangeList(KeysetChangeList):
-    """By name; the overviews of a page are read for all its rows at once."""
-
-    def keys(self) -> Sequence[tuple[str, bool]]:
-        """By name."""
-        return [("pk", False)]
+    """The overviews of a page are read for all its rows at once."""
 
     def read(self, request: HttpRequest) -> None:
         """One page with the overviews of its queues."""
@@ -133,18 +124,14 @@ class QueueChangeList(KeysetChangeList):
             row.ojs_overview = found[row.name]
 
 
-def _pause(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
-    changed = queues.pause(keys, actor=actor)
-    return _report(keys, changed, _("The queue %s was paused already."))
+def _switching(switch: Callable[..., list[str]], otherwise: Any) -> Run:
+    """Pauses or resumes queues; ``otherwise`` is shown for those that were so before."""
 
+    def run(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
+        changed = switch(keys, actor=actor)
+        return ActionReport(len(changed), [otherwise % name for name in keys if name not in changed])
 
-def _resume(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
-    changed = queues.resume(keys, actor=actor)
-    return _report(keys, changed, _("The queue %s was not paused."))
-
-
-def _report(keys: Sequence[Any], changed: Sequence[str], otherwise: str) -> ActionReport:
-    return ActionReport(len(changed), [otherwise % name for name in keys if name not in changed])
+    return run
 
 
 QUEUE_OPERATIONS = (
@@ -157,7 +144,7 @@ QUEUE_OPERATIONS = (
             "The total timeout and the time-to-live clocks of its jobs keep running: jobs can expire "
             "while they wait."
         ),
-        _pause,
+        _switching(queues.pause, gettext_lazy("The queue %s was paused already.")),
         allowed=lambda row: not row.paused,
     ),
     Operation(
@@ -165,10 +152,23 @@ QUEUE_OPERATIONS = (
         gettext_lazy("Resume"),
         "pause_queue",
         gettext_lazy("Jobs are claimed from the queue again, at once."),
-        _resume,
+        _switching(queues.resume, gettext_lazy("The queue %s was not paused.")),
         allowed=lambda row: bool(row.paused),
     ),
 )
+
+
+def _jobs_in(state: State) -> Cell:
+    """The column with the number of jobs in a state, linked to them."""
+
+    @column(Job.States(state).label)
+    def cell(page: Any, row: Any) -> str:
+        depth = row.ojs_overview.depth
+        text = counted(depth, state)
+        url = links.list_of(page.admin_site, "job", state=state, queue=row.name)
+        return links.link(url, text) if depth.counts[state] else text
+
+    return cell
 
 
 @admin.register(Queue)
@@ -176,6 +176,8 @@ class QueueAdmin(DetailsAdmin):
     """The queues, by name."""
 
     operations = QUEUE_OPERATIONS
+    list_class = QueueChangeList
+    keys = (("pk", False),)
     list_display = (
         "name",
         "badges",
@@ -192,10 +194,6 @@ class QueueAdmin(DetailsAdmin):
     search_fields = ("name__startswith",)
     search_help_text = gettext_lazy("The beginning of a name.")
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[QueueChangeList]:
-        """A change list that reads the overviews."""
-        return QueueChangeList
-
     # Columns
 
     @admin.display(description=gettext_lazy("status"))
@@ -203,59 +201,34 @@ class QueueAdmin(DetailsAdmin):
         """Paused or running, and whether a live worker serves it."""
         return badges(row, row.ojs_overview.service)
 
-    @admin.display(description=_SHOWN[State.AVAILABLE])
-    def available(self, row: Any) -> str:
-        """Jobs that wait for a worker."""
-        return self._count(row, State.AVAILABLE)
+    available = _jobs_in(State.AVAILABLE)
+    active = _jobs_in(State.ACTIVE)
+    scheduled = _jobs_in(State.SCHEDULED)
+    retryable = _jobs_in(State.RETRYABLE)
 
-    @admin.display(description=_SHOWN[State.ACTIVE])
-    def active(self, row: Any) -> str:
-        """Jobs that run."""
-        return self._count(row, State.ACTIVE)
-
-    @admin.display(description=_SHOWN[State.SCHEDULED])
-    def scheduled(self, row: Any) -> str:
-        """Jobs that wait for their scheduled time."""
-        return self._count(row, State.SCHEDULED)
-
-    @admin.display(description=_SHOWN[State.RETRYABLE])
-    def retryable(self, row: Any) -> str:
-        """Jobs that wait for their next attempt."""
-        return self._count(row, State.RETRYABLE)
-
-    def _count(self, row: Any, state: State) -> str:
-        depth = row.ojs_overview.depth
-        text = counted(depth, state)
-        url = links.list_of(self.admin_site, "job", state=state, queue=row.name)
-        return labelled(str(_SHOWN[state]), links.link(url, text) if depth.counts[state] else text)
-
-    @admin.display(description=gettext_lazy("oldest waits"))
-    def oldest(self, row: Any) -> SafeString:
+    @column(gettext_lazy("oldest waits"))
+    def oldest(self, row: Any) -> str:
         """How long the oldest of the counted available jobs has waited."""
-        found: QueueOverview = row.ojs_overview
-        return labelled(_("oldest waits"), oldest(found.depth, found.now))
+        return oldest(row.ojs_overview.depth, row.ojs_overview.now)
 
-    @admin.display(description=gettext_lazy("completed, last hour"))
-    def throughput(self, row: Any) -> SafeString:
+    @column(gettext_lazy("completed, last hour"))
+    def throughput(self, row: Any) -> str:
         """Completed attempts by minute."""
-        figure = spark(_("Completed, last hour"), row.ojs_overview.hour.completed, "good")
-        return labelled(_("completed, last hour"), figure)
+        return spark(_("Completed, last hour"), row.ojs_overview.hour.completed, "good")
 
-    @admin.display(description=gettext_lazy("failed, last hour"))
-    def failures(self, row: Any) -> SafeString:
+    @column(gettext_lazy("failed, last hour"))
+    def failures(self, row: Any) -> str:
         """Failed attempts by minute."""
-        figure = spark(_("Failed attempts, last hour"), row.ojs_overview.hour.failed, "bad")
-        return labelled(_("failed, last hour"), figure)
+        return spark(_("Failed attempts, last hour"), row.ojs_overview.hour.failed, "bad")
 
-    @admin.display(description=gettext_lazy("paused by"))
+    @column(gettext_lazy("paused by"))
     def paused_because(self, row: Any) -> str:
         """Who paused it, when and why."""
         if not row.paused:
             return ""
         when = since(row.paused_at, row.ojs_overview.now)
         reason = shortened(row.reason) or "—"
-        text = format_html("{} · {} · {}", row.paused_by or "—", when, reason)
-        return labelled(_("paused by"), text)
+        return format_html("{} · {} · {}", row.paused_by or "—", when, reason)
 
     # The page
 
@@ -286,7 +259,11 @@ class QueueAdmin(DetailsAdmin):
                 for state, label in Job.States.choices
             ],
             "cap": charts.plain(cap),
-            "chart": draw(points),
+            "chart": charts.throughput(
+                _("Ended jobs and failed attempts in each minute"),
+                [date_format(timezone.localtime(point.at), "H:i") for point in points],
+                points,
+            ),
             "workers": [
                 {
                     "name": worker.name,
@@ -307,28 +284,15 @@ def badges(row: Any, service: str) -> SafeString:
         said.append(("bad", _("no live workers")))
     elif service == "quiet":
         said.append(("warn", _("all workers are quiet")))
-    return format_html_join(" ", '<span class="ojs-badge ojs-{}">{}</span>', said)
+    return format_html_join(" ", "{}", ((badge(*one),) for one in said))
 
 
 def spark(title: str, values: Sequence[int], tone: str) -> SafeString:
     """The sum and a sparkline; a grey zero when there is nothing to draw."""
     total = sum(values)
     if not total:
-        return format_html('<span class="ojs-quiet">{}</span>', 0)
+        return grey(0)
     return format_html("{} {}", charts.plain(total), charts.sparkline(title, values, tone))
-
-
-def draw(points: Sequence[histogram.SeriesPoint]) -> SafeString:
-    """The last hour of a queue as a chart with its table."""
-    labels = [date_format(timezone.localtime(point.at), "H:i") for point in points]
-    return charts.stacked_bars(
-        _("Ended jobs and failed attempts in each minute"),
-        labels,
-        [
-            charts.Series(_("completed"), [point.completed for point in points], "good"),
-            charts.Series(_("failed"), [point.failed for point in points], "bad"),
-        ],
-    )
 
 
 def counted(depth: QueueDepth, state: str) -> SafeString:
@@ -337,7 +301,7 @@ def counted(depth: QueueDepth, state: str) -> SafeString:
     if state not in depth.capped:
         return format_html("{}", charts.plain(count))
     text = charts.at_least(count)
-    return format_html("{}", text) if count else format_html('<span class="ojs-quiet">{}</span>', text)
+    return format_html("{}", text) if count else grey(text)
 
 
 def oldest(depth: QueueDepth, now: datetime) -> SafeString:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 from django.contrib import admin, messages
@@ -15,10 +14,9 @@ from django.utils.translation import gettext_lazy
 from django_ojs.admin import links
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.cells import since
-from django_ojs.admin.changelists import KeysetChangeList
-from django_ojs.admin.clocks import humanize_duration
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.models import Attempt, Event, JobSchema, MaintenanceRun
+from django_ojs.services.phrases import humanize_duration
 
 
 class OfJobsAdmin(OJSModelAdmin):
@@ -26,18 +24,10 @@ class OfJobsAdmin(OJSModelAdmin):
 
     search_fields = ("job_id",)
     search_help_text = gettext_lazy("The id of a job.")
-    heavy: ClassVar[Sequence[str]] = ()
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """The list omits the columns that can be large."""
-        rows = super().get_queryset(request)
-        name = getattr(request.resolver_match, "url_name", None) or ""
-        return rows.defer(*self.heavy) if name.endswith("_changelist") else rows
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """The rows of one job."""
         term = search_term.strip().removeprefix("job:")
         if not term:
             return queryset, False
@@ -48,7 +38,6 @@ class OfJobsAdmin(OJSModelAdmin):
             return queryset.none(), False
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """All fields."""
         return tuple(map(str, self.get_fields(request, obj)))
 
     @admin.display(description=gettext_lazy("job"))
@@ -74,12 +63,10 @@ class AttemptAdmin(OfJobsAdmin):
 
     @admin.display(description=gettext_lazy("lasted"))
     def lasted(self, row: Any) -> str:
-        """The duration of the attempt."""
         return humanize_duration(row.ended_at - row.started_at)
 
     @admin.display(description=gettext_lazy("error"))
     def shown_error(self, row: Any) -> str:
-        """The error as indented JSON."""
         return pretty(redacted(row.error)) if row.error else "—"
 
     @admin.display(description=gettext_lazy("late report"))
@@ -102,36 +89,22 @@ class EventAdmin(OfJobsAdmin):
 
     @admin.display(description=gettext_lazy("data"))
     def shown_data(self, row: Any) -> str:
-        """The data as indented JSON."""
         return pretty(redacted(row.data)) if row.data else "—"
-
-
-class NamedChangeList(KeysetChangeList):
-    """A list in the order of its key, a name."""
-
-    def keys(self) -> Sequence[tuple[str, bool]]:
-        """By name."""
-        return [("pk", False)]
 
 
 @admin.register(MaintenanceRun)
 class MaintenanceRunAdmin(OJSModelAdmin):
-    """The last run of each maintenance task."""
+    """The last run of each maintenance task, by name."""
 
+    keys = (("pk", False),)
     list_display = ("name", "last_run_at", "ago", "cadence", "ran_by")
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[NamedChangeList]:
-        """By name."""
-        return NamedChangeList
 
     @admin.display(description=gettext_lazy("ago"))
     def ago(self, row: Any) -> str:
-        """Time since the last run."""
         return since(row.last_run_at, row.ojs_now)
 
     @admin.display(description=gettext_lazy("every"))
     def cadence(self, row: Any) -> str:
-        """The intended interval between runs."""
         return "—" if row.cadence_ms is None else f"{row.cadence_ms / 1000:g} s"
 
 

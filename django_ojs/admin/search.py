@@ -19,6 +19,8 @@ from django_ojs.admin.redaction import hides
 _QUALIFIER = r"[a-z]+(?:\.[\w.-]+)?"
 _INDEX = re.compile("[0-9]{1,9}", re.ASCII)
 """Indexes of lists; longer numbers are taken for keys."""
+_IDS = {"id": "pk", "workflow": "workflow_id"}
+"""The qualifiers that are served by an index of their own."""
 MOST_KEYS = 20
 """The longest path into a JSON value."""
 
@@ -53,8 +55,10 @@ def parse(text: str, *, shows_args: bool = True) -> JobSearch:
         keys = [part for part in key.split(".") if part]
         if head in ("args", "meta") and _visible(keys, shows_args):
             _json(found, head, keys, value)
-        elif not key and head in _QUALIFIERS:
-            _QUALIFIERS[head](found, value)
+        elif name in _IDS:
+            _id(found, value, _IDS[name])
+        elif name in _QUALIFIERS:
+            found.windowed &= _QUALIFIERS[name](value)
         else:
             found.unknown.append(typed)
     return found
@@ -64,50 +68,33 @@ def _visible(keys: Sequence[str], shows_args: bool) -> bool:
     return shows_args and 0 < len(keys) <= MOST_KEYS and not any(map(hides, keys))
 
 
-def _id(found: JobSearch, value: str) -> None:
+def _id(found: JobSearch, value: str, column: str = "pk") -> None:
     try:
-        found.ids &= Q(pk=UUID(value))
+        found.ids &= Q(**{column: UUID(value)})
     except ValueError:
         found.unknown.append(value)
 
 
-def _type(found: JobSearch, value: str) -> None:
-    found.windowed &= Q(type__startswith=value[:-1]) if value.endswith("*") else Q(type=value)
+def _type(value: str) -> Q:
+    return Q(type__startswith=value[:-1]) if value.endswith("*") else Q(type=value)
 
 
-def _queue(found: JobSearch, value: str) -> None:
-    found.windowed &= Q(queue=value)
-
-
-def _worker(found: JobSearch, value: str) -> None:
-    found.windowed &= Q(worker_id=value)
-
-
-def _client(found: JobSearch, value: str) -> None:
-    # Empty: jobs of this project's own workers, which have no credential.
-    found.windowed &= Q(lease_principal=value) if value else Q(lease_principal=None)
-
-
-def _tag(found: JobSearch, value: str) -> None:
+def _tag(value: str) -> Q:
     # As text: not every database can search an array, and some store the text unchanged.
     matching = Q()
     for ascii_only in (False,) if value.isascii() else (False, True):
         matching |= Q(tags__icontains=json.dumps(value, ensure_ascii=ascii_only))
-    found.windowed &= matching
+    return matching
 
 
-def _error(found: JobSearch, value: str) -> None:
-    found.windowed &= Q(error__type=value)
-
-
-_QUALIFIERS: dict[str, Callable[[JobSearch, str], None]] = {
-    "id": _id,
+_QUALIFIERS: dict[str, Callable[[str], Q]] = {
     "type": _type,
-    "queue": _queue,
-    "worker": _worker,
-    "client": _client,
+    "queue": lambda value: Q(queue=value),
+    "worker": lambda value: Q(worker_id=value),
+    # Empty: jobs of this project's own workers, which have no credential.
+    "client": lambda value: Q(lease_principal=value or None),
     "tag": _tag,
-    "error": _error,
+    "error": lambda value: Q(error__type=value),
 }
 
 
@@ -125,7 +112,6 @@ class _Step(KeyTransform):
         return f"({before} -> %s)", (*parameters, key)
 
     def as_mysql(self, compiler: Any, connection: Any) -> Any:
-        """The path."""
         column, path = self._path(compiler, connection)
         return f"JSON_EXTRACT({column}, %s)", (path,)
 

@@ -9,9 +9,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from django_ojs.admin.clocks import humanize_duration
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.models import Attempt
+from django_ojs.services.phrases import humanize_duration
 
 WIDTH = 760
 _LABEL = 120
@@ -30,28 +30,30 @@ class TimelineSpan:
 
     @property
     def lasted(self) -> str:
-        """The duration in words."""
         return humanize_duration(self.end - self.start)
 
 
-def spans(job: JobRecord, attempts: list[Attempt], now: datetime) -> list[TimelineSpan]:
+def spans(job: JobRow, attempts: list[Attempt], now: datetime) -> list[TimelineSpan]:
     """The waits and attempts of a job in order."""
     found: list[TimelineSpan] = []
     at = job.created_at
+
+    def waits(until: datetime) -> None:
+        if until > at:
+            found.append(TimelineSpan(_("waits"), at, until, "wait"))
+
     for row in attempts:
-        if row.started_at > at:
-            found.append(TimelineSpan(_("waits"), at, row.started_at, "wait"))
+        waits(row.started_at)
         kind = {"completed": "good", "released": "wait", "requeued": "warn"}.get(row.outcome, "bad")
         found.append(TimelineSpan(f"#{row.attempt} {row.outcome}", row.started_at, row.ended_at, kind))
         at = row.ended_at
     if job.lease_id is not None and job.started_at is not None:
-        if job.started_at > at:
-            found.append(TimelineSpan(_("waits"), at, job.started_at, "wait"))
+        waits(job.started_at)
         found.append(TimelineSpan(f"#{job.attempt} " + _("running"), job.started_at, now, "run"))
     elif job.finished_at is None:
         found.append(TimelineSpan(_("waits"), at, max(at, now), "wait"))
-    elif job.finished_at > at:
-        found.append(TimelineSpan(_("waits"), at, job.finished_at, "wait"))
+    else:
+        waits(job.finished_at)
     return found
 
 

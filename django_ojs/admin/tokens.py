@@ -17,11 +17,9 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 
 from django_ojs import clock, conf
-from django_ojs.admin.base import ModelAdmin
-from django_ojs.admin.changelists import LimitedChangeList
-from django_ojs.admin.lookups import filter_parameters
-from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError
-from django_ojs.domain.job import Actor
+from django_ojs.admin.base import JobsDatabaseAdmin
+from django_ojs.admin.forms import validating
+from django_ojs.domain.errors import NotFound, OJSError
 from django_ojs.models import ApiToken
 from django_ojs.services import audit, tokens
 from django_ojs.store.contention import atomically
@@ -69,11 +67,13 @@ class TokenForm(_TokenModelForm):
 
     def clean_scopes(self) -> list[str]:
         """The validated scopes, in canonical order."""
-        return self._checked(tokens.check_scopes, self.cleaned_data["scopes"])
+        with validating():
+            return tokens.check_scopes(self.cleaned_data["scopes"])
 
     def clean_queues(self) -> list[str]:
         """The validated patterns."""
-        return self._checked(tokens.check_queues, self.cleaned_data["queues"].split())
+        with validating():
+            return tokens.check_queues(self.cleaned_data["queues"].split())
 
     def clean(self) -> dict[str, Any]:
         """Check a new token by the service, a change against the locked row."""
@@ -110,13 +110,6 @@ class TokenForm(_TokenModelForm):
             said = _("It has scopes that you do not have: it can be narrowed, but not widened.")
             raise ValidationError(said)
 
-    def _checked(self, check: Any, value: Any) -> list[str]:
-        try:
-            found: list[str] = check(value)
-        except InvalidRequest as error:
-            raise ValidationError(error.rule) from error
-        return found
-
 
 def grantable(request: HttpRequest) -> frozenset[str]:
     """The scopes that the user has, and may therefore grant."""
@@ -133,26 +126,15 @@ def _values(token: ApiToken, names: Sequence[str]) -> dict[str, Any]:
 
 
 @admin.register(ApiToken)
-class ApiTokenAdmin(ModelAdmin):
-    """API tokens: created and shown once, narrowed, rotated, revoked; never deleted."""
+class ApiTokenAdmin(JobsDatabaseAdmin):
+    """API tokens: created and shown once, narrowed, rotated, revoked; never deleted, so that the
+    audit stays meaningful.
+    """
 
     form = TokenForm
     list_display = ("name", "prefix", "scopes", "queues", "expires_at", "revoked_at", "last_used_at")
     ordering = ("name", "-pk")
     actions = ("revoke_selected", "rotate_selected")
-    show_full_result_count = False
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Rows of the jobs' database."""
-        return super().get_queryset(request).using(conf.current().database)
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[LimitedChangeList]:
-        """A change list with a time limit."""
-        return LimitedChangeList
-
-    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """Only the parameters of the declared filters are lookups."""
-        return lookup in filter_parameters(self.list_filter)
 
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
@@ -179,18 +161,9 @@ class ApiTokenAdmin(ModelAdmin):
         """Not while the admin is read-only."""
         return not conf.current().admin.read_only and super().has_change_permission(request, obj)
 
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Revoked tokens are kept, so that the audit stays meaningful."""
-        return False
-
     def has_rotate_permission(self, request: HttpRequest) -> bool:
         """Rotation adds one token and ends another."""
         return self.has_add_permission(request) and self.has_change_permission(request)
-
-    def actor(self, request: HttpRequest) -> Actor:
-        """The user and the address, for the audit."""
-        address = request.META.get("REMOTE_ADDR", "")
-        return Actor("admin", request.user.get_username(), address=address)
 
     def changeform_view(
         self,
@@ -201,7 +174,7 @@ class ApiTokenAdmin(ModelAdmin):
     ) -> HttpResponse:
         """Runs in a transaction of the jobs' database, which need not be Django's default."""
         view = partial(super().changeform_view, request, object_id, form_url, extra_context)
-        return atomically(conf.current().database, view) if request.method == "POST" else view()
+        return atomically(self.using, view) if request.method == "POST" else view()
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """New tokens are created by the service, which generates the secret."""
@@ -236,7 +209,7 @@ class ApiTokenAdmin(ModelAdmin):
 
     @admin.action(description=_("Revoke the selected tokens"), permissions=["change"])
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
-        """Revoke them at once."""
+        """Revoke the selected tokens, which stop working at once."""
         done = 0
         for token in queryset.filter(revoked_at=None):
             with suppress(NotFound):  # Revoked concurrently.
@@ -247,7 +220,7 @@ class ApiTokenAdmin(ModelAdmin):
     def rotate_selected(
         self, request: HttpRequest, queryset: QuerySet[ApiToken]
     ) -> HttpResponse | None:
-        """A successor for one client, shown once; the old one works for another 24 hours."""
+        """Replace a client's token. The new one is shown once; the old one works for 24 hours."""
         names = sorted(set(queryset.values_list("name", flat=True)))
         if len(names) != 1:
             self.message_user(request, _("Select tokens of one client."), messages.ERROR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,10 +17,8 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
 from django_ojs.admin import links
-from django_ojs.admin.actions import ActionReport, Operation
-from django_ojs.admin.cells import since
-from django_ojs.admin.changelists import KeysetChangeList
-from django_ojs.admin.clocks import humanize_duration
+from django_ojs.admin.actions import ActionReport, Operation, Run
+from django_ojs.admin.cells import attempt_of, badge, since
 from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.domain.errors import Conflict, OJSError
@@ -28,6 +26,7 @@ from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
 from django_ojs.services import workers
+from django_ojs.services.phrases import humanize_duration
 from django_ojs.services.workers import STALE
 from django_ojs.store import selectors
 
@@ -57,11 +56,10 @@ def badges(row: Any, now: datetime) -> SafeString:
     """The status and the directive as coloured words."""
     found = status(row, now)
     word, tone = STATUSES.get(found, (found, "quiet"))
-    badge = format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, word)
     if not row.directive:
-        return badge
+        return badge(tone, word)
     directive = _ORDERS.get(row.directive, row.directive)
-    return format_html('{} <span class="ojs-badge ojs-warn">{}</span>', badge, directive)
+    return format_html("{} {}", badge(tone, word), badge("warn", directive))
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -71,7 +69,6 @@ class StatusFilter(admin.SimpleListFilter):
     parameter_name = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        """The statuses, and all."""
         return [*((name, word) for name, (word, _tone) in STATUSES.items()), ("all", _("all"))]
 
     def choices(self, changelist: Any) -> Any:
@@ -81,7 +78,6 @@ class StatusFilter(admin.SimpleListFilter):
         yield from others
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The workers with the status."""
         wanted = self.value()
         if wanted == "all":
             return queryset
@@ -95,15 +91,7 @@ class StatusFilter(admin.SimpleListFilter):
         return queryset.exclude(phase=_PHASE.STOPPED)
 
 
-class WorkerChangeList(KeysetChangeList):
-    """By name: a list by heartbeat would change with every page load."""
-
-    def keys(self) -> Sequence[tuple[str, bool]]:
-        """By name, then by key: several clients may use one name."""
-        return [("name", False), ("pk", False)]
-
-
-def _directing(order: str | None) -> Callable[[Sequence[Any], Mapping[str, Any], Actor], ActionReport]:
+def _directing(order: str | None) -> Run:
     """An operation that gives workers a directive, and skips those that have it already."""
 
     def run(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
@@ -131,54 +119,57 @@ def _directing(order: str | None) -> Callable[[Sequence[Any], Mapping[str, Any],
     return run
 
 
-def _can_direct(order: str) -> Callable[[Any], bool]:
-    return lambda row: row.phase != _PHASE.STOPPED and row.directive != order
+def _operation(
+    name: str, label: Any, order: str | None, consequence: Any, *, danger: bool = False
+) -> Operation:
+    def allowed(row: Any) -> bool:
+        return bool(row.phase != _PHASE.STOPPED and row.directive != order)
+
+    return Operation(
+        name, label, "direct_worker", consequence, _directing(order), allowed=allowed, danger=danger
+    )
 
 
 WORKER_OPERATIONS = (
-    Operation(
+    _operation(
         "quiet",
         gettext_lazy("Quiet"),
-        "direct_worker",
+        "quiet",
         gettext_lazy(
             "With its next heartbeat the worker is told to claim no more jobs. "
             "Those that it runs go on."
         ),
-        _directing("quiet"),
-        allowed=_can_direct("quiet"),
     ),
-    Operation(
+    _operation(
         "stop",
         gettext_lazy("Stop"),
-        "direct_worker",
+        "terminate",
         gettext_lazy(
             "With its next heartbeat the worker is told to shut down: it claims no more jobs, gives "
             "those that it runs its shutdown timeout, and ends. A process that ended is not started "
             "again from here."
         ),
-        _directing("terminate"),
-        allowed=_can_direct("terminate"),
         danger=True,
     ),
-    Operation(
+    _operation(
         "resume",
         gettext_lazy("Resume"),
-        "direct_worker",
+        None,
         gettext_lazy(
             "What the worker was told is taken back: it claims jobs again, "
             "unless it is stopping already."
         ),
-        _directing(None),
-        allowed=lambda row: row.phase != _PHASE.STOPPED and row.directive is not None,
     ),
 )
 
 
 @admin.register(Worker)
 class WorkerAdmin(DetailsAdmin):
-    """The workers, by name."""
+    """The workers, by name: a list by heartbeat would change with every page load."""
 
     operations = WORKER_OPERATIONS
+    # Several clients may use one name.
+    keys = (("name", False), ("pk", False))
     list_display = (
         "name",
         "client",
@@ -195,10 +186,6 @@ class WorkerAdmin(DetailsAdmin):
     search_fields = ("name__startswith", "hostname__startswith")
     search_help_text = gettext_lazy("The beginning of a name or of a host name.")
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[WorkerChangeList]:
-        """By name."""
-        return WorkerChangeList
-
     def names(self, keys: Sequence[Any]) -> list[str]:
         """The names of the workers with these keys; unknown keys are left out."""
         numbers = [key for key in map(str, keys) if re.fullmatch("[0-9]{1,18}", key)]
@@ -214,12 +201,10 @@ class WorkerAdmin(DetailsAdmin):
 
     @admin.display(description=gettext_lazy("status"))
     def badges(self, row: Any) -> SafeString:
-        """The status and the directive."""
         return badges(row, row.ojs_now)
 
     @admin.display(description=gettext_lazy("last heartbeat"))
     def heartbeat(self, row: Any) -> SafeString:
-        """Time since the last heartbeat."""
         return since(row.heartbeat_at, row.ojs_now)
 
     @admin.display(description=gettext_lazy("slots used"))
@@ -240,7 +225,6 @@ class WorkerAdmin(DetailsAdmin):
 
     @admin.display(description=gettext_lazy("started"))
     def uptime(self, row: Any) -> SafeString:
-        """Time since the start."""
         return since(row.started_at, row.ojs_now)
 
     # The page
@@ -273,7 +257,7 @@ class WorkerAdmin(DetailsAdmin):
                     "url": links.page_of(self.admin_site, "job", job.pk),
                     "type": job.type,
                     "queue": job.queue,
-                    "attempt": f"{job.attempt}/{job.max_attempts}",
+                    "attempt": attempt_of(job),
                     "runs": since(job.started_at, now),
                     "left": None
                     if job.deadline_at is None

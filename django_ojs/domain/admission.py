@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import repeat
+from typing import Any
 from uuid import UUID
 
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.events import Kind, job_event
-from django_ojs.domain.job import JobEvent, JobRecord
+from django_ojs.domain.job import JobEvent, JobRow
 from django_ojs.domain.limits import Limits
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import waiting_deadline
+from django_ojs.domain.unique import DEBOUNCED_SINCE, UniquePolicy, parse_unique, unique_key
 
 VERBATIM = "_ojs_verbatim"
 """The key of the stored extra fields under which a client's own spelling of times is kept."""
@@ -26,7 +29,8 @@ class JobDefaults:
     """What a job gets from its type, its queue and the settings where its request is silent.
 
     ``explicit`` are the limits that bind: those named for this type, and a heartbeat timeout that the
-    operator set for the queue or for all jobs. ``limits`` has every default.
+    operator set for the queue or for all jobs. ``limits`` has every default. ``parameters`` are the
+    names of the arguments by position, where the handler is known.
     """
 
     queue: str
@@ -36,9 +40,12 @@ class JobDefaults:
     max_attempts: int
     retry: str
     always_armed: bool
+    rate_limit: Mapping[str, Any] | None = None
+    unique: UniquePolicy | None = None
+    parameters: tuple[str, ...] = ()
 
 
-def admit(envelope: Envelope, defaults: JobDefaults, *, job_id: UUID, now: datetime) -> JobRecord:
+def admit(envelope: Envelope, defaults: JobDefaults, *, job_id: UUID, now: datetime) -> JobRow:
     """The record of a new job: ``pending``, ``scheduled`` or ``available``.
 
     Raises :class:`InvalidRequest` when the total timeout is below an explicit timeout.
@@ -58,81 +65,97 @@ def admit(envelope: Envelope, defaults: JobDefaults, *, job_id: UUID, now: datet
     elif envelope.scheduled_at is not None and envelope.scheduled_at > now:
         state = State.SCHEDULED.value
     ttl = asked.enqueue_ttl_ms or limits.enqueue_ttl_ms
-    record = JobRecord(
+    attempt_ttl = asked.attempt_ttl_ms or limits.attempt_ttl_ms
+    record = JobRow(
         id=job_id,
         state=state,
         queue=envelope.queue or defaults.queue,
         type=envelope.type,
         priority=defaults.priority if envelope.priority is None else envelope.priority,
-        attempt=0,
         max_attempts=defaults.max_attempts,
-        lease_seq=0,
-        lease_id=None,
-        worker_id=None,
-        lease_principal=None,
         created_at=now,
         limits_from=now,
         enqueued_at=now,
         scheduled_at=envelope.scheduled_at,
         expires_at=envelope.expires_at,
-        started_at=None,
-        heartbeat_at=None,
-        lease_expires_at=None,
-        deadline_at=None,
-        finished_at=None,
         timeout_ms=timeout or limits.timeout_ms,
         grace_period_ms=_grace(asked, explicit, limits, defaults.always_armed),
         heartbeat_timeout_ms=heartbeat or limits.heartbeat_timeout_ms,
         total_timeout_ms=total,
         enqueue_ttl_ms=ttl,
+        attempt_ttl_ms=attempt_ttl,
         visibility_timeout_ms=asked.visibility_timeout_ms or limits.visibility_timeout_ms,
-        lease_visibility_ms=None,
-        extended_ms=0,
         timeout_explicit=timeout is not None,
         heartbeat_explicit=heartbeat is not None or defaults.always_armed,
-        heartbeat_armed=False,
-        dead_letter=False,
-        retry_delay_ms=None,
         retry=defaults.retry,
         args=envelope.args_json,
         meta=envelope.meta_json,
         tags=json.dumps(list(envelope.tags)) if envelope.tags else "[]",
-        result=None,
-        error=None,
-        errors="[]",
-        extra=_extra(envelope),
-        progress=None,
-        progress_message="",
-        progress_data=None,
-        checkpoint=None,
-        checkpoint_seq=0,
-        checkpoint_info=None,
+        extra=_extra(envelope, defaults.rate_limit),
         digest=None if envelope.id is None else digest(envelope),
     )
-    if total is None and ttl is None and envelope.expires_at is None:
+    given = None if envelope.extra is None else envelope.extra.get("unique")
+    if given is not None or defaults.unique is not None:
+        record = _unique(record, given, defaults, now)
+    if (total, ttl, attempt_ttl, envelope.expires_at) == (None, None, None, None):
         return record
     return record._replace(deadline_at=waiting_deadline(record))
 
 
-def copies_of(record: JobRecord, ids: Iterable[UUID], args: Iterable[str]) -> list[JobRecord]:
-    """Records like this one, with their own ids and arguments: admission asks for nothing else."""
-    before, after = record[1:_ARGS], record[_ARGS + 1 :]
-    make = JobRecord._make
-    return [make((job_id, *before, text, *after)) for job_id, text in zip(ids, args, strict=True)]
+def _unique(record: JobRow, given: Any, defaults: JobDefaults, now: datetime) -> JobRow:
+    """The record with its unique key and, if it is to be debounced, its start.
+
+    ``given`` is the policy of the request, or ``False`` for none whatever the job type declares.
+    """
+    extra = record.json("extra")
+    if given is False:
+        del extra["unique"]
+        return record._replace(extra=json.dumps(extra))
+    if given is None:
+        assert defaults.unique is not None
+        policy = defaults.unique
+        extra["unique"] = policy.to_wire()
+    else:
+        policy = parse_unique(given)
+    record = record._replace(unique_key=unique_key(policy, record, defaults.parameters))
+    if policy.debounce_ms is not None:
+        extra["unique"] = {**extra["unique"], DEBOUNCED_SINCE: now.isoformat()}
+        if record.scheduled_at is None and record.state == _AVAILABLE:
+            start = now + timedelta(milliseconds=policy.debounce_ms)
+            record = record._replace(state=State.SCHEDULED.value, scheduled_at=start)
+    return record._replace(extra=json.dumps(extra))
+
+
+def copies_of(
+    record: JobRow, ids: Iterable[UUID], args: Iterable[str], steps: Iterable[int] | None = None
+) -> list[JobRow]:
+    """Records like this one, with their own ids and arguments, and perhaps places in a workflow:
+    admission asks for nothing else.
+    """
+    before, after = record[1:_ARGS], record[_ARGS + 1 : -1]
+    make = JobRow._make
+    each = repeat(record.workflow_step) if steps is None else steps
+    # The shortest wins: ``repeat`` has no end.
+    return [
+        make((job_id, *before, text, *after, step))
+        for job_id, text, step in zip(ids, args, each, strict=False)
+    ]
 
 
 _AVAILABLE = State.AVAILABLE.value
-_ARGS = JobRecord._fields.index("args")
+_ARGS = JobRow._fields.index("args")
+assert JobRow._fields[-1] == "workflow_step"
 
 
-def creation_events(record: JobRecord) -> tuple[JobEvent, ...]:
+def creation_events(record: JobRow) -> tuple[JobEvent, ...]:
     """The events of a new job; a pending one is announced when it is activated."""
     if record.state == State.PENDING:
         return ()
     if record.state == State.SCHEDULED:
         assert record.scheduled_at is not None
         return (job_event(Kind.SCHEDULED, record, scheduled_at=record.scheduled_at.isoformat()),)
-    return (job_event(Kind.ENQUEUED, record, priority=record.priority),)
+    more = {} if record.unique_key is None else {"unique_key": record.unique_key}
+    return (job_event(Kind.ENQUEUED, record, priority=record.priority, **more),)
 
 
 def digest(envelope: Envelope) -> str:
@@ -166,7 +189,9 @@ def _grace(asked: Limits, explicit: Limits, limits: Limits, strict: bool) -> int
     return limits.grace_period_ms
 
 
-def _extra(envelope: Envelope) -> str:
+def _extra(envelope: Envelope, rate_limit: Mapping[str, Any] | None) -> str:
+    if rate_limit is not None and (envelope.extra or {}).get("rate_limit") is None:
+        envelope = envelope._replace(extra={**(envelope.extra or {}), "rate_limit": rate_limit})
     if envelope.extra is None and envelope.scheduled_text is None and envelope.expires_text is None:
         return "{}"
     verbatim = {

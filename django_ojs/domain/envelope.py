@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django_ojs.domain.arguments import KWARGS, Arguments, check_marked
 from django_ojs.domain.durations import parse_instant, parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest, TooLarge, Unsupported
 from django_ojs.domain.ids import parse_uuid7
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.jsonvalue import (
     MAX_ARGS_BYTES,
     MAX_ENVELOPE_BYTES,
@@ -18,72 +21,18 @@ from django_ojs.domain.jsonvalue import (
     encode,
 )
 from django_ojs.domain.kept import KEPT, check_kept
-from django_ojs.domain.limits import NAMES, NO_LIMITS, Limits, parse_limits
+from django_ojs.domain.limits import KEYS as LIMIT_KEYS
+from django_ojs.domain.limits import NO_LIMITS, Limits, parse_limits
 from django_ojs.domain.names import check_job_type, check_queue_name
+from django_ojs.domain.options import EnqueueOptions, check_names, names
+from django_ojs.domain.rate_limit import stored_rate_limit
 from django_ojs.domain.reserved import OWN_PREFIX, check_lineage, check_meta_keys, is_own
-from django_ojs.domain.retry import parse_policy
-from django_ojs.domain.suggestions import did_you_mean
+from django_ojs.domain.retry import parse_policy, with_names
+from django_ojs.domain.unique import declared
 
 _PRIORITIES = {"HIGH": 10, "NORMAL": 0, "LOW": -10}
 MAX_TAGS = 50
 
-SYSTEM_MANAGED = frozenset(
-    [
-        "state",
-        "attempt",
-        "created_at",
-        "enqueued_at",
-        "started_at",
-        "completed_at",
-        "cancelled_at",
-        "discarded_at",
-        "finished_at",
-        "error",
-        "errors",
-        "result",
-        "worker_id",
-        "workflow_id",
-        "workflow_step_id",
-        "parent_results",
-        "max_attempts",
-        "lease",
-        "lease_id",
-        "lease_seq",
-        "heartbeat_at",
-        "lease_expires_at",
-        "deadline_at",
-        "limits_from",
-        "next_attempt_at",
-        "next_retry_at",
-        "retry_delay_ms",
-        "dead_letter",
-        "progress",
-        "progress_message",
-        "progress_data",
-        "checkpoint",
-        "last_checkpoint",
-        "checkpoint_seq",
-        "previous_state",
-        "activated_at",
-        "re_enqueued_at",
-        "total_attempts",
-        "extended_ms",
-        "deduplicated",
-        "warnings",
-        "digest",
-        "extra",
-        "args_json",
-        "job",
-        "_ojs_verbatim",
-        "lease_principal",
-        "lease_visibility_ms",
-        "heartbeat_armed",
-        "heartbeat_explicit",
-        "timeout_explicit",
-        "checkpoint_info",
-    ]
-)
-_LIMIT_KEYS = frozenset(NAMES) | {f"{name}_ms" for name in NAMES}
 READ = (
     frozenset(
         [
@@ -105,17 +54,39 @@ READ = (
             "specversion",
         ]
     )
-    | _LIMIT_KEYS
+    | LIMIT_KEYS
 )
-"""The fields that a request is read from."""
+"""The fields that are read from a request."""
+SYSTEM_MANAGED = (frozenset(JobRow._fields) - READ) | {
+    "job",
+    "lease",
+    "next_attempt_at",
+    "next_retry_at",
+    "activated_at",
+    "re_enqueued_at",
+    "completed_at",
+    "cancelled_at",
+    "discarded_at",
+    "previous_state",
+    "total_attempts",
+    "last_checkpoint",
+    "deduplicated",
+    "warnings",
+    "args_json",
+    "workflow_id",
+    "workflow_step_id",
+    "parent_results",
+    "_ojs_verbatim",
+}
+"""Fields of answers only: columns of a job that no request sets, and what answers add to them."""
 
 
 class Envelope(NamedTuple):
-    """What a client asked for, checked; ``None`` where it was silent.
+    """A checked request for a job; ``None`` for what the client left out.
 
-    ``retry`` is the partial policy as given, valid on its own. ``*_text`` keep the client's
-    spelling of an absolute time, ``times_asked`` that of any time, to tell requests apart.
-    ``extra`` has the unknown fields (decision L7).
+    ``retry`` is the partial policy as given, valid on its own. ``*_text`` keep the client's spelling of
+    absolute times, ``times_asked`` of all times, to compare requests. ``extra`` has the unknown fields
+    (decision L7).
     """
 
     type: str
@@ -137,7 +108,7 @@ class Envelope(NamedTuple):
 
 
 def from_wire(body: object, *, now: datetime) -> Envelope:
-    """A request body: every alias, at the top level or inside ``options``, which wins.
+    """Read a request body, with all aliases, at the top level or in ``options``, which wins.
 
     Raises :class:`InvalidRequest` naming the field, :class:`Unsupported` for another major version
     of the specification. System-managed fields are ignored.
@@ -155,7 +126,6 @@ def from_wire(body: object, *, now: datetime) -> Envelope:
         raise InvalidRequest("args", "is required")
     if not isinstance(body["args"], list):
         raise InvalidRequest("args", "must be an array")
-    identity = body.get("id")
     extra = {key: value for key, value in body.items() if key not in READ and key not in SYSTEM_MANAGED}
     for name in KEPT:
         if name in options:
@@ -163,55 +133,40 @@ def from_wire(body: object, *, now: datetime) -> Envelope:
     if extra:
         encode(extra, "body", max_bytes=MAX_ENVELOPE_BYTES)
         check_kept(extra)
-    when = _first(body, options, "delay_until", "scheduled_at")
-    expiry = _first(body, options, "expires_at")
-    scheduled_at, scheduled_text = _moment(when, now)
-    expires_at, expires_text = _moment(expiry, now)
     job_type = _type(body["type"])
     if is_own(type=job_type):
         raise InvalidRequest("type", f"must not begin with {OWN_PREFIX!r}, which is reserved")
-    return Envelope(
-        type=job_type,
-        args_json=encode(body["args"], "args", max_bytes=MAX_ARGS_BYTES),
-        id=None if identity is None else parse_uuid7(identity, "id"),
-        queue=_queue(_first(body, options, "queue")),
-        priority=_priority(_first(body, options, "priority")),
-        meta_json=_wire_meta(body, options),
-        tags=_tags(_first(body, options, "tags")),
-        limits=_limits(body, options),
-        retry=_retry(_first(body, options, "retry", "retry_policy")),
-        scheduled_at=scheduled_at,
-        scheduled_text=scheduled_text,
-        expires_at=expires_at,
-        expires_text=expires_text,
-        times_asked=(_spelling(when), _spelling(expiry)),
-        pending=_pending(_first(body, options, "pending")),
-        extra=extra or None,
-    )
+    args_json = encode(body["args"], "args", max_bytes=MAX_ARGS_BYTES)
+    when = _first(body, options, "delay_until", "scheduled_at")
+    meta_json = _wire_meta(body, options, body["args"])
+    envelope = _envelope(job_type, args_json, meta_json, body, options, when, now)
+    return envelope._replace(extra=extra) if extra else envelope
 
 
-_NAMED_OPTIONS = (
-    *("delay", "scheduled_at", "queue", "priority", *NAMES, "expires_at", "retry"),
-    *("meta", "tags", "pending", "id"),
-)
-_CALL_OPTIONS = _LIMIT_KEYS.union(_NAMED_OPTIONS)
+_OPTIONS = names(EnqueueOptions)
 
 
-def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) -> Envelope:
-    """A call of the Python API; an option that is ``None`` counts as not given.
+def from_call(
+    type: str,
+    args: Sequence[Any],
+    *,
+    now: datetime,
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Envelope:
+    """Read a call of the Python API; an option that is ``None`` counts as not given.
 
+    ``kwargs`` are arguments by keyword: one object behind ``args``, see ``domain/arguments.py``.
     ``delay`` (seconds, ``timedelta``, ``"5m"``) and ``scheduled_at`` exclude each other. Raises
     ``TypeError`` for an unknown option, :class:`InvalidRequest` for a bad value.
     """
     checked = check_job_type(type, "type") if isinstance(type, str) else _type(type)
+    if kwargs:
+        return mark(from_call(checked, _with(args, kwargs), now=now, **options))
     args_json = encode_args(args)
     if not options:
         return Envelope(checked, args_json)
-    unknown = options.keys() - _CALL_OPTIONS
-    if unknown:
-        name = sorted(unknown)[0]
-        hint = did_you_mean(name, _NAMED_OPTIONS, "options", _CALL_OPTIONS)
-        raise TypeError(f"enqueue() has no option {name!r}: {hint}")
+    check_names("enqueue()", options, _OPTIONS)
     given = {key: value for key, value in options.items() if value is not None}
     if "delay" in given and "scheduled_at" in given:
         raise InvalidRequest("delay", "excludes scheduled_at")
@@ -222,38 +177,92 @@ def from_call(type: str, args: Sequence[Any], *, now: datetime, **options: Any) 
     if isinstance(when, int) and not isinstance(when, bool):
         when = f"{min(when, 10**11)}s" if when >= 0 else when
     start = None if when is None else (name, when)
-    scheduled_at, scheduled_text = _moment(start, now)
-    expiry = ("expires_at", given["expires_at"]) if "expires_at" in given else None
-    expires_at, expires_text = _moment(expiry, now)
     meta = given.get("meta")
-    tags, priority = given.get("tags"), given.get("priority")
+    meta_json = "{}" if meta is None else _meta(meta, "meta")
+    if meta is not None:
+        check_marked(args, meta)
+    envelope = _envelope(checked, args_json, meta_json, given, {}, start, now)
+    extra: dict[str, Any] = {}
+    if "rate_limit" in given:
+        extra["rate_limit"] = stored_rate_limit(given["rate_limit"])
+    policy = declared(given.get("unique"), given.get("throttle"), given.get("debounce"))
+    if policy is not None:
+        if given.get("debounce") is not None and (start is not None or envelope.pending):
+            raise InvalidRequest(
+                "debounce", "decides the start: it excludes delay, scheduled_at, pending"
+            )
+        extra["unique"] = policy and policy.to_wire()
+    return envelope._replace(extra=extra) if extra else envelope
+
+
+Found = tuple[str, Any]
+
+
+def _envelope(
+    job_type: str,
+    args_json: str,
+    meta_json: str,
+    body: Mapping[str, Any],
+    options: Mapping[str, Any],
+    start: Found | None,
+    now: datetime,
+) -> Envelope:
+    """What the two forms of a request have in common: each field in ``options`` or beside them."""
+    expiry = _first(body, options, "expires_at")
+    scheduled_at, scheduled_text = _moment(start, now)
+    expires_at, expires_text = _moment(expiry, now)
+    identity = body.get("id")
     return Envelope(
-        type=checked,
+        type=job_type,
         args_json=args_json,
-        id=parse_uuid7(given["id"], "id") if "id" in given else None,
-        queue=_queue(("queue", given["queue"])) if "queue" in given else None,
-        priority=None if priority is None else _priority(("priority", priority)),
-        meta_json="{}" if meta is None else _meta(meta, "meta"),
-        tags=() if tags is None else _tags(("tags", tags)),
-        limits=_limits(given, {}),
-        retry=_retry(("retry", given["retry"])) if "retry" in given else None,
+        id=None if identity is None else parse_uuid7(identity, "id"),
+        queue=_queue(_first(body, options, "queue")),
+        priority=_priority(_first(body, options, "priority")),
+        meta_json=meta_json,
+        tags=_tags(_first(body, options, "tags")),
+        limits=_limits(body, options),
+        retry=_retry(_first(body, options, "retry", "retry_policy")),
         scheduled_at=scheduled_at,
         scheduled_text=scheduled_text,
         expires_at=expires_at,
         expires_text=expires_text,
         times_asked=(_spelling(start), _spelling(expiry)),
-        pending=_pending(("pending", given.get("pending", False))),
+        pending=_pending(_first(body, options, "pending")),
     )
 
 
 def encode_args(args: Sequence[Any]) -> str:
-    """The arguments of a call of the Python API, checked, as JSON text."""
+    """Check the arguments of a call of the Python API and encode them as JSON text."""
     if not isinstance(args, (list, tuple)):
         raise InvalidRequest("args", "must be a list or a tuple")
     return encode(args, "args", max_bytes=MAX_ARGS_BYTES)
 
 
-Found = tuple[str, Any]
+def encode_calls(envelope: Envelope, calls: Iterable[Arguments]) -> tuple[Envelope, list[str]]:
+    """The envelope of many calls that differ in their arguments only, and the JSON text of each.
+
+    If one of them has arguments by keyword, all have that object, since they share their ``meta``.
+    """
+    if envelope.args_json != "[]":
+        raise TypeError("many calls have no option 'kwargs': a call may be a mapping")
+    found = list(calls)
+    if not any(kwargs for _, kwargs in found):
+        return envelope, [encode_args(args) for args, _ in found]
+    return mark(envelope), [encode_args(_with(args, kwargs)) for args, kwargs in found]
+
+
+def mark(envelope: Envelope) -> Envelope:
+    """The envelope, saying that the last of its arguments holds those by keyword."""
+    meta = json.loads(envelope.meta_json)
+    return envelope._replace(meta_json=_meta({**meta, KWARGS: True}, "meta"))
+
+
+def _with(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    if not isinstance(args, (list, tuple)):
+        raise InvalidRequest("args", "must be a list or a tuple")
+    if not isinstance(kwargs, Mapping):
+        raise InvalidRequest("kwargs", "must be a mapping")
+    return [*args, dict(kwargs)]
 
 
 def _first(body: Mapping[str, Any], options: Mapping[str, Any], *names: str) -> Found | None:
@@ -283,9 +292,14 @@ def _priority(found: Found | None) -> int | None:
 
 
 def parse_priority(value: object, field: str) -> int:
-    """-100 to 100, or ``HIGH``, ``NORMAL``, ``LOW`` (decision L6)."""
+    """Read a priority: -100 to 100, or ``HIGH``, ``NORMAL``, ``LOW`` (decision L6)."""
     if isinstance(value, str):
         value = _PRIORITIES.get(value.upper(), value)
+    return check_priority(value, field)
+
+
+def check_priority(value: object, field: str) -> int:
+    """Check a priority: -100 to 100."""
     if type(value) is not int or not -100 <= value <= 100:
         raise InvalidRequest(field, "must be an integer from -100 to 100")
     return value
@@ -322,11 +336,10 @@ def _tags(found: Found | None) -> tuple[str, ...]:
 def _retry(found: Found | None) -> Mapping[str, Any] | None:
     if found is None:
         return None
-    # What is left out comes from the job type, so only what is given can be judged here.
+    # Only what is given can be checked here: the job type adds the rest.
     name = found[0].removeprefix("options.").replace("_policy", "")
     parse_policy(found[1], field=name)
-    policy: Mapping[str, Any] = found[1]
-    return policy
+    return with_names(found[1])
 
 
 def _limits(body: Mapping[str, Any], options: Mapping[str, Any]) -> Limits:
@@ -337,8 +350,8 @@ def _limits(body: Mapping[str, Any], options: Mapping[str, Any]) -> Limits:
     return limits
 
 
-def _wire_meta(body: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """``meta``, over its aliases ``options.metadata``, ``options.meta`` and ``metadata``."""
+def _wire_meta(body: Mapping[str, Any], options: Mapping[str, Any], args: Sequence[Any]) -> str:
+    """Merge ``meta`` over its aliases ``options.metadata``, ``options.meta`` and ``metadata``."""
     merged: dict[str, Any] = {}
     for name, value in (
         ("metadata", body.get("metadata")),
@@ -351,6 +364,7 @@ def _wire_meta(body: Mapping[str, Any], options: Mapping[str, Any]) -> str:
                 raise InvalidRequest(name, "must be an object")
             merged.update(value)
     check_lineage(merged)
+    check_marked(args, merged)
     return _meta(merged, "meta") if merged else "{}"
 
 

@@ -76,9 +76,14 @@ class PermissionDenied(OJSError):
 
 
 class Duplicate(OJSError):
-    """The id is taken by a job with other content."""
+    """The id is taken by a job with other content, or an equal job exists that its policy minds.
+
+    ``details`` has ``existing_job_id`` and ``existing_job_state``; of an equal job ``existing`` is the
+    record and ``details["unique_key"]`` the key.
+    """
 
     code = "duplicate"
+    existing: Any = None
 
 
 class Conflict(OJSError):

@@ -37,7 +37,8 @@ class Failure:
     """Why an attempt failed.
 
     ``type`` is what ``non_retryable_errors`` is compared with (also ``code`` and
-    ``details["error_class"]``). ``retry_after_ms`` replaces the computed backoff. ``fired`` is set
+    ``details["error_class"]``; the names of base classes in ``details["error_bases"]`` match exactly).
+    ``retry_after_ms`` replaces the computed backoff. ``fired`` is set
     where a timeout is the cause; with ``lookahead`` it has not run out, but no attempt fits into it.
     """
 
@@ -57,6 +58,12 @@ class Failure:
         """Everything that a non-retryable pattern may match (OJS retry 5)."""
         more = (self.details.get(key) for key in ("error_class", "type"))
         return (self.type, self.code or self.type, *(n for n in more if isinstance(n, str)))
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The classes that the error is a subclass of."""
+        found = self.details.get("error_bases")
+        return tuple(n for n in found if isinstance(n, str)) if isinstance(found, (list, tuple)) else ()
 
 
 _DIRECTIVES = frozenset(str(directive) for directive in Directive)
@@ -246,7 +253,7 @@ def error_object(failure: Failure, *, attempt: int, now: datetime) -> dict[str, 
         "details": _details(failure.details),
     }
     if failure.backtrace:
-        error["backtrace"] = _cut(failure.backtrace)
+        error["backtrace"] = last_frames(failure.backtrace)
     if failure.directive is not None:
         error["directive"] = str(failure.directive)
     if failure.fired is not None:
@@ -275,8 +282,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _cut(lines: Sequence[str]) -> list[str]:
-    """The last frames that fit: the cause is at the end of a traceback."""
+def last_frames(lines: Sequence[str]) -> list[str]:
+    """As much of the end of a traceback as is stored: the cause is there."""
     kept: list[str] = []
     room = MAX_BACKTRACE_BYTES
     for line in reversed(lines[-100:]):

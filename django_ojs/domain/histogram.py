@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 BUCKETS: tuple[int, ...] = (
-    1,
-    3,
-    10,
-    30,
-    100,
-    300,
-    1_000,
-    2_000,
-    5_000,
-    10_000,
-    30_000,
-    60_000,
-    180_000,
-    600_000,
-    1_800_000,
-    3_600_000,
+    *(1, 3, 5, 10, 25, 30, 50, 100, 250, 300, 500),
+    *(1_000, 2_000, 2_500, 5_000, 10_000, 30_000, 60_000),
+    *(120_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000),
 )
 """Upper bounds in milliseconds; a histogram has one more place, for what took longer."""
 
@@ -44,6 +32,11 @@ class Counted(Protocol):
 def empty() -> list[int]:
     """A histogram of nothing."""
     return [0] * (len(BUCKETS) + 1)
+
+
+def place(ms: float) -> int:
+    """The bucket of a duration."""
+    return bisect_left(BUCKETS, ms)
 
 
 @dataclass(slots=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
 from uuid import UUID
 
 from django_ojs.domain.errors import InvalidRequest
@@ -13,6 +16,7 @@ _V7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-
 _LOW_BITS = 62
 _RANDOM_BITS = 74
 _MOST_MS = (1 << 48) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def uuid7(ms: int, random_bits: int) -> UUID:
@@ -21,6 +25,48 @@ def uuid7(ms: int, random_bits: int) -> UUID:
     high, low = bits >> _LOW_BITS, bits & ((1 << _LOW_BITS) - 1)
     value = (min(max(ms, 0), _MOST_MS) << 80) | (0x7 << 76) | (high << 64) | (0b10 << 62) | low
     return UUID(int=value)
+
+
+def keyed_uuid7(moment: date, key: Sequence[object]) -> UUID:
+    """The UUIDv7 of a moment, to the millisecond, and of a key: the same for the same two.
+
+    The key takes the place of the random bits. Its parts are text, integers, ``UUID``s and dates;
+    ``1`` and ``"1"`` are different keys, ``("a", "b")`` and ``("ab",)`` too. Raises
+    :class:`InvalidRequest`.
+    """
+    if not isinstance(moment, datetime):
+        if not isinstance(moment, date):
+            raise InvalidRequest("moment", "must be a datetime or a date")
+        moment = datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
+    if moment.tzinfo is None:
+        raise InvalidRequest("moment", "must have a time zone")
+    ms = (moment - _EPOCH) // timedelta(milliseconds=1)
+    if ms < 0:
+        raise InvalidRequest("moment", "must not be before 1970")
+    if not key:
+        raise InvalidRequest("key", "must have a part")
+    digest = sha256(json.dumps([_part(part) for part in key]).encode()).digest()
+    return uuid7(ms, int.from_bytes(digest[:10], "big"))
+
+
+def _part(part: object) -> list[str | int]:
+    match part:
+        case bool():
+            pass
+        case str():
+            return ["str", str(part)]
+        case int():
+            return ["int", int(part)]
+        case UUID():
+            return ["uuid", str(part)]
+        case datetime():
+            if part.tzinfo is not None:
+                return ["datetime", part.astimezone(UTC).isoformat()]
+        case date():
+            return ["date", part.isoformat()]
+    raise InvalidRequest(
+        "key", "must have parts of text, integers, UUIDs, dates, or datetimes with a time zone"
+    )
 
 
 class Uuid7Generator:

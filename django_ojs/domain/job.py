@@ -27,12 +27,14 @@ LARGE: Mapping[str, Any] = {
 """The columns that may be large, and what stands in a record that is without them."""
 
 
-class JobRecord(NamedTuple):
+class JobRow(NamedTuple):
     """What is stored about one job.
 
     Columns that hold JSON (``args meta tags retry result error errors extra progress_data
     checkpoint checkpoint_info``) are kept as JSON text: most verbs only pass them on. Times are
-    aware, in UTC; limits are milliseconds.
+    aware, in UTC; limits are milliseconds. ``hooks`` has a bit for each transition hook that wants to
+    see the job end; a ``held`` job waits for a place under a rate limit. First what a job is enqueued
+    with; the defaults are what its life has not written yet.
     """
 
     id: UUID
@@ -40,59 +42,70 @@ class JobRecord(NamedTuple):
     queue: str
     type: str
     priority: int
-    attempt: int
     max_attempts: int
-    lease_seq: int
-    lease_id: UUID | None
-    worker_id: str | None
-    lease_principal: str | None
     created_at: datetime
     limits_from: datetime
     enqueued_at: datetime | None
     scheduled_at: datetime | None
     expires_at: datetime | None
-    started_at: datetime | None
-    heartbeat_at: datetime | None
-    lease_expires_at: datetime | None
-    deadline_at: datetime | None
-    finished_at: datetime | None
     timeout_ms: int
     grace_period_ms: int
     heartbeat_timeout_ms: int
     total_timeout_ms: int | None
     enqueue_ttl_ms: int | None
+    attempt_ttl_ms: int | None
     visibility_timeout_ms: int | None
-    lease_visibility_ms: int | None
-    extended_ms: int
     timeout_explicit: bool
     heartbeat_explicit: bool
-    heartbeat_armed: bool
-    dead_letter: bool
-    retry_delay_ms: int | None
     retry: str
     args: str
     meta: str
     tags: str
-    result: str | None
-    error: str | None
-    errors: str
     extra: str
-    progress: float | None
-    progress_message: str
-    progress_data: str | None
-    checkpoint: str | None
-    checkpoint_seq: int
-    checkpoint_info: str | None
     digest: str | None
+    attempt: int = 0
+    lease_seq: int = 0
+    lease_id: UUID | None = None
+    worker_id: str | None = None
+    lease_principal: str | None = None
+    started_at: datetime | None = None
+    heartbeat_at: datetime | None = None
+    heartbeat_armed: bool = False
+    lease_expires_at: datetime | None = None
+    lease_visibility_ms: int | None = None
+    deadline_at: datetime | None = None
+    extended_ms: int = 0
+    finished_at: datetime | None = None
+    result: str | None = None
+    error: str | None = None
+    errors: str = "[]"
+    retry_delay_ms: int | None = None
+    dead_letter: bool = False
+    progress: float | None = None
+    progress_message: str = ""
+    progress_data: str | None = None
+    checkpoint: str | None = None
+    checkpoint_seq: int = 0
+    checkpoint_info: str | None = None
+    unique_key: str | None = None
+    hooks: int = 0
+    held: bool = False
+    workflow_id: UUID | None = None
+    workflow_step: int | None = None
 
     def json(self, column: str) -> Any:
         """The parsed value of a JSON column, ``None`` where it is unset."""
         text = getattr(self, column)
         return None if text is None else json.loads(text)
 
-    def small(self) -> JobRecord:
+    def small(self) -> JobRow:
         """The same job without what may be large."""
         return self._replace(**LARGE)
+
+    @property
+    def deduplicated(self) -> bool:
+        """Whether an ``enqueue`` found this job instead of storing a new one."""
+        return False
 
     @property
     def text_bytes(self) -> int:
@@ -107,6 +120,17 @@ class JobRecord(NamedTuple):
         )
 
 
+class ExistingJob(JobRow):
+    """A job that an ``enqueue`` found instead of storing a new one: the same id, or an equal job."""
+
+    __slots__ = ()
+
+    @property
+    def deduplicated(self) -> bool:
+        """Always true."""
+        return True
+
+
 class AttemptEnd(NamedTuple):
     """How an attempt ended; becomes its row in the table of attempts."""
 
@@ -119,7 +143,7 @@ class JobEvent(NamedTuple):
 
     kind: str
     payload: Mapping[str, Any]
-    job: JobRecord | None = None
+    job: JobRow | None = None
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -155,7 +179,7 @@ class Actor:
         return {key: value for key, value in named.items() if value}
 
 
-_PLACES = {column: index for index, column in enumerate(JobRecord._fields)}
+_PLACES = {column: index for index, column in enumerate(JobRow._fields)}
 _STATES = {str(state): state for state in State}  # a lookup costs less than a call of the Enum
 
 
@@ -169,7 +193,7 @@ class Transition:
     """
 
     trigger: Trigger
-    job: JobRecord
+    job: JobRow
     target: State
     changes: Mapping[str, Any]
     attempt: AttemptEnd | None = None
@@ -193,14 +217,14 @@ class Transition:
         return _STATES.get(self.job.state) or State(self.job.state)
 
     @property
-    def written(self) -> JobRecord:
+    def written(self) -> JobRow:
         """The record as it is after the write, without reading it again."""
         # What ``_replace`` does, at a third of its cost for so many fields.
         values = list(self.job)
         values[_PLACES["state"]] = self.target.value
         for column, value in self.changes.items():
             values[_PLACES[column]] = value
-        return JobRecord._make(values)
+        return JobRow._make(values)
 
 
 NO_LEASE: Mapping[str, Any] = {

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 
 STILL_ALIVE = timedelta(seconds=30)
@@ -100,7 +100,7 @@ def _lives(
 
 
 def rejection_reason(
-    job: JobRecord, lease_claim: LeaseClaim, others: Iterable[EarlierAttempt], *, policy: str
+    job: JobRow, lease_claim: LeaseClaim, others: Iterable[EarlierAttempt], *, policy: str
 ) -> str | None:
     """Why the claim does not prove the current lease of an active job; ``None`` if it does.
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django_ojs.domain import retry
-from django_ojs.domain.events import Kind, job_event
+from django_ojs.domain.events import Kind, attempt_facts, job_event
 from django_ojs.domain.failures import (
     Failure,
     error_object,
@@ -24,13 +24,14 @@ from django_ojs.domain.failures import (
     timed_out,
     timeout_fields,
 )
-from django_ojs.domain.job import NO_LEASE, AttemptEnd, JobEvent, JobRecord, Transition
+from django_ojs.domain.job import NO_LEASE, AttemptEnd, JobEvent, JobRow, Transition
 from django_ojs.domain.retry_decision import RetryDecision, decide_retry
 from django_ojs.domain.states import State, Trigger
 from django_ojs.domain.timeouts import (
     Fired,
     TimeoutKind,
     after,
+    available_from,
     elapsed,
     fired,
     lease_end,
@@ -43,7 +44,7 @@ KEPT_ERRORS = 50
 
 
 def claim(
-    job: JobRecord,
+    job: JobRow,
     *,
     lease_id: UUID,
     worker_id: str | None,
@@ -73,8 +74,8 @@ def claim(
         "lease_expires_at": None,
     }
     if job.progress is not None:
-        # It is that of the attempt before.
-        changes.update(progress=None, progress_message="", progress_data=None)
+        # It is that of the attempt before; its data are for this one, until it reports its own.
+        changes.update(progress=None, progress_message="")
     deadline = starting_deadline(job, now)
     changes["deadline_at"] = deadline
     if visibility is not None:
@@ -83,7 +84,7 @@ def claim(
     return Transition(Trigger.CLAIM, job, State.ACTIVE, changes, job_events=(started,))
 
 
-def ack(job: JobRecord, *, result: str | None, now: datetime) -> Transition:
+def ack(job: JobRow, *, result: str | None, now: datetime) -> Transition:
     """The attempt succeeded; ``result`` is JSON text or ``None``."""
     changes: dict[str, Any] = {
         **NO_LEASE,
@@ -106,7 +107,7 @@ def ack(job: JobRecord, *, result: str | None, now: datetime) -> Transition:
 
 
 def fail(
-    job: JobRecord,
+    job: JobRow,
     failure: Failure,
     *,
     now: datetime,
@@ -145,16 +146,19 @@ class _Outcome:
     errors: str
     job_events: tuple[JobEvent, ...]
     attempt: AttemptEnd | None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _failed(job: JobRecord, failure: Failure, now: datetime) -> _Outcome:
+def _failed(job: JobRow, failure: Failure, now: datetime) -> _Outcome:
     error = error_object(failure, attempt=job.attempt, now=now)
-    job_events = (*_timeout_facts(job, failure), job_event(Kind.FAILED, job, error=_public(error)))
-    end = AttemptEnd(_outcome(failure), json.dumps(error))
+    outcome = _outcome(failure)
+    failed = job_event(Kind.FAILED, job, error=_public(error), **attempt_facts(job, outcome, now))
+    job_events = (*_timeout_facts(job, failure), failed)
+    end = AttemptEnd(outcome, json.dumps(error))
     return _Outcome(error, _append(job.errors, error), job_events, end)
 
 
-def _too_late(job: JobRecord, failed: _Outcome, decision: RetryDecision, now: datetime) -> _Outcome:
+def _too_late(job: JobRow, failed: _Outcome, decision: RetryDecision, now: datetime) -> _Outcome:
     """The look-ahead of OJS timeouts 9.1: the failure stays the cause, the total timeout is why the
     job is given up.
     """
@@ -173,7 +177,7 @@ def _too_late(job: JobRecord, failed: _Outcome, decision: RetryDecision, now: da
 
 
 def _retryable(
-    job: JobRecord, trigger: Trigger, ended: _Outcome, delay_ms: int, now: datetime
+    job: JobRow, trigger: Trigger, ended: _Outcome, delay_ms: int, now: datetime
 ) -> Transition:
     when = after(now, delay_ms)
     changes = {
@@ -196,26 +200,26 @@ def _retryable(
     return Transition(trigger, job, State.RETRYABLE, changes, ended.attempt, job_events)
 
 
-def _available_again(job: JobRecord, trigger: Trigger, ended: _Outcome, now: datetime) -> Transition:
+def _available_again(job: JobRow, trigger: Trigger, ended: _Outcome, now: datetime) -> Transition:
     changes = {
         **NO_LEASE,
         "error": json.dumps(ended.error),
         "errors": ended.errors,
-        "deadline_at": total_deadline(job),
         "started_at": None,
-        "enqueued_at": now,
+        **available_from(job, now),
     }
     job_events = (*ended.job_events, job_event(Kind.ENQUEUED, job, priority=job.priority))
     return Transition(trigger, job, State.AVAILABLE, changes, ended.attempt, job_events)
 
 
-def promote(job: JobRecord, *, now: datetime) -> Transition:
+def promote(job: JobRow, *, now: datetime) -> Transition:
     """Make a scheduled or retryable job available that is due."""
     job_events = (job_event(Kind.ENQUEUED, job, priority=job.priority),)
-    return Transition(Trigger.PROMOTE, job, State.AVAILABLE, {"enqueued_at": now}, None, job_events)
+    changes = available_from(job, now)
+    return Transition(Trigger.PROMOTE, job, State.AVAILABLE, changes, None, job_events)
 
 
-def overdue(job: JobRecord, *, now: datetime, jitter: float) -> Transition | None:
+def overdue(job: JobRow, *, now: datetime, jitter: float) -> Transition | None:
     """What the reaper does with ``job`` at ``now``; ``None`` when none of its timeouts has fired."""
     due = fired(job, now)
     if due is None:
@@ -236,7 +240,7 @@ _REAPS = {
 }
 
 
-def requeue(job: JobRecord, *, now: datetime) -> Transition:
+def requeue(job: JobRow, *, now: datetime) -> Transition:
     """The worker gives a started job back (NACK with ``requeue``); the attempt stays counted.
 
     Unless it was the last one: then the job may run once more.
@@ -245,8 +249,7 @@ def requeue(job: JobRecord, *, now: datetime) -> Transition:
         **NO_LEASE,
         "attempt": min(job.attempt, max(1, job.max_attempts) - 1),
         "started_at": None,
-        "enqueued_at": now,
-        "deadline_at": total_deadline(job),
+        **available_from(job, now),
     }
     return Transition(
         Trigger.REQUEUE,
@@ -258,12 +261,13 @@ def requeue(job: JobRecord, *, now: datetime) -> Transition:
     )
 
 
-def release(job: JobRecord, *, now: datetime) -> Transition:
+def release(job: JobRow, *, now: datetime) -> Transition:
     """The worker gives back a job that it never began: no attempt is consumed.
 
-    The place in the queue is kept, since ``enqueued_at`` does not change.
+    The place in the queue is kept, since ``enqueued_at`` does not change, and the clocks of what it has
+    to start by go on.
     """
-    unstarted = job._replace(attempt=max(0, job.attempt - 1))
+    unstarted = job._replace(state=State.AVAILABLE, attempt=max(0, job.attempt - 1))
     changes = {
         **NO_LEASE,
         "attempt": unstarted.attempt,
@@ -280,7 +284,7 @@ def release(job: JobRecord, *, now: datetime) -> Transition:
     )
 
 
-def recover(job: JobRecord, *, execution_until: datetime, now: datetime) -> Transition:
+def recover(job: JobRow, *, execution_until: datetime, now: datetime) -> Transition:
     """After an outage (decision T9) the execution deadline gets air, and with it a visibility lease
     that it cut short; the total timeout gets none.
     """
@@ -292,25 +296,26 @@ def recover(job: JobRecord, *, execution_until: datetime, now: datetime) -> Tran
     return Transition(Trigger.RECOVER, job, State.ACTIVE, changes)
 
 
-def _execution(job: JobRecord, now: datetime) -> Fired:
+def _execution(job: JobRow, now: datetime) -> Fired:
     """A worker's own report that the execution timeout ran out (OJS timeouts 7.2)."""
     started = job.started_at or now
     return Fired(TimeoutKind.EXECUTION, job.timeout_ms + job.extended_ms, elapsed(started, now))
 
 
-def _total_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:
+def _total_expired(job: JobRow, failure: Failure, now: datetime) -> Transition:
     error = error_object(failure, attempt=job.attempt, now=now)
-    end = None
+    end, facts = None, {}
     if job.state == State.ACTIVE:
         end = AttemptEnd("total_timeout", json.dumps(error))
-    ending = _Outcome(error, _append(job.errors, error), _timeout_facts(job, failure), end)
+        facts = attempt_facts(job, "total_timeout", now)
+    ending = _Outcome(error, _append(job.errors, error), _timeout_facts(job, failure), end, facts)
     dead = retry.from_stored(job.retry).on_exhaustion == "dead_letter"
     transition = _discarded(job, Trigger.TOTAL_TIMEOUT, ending, dead, now)
     # Its handler is still running: when its grace period ends depends on what it was granted.
     return replace(transition, changes={**transition.changes, "extended_ms": job.extended_ms})
 
 
-def _ttl_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:
+def _ttl_expired(job: JobRow, failure: Failure, now: datetime) -> Transition:
     assert failure.fired is not None
     error = error_object(failure, attempt=job.attempt, now=now)
     expired = job_event(
@@ -325,9 +330,7 @@ def _ttl_expired(job: JobRecord, failure: Failure, now: datetime) -> Transition:
     return _discarded(job, Trigger.EXPIRE, ending, False, now)
 
 
-def _discarded(
-    job: JobRecord, trigger: Trigger, ended: _Outcome, dead: bool, now: datetime
-) -> Transition:
+def _discarded(job: JobRow, trigger: Trigger, ended: _Outcome, dead: bool, now: datetime) -> Transition:
     job_events = (
         *ended.job_events,
         job_event(
@@ -336,6 +339,7 @@ def _discarded(
             total_attempts=job.attempt,
             last_error=_public(ended.error),
             dead_letter=dead,
+            **ended.facts,
         ),
     )
     if dead:
@@ -367,7 +371,7 @@ _TIMEOUT_KINDS = {
 }
 
 
-def _timeout_facts(job: JobRecord, failure: Failure) -> tuple[JobEvent, ...]:
+def _timeout_facts(job: JobRow, failure: Failure) -> tuple[JobEvent, ...]:
     if failure.fired is None:
         return ()
     kind = _TIMEOUT_KINDS[failure.fired.clock]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django_ojs.domain.durations import parse_ms, parse_seconds_ms
@@ -14,6 +14,7 @@ NAMES = (
     "heartbeat_timeout",
     "total_timeout",
     "enqueue_ttl",
+    "attempt_ttl",
     "visibility_timeout",
 )
 CONFIGURABLE = NAMES[:-1]
@@ -29,24 +30,19 @@ class Limits:
     heartbeat_timeout_ms: int | None = None
     total_timeout_ms: int | None = None
     enqueue_ttl_ms: int | None = None
+    attempt_ttl_ms: int | None = None
     visibility_timeout_ms: int | None = None
     timeout_given_in_ms: bool = False
 
     def over(self, base: Limits) -> Limits:
         """These limits, with those of ``base`` where one is unset."""
-        return Limits(
-            _or(self.timeout_ms, base.timeout_ms),
-            _or(self.grace_period_ms, base.grace_period_ms),
-            _or(self.heartbeat_timeout_ms, base.heartbeat_timeout_ms),
-            _or(self.total_timeout_ms, base.total_timeout_ms),
-            _or(self.enqueue_ttl_ms, base.enqueue_ttl_ms),
-            _or(self.visibility_timeout_ms, base.visibility_timeout_ms),
-            self.timeout_given_in_ms,
-        )
+        unset = [f"{name}_ms" for name in NAMES if getattr(self, f"{name}_ms") is None]
+        return replace(self, **{name: getattr(base, name) for name in unset})
 
 
 NO_LIMITS = Limits()
-_KEYS = frozenset(NAMES) | {f"{name}_ms" for name in NAMES}
+KEYS = frozenset(NAMES) | {f"{name}_ms" for name in NAMES}
+"""Every name of a limit in a request."""
 
 
 def parse_limits(source: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Limits:
@@ -55,7 +51,7 @@ def parse_limits(source: Mapping[str, Any], options: Mapping[str, Any] | None = 
     Raises :class:`InvalidRequest` naming the field as it was written.
     """
     places = [("options.", options), ("", source)] if options else [("", source)]
-    if not any(_KEYS & place.keys() for _, place in places if place):
+    if not any(KEYS & place.keys() for _, place in places if place):
         return NO_LIMITS
     found: dict[str, Any] = {}
     for name in NAMES:
@@ -67,10 +63,6 @@ def parse_limits(source: Mapping[str, Any], options: Mapping[str, Any] | None = 
                     found["timeout_given_in_ms"] = value[1]
                 break
     return Limits(**found)
-
-
-def _or(mine: int | None, other: int | None) -> int | None:
-    return other if mine is None else mine
 
 
 def _one(place: Mapping[str, Any], prefix: str, name: str) -> tuple[int, bool] | None:

@@ -1,4 +1,4 @@
-"""Fields of a request that are not known, but near to one that is: probably a mistake."""
+"""Unknown fields of a request that resemble a known one: probably mistakes."""
 
 from __future__ import annotations
 
@@ -33,32 +33,30 @@ _ALIASES: Mapping[str, str] = {
     "retries": "retry.max_attempts",
     "run_at": "scheduled_at",
     "schedule_to_close_timeout": "total_timeout",
-    "schedule_to_start_timeout": "enqueue_ttl",
+    "schedule_to_start_timeout": "attempt_ttl",
     "start_to_close_timeout": "timeout",
     "time_limit": "timeout",
     "ttl": "enqueue_ttl",
     "ttl_ms": "enqueue_ttl_ms",
 }
-"""What other systems call a field."""
+"""Names of other systems for our fields."""
 _LONGEST = 64
 _MOST = 200
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])", re.ASCII)
 
 
 class NearMisses:
-    """Keys of a request that look like misspelled known ones.
+    """Finds keys of a request that look like misspelled fields.
 
-    Of the fields that are not known the first 200 are looked at: each takes a fraction of a
-    millisecond, and a body has room for a hundred thousand.
+    Checks the first 200 unknown fields only: each takes a fraction of a millisecond, and a body has
+    room for a hundred thousand.
     """
 
     def __init__(self) -> None:
         self._left = _MOST
 
     def of(self, body: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """The fields of a job to enqueue, at the top level and in ``options``, each with what it is
-        near to.
-        """
+        """Pair each such key of a job to enqueue, also in ``options``, with the field it resembles."""
         found: list[tuple[str, str]] = []
         options = body.get("options")
         inner = options if isinstance(options, Mapping) else {}
@@ -74,7 +72,7 @@ class NearMisses:
 
 
 def _repeats(name: str, place: Mapping[str, Any]) -> bool:
-    """Whether this is what answers say beside the policy: they may be sent again."""
+    """Whether this repeats the policy, as answers do, which clients may send back."""
     policy = place.get("retry")
     return (
         name == "max_attempts" and isinstance(policy, Mapping) and policy.get(name) == place.get(name)
@@ -90,7 +88,7 @@ def _nearest(name: str) -> str | None:
         return plain
     least, near = 3, None
     for known in _KNOWN:
-        # In short names two letters are as good as another word.
+        # Two letters make another word of a short name.
         most = 1 if min(len(known), len(plain)) < 5 else 2
         apart = _apart(plain, known, most)
         if apart is not None and apart < least:
@@ -99,10 +97,9 @@ def _nearest(name: str) -> str | None:
 
 
 def nearest(name: str) -> str | None:
-    """The known field that is written almost so, by at most two letters, or that others call so.
+    """Find the field that a name misspells, by at most two letters, or that other systems call so.
 
-    ``None`` for a known one, and for names that begin with ``ext_`` or ``x_``, which belong to
-    extensions.
+    ``None`` for known fields, and for extensions' names, which begin with ``ext_`` or ``x_``.
     """
     return _nearest(name) if _is_unknown(name) else None
 
@@ -114,7 +111,7 @@ def _is_unknown(name: str) -> bool:
 
 
 def _apart(one: str, other: str, most: int) -> int | None:
-    """How many letters are added, left out, changed or swapped; ``None`` above ``most``."""
+    """Count letters that are added, left out, changed or swapped; ``None`` above ``most``."""
     if abs(len(one) - len(other)) > most:
         return None
     before: list[int] = []

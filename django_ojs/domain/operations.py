@@ -12,10 +12,11 @@ from typing import Any
 
 from django_ojs.domain.errors import Conflict, InvalidRequest
 from django_ojs.domain.events import Kind, job_event
-from django_ojs.domain.job import NO_LEASE, Actor, AttemptEnd, JobEvent, JobRecord, Transition
-from django_ojs.domain.states import WAITING, State, Trigger
+from django_ojs.domain.job import NO_LEASE, Actor, AttemptEnd, JobEvent, JobRow, Transition
+from django_ojs.domain.states import WAITING, State, Trigger, sources_of
 from django_ojs.domain.timeouts import (
     active_deadline,
+    available_from,
     elapsed,
     lease_end,
     soft_deadline,
@@ -23,8 +24,11 @@ from django_ojs.domain.timeouts import (
 )
 
 
-def cancel(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
-    """End a waiting or running job at once (decision L3); its worker learns from the next beat."""
+def cancel(job: JobRow, *, actor: Actor, now: datetime, **told: str) -> Transition:
+    """End a waiting or running job at once (decision L3); its worker learns from the next beat.
+
+    ``told`` are more fields of the event.
+    """
     end = AttemptEnd("cancelled", None) if job.state == State.ACTIVE else None
     return Transition(
         Trigger.CANCEL,
@@ -32,42 +36,45 @@ def cancel(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
         State.CANCELLED,
         {**NO_LEASE, "deadline_at": None, "finished_at": now},
         end,
-        (job_event(Kind.CANCELLED, job, previous_state=job.state, **actor.event_fields()),),
+        (job_event(Kind.CANCELLED, job, previous_state=job.state, **actor.event_fields(), **told),),
     )
 
 
-def discard(job: JobRecord, *, actor: Actor, now: datetime) -> Transition:
+def discard(job: JobRow, *, actor: Actor, now: datetime) -> Transition:
     """An operator gives up a waiting job; it does not enter the dead letter."""
     job_events = (job_event(Kind.DISCARDED, job, total_attempts=job.attempt, **actor.event_fields()),)
     changes = {"deadline_at": None, "finished_at": now}
     return Transition(Trigger.DISCARD, job, State.DISCARDED, changes, None, job_events)
 
 
-def activate(job: JobRecord, *, now: datetime) -> Transition:
+def activate(job: JobRow, *, now: datetime) -> Transition:
     """Let a ``pending`` job wait for a worker, or for its time (OJS core ACTIVATE)."""
     if job.scheduled_at is not None and job.scheduled_at > now:
         job_events = (job_event(Kind.SCHEDULED, job, scheduled_at=job.scheduled_at.isoformat()),)
         return Transition(Trigger.ACTIVATE, job, State.SCHEDULED, {}, None, job_events)
     job_events = (job_event(Kind.ENQUEUED, job, priority=job.priority),)
-    return Transition(Trigger.ACTIVATE, job, State.AVAILABLE, {"enqueued_at": now}, None, job_events)
+    changes = available_from(job, now)
+    return Transition(Trigger.ACTIVATE, job, State.AVAILABLE, changes, None, job_events)
 
 
 def retry_dead(
-    job: JobRecord,
+    job: JobRow,
     *,
     actor: Actor,
     expires_at: datetime | bool | None,
     now: datetime,
     place: Mapping[str, Any] | None = None,
+    trigger: Trigger = Trigger.RETRY,
 ) -> Transition:
-    """An operator retries a ``discarded`` job (decision R5): a new life under the same id.
+    """An operator retries a ``discarded`` job (decision R5): a new life under the same id. As part of
+    a workflow that is resumed (``trigger``) a ``cancelled`` one too.
 
     ``expires_at`` replaces the absolute expiry, ``None`` clears it, ``False`` keeps it; raises
     :class:`Conflict` when what is kept has passed. ``place`` may have another ``queue`` and
     ``priority``.
     """
     expiry = job.expires_at if isinstance(expires_at, bool) else expires_at
-    if job.state == State.DISCARDED and expiry is not None and expiry <= now:
+    if State(job.state) in sources_of(trigger) and expiry is not None and expiry <= now:
         raise Conflict(
             "expires_at has passed: give a new one, or clear it",
             field="expires_at",
@@ -80,34 +87,33 @@ def retry_dead(
         "attempt": 0,
         "limits_from": now,
         "expires_at": expiry,
-        "enqueued_at": now,
+        **available_from(reborn, now),
         "scheduled_at": None,
         "started_at": None,
         "finished_at": None,
         "error": None,
         "retry_delay_ms": None,
         "dead_letter": False,
-        "deadline_at": waiting_deadline(reborn),
     }
     job_events: tuple[JobEvent, ...] = (job_event(Kind.RETRIED, reborn, **actor.event_fields()),)
     if job.dead_letter:
         job_events += (job_event(Kind.DEAD_LETTER_RETRIED, reborn, **actor.event_fields()),)
     job_events += (job_event(Kind.ENQUEUED, reborn, priority=reborn.priority),)
-    return Transition(Trigger.RETRY, job, State.AVAILABLE, changes, None, job_events)
+    return Transition(trigger, job, State.AVAILABLE, changes, None, job_events)
 
 
-def reschedule(job: JobRecord, *, when: datetime, actor: Actor, now: datetime) -> Transition:
+def reschedule(job: JobRow, *, when: datetime, actor: Actor, now: datetime) -> Transition:
     """Move the start of a ``scheduled`` or ``retryable`` job; a time not after ``now`` means now."""
     moved = job_event(Kind.RESCHEDULED, job, scheduled_at=when.isoformat(), **actor.event_fields())
     if when > now:
         target = State(job.state)
         return Transition(Trigger.RESCHEDULE, job, target, {"scheduled_at": when}, None, (moved,))
     job_events = (moved, job_event(Kind.ENQUEUED, job, priority=job.priority))
-    changes = {"scheduled_at": now, "enqueued_at": now}
+    changes = {"scheduled_at": now, **available_from(job, now)}
     return Transition(Trigger.RESCHEDULE, job, State.AVAILABLE, changes, None, job_events)
 
 
-def extend(job: JobRecord, *, by_ms: int, actor: Actor, now: datetime) -> Transition:
+def extend(job: JobRow, *, by_ms: int, actor: Actor, now: datetime) -> Transition:
     """Extend the running attempt by up to ``by_ms`` milliseconds (decision T2).
 
     What the total timeout leaves is granted, measured on the soft deadline; both deadlines stay
@@ -148,14 +154,14 @@ def extend(job: JobRecord, *, by_ms: int, actor: Actor, now: datetime) -> Transi
     )
 
 
-def _room(job: JobRecord, by_ms: int) -> int:
+def _room(job: JobRow, by_ms: int) -> int:
     """How much of ``by_ms`` the soft deadline can move."""
     now, then = soft_deadline(job), soft_deadline(job._replace(extended_ms=job.extended_ms + by_ms))
     assert now is not None and then is not None
     return elapsed(now, then)
 
 
-def edit(job: JobRecord, changes: dict[str, Any], *, actor: Actor) -> Transition:
+def edit(job: JobRow, changes: dict[str, Any], *, actor: Actor) -> Transition:
     """Change priority, queue or limits of a waiting job; its deadline follows.
 
     Raises :class:`InvalidRequest` when the total timeout would be below an explicit timeout.
@@ -171,6 +177,6 @@ def edit(job: JobRecord, changes: dict[str, Any], *, actor: Actor) -> Transition
     )
 
 
-def purged(job: JobRecord, *, actor: Actor) -> JobEvent:
+def purged(job: JobRow, *, actor: Actor) -> JobEvent:
     """That an operator deleted a finished job."""
     return job_event(Kind.PURGED, job, previous_state=job.state, **actor.event_fields())

@@ -17,6 +17,8 @@ from django_ojs.domain.suggestions import did_you_mean
 Strategy = Literal["exponential", "linear", "polynomial", "constant"]
 Exhaustion = Literal["discard", "dead_letter"]
 MAX_ATTEMPTS = 100_000
+UNLIMITED = 2**31 - 1
+"""``max_attempts`` of a job that is tried again without end: asked for as ``None`` (decision R1)."""
 MAX_PATTERNS = 100
 _STRATEGIES: Mapping[str, Strategy] = {
     "exponential": "exponential",
@@ -49,7 +51,7 @@ _NAMES: Mapping[str, str] = {
 class RetryPolicy:
     """When a failed job is tried again. Intervals are milliseconds.
 
-    ``max_attempts`` counts executions; 0 and 1 both mean one (decision R1).
+    ``max_attempts`` counts executions; 0 and 1 both mean one, :data:`UNLIMITED` no limit (decision R1).
     """
 
     max_attempts: int = 3
@@ -101,11 +103,18 @@ def from_stored(text: str) -> RetryPolicy:
     return _parse(json.loads(text), "retry", DEFAULT)
 
 
+def to_stored(policy: RetryPolicy) -> str:
+    """The JSON text in which a policy is stored."""
+    return json.dumps(policy.to_wire())
+
+
 def parse_policy(value: object, field: str = "retry", base: RetryPolicy = DEFAULT) -> RetryPolicy:
     """A full or partial policy in any of its spellings, merged over ``base`` (decision R6).
 
     Intervals are ISO 8601 or Go-style durations, ``timedelta`` or seconds; ``*_ms`` names are
-    milliseconds, where 0 means unset. The two intervals may contradict each other: another layer may
+    milliseconds, where 0 means unset. ``non_retryable_errors`` may hold classes of exceptions, which
+    stand for their names. ``max_attempts`` of ``None`` is no limit; any other field that is
+    ``None`` counts as not given. The two intervals may contradict each other: another layer may
     change either (:meth:`RetryPolicy.capped`). Raises :class:`InvalidRetryPolicy` naming the field,
     for example ``retry.max_attempts``, and its subclass :class:`UnknownRetryKey`.
     """
@@ -127,8 +136,9 @@ def _parse(value: object, field: str, base: RetryPolicy) -> RetryPolicy:
         raise InvalidRetryPolicy(field, "must be an object")
     given: dict[str, tuple[str, Any]] = {}
     for key, item in value.items():
-        if item is not None:
-            given.setdefault(_NAMES.get(key, key), (f"{field}.{key}", item))
+        name = _NAMES.get(key, key)
+        if item is not None or name == "max_attempts":
+            given.setdefault(name, (f"{field}.{key}", item))
     try:
         return _merged(given, base)
     except InvalidRetryPolicy:
@@ -170,8 +180,11 @@ def _interval(given: Mapping[str, tuple[str, Any]], key: str) -> int | None:
 
 def _attempts(given: Mapping[str, tuple[str, Any]], default: int) -> int:
     name, value = given.get("max_attempts", ("", default))
-    if type(value) is not int or not 0 <= value <= MAX_ATTEMPTS:
-        raise InvalidRetryPolicy(name, f"must be an integer from 0 to {MAX_ATTEMPTS}")
+    if value is None:
+        return UNLIMITED
+    if type(value) is not int or not (0 <= value <= MAX_ATTEMPTS or value == UNLIMITED):
+        rule = f"must be an integer from 0 to {MAX_ATTEMPTS}, or None (null) for no limit"
+        raise InvalidRetryPolicy(name, rule)
     return value
 
 
@@ -191,12 +204,34 @@ def _jitter(given: Mapping[str, tuple[str, Any]], default: bool) -> bool:
 
 def _patterns(given: Mapping[str, tuple[str, Any]], default: tuple[str, ...]) -> tuple[str, ...]:
     name, value = given.get("non_retryable_errors", ("", default))
+    value = _named(value)
     if not isinstance(value, (list, tuple)) or len(value) > MAX_PATTERNS:
         raise InvalidRetryPolicy(name, f"must be a list of at most {MAX_PATTERNS} strings")
     if not all(isinstance(item, str) and 0 < len(item) <= 255 for item in value):
         raise InvalidRetryPolicy(name, "must hold strings of 1 to 255 characters")
     encode(value, name, max_bytes=MAX_META_BYTES)
     return tuple(value)
+
+
+def class_name(kind: type) -> str:
+    """The name by which policies and errors call a class of exceptions."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _named(patterns: Any) -> Any:
+    """The patterns with the names of classes of exceptions in place of the classes."""
+    if not isinstance(patterns, (list, tuple)):
+        return patterns
+    return [
+        class_name(one) if isinstance(one, type) and issubclass(one, BaseException) else one
+        for one in patterns
+    ]
+
+
+def with_names(policy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A policy that may list classes of exceptions, as one that can be written as JSON."""
+    keys = policy.keys() & {"non_retryable_errors", "nonRetryableErrors"}
+    return {**policy, **{key: _named(policy[key]) for key in keys}} if keys else policy
 
 
 def _one_of(
@@ -250,14 +285,18 @@ def _factor(policy: RetryPolicy, n: int) -> float:
             return float(n**policy.backoff_coefficient)
 
 
-def matches(patterns: Iterable[str], names: Iterable[str]) -> bool:
-    """Whether one of the names is listed: exactly, or under a prefix ``auth.*`` (decision R3)."""
+def matches(patterns: Iterable[str], names: Iterable[str], bases: Iterable[str] = ()) -> bool:
+    """Whether one of the names is listed: exactly, or under a prefix ``auth.*`` (decision R3).
+
+    Base classes are listed exactly only: every error of Python is a subclass of one in ``builtins.*``.
+    """
     known = list(names)
+    exact = {*known, *bases}
     for pattern in patterns:
         if pattern.endswith(".*"):
             prefix = pattern[:-1]
             if any(name.startswith(prefix) for name in known):
                 return True
-        elif pattern in known:
+        elif pattern in exact:
             return True
     return False

@@ -1,4 +1,4 @@
-"""What happens to a job whose attempt failed: retry, give up, or dead letter."""
+"""Decide what happens after a failed attempt: retry, discard, or dead letter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django_ojs.domain import retry
 from django_ojs.domain.failures import Directive, Failure
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.retry import RetryPolicy
 from django_ojs.domain.timeouts import after, total_deadline
 
@@ -16,9 +16,9 @@ from django_ojs.domain.timeouts import after, total_deadline
 class RetryDecision:
     """The answer of :func:`decide_retry`.
 
-    ``delay_ms`` is how long the job waits; of one that is given up, how long it would have waited.
-    ``too_late`` says that it is given up for nothing but the total timeout, which the next attempt
-    would pass (OJS timeouts 9.1); ``next_ms`` is how long that one may take.
+    ``delay_ms`` is the delay of the retry, or the one that it would have had. ``too_late`` means that
+    only the total timeout prevents it, because the next attempt, which may take ``next_ms``, would pass
+    it (OJS timeouts 9.1).
     """
 
     retry: bool
@@ -29,9 +29,9 @@ class RetryDecision:
 
 
 def decide_retry(
-    job: JobRecord, failure: Failure, *, now: datetime, jitter: float, at_once: bool = False
+    job: JobRow, failure: Failure, *, now: datetime, jitter: float, at_once: bool = False
 ) -> RetryDecision:
-    """Whether and when the job is tried again, in the order of decision R4.
+    """Decide whether and when to retry, in the order of decision R4.
 
     ``jitter`` is a number in [0, 1) drawn by the caller; with ``at_once`` there is no backoff.
     """
@@ -49,14 +49,15 @@ def decide_retry(
     return RetryDecision(True, delay_ms)
 
 
-def _gives_up(job: JobRecord, failure: Failure, policy: RetryPolicy) -> bool:
+def _gives_up(job: JobRow, failure: Failure, policy: RetryPolicy) -> bool:
     if failure.directive in (Directive.DISCARD, Directive.FAIL, Directive.DEAD_LETTER):
         return True
     if job.attempt >= max(1, job.max_attempts):
         return True
     if failure.directive is Directive.RETRY:
         return False
-    return not failure.retryable or retry.matches(policy.non_retryable_errors, failure.names)
+    listed = policy.non_retryable_errors
+    return not failure.retryable or retry.matches(listed, failure.names, failure.bases)
 
 
 def _is_dead_letter(directive: Directive | None, policy: RetryPolicy) -> bool:

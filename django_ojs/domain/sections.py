@@ -13,14 +13,13 @@ T = TypeVar("T")
 
 class Section:
     """A dictionary that is being read. What is wrong in it is kept, by its full path, and read as if it
-    were not there: the next mistake is looked for too.
+    were not there: the next mistake is looked for too. :meth:`close` refuses what nobody has asked for.
     """
 
     def __init__(
         self,
         value: object,
         path: str,
-        known: Collection[str] | None,
         wrong: list[InvalidRequest],
         key_form: str = "{}[{!r}]",
     ) -> None:
@@ -28,12 +27,9 @@ class Section:
         self.wrong = wrong
         self._key_form = key_form
         self._value = value if isinstance(value, Mapping) else {}
+        self._known: set[str] = set()
         if not isinstance(value, Mapping):
             wrong.append(InvalidRequest(path, "must be a dict"))
-        for key in self._value:
-            if known is not None and key not in known:
-                hint = did_you_mean(str(key), sorted(known), "settings")
-                self.refuse(key, f"is not a setting: {hint}")
 
     @property
     def keys(self) -> Collection[Any]:
@@ -52,6 +48,7 @@ class Section:
         """The value of a key as ``parse`` understands it, which gets the path too; ``default`` where
         it is not given, or wrong.
         """
+        self._known.add(key)
         if key not in self._value:
             return default
         try:
@@ -60,9 +57,17 @@ class Section:
             self.wrong.append(error)
             return default
 
-    def section(self, key: str, known: Collection[str] | None = None) -> Section:
+    def section(self, key: str) -> Section:
         """The dictionary below a key, empty where there is none."""
-        return Section(self._value.get(key, {}), self.name(key), known, self.wrong)
+        self._known.add(key)
+        return Section(self._value.get(key, {}), self.name(key), self.wrong)
+
+    def close(self) -> None:
+        """Refuse the keys that were not asked for."""
+        for key in self._value:
+            if key not in self._known:
+                hint = did_you_mean(str(key), sorted(self._known), "settings")
+                self.refuse(key, f"is not a setting: {hint}")
 
 
 def optional(parse: Callable[[Any, str], T]) -> Callable[[Any, str], T | None]:

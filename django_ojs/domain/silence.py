@@ -1,6 +1,6 @@
-"""How long a lease has been silent: only time in which its holder could have been heard counts.
+"""How long a lease has been silent, not counting outages, in which no heartbeat could arrive.
 
-A *span* is time in which no process saw the database answer. Spans are in order and do not overlap.
+A *span* is time in which the database answered no process. Spans are ordered and do not overlap.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django_ojs.domain.job import JobRecord, Transition
+from django_ojs.domain.job import JobRow, Transition
 from django_ojs.domain.states import State, Trigger
 from django_ojs.domain.timeouts import after, lease_end, total_deadline
 
 
 class Span(NamedTuple):
-    """A span in which no heartbeat could be written."""
+    """Time in which no heartbeat could be written."""
 
     start: datetime
     end: datetime
 
 
 def unheard(spans: Sequence[Span], start: datetime, end: datetime) -> timedelta:
-    """How much of the time from ``start`` to ``end`` the spans cover."""
+    """Return how much of the time from ``start`` to ``end`` the spans cover."""
     return sum(
         (max(timedelta(0), min(end, span.end) - max(start, span.start)) for span in spans),
         timedelta(0),
@@ -30,7 +30,7 @@ def unheard(spans: Sequence[Span], start: datetime, end: datetime) -> timedelta:
 
 
 def united(spans: Iterable[Span]) -> list[Span]:
-    """The same time as spans in order that do not overlap."""
+    """Sort spans and merge those that overlap."""
     made: list[Span] = []
     for span in sorted(spans):
         if made and span.start <= made[-1].end:
@@ -41,7 +41,7 @@ def united(spans: Iterable[Span]) -> list[Span]:
 
 
 def common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
-    """The time that both cover; each in order and without overlaps."""
+    """Return the time that both cover."""
     shared: list[Span] = []
     a = b = 0
     while a < len(one) and b < len(other):
@@ -56,9 +56,10 @@ def common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
 
 
 class Hearing(NamedTuple):
-    """Until when silences are judged, and the time before in which nobody could be heard.
+    """Up to when silence is judged, and the outages before that.
 
-    ``air`` is the time after an outage in which execution deadlines of what ran then do not fire.
+    ``air`` is the time after an outage in which the execution deadlines of jobs that ran then do not
+    fire.
     """
 
     until: datetime
@@ -66,36 +67,35 @@ class Hearing(NamedTuple):
     air: Span | None = None
 
     def uncounted(self, start: datetime, now: datetime) -> timedelta:
-        """How much of the time from ``start`` to ``now`` does not count against a worker."""
+        """Return how much of the time from ``start`` to ``now`` does not count as silence."""
         after_it = max(timedelta(0), now - max(start, self.until))
         return unheard(self.spans, start, min(now, self.until)) + after_it
 
 
-def began_at(job: JobRecord) -> datetime:
-    """When the running attempt began."""
+def began_at(job: JobRow) -> datetime:
+    """Return when the running attempt began."""
     assert job.started_at is not None
     return job.started_at
 
 
 def as_heard(
-    job: JobRecord,
+    job: JobRow,
     *,
     beat_at: datetime | None,
     visibility_ms: int | None,
     hearing: Hearing,
     now: datetime,
-) -> JobRecord:
-    """The running job as its silence is to be judged: its lease as if the time that does not count
-    had not passed.
+) -> JobRow:
+    """Return the running job with its lease as if the time that does not count had not passed.
 
-    ``beat_at`` is a beat that is not on its row, ``visibility_ms`` the visibility lease that it asked
-    for (decision T10).
+    ``beat_at`` is a beat that is not on its row, ``visibility_ms`` the visibility lease that the beat
+    asked for (decision T10).
     """
     heard = job.heartbeat_at or began_at(job)
     deadline = job.deadline_at
     air = hearing.air
     if deadline is not None and air is not None and began_at(job) < air.start <= now:
-        # The scan that found the outage wrote this to the rows that were not locked.
+        # The scan that found the outage has written this to the rows that were not locked.
         deadline = max(deadline, air.end)
         total = total_deadline(job)
         if total is not None:
@@ -119,15 +119,16 @@ def as_heard(
     )
 
 
-def clock_set(job: JobRecord, step: timedelta) -> Transition:
-    """The server's clock was set while the job ran: its attempt began, and was heard, as long ago as
-    before. The total timeout is by the clock on the wall and does not move.
+def clock_set(job: JobRow, step: timedelta) -> Transition:
+    """Move the times of a running job after a step of the server's clock, so that all durations stay.
+
+    The total timeout is a time of day and does not move.
     """
     assert job.started_at is not None and job.deadline_at is not None
     total = total_deadline(job)
     changes: dict[str, Any] = {"started_at": job.started_at + step}
     if job.deadline_at == total:
-        # The execution deadline behind it is known by its limits.
+        # The execution deadline, which the total deadline hides, follows from the limits.
         limit = job.timeout_ms + job.grace_period_ms + job.extended_ms
         deadline = after(job.started_at + step, limit)
     else:

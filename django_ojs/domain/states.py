@@ -46,11 +46,13 @@ class Trigger(StrEnum):
     TOTAL_TIMEOUT = "total_timeout"
     CANCEL = "cancel"
     RETRY = "retry"
+    RESUME = "resume"
     RESCHEDULE = "reschedule"
     DISCARD = "discard"
     EXTEND = "extend"
     EDIT = "edit"
     RECOVER = "recover"
+    RATE_LIMIT = "rate_limit"
     PURGE = "purge"
 
 
@@ -79,7 +81,10 @@ def _arrows() -> frozenset[Arrow]:
         (t.LAPSE, s.ACTIVE, (s.AVAILABLE, s.DISCARDED)),
         (t.EXTEND, s.ACTIVE, (s.ACTIVE,)),
         (t.RECOVER, s.ACTIVE, (s.ACTIVE,)),
+        (t.RATE_LIMIT, s.AVAILABLE, (s.SCHEDULED, s.DISCARDED)),
         (t.RETRY, s.DISCARDED, (s.AVAILABLE,)),
+        (t.RESUME, s.DISCARDED, (s.AVAILABLE,)),
+        (t.RESUME, s.CANCELLED, (s.AVAILABLE,)),
         (t.RESCHEDULE, s.SCHEDULED, (s.SCHEDULED, s.AVAILABLE)),
         (t.RESCHEDULE, s.RETRYABLE, (s.RETRYABLE, s.AVAILABLE)),
     ]

@@ -1,8 +1,9 @@
-"""The five timeouts: when each falls due, and which one has fired (OJS timeouts 5 to 8).
+"""The timeouts: when each falls due, and which one has fired (OJS timeouts 5 to 8).
 
 Two deadlines are stored as absolute times. ``deadline_at`` holds what heartbeats do not move: the
 execution deadline (``started_at + timeout + grace_period``, plus extensions) and the total deadline
-of an active job; the total deadline, ``enqueue_ttl`` and ``expires_at`` of one that waits.
+of an active job; the total deadline, ``enqueue_ttl``, ``attempt_ttl`` and ``expires_at`` of one that
+waits.
 ``heartbeat_at`` and ``lease_expires_at`` move with every beat.
 """
 
@@ -12,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 
 OUTAGE_GRACE = timedelta(seconds=15)
@@ -53,25 +54,43 @@ def elapsed(start: datetime, now: datetime) -> int:
     return max(0, (now - start) // _MILLISECOND)
 
 
-def total_deadline(job: JobRecord) -> datetime | None:
+def total_deadline(job: JobRow) -> datetime | None:
     """When all attempts together must be over (OJS timeouts 5.2)."""
     return None if job.total_timeout_ms is None else after(job.limits_from, job.total_timeout_ms)
 
 
-def start_deadline(job: JobRecord) -> datetime | None:
-    """Until when a job that has never started must start (OJS timeouts 5.3, ``expires_at``)."""
+def start_deadline(job: JobRow) -> datetime | None:
+    """Until when a waiting job must start: the first time (OJS timeouts 5.3, ``expires_at``), and each
+    time once it is available (``attempt_ttl``).
+    """
+    return _earlier(_first_start(job), _attempt_start(job))
+
+
+def _first_start(job: JobRow) -> datetime | None:
     if job.attempt:
         return None
     ttl = None if job.enqueue_ttl_ms is None else after(job.limits_from, job.enqueue_ttl_ms)
     return _earlier(ttl, job.expires_at)
 
 
-def waiting_deadline(job: JobRecord) -> datetime | None:
+def _attempt_start(job: JobRow) -> datetime | None:
+    if job.attempt_ttl_ms is None or job.state != State.AVAILABLE or job.enqueued_at is None:
+        return None
+    return after(job.enqueued_at, job.attempt_ttl_ms)
+
+
+def waiting_deadline(job: JobRow) -> datetime | None:
     """``deadline_at`` of a waiting job, ``None`` if it may wait without limit."""
     return _earlier(total_deadline(job), start_deadline(job))
 
 
-def soft_deadline(job: JobRecord) -> datetime | None:
+def available_from(job: JobRow, now: datetime) -> dict[str, datetime | None]:
+    """The changes with which ``job`` waits for a worker from ``now`` on."""
+    available = job._replace(state=State.AVAILABLE, enqueued_at=now)
+    return {"enqueued_at": now, "deadline_at": waiting_deadline(available)}
+
+
+def soft_deadline(job: JobRow) -> datetime | None:
     """When the handler is asked to stop: at its execution timeout, or at the total deadline before.
 
     ``None`` for a job that has not started.
@@ -82,23 +101,23 @@ def soft_deadline(job: JobRecord) -> datetime | None:
     return _earlier(soft, total_deadline(job))
 
 
-def active_deadline(job: JobRecord) -> datetime:
+def active_deadline(job: JobRow) -> datetime:
     """``deadline_at`` of a job that runs (OJS timeouts 7.1): beats never move it."""
     assert job.started_at is not None
     return _bounded(job, job.started_at, job.extended_ms)
 
 
-def starting_deadline(job: JobRecord, now: datetime) -> datetime:
+def starting_deadline(job: JobRow, now: datetime) -> datetime:
     """``deadline_at`` of a job whose next attempt starts ``now``."""
     return _bounded(job, now, 0)
 
 
-def _bounded(job: JobRecord, start: datetime, extended_ms: int) -> datetime:
+def _bounded(job: JobRow, start: datetime, extended_ms: int) -> datetime:
     execution = after(start, job.timeout_ms + job.grace_period_ms + extended_ms)
     return _earlier(execution, total_deadline(job)) or execution
 
 
-def lease_end(job: JobRecord, deadline: datetime) -> datetime | None:
+def lease_end(job: JobRow, deadline: datetime) -> datetime | None:
     """When the visibility lease runs out once the execution deadline has moved to ``deadline``.
 
     A lease that the deadline cut short gets of its own length what the new one leaves it.
@@ -111,7 +130,7 @@ def lease_end(job: JobRecord, deadline: datetime) -> datetime | None:
     return min(after(job.heartbeat_at, job.lease_visibility_ms), deadline)
 
 
-def heartbeat_deadline(job: JobRecord) -> datetime | None:
+def heartbeat_deadline(job: JobRow) -> datetime | None:
     """When a running job counts as stalled (OJS timeouts 5.5), ``None`` without heartbeats."""
     if job.heartbeat_at is None or not job.heartbeat_armed:
         return None
@@ -120,10 +139,10 @@ def heartbeat_deadline(job: JobRecord) -> datetime | None:
     return after(job.heartbeat_at, job.heartbeat_timeout_ms)
 
 
-def fired(job: JobRecord, now: datetime) -> Fired | None:
+def fired(job: JobRow, now: datetime) -> Fired | None:
     """The timeout of ``job`` that is due at ``now``; the first match of decision T8 wins.
 
-    Running: total, execution, visibility, heartbeat. Waiting: total, then the enqueue TTL.
+    Running: total, execution, visibility, heartbeat. Waiting: total, then what it had to start by.
     """
     total = total_deadline(job)
     if job.state in _LIVE and total is not None and total <= now:
@@ -131,15 +150,7 @@ def fired(job: JobRecord, now: datetime) -> Fired | None:
         return Fired(TimeoutKind.TOTAL, job.total_timeout_ms, elapsed(job.limits_from, now))
     if job.state == State.ACTIVE:
         return _fired_running(job, now)
-    if job.state in _NEVER_STARTED:
-        start = start_deadline(job)
-        if start is not None and start <= now:
-            return Fired(
-                TimeoutKind.ENQUEUE_TTL,
-                elapsed(job.limits_from, start),
-                elapsed(job.limits_from, now),
-            )
-    return None
+    return _fired_waiting(job, now) if job.state in _WAITING_TO_START else None
 
 
 class Stop(NamedTuple):
@@ -150,7 +161,7 @@ class Stop(NamedTuple):
     until: datetime
 
 
-def stop_of(job: JobRecord, *, started_at: datetime, total_at: datetime | None) -> Stop:
+def stop_of(job: JobRow, *, started_at: datetime, total_at: datetime | None) -> Stop:
     """The first signal of an attempt, which is its only one (OJS timeouts 5.4).
 
     The grace period counts from it, also from the total deadline: at that moment the outcome is
@@ -163,7 +174,7 @@ def stop_of(job: JobRecord, *, started_at: datetime, total_at: datetime | None) 
     return Stop(reason, at, after(at, job.grace_period_ms))
 
 
-def out_of_time(job: JobRecord, at: datetime) -> TimeoutKind | None:
+def out_of_time(job: JobRow, at: datetime) -> TimeoutKind | None:
     """The timeout that ends the running attempt at ``at`` regardless of its worker's reports: the total
     timeout or the execution deadline. ``None`` while neither has run out.
     """
@@ -175,7 +186,7 @@ def out_of_time(job: JobRecord, at: datetime) -> TimeoutKind | None:
     return TimeoutKind.EXECUTION if job.deadline_at is not None and job.deadline_at <= at else None
 
 
-def _fired_running(job: JobRecord, now: datetime) -> Fired | None:
+def _fired_running(job: JobRow, now: datetime) -> Fired | None:
     assert job.started_at is not None
     if job.deadline_at is not None and job.deadline_at <= now:
         return Fired(
@@ -191,11 +202,20 @@ def _fired_running(job: JobRecord, now: datetime) -> Fired | None:
     return None
 
 
+def _fired_waiting(job: JobRow, now: datetime) -> Fired | None:
+    ends = ((job.limits_from, _first_start(job)), (job.enqueued_at, _attempt_start(job)))
+    due = [(end, since) for since, end in ends if since is not None and end is not None and end <= now]
+    if not due:
+        return None
+    end, since = min(due)
+    return Fired(TimeoutKind.ENQUEUE_TTL, elapsed(since, end), elapsed(since, now))
+
+
 def _earlier(one: datetime | None, other: datetime | None) -> datetime | None:
     if one is None or other is None:
         return one or other
     return min(one, other)
 
 
-_NEVER_STARTED = (State.AVAILABLE, State.SCHEDULED, State.PENDING)
-_LIVE = (*_NEVER_STARTED, State.RETRYABLE, State.ACTIVE)
+_WAITING_TO_START = (State.AVAILABLE, State.SCHEDULED, State.PENDING)
+_LIVE = (*_WAITING_TO_START, State.RETRYABLE, State.ACTIVE)

@@ -1,1 +1,1 @@
-"""What user code imports: ``@job``, the context of a running job, what a handler may raise."""
+"""What user code imports: ``@job``, the context of a running job, the exceptions."""

@@ -1,4 +1,4 @@
-"""What a handler may ask of the worker that runs it."""
+"""The context of a running job: what a handler can ask of its worker."""
 
 from __future__ import annotations
 
@@ -7,35 +7,68 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from django_ojs.domain import jsonvalue
+from django_ojs.domain import jsonvalue, stored_envelope
+from django_ojs.domain.arguments import split
 from django_ojs.domain.durations import parse_seconds_ms
+from django_ojs.domain.workflow import Call, Step
 from django_ojs.handlers.exceptions import SoftStop
+from django_ojs.services.workflows.create import checked
 
 MAX_CHECKPOINT_BYTES = 1 << 20
 MAX_PROGRESS_BYTES = 64 << 10
 
 
 class Supervisor(Protocol):
-    """What a context asks of the worker's supervisor; the last two raise :class:`LeaseGone`."""
+    """The supervisor, as a context uses it. All but the first two raise :class:`LeaseGone`."""
 
     def heartbeat(self) -> None:
-        """A sign of life."""
+        """Send a sign of life."""
 
     def progress(self, fraction: float, message: str, data: str | None) -> None:
-        """How far the job is; ``data`` is JSON text."""
+        """Report progress; ``data`` is JSON text."""
 
     def checkpoint(self, state: str) -> None:
-        """Save JSON text; returns when it is durable."""
+        """Save JSON text; return when it is durable."""
 
     def extend(self, by_ms: int) -> datetime:
-        """Extend the timeout; when the soft signal comes now."""
+        """Extend the timeout; return the new time of the soft stop."""
+
+    def results(self, after: int) -> tuple[list[Any], int | None]:
+        """Read results of the workflow behind a place; return the next place, ``None`` at the end."""
+
+    def add(self, call: dict[str, Any]) -> str:
+        """Add a member to the workflow; return the id of its job."""
+
+
+class RunningWorkflow:
+    """The workflow of the running job; ``id`` is a string."""
+
+    def __init__(self, supervisor: Supervisor, id: str) -> None:
+        self._supervisor = supervisor
+        self.id = id
+
+    def add(self, step: Step) -> str:
+        """Add a member to the group, batch or DAG before this job ends; returns the id of its job.
+
+        The new job waits for nothing, and the workflow waits for it. Counts when it returns, whatever
+        becomes of this attempt: a retry adds again. Raises :class:`Conflict` for a chain, in a
+        callback, and when the workflow does not run any more; :class:`LeaseGone`.
+        """
+        if not isinstance(step, Step) or not isinstance(step.what, Call) or step.depends_on:
+            raise TypeError("add() takes a step, like handler.step(...)")
+        call = checked(step.what)
+        return self._supervisor.add(stored_envelope.dump(call))
 
 
 class JobContext:
     """The running attempt, for a handler that has a parameter of this type.
 
     ``id``, ``type``, ``queue``, ``attempt`` (1 for the first), ``max_attempts``, ``meta`` and
-    ``last_checkpoint`` (what an earlier attempt saved, or ``None``) are plain values.
+    ``last_checkpoint`` (what an earlier attempt saved, or ``None``) and ``last_progress_data`` (the
+    ``data`` of the last progress that an earlier attempt reported, or ``None``) are plain values.
+    ``args`` is the list of arguments, ``kwargs`` has those by keyword: execution middleware may put
+    others there. ``workflow`` is the :class:`RunningWorkflow` that the job is a member or a callback
+    of, or ``None``.
     """
 
     def __init__(
@@ -48,8 +81,11 @@ class JobContext:
         attempt: int,
         max_attempts: int,
         meta: dict[str, Any],
+        args: list[Any],
         last_checkpoint: Any,
         deadline: datetime,
+        last_progress_data: Any = None,
+        workflow_id: str | None = None,
     ) -> None:
         self._supervisor = supervisor
         self.id = id
@@ -58,15 +94,20 @@ class JobContext:
         self.attempt = attempt
         self.max_attempts = max_attempts
         self.meta = meta
+        self.args, self.kwargs = split(args, meta)
         self.last_checkpoint = last_checkpoint
+        self.last_progress_data = last_progress_data
+        self.workflow = None if workflow_id is None else RunningWorkflow(supervisor, workflow_id)
+        self._parent_results: list[Any] | None = None
         self._deadline = deadline
         self._reason: str | None = None
         self._shields = 0
         self._raise_later = False
+        self._soft = "raise"
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler has been asked to stop."""
+        """Whether the handler was asked to stop."""
         return self._reason is not None
 
     @property
@@ -78,22 +119,42 @@ class JobContext:
 
     @property
     def deadline(self) -> datetime:
-        """When the soft signal comes, as last known (aware, UTC)."""
+        """The time of the soft stop, as last known (aware, UTC)."""
         return self._deadline
 
+    @property
+    def parent_results(self) -> list[Any]:
+        """The results of what this job waited for in its workflow; read when first asked for.
+
+        In a chain those of all steps before it, in a DAG of what it depends on, in a callback of all
+        members, in their order. ``None`` stands for one without a result; of a nested workflow there is
+        an object by index. Raises :class:`LeaseGone`.
+        """
+        if self._parent_results is None:
+            self._parent_results = list(self.iter_parent_results())
+        return self._parent_results
+
+    def iter_parent_results(self) -> Iterator[Any]:
+        """As :attr:`parent_results`, page by page: for the callback of a large batch."""
+        after: int | None = -1
+        while self.workflow is not None and after is not None:
+            values, after = self._supervisor.results(after)
+            yield from values
+
     def check(self) -> None:
-        """Raise :class:`SoftStop` if the handler has been asked to stop: for loops and threads."""
+        """Raise :class:`SoftStop` if the handler was asked to stop. For loops and threads."""
         if self._reason is not None:
             raise SoftStop(self._reason)
 
     def heartbeat(self) -> None:
-        """A sign of life; needed only with ``heartbeat="manual"``."""
+        """Send a sign of life; needed only with ``heartbeat="manual"``."""
         self._supervisor.heartbeat()
 
     def progress(self, fraction: float, message: str = "", data: Any = None) -> None:
-        """How far the job is, from 0 to 1; also a sign of life. Stored with the next beat.
+        """Report progress from 0 to 1; also a sign of life. Stored twice a second at most.
 
-        ``data`` is any JSON value up to 64 KiB. Raises :class:`InvalidRequest` if it is not.
+        ``data`` is any JSON value up to 64 KiB; the next attempt gets what was stored last
+        (``last_progress_data``). Raises :class:`InvalidRequest` if it is not.
         """
         text = None
         if data is not None:
@@ -104,8 +165,8 @@ class JobContext:
     def checkpoint(self, state: Any) -> None:
         """Save where the next attempt resumes (``last_checkpoint``); durable when it returns.
 
-        Any JSON value up to 1 MiB. Independent of the handler's own transaction, and allowed while
-        cleaning up after :class:`SoftStop`: what is saved after the total timeout is kept for a manual
+        Any JSON value up to 1 MiB. Independent of the handler's transaction, and allowed during
+        clean-up after :class:`SoftStop`: a checkpoint after the total timeout is kept for a manual
         retry. Raises :class:`InvalidRequest`, :class:`LeaseGone`.
         """
         text = jsonvalue.encode(state, "checkpoint", max_bytes=MAX_CHECKPOINT_BYTES)
@@ -115,31 +176,44 @@ class JobContext:
     def extend_timeout(self, by: int | str | timedelta) -> datetime:
         """Add time to this attempt: seconds, ``timedelta``, ``"10s"`` or ISO 8601.
 
-        Returns the new moment of the soft signal when both the row and the runner have it: as much
-        was granted as the total timeout leaves. Raises :class:`Conflict` when that is nothing,
-        :class:`LeaseGone`.
+        Returns the new time of the soft stop, once both database and worker have it. Grants no more
+        than the total timeout leaves. Raises :class:`Conflict` if that is nothing, :class:`LeaseGone`.
         """
         by_ms = parse_seconds_ms(by, "by")
         self._deadline = self._supervisor.extend(by_ms)
         return self._deadline
 
+    async def aprogress(self, fraction: float, message: str = "", data: Any = None) -> None:
+        """:meth:`progress` for coroutines."""
+        self.progress(fraction, message, data)
+
+    async def acheckpoint(self, state: Any) -> None:
+        """:meth:`checkpoint` for coroutines."""
+        self.checkpoint(state)
+
+    async def aextend_timeout(self, by: int | str | timedelta) -> datetime:
+        """:meth:`extend_timeout` for coroutines."""
+        return self.extend_timeout(by)
+
     @contextlib.contextmanager
     def shield(self) -> Iterator[None]:
-        """Hold back :class:`SoftStop` until the end of the block; the hard kill comes all the same."""
+        """Defer :class:`SoftStop` until the end of the block. The hard stop is not deferred."""
         self._shields += 1
         try:
             yield
         finally:
             self._shields -= 1
             if self._raise_later and not self._shields:
-                # Also when the block raised: the order to stop must not be lost with it.
+                # Even if the block raised: the request to stop must not get lost.
                 self._raise_later = False
                 assert self._reason is not None
                 raise SoftStop(self._reason)
 
     def _stop(self, reason: str) -> bool:
-        """Note the order to stop; whether it may be raised right now."""
+        """Note the request to stop; return whether it may be raised now."""
         self._reason = reason
+        if self._soft == "flag":
+            return False
         if self._shields:
             self._raise_later = True
             return False

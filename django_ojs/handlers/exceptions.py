@@ -1,4 +1,4 @@
-"""What a handler may raise to decide its own fate, and what is raised in it to make it stop."""
+"""Exceptions that a handler raises to decide what happens next, and the one that stops it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from django_ojs.domain.durations import parse_seconds_ms
 
 
 class SoftStop(BaseException):
-    """Raised once in a running handler that must stop: clean up and leave (OJS timeouts 5.4).
+    """Raised once in a running handler that must stop: clean up and return (OJS timeouts 5.4).
 
-    A ``BaseException``, so that ``except Exception`` does not swallow it. ``reason`` is ``timeout``
-    (the grace period has begun), ``total_timeout`` (the outcome is settled; what is left of the grace
-    period is for clean-up and a checkpoint), ``cancelled``, ``stalled`` (the server heard no sign of
-    life and gave the job up), ``shutdown`` or ``lost`` (the job is no longer this worker's, and
-    nothing more is known). Database connections were closed before it was raised: new queries
-    reconnect.
+    A ``BaseException``, so that ``except Exception`` does not catch it. ``reason`` is ``timeout`` (the
+    grace period has begun), ``total_timeout`` (the outcome is settled; the grace period is for clean-up
+    and a checkpoint), ``cancelled``, ``stalled`` (the server received no sign of life and ended the
+    attempt), ``shutdown`` or ``lost`` (the lease is lost for an unknown reason). Database connections
+    were closed before it was raised; new queries reconnect.
     """
 
     def __init__(self, reason: str) -> None:
@@ -51,4 +50,4 @@ class Fail(HandlerDecision):
 
 
 class LeaseGone(Exception):
-    """Raised by context calls when the job is not this worker's any more."""
+    """Raised by calls of the context after the lease was lost."""

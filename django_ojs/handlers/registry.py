@@ -5,28 +5,41 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from django_ojs import clock, conf, hooks
 from django_ojs.conf import DefaultsLayer, job_defaults
-from django_ojs.domain.envelope import Envelope, encode_args, from_call
+from django_ojs.domain.arguments import Arguments
+from django_ojs.domain.envelope import Envelope, encode_calls, from_call
 from django_ojs.domain.errors import HandlerNotFound, InvalidRequest
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job_record import JobRecord, shown
 from django_ojs.domain.names import check_job_type
+from django_ojs.domain.options import (
+    HeartbeatMode,
+    SoftStopMode,
+    TypeOptions,
+    UsingOptions,
+    check_names,
+    names,
+)
+from django_ojs.domain.suggestions import did_you_mean
+from django_ojs.domain.workflow import Fan, Step
+from django_ojs.handlers import workflows
 from django_ojs.handlers.context import JobContext
 from django_ojs.services.enqueue import enqueue, enqueue_bulk
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Duration = int | str | timedelta
-HeartbeatMode = Literal["auto", "manual"]
+_USING = names(UsingOptions)
 
 
 class JobHandler(Generic[P, R]):
-    """A function that runs jobs of one type. Calling it runs it here and now."""
+    """A function that runs jobs of one type. Calling it runs it in this process."""
 
     def __init__(
         self,
@@ -34,29 +47,30 @@ class JobHandler(Generic[P, R]):
         job_type: str,
         *,
         heartbeat: HeartbeatMode = "auto",
+        soft: SoftStopMode = "raise",
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.function = function
         self.type = job_type
         self.heartbeat = heartbeat
+        self.soft = soft
         self.options = dict(options or {})
         self.is_async = asyncio.iscoroutinefunction(function)
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())
         if parameters and parameters[0].name in ("self", "cls"):
             raise TypeError(
-                f"@job({job_type!r}): {_origin(self)} begins with {parameters[0].name!r}: a job has "
+                f"@job({job_type!r}): {origin_of(self)} begins with {parameters[0].name!r}: a job has "
                 "nothing to call a method on: decorate a function, or a @staticmethod"
             )
         self.wants_context = bool(parameters) and _is_context(parameters[0])
         if self.wants_context:
-            parameters = parameters[1:]
-        for parameter in parameters:
-            if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
+            if parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
                 raise TypeError(
-                    f"@job({job_type!r}): the arguments of a job are a list, so {_origin(self)} "
-                    f"cannot have the keyword-only parameter {parameter.name!r}"
+                    f"@job({job_type!r}): {origin_of(self)} takes its context as the keyword-only "
+                    f"parameter {parameters[0].name!r}: put it in front of the *"
                 )
+            parameters = parameters[1:]
         self._signature = signature.replace(
             parameters=[one.replace(annotation=one.empty) for one in parameters],
             return_annotation=signature.empty,
@@ -67,17 +81,29 @@ class JobHandler(Generic[P, R]):
         self.__wrapped__ = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
-        """Run the function itself, in this process, without any queue."""
+        """Run the function directly, without a queue."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<JobHandler {self.type}>"
 
-    def using(self, **options: Any) -> JobHandler[P, R]:
-        """The same handler with other enqueue options: ``queue``, ``delay``, ``priority``, ``id``...
+    def call(self, context: JobContext) -> Any:
+        """Call the function with the arguments that the context has; a coroutine function returns a
+        coroutine.
+        """
+        values = (context, *context.args) if self.wants_context else tuple(context.args)
+        return self.function(*values, **context.kwargs)
+
+    async def acall(self, context: JobContext) -> Any:
+        """:meth:`call` of a coroutine function, awaited."""
+        return await self.call(context)
+
+    def using(self, **options: Unpack[UsingOptions]) -> JobHandler[P, R]:
+        """Return a copy with other enqueue options: ``queue``, ``delay``, ``priority``, ``id``...
 
         Takes what :func:`django_ojs.enqueue` takes. Raises ``TypeError`` for an unknown option.
         """
+        check_names("using()", options, _USING)
         twin: JobHandler[P, R] = JobHandler.__new__(JobHandler)
         twin.__dict__.update(self.__dict__)
         twin.options = {**self.options, **options}
@@ -90,16 +116,45 @@ class JobHandler(Generic[P, R]):
         when they are not JSON or an option is wrong.
         """
         now = clock.now(conf.current().database)
-        return enqueue([self.envelope(args, kwargs, now)], now=now)[0]
+        return JobRecord(enqueue([self.envelope(args, kwargs, now)], now=now)[0])
 
-    def enqueue_many(self, calls: Iterable[Sequence[Any]]) -> list[JobRecord]:
-        """Insert one job per sequence of arguments, all or none."""
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobRecord:
+        """:meth:`enqueue` for coroutines, in the thread of Django's ORM."""
+        return await sync_to_async(self.enqueue)(*args, **kwargs)
+
+    async def aenqueue_many(
+        self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]
+    ) -> list[JobRecord]:
+        """:meth:`enqueue_many` for coroutines."""
+        return await sync_to_async(self.enqueue_many)(calls)
+
+    def enqueue_many(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> list[JobRecord]:
+        """Insert one job for each sequence, or mapping, of arguments, all or none."""
         now = clock.now(conf.current().database)
         envelope = from_call(self.type, (), now=now, **self.options)
-        return enqueue_bulk(envelope, [encode_args(self._fitting(args)) for args in calls], now=now)
+        envelope, texts = encode_calls(envelope, map(self._call, calls))
+        return shown(enqueue_bulk(envelope, texts, now=now))
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the arguments that go by position."""
+        every = self._signature.parameters.values()
+        return tuple(p.name for p in every if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+
+    def step(self, *args: P.args, **kwargs: P.kwargs) -> Step:
+        """A step of a workflow, checked here and now; options by :meth:`using`, also ``when``.
+
+        Raises as :meth:`enqueue`. See :func:`django_ojs.step`.
+        """
+        fitting, named = self.arguments(args, kwargs)
+        return workflows.step(self.type, fitting, kwargs=named, **self.options)
+
+    def steps(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Fan:
+        """One member of a group per sequence, or mapping, of arguments."""
+        return workflows.fan(self.type, map(self._call, calls), self.options)
 
     def enqueue_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Insert the job once the outermost transaction has committed; checked here and now."""
+        """Insert the job after the outermost transaction commits. Arguments are checked now."""
         envelope = self.envelope(args, kwargs)
         using = conf.current().database
         transaction.on_commit(lambda: enqueue([envelope]) and None, using=using)
@@ -107,28 +162,49 @@ class JobHandler(Generic[P, R]):
     def envelope(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], now: datetime | None = None
     ) -> Envelope:
-        """The validated request for one call."""
-        if kwargs:
-            bound = self._bound(args, kwargs)
-            bound.apply_defaults()
-            args = bound.args
-        else:
-            args = self._fitting(args)
-        return from_call(self.type, args, now=now or clock.now(conf.current().database), **self.options)
+        """Validate the request for one call."""
+        fitting, named = self.arguments(args, kwargs)
+        now = now or clock.now(conf.current().database)
+        return from_call(self.type, fitting, now=now, kwargs=named, **self.options)
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+        """The arguments of a call as they are sent: by position where that is possible, so that every
+        language can read them. Raises ``TypeError`` when they do not fit the function.
+        """
+        if not kwargs:
+            return self._fitting(args), kwargs
+        bound = self._bound(args, kwargs)
+        return bound.args, bound.kwargs
+
+    def _call(self, call: Sequence[Any] | Mapping[str, Any]) -> Arguments:
+        if isinstance(call, Mapping):
+            return self.arguments((), call)
+        return self._fitting(call), {}
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
         try:
             return self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{self.type}: {_origin(self)}{self._signature}: {error}") from None
+            message = f"{self.type}: {origin_of(self)}{self._signature}: {error}"
+            raise TypeError(message + self._nearest(kwargs)) from None
+
+    def _nearest(self, kwargs: Mapping[str, Any]) -> str:
+        parameters = self._signature.parameters.values()
+        if any(one.kind is one.VAR_KEYWORD for one in parameters):
+            return ""
+        known = [one.name for one in parameters]
+        unknown = [name for name in kwargs if name not in known]
+        return f": {did_you_mean(unknown[0], known, 'parameters')}" if unknown and known else ""
 
     def _fitting(self, args: Sequence[Any]) -> Sequence[Any]:
         bounds = self.__dict__.get("_arity")
         if bounds is None:
-            kinds = list(self._signature.parameters.values())
-            positional = [p for p in kinds if p.kind is not p.VAR_POSITIONAL]
+            every = list(self._signature.parameters.values())
+            positional = [p for p in every if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
             least = sum(p.default is p.empty for p in positional)
-            most = len(positional) if len(positional) == len(kinds) else 1 << 30
+            most = 1 << 30 if any(p.kind is p.VAR_POSITIONAL for p in every) else len(positional)
+            if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in every):
+                most = -1  # nothing fits without keywords
             bounds = self.__dict__["_arity"] = (least, most)
         if not bounds[0] <= len(args) <= bounds[1]:
             self._bound(args, {})
@@ -146,69 +222,48 @@ _handlers: dict[str, JobHandler[Any, Any]] = {}
 
 
 @overload
-def job(
-    job_type: str,
-    *,
-    queue: str | None = None,
-    timeout: Duration | None = None,
-    total_timeout: Duration | None = None,
-    enqueue_ttl: Duration | None = None,
-    grace_period: Duration | None = None,
-    heartbeat_timeout: Duration | None = None,
-    heartbeat: HeartbeatMode = "auto",
-    retry: Mapping[str, Any] | None = None,
-    priority: int | None = None,
-) -> _Decorator: ...
+def job(job_type: str, **options: Unpack[TypeOptions]) -> _Decorator: ...
 @overload
 def job(job_type: Callable[P, R]) -> JobHandler[P, R]: ...
-def job(
-    job_type: str | Callable[..., Any],
-    *,
-    queue: str | None = None,
-    timeout: Duration | None = None,
-    total_timeout: Duration | None = None,
-    enqueue_ttl: Duration | None = None,
-    grace_period: Duration | None = None,
-    heartbeat_timeout: Duration | None = None,
-    heartbeat: HeartbeatMode = "auto",
-    retry: Mapping[str, Any] | None = None,
-    priority: int | None = None,
-) -> Any:
+def job(job_type: str | Callable[..., Any], **options: Any) -> Any:
     """Register a function, plain or ``async``, as the handler of a job type.
 
-    Durations are seconds, ``timedelta``, ``"10s"`` or ISO 8601 (decision T1). What is given here
-    holds for every job of the type, however it is enqueued, unless the request says otherwise. A
-    first parameter annotated ``JobContext`` gets the context. ``heartbeat="manual"`` counts only
-    ``ctx.heartbeat()``, ``ctx.progress()`` and ``ctx.checkpoint()`` as signs of life, so that a
-    stuck handler is seen; ``"auto"`` sees a stopped or frozen process.
+    Durations are seconds, ``timedelta``, ``"10s"`` or ISO 8601 (decision T1). The options are the
+    defaults of every job of the type, however it is enqueued; ``rate_limit`` is how many of its key may
+    run, or start, at once (OJS rate limiting 6). A first parameter annotated
+    ``JobContext`` gets the context. With ``heartbeat="manual"`` only ``ctx.heartbeat()``,
+    ``ctx.progress()`` and ``ctx.checkpoint()`` are signs of life, so that a stuck handler is detected;
+    ``"auto"`` detects a stopped or frozen process. With ``on_partition="stop"``, for what must never
+    overlap, a worker stops the handler itself when no heartbeat has arrived for half of the heartbeat
+    timeout, and kills it a second before the timeout ends; with ``"continue"`` the handler goes on.
+    With ``soft="flag"`` nothing is raised in a handler that must stop: ``ctx.cancelled`` is true from
+    then on, and what it returns within its grace period counts.
 
     Without an argument the type is ``<app module>.<function name>``. Raises :class:`InvalidRequest`
-    for a bad option, ``ValueError`` when another function has the type, ``TypeError`` for a method
-    and for keyword-only parameters.
+    for a bad option, ``ValueError`` if another function has the type, ``TypeError`` for an unknown
+    option and for a method.
     """
     if callable(job_type):
         module = job_type.__module__.removesuffix(".jobs").removesuffix(".tasks")
         return job(f"{module}.{job_type.__name__}".lower())(job_type)
     check_job_type(job_type, "type")
+    check_names(f"@job({job_type!r})", options, names(TypeOptions))
+    heartbeat = options.pop("heartbeat", "auto")
     if heartbeat not in ("auto", "manual"):
         raise InvalidRequest(f"@job({job_type!r}): heartbeat", "must be one of auto, manual")
-    named = {
-        "queue": queue,
-        "timeout": timeout,
-        "total_timeout": total_timeout,
-        "enqueue_ttl": enqueue_ttl,
-        "grace_period": grace_period,
-        "heartbeat_timeout": heartbeat_timeout,
-        "retry": retry,
-        "priority": priority,
-    }
-    return _Decorator(job_type, heartbeat, job_defaults(named, job_type))
+    soft = options.pop("soft", "raise")
+    if soft not in ("raise", "flag"):
+        raise InvalidRequest(f"@job({job_type!r}): soft", "must be one of raise, flag")
+    return _Decorator(job_type, heartbeat, soft, job_defaults(options, job_type))
 
 
 class _Decorator:
-    def __init__(self, job_type: str, heartbeat: HeartbeatMode, defaults: DefaultsLayer) -> None:
+    def __init__(
+        self, job_type: str, heartbeat: HeartbeatMode, soft: SoftStopMode, defaults: DefaultsLayer
+    ) -> None:
         self._type = job_type
         self._heartbeat = heartbeat
+        self._soft = soft
         self._defaults = defaults
 
     @overload
@@ -216,29 +271,31 @@ class _Decorator:
     @overload
     def __call__(self, function: Callable[P, R]) -> JobHandler[P, R]: ...
     def __call__(self, function: Callable[..., R]) -> JobHandler[..., R]:
-        handler: JobHandler[..., R] = JobHandler(function, self._type, heartbeat=self._heartbeat)
+        handler: JobHandler[..., R] = JobHandler(
+            function, self._type, heartbeat=self._heartbeat, soft=self._soft
+        )
         register(handler, self._defaults)
         return handler
 
 
 def register(handler: JobHandler[Any, Any], defaults: DefaultsLayer) -> None:
-    """Make a handler known. Raises ``ValueError`` when its type has another one."""
+    """Register a handler. Raises ``ValueError`` if its type has another one."""
     known = _handlers.get(handler.type)
-    if known is not None and _origin(known) != _origin(handler):
+    if known is not None and origin_of(known) != origin_of(handler):
         raise ValueError(
-            f"job type {handler.type!r} is handled by both {_origin(known)} and {_origin(handler)}"
+            f"job type {handler.type!r} is handled by both {origin_of(known)} and {origin_of(handler)}"
         )
     _handlers[handler.type] = handler
-    hooks.declare_job_type(handler.type, defaults)
+    hooks.declare_job_type(handler.type, replace(defaults, parameters=handler.parameters))
 
 
-def _origin(handler: JobHandler[Any, Any]) -> str:
+def origin_of(handler: JobHandler[Any, Any]) -> str:
     function = handler.function
     return f"{function.__module__}.{getattr(function, '__qualname__', function)}"
 
 
 def find(job_type: str) -> JobHandler[Any, Any]:
-    """The handler of a type. Raises :class:`HandlerNotFound`; never imports anything."""
+    """Return the handler of a type. Raises :class:`HandlerNotFound`; imports nothing."""
     try:
         return _handlers[job_type]
     except KeyError:
@@ -246,10 +303,10 @@ def find(job_type: str) -> JobHandler[Any, Any]:
 
 
 def types() -> list[str]:
-    """All job types with a handler in this process, in order."""
+    """The job types with a handler in this process, sorted."""
     return sorted(_handlers)
 
 
 def handler_of(job_type: str) -> JobHandler[Any, Any] | None:
-    """The handler of a type, if there is one."""
+    """Return the handler of a type, or ``None``."""
     return _handlers.get(job_type)

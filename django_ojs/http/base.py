@@ -12,6 +12,7 @@ that a project's ``REST_FRAMEWORK`` changes nothing. Extensions build their view
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
@@ -27,13 +28,13 @@ from rest_framework.viewsets import ViewSet
 
 from django_ojs import clock, conf
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError, PermissionDenied
-from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.domain.job import Actor, JobRow
 from django_ojs.domain.reserved import is_own
 from django_ojs.http import media, problems, refusals, response_warnings, waiting
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
 from django_ojs.http.limits import LONG_POLLS
-from django_ojs.http.principal import Principal, of_user
+from django_ojs.http.principal import Principal, of_user, parse_reason
 from django_ojs.services import inspect, queues
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ OPEN = "open"
 """The scope of actions that need no authentication."""
 
 
+_OWN = "This is a job of django_ojs itself: act on it in the admin."
 _TENANT = "X-OJS-Tenant"
 EXTENSIONS: set[str] = set()
 """The URNs of the extensions that are complete; ``routing.register`` adds them."""
@@ -125,6 +127,10 @@ class OJSViewSet(ViewSet):
         """The caller as the actor of events and audit entries."""
         return Actor("http", self.caller.name, reason, self.request.META.get("REMOTE_ADDR", ""))
 
+    def acting(self) -> Actor:
+        """The actor, with the ``reason`` in the body if the request has one."""
+        return self.actor(parse_reason(self.body(required=False)))
+
     @property
     def using(self) -> str:
         """The database that holds the jobs."""
@@ -146,9 +152,6 @@ class OJSViewSet(ViewSet):
             refusals.note(self, error["code"], error["message"])
         return response
 
-    def set_rollback(self) -> None:
-        """Does nothing: no transaction is open around a view."""
-
     def initialize_request(self, request: Any, *args: Any, **kwargs: Any) -> Request:
         """Assign the request id before anything can fail."""
         fresh = f"req_{clock.new_id()}"
@@ -158,7 +161,6 @@ class OJSViewSet(ViewSet):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Authenticate, check permissions, then the version and extensions that are required."""
-        self.format_kwarg = None
         request.accepted_renderer, request.accepted_media_type = media.Renderer(), media.OJS
         self.perform_authentication(request)
         self.check_permissions(request)
@@ -208,37 +210,28 @@ class OJSViewSet(ViewSet):
             return {}
         return as_object(value)
 
-    def job(self, job_id: str, *, fresh: bool = False) -> JobRecord:
+    def job(self, job_id: str, *, fresh: bool = False) -> JobRow:
         """A job that the caller may see; with ``fresh`` it is first promoted or ended if that is due.
 
         Raises :class:`NotFound` for a job that does not exist or is in a foreign queue, and
         :class:`PermissionDenied` for writes to an internal job.
         """
         key = self.key(job_id)
-        try:
+        with suppress(NotFound):
             job = inspect.find(key, using=self.using)
-        except NotFound:
-            job = None
-        if job is None or not self.caller.sees(job.queue):
-            raise missing("job", job_id)
-        if is_own(type=job.type) and self.request.method not in SAFE_METHODS:
-            raise PermissionDenied("This is a job of django_ojs itself: act on it in the admin.")
-        if not fresh:
-            return job
-        try:
-            return inspect.find_up_to_date(key, using=self.using)
-        except NotFound:
-            raise missing("job", job_id) from None
+            if self.caller.sees(job.queue):
+                if is_own(type=job.type) and self.request.method not in SAFE_METHODS:
+                    raise PermissionDenied(_OWN)
+                return inspect.find_up_to_date(key, using=self.using) if fresh else job
+        raise missing("job", job_id)
 
-    def key(self, job_id: str) -> UUID:
-        """The primary key for a job id. Raises :class:`NotFound` for text that is no canonical UUID."""
-        try:
-            key = UUID(job_id)
-        except ValueError:
-            raise missing("job", job_id) from None
-        if str(key) != job_id:
-            raise missing("job", job_id)
-        return key
+    def key(self, text: str, kind: str = "job") -> UUID:
+        """The primary key for an id. Raises :class:`NotFound` for text that is no canonical UUID."""
+        with suppress(ValueError):
+            key = UUID(text)
+            if str(key) == text:
+                return key
+        raise missing(kind, text)
 
     def job_id_of(self, job_id: str | None, body: Mapping[str, Any]) -> str:
         """The id of the reported job: from the path, or ``job_id`` or ``id`` of the body.

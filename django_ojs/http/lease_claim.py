@@ -6,34 +6,34 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from rest_framework.request import Request
-
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.lease_claim import LeaseClaim
-from django_ojs.http.base import integer_field, text_field
-from django_ojs.http.principal import Principal
+from django_ojs.http.base import OJSViewSet, integer_field, text_field
 from django_ojs.services import workers
 
 
-def lease_claim_of(
-    request: Request, body: Mapping[str, Any], principal: Principal, *, using: str
-) -> LeaseClaim:
+def lease_claim_of(view: OJSViewSet, body: Mapping[str, Any]) -> LeaseClaim:
     """The lease claim of a report; counts as a sign of life of the worker that it names.
 
     Raises :class:`InvalidRequest` for a malformed part.
     """
-    given = request.META.get("HTTP_OJS_LEASE") or body.get("lease_id")
-    if given is None and isinstance(body.get("lease"), Mapping):
-        given = body["lease"].get("id")
+    given = view.request.META.get("HTTP_OJS_LEASE") or lease_id_in(body)
     lease_claim = LeaseClaim(
         lease_id=None if given is None else parse_lease(given, "lease_id"),
         worker_id=text_field(body, "worker_id"),
         attempt=integer_field(body, "attempt", least=0),
-        principal=principal.key,
+        principal=view.caller.key,
     )
     if lease_claim.worker_id is not None:
-        workers.heard(lease_claim.worker_id, principal.key, using=using)
+        workers.heard(lease_claim.worker_id, view.caller.key, using=view.using)
     return lease_claim
+
+
+def lease_id_in(body: Mapping[str, Any]) -> Any:
+    """What a report has as ``lease_id``, or as ``lease: {id}``."""
+    lease = body.get("lease")
+    found = body.get("lease_id")
+    return lease.get("id") if found is None and isinstance(lease, Mapping) else found
 
 
 def parse_lease(value: object, field: str) -> UUID:

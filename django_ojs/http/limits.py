@@ -40,7 +40,6 @@ class RateWindow:
             return now
 
     def clear(self) -> None:
-        """Drop all counts."""
         self._counts.clear()
 
 

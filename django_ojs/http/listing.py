@@ -34,11 +34,16 @@ MAX_LIMIT = 200
 MAX_OFFSET = 10_000
 COUNT_CAP = selectors.COUNT_CAP
 TIME_LIMIT_MS = 2000
+WINDOW = 5_000
+"""How many rows are looked through for a page of those that the caller may see."""
 MAX_BYTES = 8 << 20
 """Of arguments, results and the like on one page: a page may end before its limit."""
 
 PAGING = frozenset({"limit", "offset", "page", "per_page", "cursor"})
 _SALT = "django_ojs.cursor"
+
+
+Only = tuple[str, Callable[[Any], bool]]
 
 
 class _WordsFilter(django_filters.BaseInFilter, django_filters.CharFilter):
@@ -107,14 +112,14 @@ class PageRequest:
     cursor: str | None
 
 
-def page_request(request: Request, *, default: int = DEFAULT_LIMIT) -> PageRequest:
+def page_request(request: Request) -> PageRequest:
     """The part that ``limit`` and ``offset``, ``page`` and ``per_page``, or ``cursor`` ask for.
 
     Limits beyond 200 are lowered to it. Raises :class:`InvalidRequest`.
     """
     query = request.query_params
     name = "per_page" if "per_page" in query else "limit"
-    limit = min(_number(query, name, 1) or default, MAX_LIMIT)
+    limit = min(_number(query, name, 1) or DEFAULT_LIMIT, MAX_LIMIT)
     page = _number(query, "page", 1) or 1
     offset = _number(query, "offset", 0) or (page - 1) * limit
     if offset > MAX_OFFSET:
@@ -146,10 +151,9 @@ def allow(
             raise InvalidRequest(name, "must not contain NUL")
 
 
-def jobs(request: Request, principal: Principal, *, using: str, default: int = DEFAULT_LIMIT) -> Any:
+def jobs(request: Request, principal: Principal, *, using: str) -> Any:
     """The page of jobs that the request asks for, newest first (or ``order=asc``)."""
-    filters = frozenset(JobFilter.base_filters)
-    allow(request, filters | {"order", "sort"})
+    allow(request, frozenset({*JobFilter.base_filters, "order", "sort"}))
     order = request.query_params.get("order", "desc")
     if order not in ("asc", "desc"):
         raise InvalidRequest("order", "must be asc or desc")
@@ -157,21 +161,19 @@ def jobs(request: Request, principal: Principal, *, using: str, default: int = D
         raise InvalidRequest("sort", "must be created_at: nothing else has an index")
     rows = _visible(Job.objects.using(using), principal)
     found = _narrowed(request.query_params, rows)
-    keys = [("id", order == "desc")]
-    return _jobs_page(found, keys, page_request(request, default=default), using)
+    return _jobs_page(found, [("id", order == "desc")], page_request(request), using)
 
 
 def dead_letter(request: Request, principal: Principal, *, using: str) -> Any:
     """The page of the dead letter that the request asks for, newest first."""
-    filters = frozenset({"queue", "type", "error_type"})
-    allow(request, filters)
+    allow(request, frozenset({"queue", "type", "error_type"}))
     rows = _visible(Job.objects.using(using), principal)
     rows = rows.filter(state=State.DISCARDED, dead_letter=True)
-    found = _narrowed({n: v for n, v in request.query_params.items() if n in filters}, rows)
+    found = _narrowed(request.query_params, rows)
     return _jobs_page(found, [("finished_at", True), ("id", True)], page_request(request), using)
 
 
-def _narrowed(query: QueryDict | dict[str, Any], rows: QuerySet[Job]) -> QuerySet[Job]:
+def _narrowed(query: QueryDict, rows: QuerySet[Job]) -> QuerySet[Job]:
     narrow = JobFilter(query, rows)
     # django-filter ignores a filter whose value is invalid, which would list everything.
     for name in narrow.form.errors:
@@ -203,12 +205,16 @@ def listed(
     name: str,
     *,
     keys: Sequence[str],
+    down: bool = False,
     large: str | None = None,
+    only: Only | None = None,
 ) -> dict[str, Any]:
-    """A page of a small table, in the order of ``keys``, which together are unique.
+    """A page of a table, in the order of ``keys``, which together are unique; ``down`` is descending.
 
     ``shape`` gets all rows of the page at once, so that it may read more about them. ``large`` is a
-    column whose text is bounded: rows beyond ``MAX_BYTES`` of it are left for the next page.
+    column whose text is bounded: rows beyond ``MAX_BYTES`` of it are left for the next page. ``only``
+    has a column and what its value must be, where no condition of SQL says so: ``WINDOW`` rows are
+    looked through, and a page may be shorter than its limit and have more.
     """
 
     def sizes(some: Sequence[Any]) -> dict[Any, int | None]:
@@ -218,10 +224,11 @@ def listed(
     def fetch(wanted: Sequence[Any]) -> tuple[int, list[Any]]:
         if large is not None:
             wanted = next(parts_that_fit(wanted, sizes, MAX_BYTES), [])
-        found = list(rows.filter(pk__in=wanted).order_by(*keys)) if wanted else []
+        order = keyset.order([(key, down) for key in keys])
+        found = list(rows.filter(pk__in=wanted).order_by(*order)) if wanted else []
         return len(wanted), shape(found)
 
-    return _page(rows, [(key, False) for key in keys], page_request(request), name, fetch)
+    return _page(rows, [(key, down) for key in keys], page_request(request), name, fetch, only)
 
 
 def _jobs_page(rows: QuerySet[Job], keys: keyset.Keys, part: PageRequest, using: str) -> dict[str, Any]:
@@ -239,6 +246,7 @@ def _page(
     part: PageRequest,
     name: str,
     fetch: Callable[[Sequence[Any]], tuple[int, list[Any]]],
+    only: Only | None = None,
 ) -> dict[str, Any]:
     """A page under ``name`` and ``items``.
 
@@ -251,16 +259,44 @@ def _page(
         ordered, start = ordered.filter(keyset.beyond(keys, last)), 0
     with statement_timeout(TIME_LIMIT_MS, using=rows.db):
         columns = [*(key for key, _down in keys), "pk"]
-        found: list[Any] = list(ordered.values_list(*columns)[start : start + part.limit + 1])
+        seen: Any = None
+        if only is None:
+            found: list[Any] = list(ordered.values_list(*columns)[start : start + part.limit + 1])
+        else:
+            found, seen = _window(
+                ordered.values_list(*columns, only[0]), only[1], start, part.limit + 1
+            )
         shown = found[: part.limit]
         exact = len(found) == len(shown) and part.cursor is None and (found or not start)
-        total = start + len(found) if exact else rows.order_by().values("pk")[: COUNT_CAP + 1].count()
+        if exact or only is not None:
+            total = start + len(found) + (COUNT_CAP if seen else 0)
+        else:
+            total = rows.order_by().values("pk")[: COUNT_CAP + 1].count()
         fitting, items = fetch([row[-1] for row in shown])
-    more = fitting < len(found)
+    more = fitting < len(found) or seen is not None
     pagination = paging(part, total, more)
     if more:
-        pagination["next_cursor"] = signing.dumps(keyset.encode(shown[fitting - 1][:-1]), salt=salt)
+        end = seen if fitting == len(found) else shown[fitting - 1]
+        pagination["next_cursor"] = signing.dumps(keyset.encode(end[:-1]), salt=salt)
     return {name: items, "items": items, "pagination": pagination}
+
+
+def _window(
+    rows: Any, holds: Callable[[Any], bool], start: int, count: int
+) -> tuple[list[Any], Any | None]:
+    """Up to ``count`` of the rows whose last column ``holds``, behind the first ``start`` of them; and
+    the last row that was looked at, if there may be more behind it.
+    """
+    found: list[Any] = []
+    row: Any = None
+    seen = 0
+    for row in rows[:WINDOW]:
+        seen += 1
+        if holds(row[-1]):
+            found.append(row[:-1])
+            if len(found) == start + count:
+                return found[start:], None
+    return found[start:], row[:-1] if seen == WINDOW else None
 
 
 def _decoded(cursor: str, model: type[Model], keys: keyset.Keys, salt: str) -> list[Any]:

@@ -57,18 +57,10 @@ class Parser(BaseParser):
 
 
 class Negotiation(BaseContentNegotiation):
-    """Always the same renderer, whatever is accepted: never 406."""
+    """Always the same parser; the renderer is set before anything can fail: never 406."""
 
     def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser:
-        """The first parser; there is only one."""
         return next(iter(parsers))
-
-    def select_renderer(
-        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
-    ) -> tuple[BaseRenderer, str]:
-        """The first renderer; there is only one."""
-        chosen = next(iter(renderers))
-        return chosen, OJS
 
 
 def check_version(request: Request) -> None:

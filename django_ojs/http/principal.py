@@ -83,6 +83,8 @@ def of_user(user: Any) -> Principal:
 
 DEVELOPER = Principal("dev", "dev", frozenset(SCOPES))
 """The caller with ``OJS["HTTP"]["DEV_TOKEN"]``, while ``DEBUG`` is on."""
+MONITORING = Principal("monitoring", "monitoring", frozenset({"metrics"}))
+"""The caller with ``OJS["HTTP"]["METRICS_TOKEN"]``."""
 
 
 def parse_reason(body: Mapping[str, Any] | None) -> str:

@@ -40,8 +40,8 @@ PROBLEMS: Mapping[str, Problem] = {
     "permission_denied": Problem(403, False, "Use a credential with the scope and queue for this."),
     "not_found": Problem(404, False, "Check the id; a finished job may have been pruned."),
     "wait_timeout": Problem(408, True, "The job has not ended yet; ask again."),
-    "duplicate": Problem(409, False, "Use another id, or read the job that has this one."),
-    "conflict": Problem(409, False, "Read the job again: its state or lease has changed."),
+    "duplicate": Problem(409, False, "Use another id, or read what has this one."),
+    "conflict": Problem(409, False, "Read it again: its state or lease has changed."),
     "rate_limited": Problem(429, True, "Wait for Retry-After seconds."),
     "backend_error": Problem(503, True, "The database is not available; try again later."),
     "internal_error": Problem(500, False, "Report the request id to the operators."),
@@ -105,7 +105,6 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
         logger.error("%s %s failed", request.method, ascii(request.path)[1:-1], exc_info=error)
         got_request_exception.send(sender=type(view), request=request._request)
     body = envelope(code, message, request_id=view.request_id, details=details)
-    view.set_rollback()
     if code == "backend_error" and not connections[view.using].in_atomic_block:
         # After a failover the old server may still answer, but read-only: reconnect.
         connections[view.using].close()
@@ -121,7 +120,7 @@ def _explain(error: Exception, view: Any) -> tuple[str, str, Mapping[str, Any], 
         case RateLimited():
             headers = {"Retry-After": str(error.retry_after)}
             if "limit" in error.details:
-                again = clock.SystemClock().now("").timestamp() + error.retry_after
+                again = clock.host_time().timestamp() + error.retry_after
                 headers |= {
                     "X-RateLimit-Limit": str(error.details["limit"]),
                     "X-RateLimit-Remaining": "0",

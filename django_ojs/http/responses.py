@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from django_ojs.domain.admission import VERBATIM
 from django_ojs.domain.durations import format_instant, parse_instant
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.limits import NAMES as LIMITS
+from django_ojs.domain.rate_limit import iso_period
 from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.models import Event, Queue, Worker
 from django_ojs.services.operate import Extension
+from django_ojs.services.rate_limits.policies import own
+from django_ojs.services.rate_limits.read import RateLimitState
 from django_ojs.services.workers import STALE
+from django_ojs.services.workflows.results import ParentResults
 
 JsonObject = dict[str, Any]
 
@@ -29,11 +34,11 @@ def moment(value: datetime | None) -> str | None:
     return None if value is None else format_instant(value)
 
 
-def job(record: JobRecord) -> JsonObject:
+def job(record: JobRow) -> JsonObject:
     """The job envelope (OJS core 5). A field without a value is left out."""
     extra = record.json("extra")
     verbatim = extra.pop(VERBATIM, {})
-    state = State(record.state)
+    state = record.state
     shape: JsonObject = {
         **extra,
         "specversion": "1.0",
@@ -55,6 +60,11 @@ def job(record: JobRecord) -> JsonObject:
         ms = getattr(record, f"{name}_ms")
         if ms is not None:
             shape[name], shape[f"{name}_ms"] = _seconds(ms), ms
+    if record.unique_key is not None and "unique" in shape:
+        shape["unique"] = _unique(shape["unique"])
+    if record.workflow_id is not None:
+        shape["workflow_id"] = str(record.workflow_id)
+        shape.setdefault("workflow_step_id", f"step-{record.workflow_step}")
     for name, value in _moments(record, state, verbatim).items():
         if value is not None:
             shape[name] = value
@@ -72,7 +82,7 @@ def job(record: JobRecord) -> JsonObject:
     if record.checkpoint is not None:
         shape["last_checkpoint"] = record.json("checkpoint")
         shape["checkpoint"] = {"state": shape["last_checkpoint"], "sequence": record.checkpoint_seq}
-    if state is State.DISCARDED:
+    if state == State.DISCARDED:
         shape["dead_letter"] = record.dead_letter
         shape["total_attempts"] = record.attempt
     if record.limits_from != record.created_at:
@@ -80,39 +90,43 @@ def job(record: JobRecord) -> JsonObject:
     return shape
 
 
-def _moments(record: JobRecord, state: State, verbatim: Mapping[str, str]) -> JsonObject:
+def _unique(policy: JsonObject) -> JsonObject:
+    """The policy with ``keys`` and ``key``, of which some clients read the one, some the other."""
+    key = policy.get("key")
+    keys = policy.get("keys") or (list(key) if isinstance(key, list) else None)
+    if keys is None:
+        return policy
+    return {**policy, "keys": keys, "key": policy.get("key") or keys}
+
+
+def _moments(record: JobRow, state: str, verbatim: Mapping[str, str]) -> JsonObject:
     started = record.attempt > 0
     finished = moment(record.finished_at)
-    waits = state is State.RETRYABLE
+    waits = state == State.RETRYABLE
     return {
         "enqueued_at": None if state in _NOT_ENQUEUED else moment(record.enqueued_at),
-        "scheduled_at": _as_written(
-            None if started else record.scheduled_at, verbatim.get("scheduled_at"), started
-        ),
-        "expires_at": _as_written(record.expires_at, verbatim.get("expires_at"), False),
+        "scheduled_at": verbatim.get("scheduled_at")
+        if started
+        else _as_written(record.scheduled_at, verbatim.get("scheduled_at")),
+        "expires_at": _as_written(record.expires_at, verbatim.get("expires_at")),
         "started_at": moment(record.started_at),
         # Only after an attempt: a job that expired before its start has no completion.
         "completed_at": finished
-        if state is State.COMPLETED or (state is State.DISCARDED and started)
+        if state == State.COMPLETED or (state == State.DISCARDED and started)
         else None,
-        "cancelled_at": finished if state is State.CANCELLED else None,
-        "discarded_at": finished if state is State.DISCARDED else None,
+        "cancelled_at": finished if state == State.CANCELLED else None,
+        "discarded_at": finished if state == State.DISCARDED else None,
         "next_attempt_at": moment(record.scheduled_at) if waits else None,
         "next_retry_at": moment(record.scheduled_at) if waits else None,
     }
 
 
-def _as_written(value: datetime | None, text: str | None, kept: bool) -> str | None:
-    """The text that the client sent, while it equals the stored value (or ``kept``)."""
-    if text is not None and (kept or value is not None):
-        if kept:
-            return text
-        assert value is not None
-        try:
+def _as_written(value: datetime | None, text: str | None) -> str | None:
+    """The text that the client sent, while it equals the stored value."""
+    if text is not None and value is not None:
+        with suppress(InvalidRequest):
             if parse_instant(text, "", value)[0] == value:
                 return text
-        except InvalidRequest:
-            pass
     return moment(value)
 
 
@@ -120,14 +134,22 @@ def _seconds(ms: int) -> int:
     return -(-ms // 1000)
 
 
-def wrapped(record: JobRecord, **more: Any) -> JsonObject:
+def wrapped(record: JobRow, **more: Any) -> JsonObject:
     """``{"job": {...}}`` with the same fields beside it, but for the large ones."""
     shape = {**job(record), **more}
     mirror = {key: value for key, value in shape.items() if key not in _NOT_MIRRORED}
     return {"job": shape, **mirror}
 
 
-def claimed(record: JobRecord) -> JsonObject:
+def given(parents: ParentResults | None) -> JsonObject:
+    """What a job of a workflow gets from those before it."""
+    if parents is None:
+        return {}
+    truncated = {"parent_results_truncated": True} if parents.truncated else {}
+    return {"parent_results": parents.values, **truncated}
+
+
+def claimed(record: JobRow) -> JsonObject:
     """A job as its worker receives it: with its lease, and without ``timeout``, which one SDK reads
     as milliseconds.
     """
@@ -153,7 +175,7 @@ def extension(made: Extension) -> JsonObject:
     }
 
 
-def acknowledged(record: JobRecord) -> JsonObject:
+def acknowledged(record: JobRow) -> JsonObject:
     """The answer to one report of many."""
     shape: JsonObject = {
         "acknowledged": True,
@@ -168,7 +190,7 @@ def acknowledged(record: JobRecord) -> JsonObject:
     return shape
 
 
-def settled(record: JobRecord) -> JsonObject:
+def settled(record: JobRow) -> JsonObject:
     """The answer to ACK and NACK."""
     shape: JsonObject = {**acknowledged(record), "job": job(record)}
     names = ["completed_at", "discarded_at"]
@@ -178,8 +200,7 @@ def settled(record: JobRecord) -> JsonObject:
     return shape
 
 
-def progress(record: JobRecord, **more: Any) -> JsonObject:
-    """The progress of a job."""
+def progress(record: JobRow, **more: Any) -> JsonObject:
     fraction = record.progress
     return {
         "job_id": str(record.id),
@@ -192,7 +213,7 @@ def progress(record: JobRecord, **more: Any) -> JsonObject:
     }
 
 
-def checkpoint(record: JobRecord) -> JsonObject:
+def checkpoint(record: JobRow) -> JsonObject:
     """A saved checkpoint, flat and wrapped."""
     info = record.json("checkpoint_info") or {}
     shape = {
@@ -207,7 +228,8 @@ def checkpoint(record: JobRecord) -> JsonObject:
 def event(row: Event) -> JsonObject:
     """The event envelope (OJS events 2), with the names of the SDKs beside it."""
     when = format_instant(row.created_at)
-    subject = str(row.job_id) if row.job_id else row.data.get("worker_id") or row.queue
+    data = row.data
+    subject = str(row.job_id) if row.job_id else data.get("workflow_id") or data.get("worker_id")
     return {
         "specversion": "1.0",
         "id": f"evt_{row.pk}",
@@ -216,13 +238,12 @@ def event(row: Event) -> JsonObject:
         "source": "ojs://django-ojs",
         "time": when,
         "timestamp": when,
-        "subject": subject,
+        "subject": subject or row.queue,
         "data": row.data,
     }
 
 
 def worker(row: Worker, now: datetime) -> JsonObject:
-    """A worker as it is listed."""
     state = row.directive or row.phase
     status = "healthy"
     if row.phase == Worker.Phase.STOPPED or now - row.heartbeat_at > STALE:
@@ -265,3 +286,48 @@ def queue(name: str, row: Queue | None, counts: Mapping[str, int]) -> JsonObject
         shape["paused_at"] = format_instant(row.paused_at)
         shape["paused_by"] = row.paused_by
     return shape
+
+
+def rate_limit(state: RateLimitState) -> JsonObject:
+    """A rate limit as it stands (OJS rate limiting 10.1)."""
+    limits, row = state.limits, state.row
+    shape: JsonObject = {"key": row.key}
+    if limits.concurrency is not None:
+        taken = state.admitted + state.running
+        shape["concurrency"] = {
+            "limit": limits.concurrency,
+            "active": state.running,
+            "admitted": state.admitted,
+            "available": max(0, limits.concurrency - taken),
+        }
+    if limits.rate is not None:
+        shape["rate"] = {
+            "limit": limits.rate.limit,
+            "period": iso_period(limits.rate.period_ms),
+            "current_count": state.starts,
+            "window_resets_at": moment(state.resets_at),
+        }
+    if limits.throttle is not None:
+        shape["throttle"] = {
+            "limit": limits.throttle.limit,
+            "period": iso_period(limits.throttle.period_ms),
+            "next_allowed_at": moment(state.next_start_at),
+        }
+    shape |= {
+        "on_limit": limits.on_limit,
+        "waiting_count": state.waiting,
+        "next_opening_at": moment(state.opens_at) if state.waiting else None,
+        "blocked_until": moment(row.blocked_until),
+    }
+    if state.overridden:
+        shape["override"] = {**(row.override or {}), "expires_at": moment(row.override_until)}
+    return shape
+
+
+def rate_limit_headers(record: JobRow) -> dict[str, str]:
+    """``X-RateLimit-Limit`` for a job with a rate limit: its rate, throttle or concurrency."""
+    policy = own(record.extra, record.queue)
+    if policy is None:
+        return {}
+    window = policy.rate or policy.throttle
+    return {"X-RateLimit-Limit": str(policy.concurrency if window is None else window.limit)}

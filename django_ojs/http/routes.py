@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from django_ojs.http.routing import BASE, Feature, Route, register
+from collections.abc import Mapping
+
+from django_ojs.http.base import OJSViewSet
+from django_ojs.http.routing import Feature, Route, register
 from django_ojs.http.views.dead_letter import BareDeadLetterViewSet, DeadLetterViewSet
 from django_ojs.http.views.events import EventViewSet
 from django_ojs.http.views.jobs import FlatJobViewSet, JobViewSet
 from django_ojs.http.views.progress import CheckpointViewSet, ProgressViewSet
 from django_ojs.http.views.queues import QueueViewSet
+from django_ojs.http.views.rate_limits import RateLimitViewSet
 from django_ojs.http.views.reports import ReportViewSet
 from django_ojs.http.views.system import SystemViewSet
 from django_ojs.http.views.work import WorkViewSet
 from django_ojs.http.views.workers import WorkerViewSet
+from django_ojs.http.views.workflows import WorkflowViewSet
 from django_ojs.services import derived
+
+
+def _managed(path: str, view: type[OJSViewSet], actions: Mapping[str, str]) -> Route:
+    """A path, and the same below ``admin/``."""
+    return Route(path, view, actions, (f"admin/{path}",))
+
+
+def _verbs(path: str, view: type[OJSViewSet], *names: str) -> tuple[Route, ...]:
+    """``POST {path}/{name}`` for each of the actions, and the same below ``admin/``."""
+    return tuple(_managed(f"{path}/{name}", view, {"post": name}) for name in names)
+
 
 JOBS = Feature(
     "jobs",
@@ -24,9 +40,8 @@ JOBS = Feature(
             JobViewSet,
             {"get": "retrieve", "delete": "cancel", "patch": "partial_update"},
         ),
-        Route("jobs/{job_id}/cancel", JobViewSet, {"post": "cancel"}, ("admin/jobs/{job_id}/cancel",)),
+        *_verbs("jobs/{job_id}", JobViewSet, "cancel", "retry"),
         Route("jobs/{job_id}/activate", JobViewSet, {"post": "activate"}),
-        Route("jobs/{job_id}/retry", JobViewSet, {"post": "retry"}, ("admin/jobs/{job_id}/retry",)),
         Route("jobs/{job_id}/extend", JobViewSet, {"post": "extend"}),
         Route("jobs/{job_id}/result", JobViewSet, {"get": "result"}),
         Route("admin/jobs", JobViewSet, {"get": "list"}),
@@ -46,7 +61,7 @@ JOBS = Feature(
         "pagination",
     ),
     "urn:ojs:ext:timeouts",
-    endpoints={"jobs": f"/{BASE}jobs", "batch": f"/{BASE}jobs/batch"},
+    endpoints={"jobs": "jobs", "batch": "jobs/batch"},
 )
 WORK = Feature(
     "work",
@@ -63,46 +78,24 @@ WORK = Feature(
     ),
     ("fetch", "ack", "batch_ack", "nack", "heartbeat", "visibility_timeout", "leases", "long_poll"),
     endpoints={
-        "fetch": f"/{BASE}workers/fetch",
-        "ack": f"/{BASE}workers/ack",
-        "batch_ack": f"/{BASE}workers/ack/batch",
-        "nack": f"/{BASE}workers/nack",
-        "heartbeat": f"/{BASE}workers/heartbeat",
+        "fetch": "workers/fetch",
+        "ack": "workers/ack",
+        "batch_ack": "workers/ack/batch",
+        "nack": "workers/nack",
+        "heartbeat": "workers/heartbeat",
     },
 )
 WORKERS = Feature(
     "workers",
     (
-        Route("workers", WorkerViewSet, {"get": "list"}, ("admin/workers",)),
-        Route(
-            "workers/{worker_id}",
-            WorkerViewSet,
-            {"get": "retrieve", "delete": "destroy"},
-            ("admin/workers/{worker_id}",),
-        ),
+        _managed("workers", WorkerViewSet, {"get": "list"}),
+        _managed("workers/{worker_id}", WorkerViewSet, {"get": "retrieve", "delete": "destroy"}),
         Route("workers/{worker_id}/health", WorkerViewSet, {"get": "health"}),
-        Route(
-            "workers/{worker_id}/quiet",
-            WorkerViewSet,
-            {"post": "quiet"},
-            ("admin/workers/{worker_id}/quiet",),
-        ),
-        Route(
-            "workers/{worker_id}/terminate",
-            WorkerViewSet,
-            {"post": "terminate"},
-            ("admin/workers/{worker_id}/terminate",),
-        ),
-        Route(
-            "workers/{worker_id}/resume",
-            WorkerViewSet,
-            {"post": "resume"},
-            ("admin/workers/{worker_id}/resume",),
-        ),
+        *_verbs("workers/{worker_id}", WorkerViewSet, "quiet", "terminate", "resume"),
     ),
     ("worker_registry", "graceful_shutdown"),
     "urn:ojs:ext:graceful-shutdown",
-    {"workers": f"/{BASE}workers"},
+    {"workers": "workers"},
 )
 PROGRESS = Feature(
     "progress",
@@ -134,38 +127,29 @@ CHECKPOINTS = Feature(
 QUEUES = Feature(
     "queues",
     (
-        Route("queues", QueueViewSet, {"get": "list", "post": "create"}, ("admin/queues",)),
-        Route("queues/{name}", QueueViewSet, {"get": "retrieve"}, ("admin/queues/{name}",)),
+        _managed("queues", QueueViewSet, {"get": "list", "post": "create"}),
+        _managed("queues/{name}", QueueViewSet, {"get": "retrieve"}),
         Route("queues/{name}/stats", QueueViewSet, {"get": "stats"}),
-        Route("queues/{name}/pause", QueueViewSet, {"post": "pause"}, ("admin/queues/{name}/pause",)),
-        Route(
-            "queues/{name}/resume", QueueViewSet, {"post": "resume"}, ("admin/queues/{name}/resume",)
-        ),
+        *_verbs("queues/{name}", QueueViewSet, "pause", "resume"),
     ),
     ("queue_stats", "pause_resume"),
-    endpoints={"queues": f"/{BASE}queues"},
+    endpoints={"queues": "queues"},
 )
-_DEAD = "dead-letter"
 DEAD_LETTER = Feature(
     "dead_letter",
     (
-        Route(_DEAD, DeadLetterViewSet, {"get": "list"}, (f"admin/{_DEAD}",)),
-        Route(f"{_DEAD}/stats", DeadLetterViewSet, {"get": "stats"}, (f"admin/{_DEAD}/stats",)),
-        Route(f"{_DEAD}/{{job_id}}", DeadLetterViewSet, {"get": "retrieve", "delete": "destroy"}),
+        _managed("dead-letter", DeadLetterViewSet, {"get": "list"}),
+        _managed("dead-letter/stats", DeadLetterViewSet, {"get": "stats"}),
+        Route("dead-letter/{job_id}", DeadLetterViewSet, {"get": "retrieve", "delete": "destroy"}),
+        *_verbs("dead-letter/{job_id}", DeadLetterViewSet, "retry"),
         Route(
-            f"{_DEAD}/{{job_id}}/retry",
-            DeadLetterViewSet,
-            {"post": "retry"},
-            (f"admin/{_DEAD}/{{job_id}}/retry",),
-        ),
-        Route(
-            f"admin/{_DEAD}/{{job_id}}",
+            "admin/dead-letter/{job_id}",
             BareDeadLetterViewSet,
             {"get": "retrieve", "delete": "destroy"},
         ),
     ),
     ("dead_letter",),
-    endpoints={"dead_letter": f"/{BASE}{_DEAD}"},
+    endpoints={"dead_letter": "dead-letter"},
 )
 EVENTS = Feature(
     "events",
@@ -176,9 +160,35 @@ EVENTS = Feature(
         Route("queues/{name}/events", EventViewSet, {"get": "of_queue"}),
     ),
     ("events", "event_stream"),
-    endpoints={"events": f"/{BASE}events", "event_stream": f"/{BASE}events/stream"},
+    endpoints={"events": "events", "event_stream": "events/stream"},
     holds={"event_stream": lambda: not derived.derived_kinds()},
 )
+WORKFLOWS = Feature(
+    "workflows",
+    (
+        _managed("workflows", WorkflowViewSet, {"post": "create", "get": "list"}),
+        _managed("workflows/{workflow_id}", WorkflowViewSet, {"get": "retrieve", "delete": "cancel"}),
+        *_verbs("workflows/{workflow_id}", WorkflowViewSet, "cancel", "resume"),
+        Route("workflows/{workflow_id}/progress", WorkflowViewSet, {"get": "progress"}),
+        Route("workflows/{workflow_id}/results", WorkflowViewSet, {"get": "results"}),
+    ),
+    ("workflows",),
+    endpoints={"workflows": "workflows"},
+)
+RATE_LIMITS = Feature(
+    "rate_limits",
+    (
+        _managed("rate-limits", RateLimitViewSet, {"get": "list"}),
+        _managed("rate-limits/{key}", RateLimitViewSet, {"get": "retrieve", "put": "update"}),
+        _managed("rate-limits/{key}/override", RateLimitViewSet, {"delete": "destroy_override"}),
+        _managed("queues/{name}/rate-limit", RateLimitViewSet, {"put": "update_queue"}),
+    ),
+    ("rate_limiting",),
+    "urn:ojs:ext:rate-limiting",
+    {"rate_limits": "rate-limits"},
+)
+UNIQUE = Feature("unique", (), ("unique_jobs",), "urn:ojs:ext:unique-jobs")
+"""A field of requests: it has no routes."""
 SYSTEM = Feature(
     "system",
     (
@@ -187,11 +197,25 @@ SYSTEM = Feature(
         Route("/ojs/manifest", SystemViewSet, {"get": "manifest"}),
         Route("errors/{code}", SystemViewSet, {"get": "problem"}),
         Route("admin/stats", SystemViewSet, {"get": "stats"}),
+        Route("metrics", SystemViewSet, {"get": "metrics"}, ("/metrics",)),
     ),
-    ("health",),
-    endpoints={"health": f"/{BASE}health", "manifest": "/ojs/manifest"},
+    ("health", "metrics"),
+    endpoints={"health": "health", "manifest": "/ojs/manifest", "metrics": "metrics"},
 )
-CORE_FEATURES = (JOBS, WORK, WORKERS, PROGRESS, CHECKPOINTS, QUEUES, DEAD_LETTER, EVENTS, SYSTEM)
+CORE_FEATURES = (
+    JOBS,
+    WORK,
+    WORKERS,
+    PROGRESS,
+    CHECKPOINTS,
+    QUEUES,
+    DEAD_LETTER,
+    EVENTS,
+    WORKFLOWS,
+    RATE_LIMITS,
+    UNIQUE,
+    SYSTEM,
+)
 
 
 def register_all() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -34,8 +34,9 @@ class Route:
 class Feature:
     """A part of the binding: its routes, and its entries in the manifest.
 
-    ``extension`` is the URN of an OJS extension that the feature implements completely. ``holds``
-    has a condition for capabilities that depend on settings.
+    ``extension`` is the URN of an OJS extension that the feature implements completely.
+    ``endpoints`` are paths as in routes. ``holds`` has a condition for capabilities that depend on
+    settings.
     """
 
     name: str
@@ -86,16 +87,14 @@ def conformance_level() -> int:
 def patterns() -> list[URLPattern]:
     """The URL patterns: a trailing slash and a doubled prefix do not matter."""
     views = [
-        (template, _view(route)) for route in _routes() for template in (route.path, *route.aliases)
+        (template, _view(route))
+        for part in features()
+        for route in part.routes
+        for template in (route.path, *route.aliases)
     ]
     # Literal segments before parameters: ``jobs/fetch`` before ``jobs/{job_id}``.
     views.sort(key=lambda item: [segment.startswith("{") for segment in item[0].split("/")])
-    return [re_path(_regex(template), view, name=_full(template)) for template, view in views]
-
-
-def _routes() -> Iterator[Route]:
-    for part in features():
-        yield from part.routes
+    return [re_path(_regex(template), view, name=url_of(template)[1:]) for template, view in views]
 
 
 def _view(route: Route) -> Any:
@@ -110,8 +109,9 @@ def non_atomic(view: Any) -> Any:
     return view
 
 
-def _full(template: str) -> str:
-    return template[1:] if template.startswith("/") else BASE + template
+def url_of(path: str) -> str:
+    """The path of a route from the root of the site."""
+    return path if path.startswith("/") else f"/{BASE}{path}"
 
 
 def _regex(template: str) -> str:

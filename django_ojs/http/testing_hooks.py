@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from django.conf import settings as django_settings
 
 from django_ojs import conf
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 
 
 def needs() -> frozenset[str]:
@@ -19,7 +19,7 @@ def _on() -> bool:
     return django_settings.DEBUG and conf.current().http.test_directives is not False
 
 
-def directive(jobs: Iterable[JobRecord]) -> str | None:
+def directive(jobs: Iterable[JobRow]) -> str | None:
     """The directive in ``meta.test_directive`` of one of the jobs (decision L7)."""
     if not _on():
         return None

@@ -11,6 +11,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Collection
+from math import inf
 from typing import Any, TypeVar
 
 from django.db import connections
@@ -38,7 +39,7 @@ class WorkNotifier:
         self._forgotten = 0
         """The latest notification whose queue was evicted: it counts for every queue."""
         self._using = using
-        self._listener: Notifier | None = None
+        self._notifier: Notifier | None = None
         self._pid = 0
 
     def listens(self) -> bool:
@@ -47,11 +48,11 @@ class WorkNotifier:
             if self._pid != os.getpid():
                 # Threads do not survive a fork.
                 self._pid = os.getpid()
-                self._listener = None
-            if self._listener is None and Notifier.possible(self._using):
-                self._listener = Notifier(self._on_notification, self._using)
-                self._listener.start()
-            return self._listener is not None
+                self._notifier = None
+            if self._notifier is None and Notifier.possible(self._using):
+                self._notifier = Notifier(self._on_notification, self._using)
+                self._notifier.start()
+            return self._notifier is not None
 
     def count(self) -> int:
         """The number of notifications so far, to pass to :meth:`wait`."""
@@ -93,11 +94,13 @@ def until(
     gone: Callable[[], bool],
     using: str,
     on_notification: bool = True,
+    soon: Callable[[], float] = lambda: inf,
 ) -> T | None:
     """The result of ``look``, repeated until it is true or the time is over.
 
     ``gone`` is asked before every look: whether the client has hung up, for which the answer is
-    ``None``. ``rings`` is whether the notifier hears of what is looked for.
+    ``None``. ``on_notification`` is whether the notifier announces what is looked for;
+    ``soon`` in how many seconds there may be something that it does not.
     """
     if gone():
         return None
@@ -116,9 +119,10 @@ def until(
         if found or left <= 0:
             return found
         if listens:
+            left = min(left, _SLOWEST_WHEN_TOLD, max(_FIRST_LOOK, soon()))
             if not connections[using].in_atomic_block:
                 connections[using].close()
-            since = work_notifier.wait(queues, since, min(left, _SLOWEST_WHEN_TOLD))
+            since = work_notifier.wait(queues, since, left)
         else:
             clock.pause(min(left, pause))
             pause = min(_SLOWEST_LOOK, pause * 1.5)

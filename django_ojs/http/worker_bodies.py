@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, overload
+from typing import Any
 from uuid import UUID
 
 from django_ojs.domain.durations import parse_ms, parse_seconds_ms
@@ -37,16 +37,12 @@ def visibility_ms_of(body: Mapping[str, Any]) -> int | None:
     return None
 
 
-@overload
-def worker_id_of(body: Mapping[str, Any]) -> str: ...
-@overload
-def worker_id_of(body: Mapping[str, Any], *, required: Literal[False]) -> str | None: ...
-def worker_id_of(body: Mapping[str, Any], *, required: bool = True) -> str | None:
+def worker_id_of(body: Mapping[str, Any]) -> str:
     """The id of the worker, which must fit into one segment of a path."""
     worker_id = text_field(body, "worker_id")
-    if worker_id is None and required:
+    if worker_id is None:
         raise InvalidRequest("worker_id", "is required")
-    return worker_id if worker_id is None else check_worker_id(worker_id, "worker_id")
+    return check_worker_id(worker_id, "worker_id")
 
 
 def queue_name(value: object) -> str:

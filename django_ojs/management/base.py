@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import re
 from argparse import SUPPRESS
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from django_ojs import conf
-from django_ojs.domain.errors import OJSError
+from django_ojs import clock, conf
+from django_ojs.domain.durations import parse_instant
+from django_ojs.domain.errors import InvalidRequest, OJSError
+from django_ojs.domain.job import Actor
 from django_ojs.domain.printable import one_line
 
 EXIT_OVERDUE = 3
@@ -56,6 +62,18 @@ class OJSCommand(BaseCommand):
         """Write a value as one line of JSON."""
         self._write(json.dumps(value, default=str))
 
+    def answer(self, options: Mapping[str, Any], value: Any, lines: Iterable[str]) -> None:
+        """Write what a command found: as JSON where ``--format`` asks for it, otherwise the lines."""
+        if options["format"] == "json":
+            self.emit(value)
+            return
+        for line in lines:
+            self.print_line(line)
+
+    def confirm(self, options: Mapping[str, Any], value: Any, lines: Iterable[str]) -> None:
+        """Write what a command did; with ``--verbosity 0`` only as JSON."""
+        self.answer(options, value, lines if options["verbosity"] else ())
+
     def print_line(
         self, text: str, *, trouble: bool = False, style: Callable[[str], str] | None = None
     ) -> None:
@@ -64,13 +82,6 @@ class OJSCommand(BaseCommand):
         """
         line = one_line(text)
         self._write(line if style is None else style(line), trouble=trouble)
-
-    def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """Write rows in aligned columns; the first row is the heading."""
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-            self.print_line("  ".join(cells).rstrip())
 
     def _write(self, line: str, *, trouble: bool = False) -> None:
         """Write a line; a closed output pipe is ignored."""
@@ -94,6 +105,14 @@ class OJSCommand(BaseCommand):
             raise CommandError(f"the database {alias!r} refused: {first_line(error)}") from error
 
 
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The rows in aligned columns; the first row is the heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
 def plural(count: int, word: str) -> str:
     """A number with its noun: ``1 job``, ``2 jobs``."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
@@ -110,7 +129,6 @@ def standard_options(parser: CommandParser) -> None:
 
 
 def _discard_output(descriptor: int) -> None:
-    """Redirect a descriptor to /dev/null."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, descriptor)
     os.close(nothing)
@@ -130,5 +148,69 @@ def require_migrations(alias: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+EXPIRY = "an RFC 3339 time, or a time from now such as 90d, 12h or PT12H"
+_DAYS = re.compile(r"([0-9]{1,5})d", re.ASCII)
+
+
+def expiry_of(options: Mapping[str, Any], never: str, alias: str) -> datetime | bool | None:
+    """The new expiry: ``None`` for the word ``never``, ``False`` where none was named."""
+    text = options["expires_at"]
+    if text is None:
+        return False
+    return None if text == never else moment(text, "--expires-at", alias)
+
+
+def moment(text: str, option: str, alias: str) -> datetime:
+    """A time as people give it in a shell: whole days too, which the wire's durations have not."""
+    days = _DAYS.fullmatch(text)
+    value = timedelta(days=int(days[1])) if days else text
+    try:
+        return parse_instant(value, option, clock.now(alias))[0]
+    except InvalidRequest as error:
+        raise InvalidRequest(option, f"{error.rule} ({EXPIRY})") from error
+
+
+def parse_id(text: str, kind: str) -> UUID:
+    """The id of a job, or of something of another kind. Raises :class:`InvalidRequest`."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise InvalidRequest("ID", f"{text!r} is not a {kind} id") from None
+
+
+def actor_of(options: Mapping[str, Any]) -> Actor:
+    """The user of the shell, with the reason that the command was given."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = ""
+    return Actor("command", name, options.get("reason", ""))
+
+
+def json_option(name: str, text: str | None, kind: type) -> Any:
+    """The value of an option that is a JSON list or object. Raises :class:`InvalidRequest`."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InvalidRequest(name, f"must be JSON: {error}") from error
+    if not isinstance(value, kind):
+        raise InvalidRequest(name, f"must be a JSON {'list' if kind is list else 'object'}")
+    return value
+
+
+def add_call(parser: CommandParser) -> None:
+    """``TYPE``, ``ARGS`` and ``--kwargs``."""
+    parser.add_argument("type", metavar="TYPE")
+    parser.add_argument("call", nargs="?", default="[]", metavar="ARGS", help="a JSON list")
+    parser.add_argument("--kwargs", metavar="JSON", help="arguments by keyword, a JSON object")
+
+
+def call_of(options: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments by position and by keyword. Raises :class:`InvalidRequest`."""
+    args = json_option("ARGS", options["call"], list)
+    return args or [], json_option("--kwargs", options["kwargs"], dict) or {}

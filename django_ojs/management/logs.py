@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from django_ojs.domain.printable import lines
+from django_ojs.observability.logs import JSONFormatter
 
 LOGGER = "django_ojs"
 FORMATS = ("text", "json")
 _LEVELS = {0: logging.WARNING, 1: logging.INFO}
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
-    "message", "asctime", "taskName", "more_follow",
-}  # fmt: skip
-"""The attributes that every record has: the others come from ``extra``."""
 
 
 class TextFormatter(logging.Formatter):
@@ -35,26 +30,6 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record, with its traceback below it."""
         return lines(super().format(record))
-
-
-class JSONFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, what is in ``extra``, traceback."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as one line."""
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        line.update((key, value) for key, value in vars(record).items() if key not in _STANDARD)
-        if "traceback" in line:
-            # The message has it too, below its first line.
-            line["message"] = line["message"].partition("\n")[0]
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
 
 
 class LineHandler(logging.StreamHandler[Any]):
@@ -93,7 +68,6 @@ def log_format(text: str) -> str:
 
 
 def add_log_format(parser: CommandParser, default: str | None = None) -> None:
-    """``--log-format``."""
     parser.add_argument(
         "--log-format",
         choices=FORMATS,

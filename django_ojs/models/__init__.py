@@ -10,10 +10,13 @@ from django_ojs.models.lease import LeaseBeat
 from django_ojs.models.maintenance import MaintenanceRun
 from django_ojs.models.proxies import Dashboard, DeadLetter
 from django_ojs.models.queue import Queue
+from django_ojs.models.rate_limit import RateLimit, RateLimitDue, RateLimitPlace, RateLimitStart
 from django_ojs.models.schema import JobSchema
-from django_ojs.models.stats import FailureStat, MinuteStat
+from django_ojs.models.stats import FailureStat, MinuteStat, Total
 from django_ojs.models.token import ApiToken
+from django_ojs.models.unique import UniqueKey
 from django_ojs.models.worker import Worker
+from django_ojs.models.workflow import Workflow, WorkflowStep
 
 __all__ = [
     "ApiToken",
@@ -30,5 +33,13 @@ __all__ = [
     "MaintenanceRun",
     "MinuteStat",
     "Queue",
+    "RateLimit",
+    "RateLimitDue",
+    "RateLimitPlace",
+    "RateLimitStart",
+    "Total",
+    "UniqueKey",
     "Worker",
+    "Workflow",
+    "WorkflowStep",
 ]

@@ -11,6 +11,8 @@ from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models.fields import CaseSensitiveCharField
 from django_ojs.models.indexes import HotIndex
 
+_CLAIMABLE = Q(state=State.AVAILABLE, held=False)
+
 
 class Job(models.Model):
     """A job. ``store.inserting`` creates rows, ``store.claiming`` and ``store.transitions`` alone
@@ -18,7 +20,10 @@ class Job(models.Model):
 
     Limits are milliseconds. ``deadline_at`` is the earliest deadline that beats do not move.
     ``lease_id`` is the right to finish the open attempt; ``lease_seq`` counts claims ever made;
-    ``lease_principal`` is the credential that fetched over HTTP.
+    ``lease_principal`` is the credential that fetched over HTTP. ``hooks`` has a bit for each
+    transition hook that wants to see the job end. A job that is ``held`` waits for a place under a
+    rate limit: no claim sees it. ``unique_key`` is what equal jobs have in common, of which
+    :class:`UniqueKey` knows the holders. A negative ``workflow_step`` is a callback.
     """
 
     class States(models.TextChoices):
@@ -61,6 +66,7 @@ class Job(models.Model):
     heartbeat_timeout_ms = models.BigIntegerField(db_default=60_000)
     total_timeout_ms = models.BigIntegerField(null=True)
     enqueue_ttl_ms = models.BigIntegerField(null=True)
+    attempt_ttl_ms = models.BigIntegerField(null=True)
     visibility_timeout_ms = models.BigIntegerField(null=True)
     lease_visibility_ms = models.BigIntegerField(null=True)
     extended_ms = models.BigIntegerField(db_default=0)
@@ -85,28 +91,33 @@ class Job(models.Model):
     checkpoint_seq = models.IntegerField(db_default=0)
     checkpoint_info = models.JSONField(null=True)
     digest = models.CharField(max_length=64, null=True)
+    unique_key = models.CharField(_("unique key"), max_length=64, null=True)
+    hooks = models.SmallIntegerField(db_default=0)
+    held = models.BooleanField(_("held"), db_default=False)
+    workflow_id = models.UUIDField(_("workflow"), null=True)
+    workflow_step = models.IntegerField(_("step"), null=True)
 
     class Meta:
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
         indexes = [
             HotIndex(
-                within=["state"],
+                within=["state", "held"],
                 fields=["-priority", "enqueued_at", "id"],
                 name="ojs_job_claim_any",
-                only=Q(state=State.AVAILABLE),
+                only=_CLAIMABLE,
             ),
             HotIndex(
-                within=["state"],
+                within=["state", "held"],
                 fields=["queue", "-priority", "enqueued_at", "id"],
                 name="ojs_job_claim",
-                only=Q(state=State.AVAILABLE),
+                only=_CLAIMABLE,
             ),
             HotIndex(
-                within=["state"],
+                within=["state", "held"],
                 fields=["queue", "type", "-priority", "enqueued_at", "id"],
                 name="ojs_job_claim_type",
-                only=Q(state=State.AVAILABLE),
+                only=_CLAIMABLE,
             ),
             HotIndex(
                 fields=["state", "scheduled_at"],
@@ -139,6 +150,11 @@ class Job(models.Model):
                 fields=["state", "finished_at"],
                 name="ojs_job_finished",
                 only=Q(state__in=sorted(TERMINAL)),
+            ),
+            HotIndex(
+                fields=["workflow_id", "workflow_step"],
+                name="ojs_job_workflow",
+                only=Q(workflow_id__isnull=False),
             ),
         ]
         permissions = [

@@ -17,7 +17,9 @@ class MaintenanceRun(models.Model):
     ``rollup``, all earlier minutes are counted; of ``prune``, all later events are still there. The
     rest is the reaper's: ``loops`` says whether it scans continuously, ``blind`` holds the spans in
     which no scan saw the database answer, ``resumed_at`` is the end of the last of them (decision T9),
-    ``clock_steps`` counts the applied steps of the server's clock.
+    ``clock_steps`` counts the applied steps of the server's clock, ``outages`` those outages.
+    ``behind`` says whether the last run ended before its work: of ``prune``, rows past their retention
+    are left.
     """
 
     name = CaseSensitiveCharField(primary_key=True, max_length=64)
@@ -26,6 +28,8 @@ class MaintenanceRun(models.Model):
     loops = models.BooleanField(db_default=False)
     blind = models.JSONField(null=True)
     clock_steps = models.BigIntegerField(db_default=0)
+    outages = models.BigIntegerField(db_default=0)
+    behind = models.BooleanField(db_default=False)
     resumed_at = models.DateTimeField(null=True)
     watermark_at = models.DateTimeField(null=True)
     ran_by = models.CharField(_("ran by"), max_length=255, default="", db_default="")

@@ -10,7 +10,7 @@ from django_ojs.models.fields import CaseSensitiveCharField
 
 
 class Queue(models.Model):
-    """Pausing stops claims, not clocks (decision T11).
+    """Pausing stops claims, not clocks (decision T11). ``limited`` if there is a rate limit for it.
 
     ``created_by`` is the credential whose request named it first, empty where there was none.
     ``used_at`` is when retention found it in use last: an unused queue is deleted.
@@ -18,6 +18,7 @@ class Queue(models.Model):
 
     name = CaseSensitiveCharField(_("name"), primary_key=True, max_length=255)
     paused = models.BooleanField(_("paused"), db_default=False)
+    limited = models.BooleanField(_("limited"), db_default=False)
     paused_at = models.DateTimeField(_("paused at"), null=True)
     paused_by = models.CharField(_("paused by"), max_length=255, default="", db_default="")
     reason = models.TextField(_("reason"), default="")

@@ -1,5 +1,5 @@
 """The minute roll-up: what ended, how long it took, what failed. Written by a maintenance task, for
-screens.
+screens and for monitoring.
 """
 
 from __future__ import annotations
@@ -59,3 +59,31 @@ class FailureStat(models.Model):
 
     def __str__(self) -> str:
         return f"{self.type} {self.error}"
+
+
+class Total(models.Model):
+    """What was ever counted of one metric in one queue and type; deleting jobs changes nothing.
+
+    ``label`` tells what the metric distinguishes further: the outcome of an attempt, the kind of a
+    timeout. ``buckets`` is a histogram as in :class:`MinuteStat`, of durations of which ``sum_ms`` is
+    the sum; null for a plain count.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    metric = models.CharField(max_length=32)
+    queue = CaseSensitiveCharField(_("queue"), max_length=255)
+    type = CaseSensitiveCharField(_("job type"), max_length=255)
+    label = models.CharField(max_length=32, default="")
+    count = models.BigIntegerField(default=0)
+    sum_ms = models.BigIntegerField(default=0)
+    buckets = models.JSONField(null=True)
+
+    class Meta:
+        verbose_name = _("total")
+        verbose_name_plural = _("totals")
+        constraints = [
+            models.UniqueConstraint(fields=["metric", "queue", "type", "label"], name="ojs_total_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.queue} {self.type} {self.label}"

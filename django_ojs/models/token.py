@@ -13,7 +13,8 @@ class ApiToken(models.Model):
     """One credential. ``name`` is the client it belongs to: rotation keeps it, so leases stay valid.
 
     ``secret_hash`` is ``check$salt$scrypt`` in hex (ADR 24); ``scopes`` out of ``produce``,
-    ``work``, ``inspect``, ``administer``; ``queues`` are names or prefixes that end in ``*``.
+    ``work``, ``inspect``, ``administer``, ``metrics``; ``queues`` are names or prefixes that end in
+    ``*``.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -39,6 +40,7 @@ class ApiToken(models.Model):
             ("http_work", "Can fetch and report jobs over HTTP"),
             ("http_inspect", "Can look at jobs over HTTP"),
             ("http_administer", "Can act on jobs, queues and workers over HTTP"),
+            ("http_metrics", "Can read metrics over HTTP"),
         ]
 
     def __str__(self) -> str:

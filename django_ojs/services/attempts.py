@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import Stop, TimeoutKind, out_of_time, stop_of, total_deadline
@@ -28,7 +28,7 @@ _REASONS = {
 """The reason given to a handler that must stop, by the outcome of its attempt; ``lost`` for others."""
 
 
-class Look(NamedTuple):
+class LeaseCheck(NamedTuple):
     """The leases that hold; why the others do not, by lease id; the server's time."""
 
     kept: list[RenewedLease]
@@ -36,7 +36,7 @@ class Look(NamedTuple):
     now: datetime
 
 
-def look(held: Sequence[Lease], *, using: str | None = None) -> Look:
+def check(held: Sequence[Lease], *, using: str | None = None) -> LeaseCheck:
     """Read which of these leases hold, after ending the attempts whose total timeout has passed.
 
     Renews nothing; rows that another transaction holds are left to the reaper. One statement while
@@ -51,7 +51,7 @@ def look(held: Sequence[Lease], *, using: str | None = None) -> Look:
         kept = leases.find(held, using=using)
     found = {lease.lease_id for lease in kept}
     gone = [lease for lease in held if lease.lease_id not in found]
-    return Look(kept, reasons(gone, using=using), now)
+    return LeaseCheck(kept, reasons(gone, using=using), now)
 
 
 @in_transaction
@@ -78,7 +78,7 @@ def reasons(gone: Sequence[Lease], *, using: str) -> dict[UUID, str]:
     return {lease_id: _REASONS.get(outcomes.get(lease_id, ""), "lost") for lease_id in wanted}
 
 
-def stop_in_grace(job: JobRecord, attempt: Attempt | None, now: datetime) -> Stop | None:
+def stop_in_grace(job: JobRow, attempt: Attempt | None, now: datetime) -> Stop | None:
     """The grace period after the total timeout, if the attempt is in it: its outcome is settled, or
     about to be, and its handler may still clean up.
 
@@ -100,7 +100,7 @@ def stop_in_grace(job: JobRecord, attempt: Attempt | None, now: datetime) -> Sto
 def told_to_stop(
     worker_id: str,
     principal: str,
-    named: Iterable[tuple[JobRecord, UUID | None]],
+    named: Iterable[tuple[JobRow, UUID | None]],
     *,
     now: datetime,
     using: str,

@@ -15,6 +15,13 @@ _SOURCES = frozenset({"api", "http", "admin", "command"})
 _OWN = frozenset({"source", "actor", "reason", "address", "job_id"})
 _DOUBLED = frozenset({Kind.DEAD_LETTER_RETRIED})
 """Kinds that accompany another event about the same action."""
+_TARGETS = (
+    ("job_id", "job"),
+    ("workflow_id", "workflow"),
+    ("worker_id", "worker"),
+    ("queue", "queue"),
+)
+"""The fields of an event that name what the action was about, the most specific first."""
 
 
 def record(job_events: Iterable[JobEvent], *, now: datetime, using: str) -> None:
@@ -45,7 +52,7 @@ def _row(job_event: JobEvent, now: datetime) -> AuditEntry:
 
 
 def _target(data: Any) -> tuple[str, str]:
-    for name, kind in (("job_id", "job"), ("worker_id", "worker"), ("queue", "queue")):
+    for name, kind in _TARGETS:
         if data.get(name):
             return kind, str(data[name])[:255]
     return "", ""
@@ -57,14 +64,13 @@ def note(
     *,
     target: tuple[str, str],
     result: str = "done",
-    now: datetime | None = None,
     using: str | None = None,
     **data: Any,
 ) -> None:
     """Write a row for what causes no event: a token that is made, a refusal."""
     using = using or conf.current().database
     AuditEntry.objects.using(using).create(
-        created_at=now or clock.now(using),
+        created_at=clock.now(using),
         action=action,
         result=result,
         source=actor.source,

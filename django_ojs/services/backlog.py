@@ -10,9 +10,9 @@ from django.db.models import QuerySet
 
 from django_ojs import clock, conf
 from django_ojs.domain.ids import time_of, uuid7
-from django_ojs.domain.states import State
 from django_ojs.models import Event, Job, MaintenanceRun
 from django_ojs.services import rollup
+from django_ojs.services.prune import JOBS
 from django_ojs.store import due_times, selectors
 from django_ojs.store.columns import DUE
 
@@ -52,23 +52,18 @@ def backlog(*, now: datetime | None = None, using: str | None = None) -> Mapping
 def _behind(first: datetime | None, rows: QuerySet[Any], until: datetime) -> Behind:
     if first is None or first >= until:
         return Behind()
-    waiting = rows.order_by().values("pk")[: selectors.COUNT_CAP].count()
+    waiting = selectors.capped(rows)
     return Behind(waiting, round((until - first).total_seconds(), 1)) if waiting else Behind()
 
 
 def _prunable(now: datetime, using: str) -> Iterator[tuple[datetime | None, QuerySet[Any], datetime]]:
     """For each kind with many rows: the oldest, the rows past retention, and the cut-off."""
     keep = conf.current().retention_ms
-    states: Mapping[str, Mapping[str, Any]] = {
-        "completed": {"state": State.COMPLETED},
-        "cancelled": {"state": State.CANCELLED},
-        "discarded": {"state": State.DISCARDED, "dead_letter": False},
-        "dead_letter": {"state": State.DISCARDED, "dead_letter": True},
-    }
-    for name, where in states.items():
+    for name, state, dead in JOBS:
         if (age := keep[name]) is not None:
             before = now - timedelta(milliseconds=age)
-            rows = Job.objects.using(using).filter(finished_at__lt=before, **where)
+            rows = Job.objects.using(using).filter(finished_at__lt=before, state=state)
+            rows = rows if dead is None else rows.filter(dead_letter=dead)
             first = rows.order_by("finished_at").values_list("finished_at", flat=True).first()
             yield first, rows, before
     if (age := keep["events"]) is not None:

@@ -15,7 +15,7 @@ from django.core import signing
 
 from django_ojs import clock
 from django_ojs.domain.envelope import from_call
-from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.domain.job import Actor, JobRow
 from django_ojs.domain.reserved import OWN_PREFIX, OWN_QUEUE
 from django_ojs.services import audit
 from django_ojs.services.enqueue import enqueue
@@ -84,7 +84,7 @@ def start(
     user: object,
     count: str | None = None,
     using: str = "",
-) -> JobRecord:
+) -> JobRow:
     """Enqueue the job that does it, and note in the audit what it is to do, to which jobs and to how
     many (``count``, as it was confirmed). The jobs that are made after it are left alone.
     """
@@ -97,5 +97,5 @@ def start(
     meta = {"operation": operation, "actor": actor.name, "reason": actor.reason, "filter": shown}
     envelope = from_call(TYPE, [order.signed()], now=now, queue=QUEUE, meta=meta)
     what: dict[str, Any] = {"operation": operation, "filter": shown, "count": count}
-    audit.note("bulk.started", actor, target=("job", str(job_id)), now=now, using=using, **what)
+    audit.note("bulk.started", actor, target=("job", str(job_id)), using=using, **what)
     return enqueue([envelope._replace(id=job_id)], now=now, using=using)[0]

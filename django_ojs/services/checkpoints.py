@@ -11,7 +11,7 @@ from django.db.models import F, Value
 
 from django_ojs import clock
 from django_ojs.domain.durations import format_instant
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import TERMINAL, State
@@ -30,7 +30,7 @@ def save(
     lease_claim: LeaseClaim,
     *,
     using: str = "",
-) -> JobRecord:
+) -> JobRow:
     """Store where the next attempt resumes; ``state`` is JSON text (OJS durable execution 4).
 
     For an active job it counts as a heartbeat and is authorized like a report. For a waiting job no
@@ -48,11 +48,11 @@ def save(
     }
     if job.state == State.ACTIVE:
         lease = authorize_report(job, lease_claim, now=now, using=using)
-        if not leases.checkpoint(lease, state, info=info, now=now, using=using):
+        if not leases.checkpoint(lease, state, info=info, using=using):
             raise refused(job, "lease_lost")
     elif lease_claim.lease_id is not None:
         lease = Lease(job.id, lease_claim.lease_id)
-        if not leases.checkpoint(lease, state, info=info, now=now, using=using):
+        if not leases.checkpoint(lease, state, info=info, using=using):
             raise refused(job, "not_active")
     elif job.state in TERMINAL:
         raise refused(job, "not_active")
@@ -73,7 +73,6 @@ def clear(job_id: UUID, lease_claim: LeaseClaim, *, using: str = "") -> None:
 
     Does nothing without a checkpoint.
     """
-
     job = locking.job(job_id, using=using)
     if job.checkpoint is None:
         return

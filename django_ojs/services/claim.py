@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
-from django_ojs import clock, conf
+from django_ojs import clock, conf, hooks
 from django_ojs.domain import lifecycle
-from django_ojs.domain.job import JobRecord, Transition
+from django_ojs.domain.job import JobRow, Transition
 from django_ojs.services.commit import commit
 from django_ojs.services.promote import promote
-from django_ojs.store import candidates, claiming
+from django_ojs.services.rate_limits import admission, places, policies
+from django_ojs.store import candidates, claiming, due_times
 from django_ojs.store.candidates import Look
+from django_ojs.store.claiming import QueueStates
 from django_ojs.store.contention import in_transaction
 from django_ojs.store.dialect import dialect
-from django_ojs.store.sources import Sources
+from django_ojs.store.sources import Lane, Sources
 
 _LOOK_AGAIN = 0.005
 _MOST_CROWDED = 16.0
 """The most that ``crowding`` may stay at: rows looked at, as a multiple of the limit."""
 _CALMER = 0.98
+_TAKEN_IN = 200
+"""How many jobs of a queue that has a rate limit since are taken in at once."""
+_ROUNDS = 8
+"""How often a claim does so before it leaves the rest to the next one."""
 _WIDER = 6
 """How often the number of rows looked at is multiplied by four when all were locked."""
 
@@ -60,9 +65,8 @@ def claim(
     patience: int = 0,
     probe: bool = True,
     promote_for: float = 0.0,
-    now: datetime | None = None,
     using: str | None = None,
-) -> list[JobRecord]:
+) -> list[JobRow]:
     """Claim up to ``limit`` available jobs; an empty list when there is nothing to do.
 
     ``immediate`` is how many of them the worker can start at once: of jobs that have one attempt
@@ -75,11 +79,15 @@ def claim(
     Rows that another transaction holds are passed over, on MariaDB also some that it merely looks
     at: ``patience`` is how often to look again when there was work and none was got. Without
     ``probe``, one type of one queue is claimed without a read first: it was just announced.
-    ``promote_for`` is for how many seconds to make due jobs available first (decision L5).
+    ``promote_for`` is for how many seconds to make due jobs available, and to let in those that a rate
+    limit holds, first (decision L5).
     """
     using = using or conf.current().database
     if promote_for:
-        promote(seconds=promote_for, now=now, using=using)
+        first = due_times.next_start(using=using)
+        if first is not None and first <= clock.now(using):
+            promote(seconds=promote_for, using=using)
+            admission.admit_due(seconds=promote_for, using=using)
     start = partial(
         lifecycle.claim,
         worker_id=worker_id,
@@ -91,6 +99,7 @@ def claim(
     # it, a look would be stale behind the writer that it waited for.
     ahead = where.only is None and bool(dialect(using).skip_locked)
     probe = probe or where.only is None
+    rounds = _ROUNDS
     tries, widened, room = patience, 0, _Room(immediate, ahead_bytes, most_bytes)
     everything = where
     while where and limit > 0:
@@ -99,16 +108,19 @@ def claim(
             seen = candidates.look(where, limit if ahead else 1, using=using)
             if not seen.found:
                 break
-        got = _claim(where, seen if ahead else None, limit, start, room, now, using=using)
-        if got.claimed or (got.found and not got.expired):
+        got = _claim(where, seen if ahead else None, limit, start, room, using=using)
+        if got.claimed or (got.found and not got.passed_over):
             return got.claimed
         probe = True
         if got.held:
             # First the queues whose row is free.
             where = where.without(got.held)
             continue
-        if got.expired:
-            # There may be work behind the expired jobs.
+        if got.passed_over:
+            # There may be work behind them.
+            rounds -= got.taken_in > 0
+            if rounds <= 0:
+                break
             continue
         if ahead and seen is not None and seen.cut_off and widened < _WIDER:
             # Other claimers have locked all rows that were looked at.
@@ -121,7 +133,7 @@ def claim(
         clock.pause(_LOOK_AGAIN)
     if where is not everything:
         # No other queue has work: now wait for the locked rows.
-        return _claim(everything, None, limit, start, room, now, waits=True, using=using).claimed
+        return _claim(everything, None, limit, start, room, waits=True, using=using).claimed
     return []
 
 
@@ -134,10 +146,13 @@ class _Room(NamedTuple):
 
 
 class _Got(NamedTuple):
-    claimed: list[JobRecord]
+    claimed: list[JobRow]
     found: int
     """How many jobs were locked."""
-    expired: int
+    passed_over: int
+    """How many of them were overdue, or are held for a rate limit from now on."""
+    taken_in: int = 0
+    """How many of them these are."""
     held: frozenset[str] = frozenset()
     """Queues that were passed over because another transaction holds their row."""
 
@@ -149,21 +164,32 @@ def _claim(
     limit: int,
     start: Callable[..., Transition],
     room: _Room,
-    now: datetime | None,
     *,
     waits: bool = False,
     using: str = "",
 ) -> _Got:
-    found, held = _lock(where, seen, limit, room.most_bytes, using, waits)
+    found, states = _lock(where, seen, limit, room.most_bytes, using, waits)
     # Read after the locks: a time from before a step of the clock would make the jobs overdue at once.
-    now = now or clock.read(using)
+    now = clock.read(using)
     transitions: list[Transition] = []
-    claimed: list[JobRecord] = []
+    claimed: list[JobRow] = []
     immediate, ahead = room.immediate, room.ahead_bytes
+    early = _early(found, states.limited)
+    if early:
+        # Enqueued before their queue had a rate limit; with them more of those behind them.
+        policies.know_limited(states.limited, using=using)
+        behind = [
+            job
+            for queue in {job.queue for job in early}
+            for job in claiming.first(Lane(queue), _TAKEN_IN, using=using)
+        ]
+        every = {job.id: job for job in (*early, *_early(behind, states.limited))}
+        places.take_in(list(every.values()), now=now, using=using)
+        found = [job for job in found if job.id not in every]
     for job in found:
         if job.deadline_at is not None and job.deadline_at <= now:
             expired = lifecycle.overdue(job, now=now, jitter=clock.jitter())
-            if expired is not None:
+            if expired is not None and not hooks.held_by_others([job], using=using):
                 transitions.append(expired)
                 continue
         if immediate is not None and len(claimed) >= immediate:
@@ -178,7 +204,13 @@ def _claim(
         transitions.append(transition)
         claimed.append(transition.written)
     commit(transitions, now=now, using=using)
-    return _Got(claimed, len(found), len(transitions) - len(claimed), frozenset(held))
+    passed_over = len(transitions) - len(claimed) + len(early)
+    return _Got(claimed, len(found) + len(early), passed_over, len(early), states.held)
+
+
+def _early(jobs: Sequence[JobRow], limited: frozenset[str]) -> list[JobRow]:
+    """Jobs of queues with a rate limit that have no place under it."""
+    return [job for job in jobs if job.queue in limited and not job.hooks & policies.BY_QUEUE]
 
 
 def _lock(
@@ -188,26 +220,24 @@ def _lock(
     most_bytes: int | None,
     using: str,
     waits: bool,
-) -> tuple[list[JobRecord], set[str]]:
+) -> tuple[list[JobRow], QueueStates]:
     """Lock up to ``limit`` jobs of queues that are not paused: those ``seen``, or the first.
 
-    A queue whose row another transaction holds (to pause it, perhaps) is passed over and returned,
-    unless this ``waits`` or there is only one queue.
+    A queue whose row another transaction holds (to pause it, perhaps) is passed over and returned as
+    ``held``, unless this ``waits`` or there is only one queue.
     """
     lane = where.only
     if lane is not None and lane.queue is not None:
-        if claiming.paused([lane.queue], using=using):
-            return [], set()
-        return claiming.first(lane, limit, most_bytes=most_bytes, using=using), set()
+        states = claiming.shared([lane.queue], using=using)
+        if states.paused:
+            return [], states
+        return claiming.first(lane, limit, most_bytes=most_bytes, using=using), states
     if seen is None:
         seen = candidates.look(where, limit, using=using)
     names = {candidate.queue for candidate in seen.found}
-    held: set[str] = set()
-    if waits:
-        paused = claiming.paused(sorted(names), using=using)
-    else:
-        paused, held = claiming.paused_or_held(sorted(names), using=using)
-    names -= paused | held
+    share = claiming.shared if waits else claiming.shared_unless_held
+    states = share(sorted(names), using=using)
+    names -= states.paused | states.held
     still = [candidate for candidate in seen.found if candidate.queue in names]
     locked = claiming.these(still, limit, most_bytes=most_bytes, using=using)
     if len(locked) < min(limit, len(still)):
@@ -216,7 +246,7 @@ def _lock(
         where.crowding = max(1.0, min(_MOST_CROWDED, where.crowding * _CALMER))
     # A job may have been moved to another queue since it was looked at.
     served = [job for job in locked if job.queue in names and where.serves(job.queue, job.type)]
-    return served, held
+    return served, states
 
 
 def has_work(where: Sources, *, using: str | None = None) -> bool:

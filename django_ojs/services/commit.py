@@ -1,4 +1,6 @@
-"""One transaction per decision: guarded write, attempt rows, event rows; then signals and log lines."""
+"""One transaction per decision: guarded write, attempt rows, event rows, transition hooks; then signals
+and log lines.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from typing import Any
 
 from django.db import transaction
 
-from django_ojs import clock, conf
+from django_ojs import clock, conf, hooks
 from django_ojs.domain.job import JobEvent, Transition
 from django_ojs.domain.states import State
 from django_ojs.services import audit, job_log
-from django_ojs.signals import Event, by_kind, deliver
+from django_ojs.signals import EventRecord, by_kind, deliver
 from django_ojs.store import inserting
 from django_ojs.store.notifications import payloads
 from django_ojs.store.transitions import apply
@@ -21,7 +23,7 @@ from django_ojs.store.transitions import apply
 def commit(
     transitions: Sequence[Transition], *, seen: Sequence[str] = (), now: datetime, using: str
 ) -> None:
-    """Write the transitions with their attempt rows, events and log lines.
+    """Write the transitions with their attempt rows and events, and run the hooks that want them.
 
     To be called inside the transaction that locked the jobs; without locks, ``seen`` names the columns
     that the decisions depend on beside state and lease, and :class:`LeaseLost` is raised when a job has
@@ -76,6 +78,7 @@ def commit(
         },
         using=using,
     )
+    hooks.run_transition_hooks(transitions, now=now, using=using)
 
 
 def publish(job_events: Iterable[JobEvent], *, now: datetime, using: str) -> None:
@@ -97,10 +100,10 @@ def _publish(
     kinds = {
         kind
         for kind in {job_event.kind for job_event, _ in with_states}
-        if kind in stored or by_kind[kind].receivers
+        if by_kind[kind].heard() or kind in stored
     }
     published = [
-        Event(clock.new_id(), job_event.kind, now, _data(job_event, state))
+        EventRecord(clock.new_id(), job_event.kind, now, _data(job_event, state))
         for job_event, state in with_states
         if job_event.kind in kinds
     ]
@@ -126,7 +129,7 @@ def wake(places: Iterable[tuple[str, str]], workers: Iterable[str] = (), *, usin
         inserting.notify(payloads(places) + lost, using=using)
 
 
-def _sender(event: Event) -> Callable[[], None]:
+def _sender(event: EventRecord) -> Callable[[], None]:
     """A function, not a partial: when it fails Django names it, and fails itself where it cannot."""
 
     def send() -> None:

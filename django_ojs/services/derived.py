@@ -26,7 +26,7 @@ from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import elapsed
 from django_ojs.models import Attempt, Event, Job
 from django_ojs.services import stream
-from django_ojs.services.stream import Wanted, any_of
+from django_ojs.services.stream import Wanted
 from django_ojs.store import selectors
 
 DERIVABLE: frozenset[str] = frozenset({Kind.ENQUEUED, Kind.SCHEDULED, Kind.STARTED, Kind.COMPLETED})
@@ -194,10 +194,11 @@ def history(job_id: UUID, *, using: str | None = None) -> list[Event]:
     newest = list(attempts.only(*_ATTEMPT_COLUMNS)[:_MOST_ATTEMPTS])
     result = _short_results([job_id], using).get(job_id)
     found = [event for event in _of_one(job, newest, result) if event.kind in derived]
-    # What is stored of a moment stands between the beginning and the end that are derived.
-    ranks = {str(Kind.COMPLETED): 2, **dict.fromkeys(map(str, DERIVABLE - {Kind.COMPLETED}), 0)}
+    # At one moment a job becomes available, then starts; what is stored comes before the end.
+    ranks = dict.fromkeys(map(str, DERIVABLE), 0)
+    ranks |= {str(Kind.STARTED): 1, str(Kind.COMPLETED): 3}
     return sorted(
-        [*found, *stored], key=lambda event: (event.created_at, ranks.get(event.kind, 1), event.pk)
+        [*found, *stored], key=lambda event: (event.created_at, ranks.get(event.kind, 2), event.pk)
     )
 
 
@@ -208,6 +209,9 @@ def _of_one(job: Job, attempts: list[Attempt], result: Any) -> Iterator[Event]:
     if again and job.state not in (State.PENDING, State.SCHEDULED):
         assert job.enqueued_at is not None
         when, number = job.enqueued_at, job.lease_seq
+        if job.state != State.AVAILABLE and job.started_at is not None:
+            # Two sessions may read the clock of the database a little differently.
+            when = min(when, job.started_at)
         data = {"attempt": job.attempt, "priority": job.priority, "state": State.AVAILABLE.value}
         yield _event(uuid7(_ms(when), job.pk.int + number), Kind.ENQUEUED, when, job, data)
     for attempt in attempts:
@@ -225,7 +229,7 @@ def _entries(
 ) -> Iterator[Item]:
     """That jobs were enqueued or scheduled, by the primary key."""
     behind = Job.objects.using(using).filter(pk__gt=after.job_id).order_by("pk")
-    rows = _those(wanted, behind).exclude(state=State.PENDING)
+    rows = wanted.of_queues(behind).exclude(state=State.PENDING)
     if asked & _ENTRIES != _ENTRIES:
         scheduled = Q(retry_delay_ms__isnull=True, scheduled_at__gt=F("created_at"))
         rows = rows.filter(scheduled if Kind.SCHEDULED in asked else ~scheduled)
@@ -254,7 +258,7 @@ def _ends(
     later = by_end.filter(finished_at__gt=after.ended_at)
     behind = Q(finished_at__gt=after.ended_at) | Q(finished_at=after.ended_at, pk__gte=after.ended_id)
     # The first of the two is what an index can begin at.
-    rows = _those(wanted, by_end).filter(Q(finished_at__gte=after.ended_at), behind)
+    rows = wanted.of_queues(by_end).filter(Q(finished_at__gte=after.ended_at), behind)
     last = _last_of_window(later, "finished_at") if wanted.narrowed else None
     if last is not None:
         rows = rows.filter(finished_at__lte=last[0])
@@ -289,14 +293,6 @@ def _last_of_window(rows: QuerySet[Any], *names: str) -> tuple[Any, ...] | None:
     """These columns of the last of the first ``WINDOW`` rows; ``None`` if there are fewer."""
     found = list(rows.values_list(*names)[WINDOW - 1 : WINDOW])
     return found[0] if found else None
-
-
-def _those(wanted: Wanted, rows: QuerySet[Job]) -> QuerySet[Job]:
-    if wanted.queues is not None:
-        rows = rows.filter(queue__in=list(wanted.queues))
-    if wanted.within is not None:
-        rows = rows.filter(any_of("queue", wanted.within))
-    return rows
 
 
 def _short_results(ids: list[UUID], using: str) -> dict[UUID, Any]:

@@ -5,27 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import count
 from math import inf
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_ojs import clock, conf
-from django_ojs.domain.admission import admit, copies_of, creation_events
+from django_ojs.domain.admission import admit, copies_of, creation_events, digest
+from django_ojs.domain.enqueue_request import EnqueueRequest
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import Duplicate
 from django_ojs.domain.events import Kind
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import ExistingJob, JobRow
 from django_ojs.domain.lru import LRU
 from django_ojs.domain.states import State
+from django_ojs.services import middleware
 from django_ojs.services.commit import publish
-from django_ojs.services.job_defaults import resolve_defaults
+from django_ojs.services.job_defaults import is_unique, resolve_defaults
+from django_ojs.services.rate_limits import places, policies
+from django_ojs.services.unique import admit_unique
 from django_ojs.signals import job_enqueued, job_scheduled
 from django_ojs.store import inserting, locking, selectors
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import atomically, see_latest
 from django_ojs.store.notifications import payloads
 
 _ANNOUNCED = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
+DROPPED = "dropped"
+"""The state in the record of a job that the enqueue middleware dropped; no stored job has it."""
 _AVAILABLE = State.AVAILABLE.value
 _KNOWN_FOR = 600.0
 """Seconds after which a known queue is checked again: it may have been pruned."""
@@ -35,38 +42,116 @@ _known_queues: LRU[tuple[str, str], float] = LRU(10_000)
 
 def enqueue(
     envelopes: Sequence[Envelope], *, now: datetime | None = None, using: str | None = None
-) -> list[JobRecord]:
+) -> list[JobRow]:
     """Insert the jobs, all or none, and return their records in the same order.
 
     The rows become visible with the caller's transaction. An id that is taken by a job of the
-    same content gives that job back (decision L4); raises :class:`Duplicate` for other content.
-    One statement per 1,000 jobs, and one more where their events are stored.
+    same content gives that job back (decision L4); raises :class:`Duplicate` for other content. A
+    unique job may give back another one, or raise :class:`Duplicate` (``services/unique.py``). The
+    record of a job that was there already is ``deduplicated``. Of a job that the enqueue middleware
+    drops nothing is stored: the state of its record is ``dropped``. One statement per 1,000 jobs, and
+    one more where their events are stored.
     """
     using = using or conf.current().database
     now = now or clock.now(using)
+    if middleware.chain.members():
+        return _through_middleware(envelopes, now=now, using=using)
     records = [
         admit(envelope, resolve_defaults(envelope), job_id=envelope.id or clock.new_id(), now=now)
         for envelope in envelopes
     ]
-    return _add(records, now=now, using=using)
+    return insert(records, now=now, using=using)
+
+
+def _through_middleware(envelopes: Sequence[Envelope], *, now: datetime, using: str) -> list[JobRow]:
+    if not envelopes:
+        return []
+    requests = [middleware.request_for(envelope, now=now) for envelope in envelopes]
+
+    def store() -> list[JobRow]:
+        passed = middleware.passed(requests)
+        records = [
+            _admitted(given, request, now)
+            for given, request in zip(requests, passed, strict=True)
+            if request is not None
+        ]
+        stored = iter(insert(records, now=now, using=using))
+        return [
+            _dropped(given, now) if request is None else next(stored)
+            for given, request in zip(requests, passed, strict=True)
+        ]
+
+    return middleware.around(requests[0], len(requests), store)
+
+
+def _admitted(given: EnqueueRequest, request: EnqueueRequest, now: datetime) -> JobRow:
+    envelope = request.envelope
+    record = admit(envelope, resolve_defaults(envelope), job_id=request.id, now=now)
+    if record.digest is None:
+        return record
+    # Of what the client asked for: the middleware may stamp a repeated request with something new.
+    return record._replace(digest=digest(given.envelope))
+
+
+def _dropped(request: EnqueueRequest, now: datetime) -> JobRow:
+    """The record, not stored, of a job that the enqueue middleware dropped."""
+    envelope = request.envelope
+    record = admit(envelope, resolve_defaults(envelope), job_id=request.id, now=now)
+    return record._replace(state=DROPPED)
 
 
 def enqueue_bulk(
     envelope: Envelope, args: Sequence[str], *, now: datetime, using: str | None = None
-) -> list[JobRecord]:
+) -> list[JobRow]:
     """Insert one job like ``envelope`` for each JSON text of arguments; else as :func:`enqueue`."""
-    if envelope.id is not None:
-        return enqueue([envelope._replace(args_json=text) for text in args], now=now, using=using)
     if not args:
         return []
+    if envelope.id is not None or not middleware.is_shared() or is_unique(envelope):
+        return enqueue([envelope._replace(args_json=text) for text in args], now=now, using=using)
     ids = clock.new_ids(len(args))
-    first = admit(envelope, resolve_defaults(envelope), job_id=ids[0], now=now)
-    return _add(copies_of(first, ids, args), now=now, using=using or conf.current().database)
+    using = using or conf.current().database
+    if not middleware.chain.members():
+        first = admit(envelope, resolve_defaults(envelope), job_id=ids[0], now=now)
+        return insert(copies_of(first, ids, args), now=now, using=using)
+    request = EnqueueRequest(ids[0], envelope._replace(args_json=args[0]), now)
+
+    def store() -> list[JobRow]:
+        (passed,) = middleware.passed([request])
+        if passed is None:
+            return copies_of(_dropped(request, now), ids, args)
+        first = admit(passed.envelope, resolve_defaults(passed.envelope), job_id=ids[0], now=now)
+        return insert(copies_of(first, ids, args), now=now, using=using)
+
+    return middleware.around(request, len(args), store)
 
 
-def _add(records: list[JobRecord], *, now: datetime, using: str) -> list[JobRecord]:
+def insert(records: list[JobRow], *, now: datetime, using: str) -> list[JobRow]:
+    """Insert jobs that have passed the enqueue middleware; else as :func:`enqueue`."""
     if not records:
         return []
+    if any(record.unique_key is not None for record in records):
+        return _unique(records, now=now, using=using)
+    return _store(records, now=now, using=using)
+
+
+def _unique(records: list[JobRow], *, now: datetime, using: str) -> list[JobRow]:
+    own = not connections[using].in_atomic_block
+    tries = count()
+
+    def work() -> list[JobRow]:
+        # A try that lost a race under REPEATABLE READ would lose the next one as well.
+        if next(tries) and own:
+            see_latest(using)
+        store = partial(_store, now=now, using=using)
+        return admit_unique(records, store, now=now, using=using)
+
+    return atomically(using, work)
+
+
+def _store(records: list[JobRow], *, now: datetime, using: str) -> list[JobRow]:
+    if not records:
+        return []
+    records = policies.marked(records, using=using)
     settings = conf.current()
     kept = not settings.stored_events.isdisjoint(_ANNOUNCED)
     named = any(record.digest is not None for record in records)
@@ -74,24 +159,31 @@ def _add(records: list[JobRecord], *, now: datetime, using: str) -> list[JobReco
     work = partial(_insert, records, named=named, publishing=publishing, now=now, using=using)
     # One statement needs no transaction; several do, so that all jobs are stored or none.
     pools = {record.queue for record in records}
-    one_statement = not (named or kept or len(pools) > 1 or len(records) > inserting.STRIDE)
-    records = work() if one_statement else atomically(using, work)
+    limited = any(record.held for record in records)
+    several = named or kept or limited or len(pools) > 1 or len(records) > inserting.STRIDE
+    records = atomically(using, work) if several else work()
     remember_queues(pools, using=using)
     return records
 
 
 def _insert(
-    records: list[JobRecord], *, named: bool, publishing: bool, now: datetime, using: str
-) -> list[JobRecord]:
-    ready = {(record.queue, record.type) for record in records if record.state == _AVAILABLE}
+    records: list[JobRow], *, named: bool, publishing: bool, now: datetime, using: str
+) -> list[JobRow]:
+    ready = {
+        (record.queue, record.type)
+        for record in records
+        if record.state == _AVAILABLE and not record.held
+    }
     wake_payloads = payloads(ready) if conf.current().notify else []
     chosen = [record.id for record in records if record.digest is not None]
-    known = locking.existing(chosen, using=using) if publishing else set()
+    limited = any(record.held for record in records)
+    known = locking.existing(chosen, using=using) if publishing or limited else set()
     inserting.jobs(records, may_exist=named, wake=wake_payloads[:1], using=using)
     inserting.notify(wake_payloads[1:], using=using)
     fresh = records
     if named:
         records, fresh = _existing(records, chosen, known, using)
+    places.add(fresh, now=now, using=using)
     if publishing:
         publish(
             (job_event for job in fresh for job_event in creation_events(job)), now=now, using=using
@@ -100,8 +192,8 @@ def _insert(
 
 
 def _existing(
-    records: list[JobRecord], chosen: list[UUID], known: set[UUID], using: str
-) -> tuple[list[JobRecord], list[JobRecord]]:
+    records: list[JobRow], chosen: list[UUID], known: set[UUID], using: str
+) -> tuple[list[JobRow], list[JobRow]]:
     """What is stored under the ids that clients chose, and which of the records are new.
 
     ``known`` are the ids that were there before. One added meanwhile by another transaction is
@@ -117,10 +209,12 @@ def _existing(
                 existing_job_id=str(record.id),
                 existing_job_state=there.state,
             )
-        answers.append(there)
         added = there.created_at == record.created_at and there.lease_seq == 0
         if added and record.id not in known:
             fresh[record.id] = record
+        elif record.digest is not None:
+            there = ExistingJob._make(there)
+        answers.append(there)
     return answers, list(fresh.values())
 
 
@@ -144,7 +238,9 @@ def add_queues(names: Sequence[str], *, using: str) -> None:
     # A function, not a partial: when it fails Django names it, and fails itself where it cannot.
     def add() -> None:
         inserting.queues(names, using=using)
-        know_queues(names, using=using)
+        # A test that captures callbacks runs them in its transaction, and rolls that back.
+        if not connections[using].in_atomic_block:
+            know_queues(names, using=using)
 
     if names:
         transaction.on_commit(add, using=using, robust=True)
@@ -156,9 +252,12 @@ def know_queues(names: Iterable[str], *, using: str) -> None:
         _known_queues.put((using, name), clock.boottime())
 
 
-def forget_queues(names: Iterable[str] | None = None, *, using: str = "") -> None:
-    """Forget that these queues have rows; without names, of all: when their table was emptied."""
-    if names is None:
-        _known_queues.clear()
-    for name in names or ():
+def forget_all_queues() -> None:
+    """Forget of every queue that it has a row: the tables were emptied."""
+    _known_queues.clear()
+
+
+def forget_queues(names: Iterable[str], *, using: str) -> None:
+    """Forget that these queues have rows."""
+    for name in names:
         _known_queues.pop((using, name))

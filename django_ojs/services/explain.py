@@ -10,16 +10,19 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 
 from django_ojs import clock, conf
-from django_ojs.domain.durations import format_instant
 from django_ojs.domain.failures import cause_of
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
+from django_ojs.domain.rate_limit import limits_text
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.domain.timeouts import heartbeat_deadline, soft_deadline, total_deadline
 from django_ojs.models import Queue, Worker
-from django_ojs.services import reaper
+from django_ojs.services import health
 from django_ojs.services.inspect import find
-from django_ojs.services.reaper import HealthProblem
+from django_ojs.services.phrases import say_moment
+from django_ojs.services.rate_limits.read import Hold, hold_of
+from django_ojs.services.unique import other_holders
 from django_ojs.services.workers import STALE
+from django_ojs.services.workflows.story import explain_part, lineage
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +34,21 @@ class Explanation:
     reasons: Sequence[str] = field(default=())
 
 
-def explain(job_id: UUID, *, now: datetime | None = None, using: str | None = None) -> Explanation:
+def explain(job_id: UUID, *, using: str | None = None) -> Explanation:
     """Why a job is not running, or until when it may. Raises :class:`NotFound`."""
     using = using or conf.current().database
     job = find(job_id, using=using)
-    return explained(job, now or clock.now(using), using)
+    return explained(job, clock.now(using), using)
 
 
-def explained(job: JobRecord, now: datetime, using: str) -> Explanation:
+def explained(job: JobRow, now: datetime, using: str) -> Explanation:
     """Why this job is not running, or until when it may."""
+    part = explain_part(job, lineage(job, using))
     if job.state in TERMINAL:
-        return _explain_finished(job)
+        others = other_holders(job, using=using) if job.state == State.DISCARDED else []
+        return _explain_finished(
+            job, now, part, [one.id for one in others if one.state not in TERMINAL]
+        )
     reasons = []
     if job.state == State.ACTIVE:
         reasons = _running(job, now)
@@ -57,14 +64,16 @@ def explained(job: JobRecord, now: datetime, using: str) -> Explanation:
         summary = _("It waits for a worker.")
         reasons = _waiting(job, now, using)
     if job.state != State.ACTIVE and job.deadline_at is not None:
-        reasons.append(_("It must start or end by %s.") % _moment(job.deadline_at, now))
-    reasons += _reaper(job, now, using)
+        reasons.append(_("It must start or end by %s.") % say_moment(job.deadline_at, now))
+    reasons += [*part, *_reaper(job, now, using)]
     return Explanation(job.state, summary, tuple(reasons))
 
 
-def _explain_finished(job: JobRecord) -> Explanation:
+def _explain_finished(
+    job: JobRow, now: datetime, part: Sequence[str], equals: Sequence[UUID]
+) -> Explanation:
     assert job.finished_at is not None
-    reasons = []
+    reasons: list[str] = []
     error = job.json("error")
     if error is not None:
         cause = cause_of(error)
@@ -75,46 +84,70 @@ def _explain_finished(job: JobRecord) -> Explanation:
         reasons.append(_("It is in the dead letter: `ojs retry` gives it a new life."))
     elif job.state == State.DISCARDED:
         reasons.append(_("`ojs retry` gives it a new life."))
+    if job.state == State.DISCARDED and equals:
+        reasons.append(_("An equal unique job is there, so a retry is refused: %s.") % equals[0])
     said = {
         State.COMPLETED: _("It was completed at %s."),
         State.CANCELLED: _("It was cancelled at %s."),
         State.DISCARDED: _("It was discarded at %s."),
     }[State(job.state)]
-    return Explanation(job.state, said % format_instant(job.finished_at), tuple(reasons))
+    return Explanation(job.state, said % say_moment(job.finished_at, now), (*reasons, *part))
 
 
-def _running(job: JobRecord, now: datetime) -> list[str]:
+def _running(job: JobRow, now: datetime) -> list[str]:
     reasons = []
     soft, total, beat = soft_deadline(job), total_deadline(job), heartbeat_deadline(job)
     if soft is not None:
-        reasons.append(_("It is told to stop at %s.") % _moment(soft, now))
+        reasons.append(_("It is told to stop at %s.") % say_moment(soft, now))
     if job.deadline_at is not None:
-        reasons.append(_("It is reclaimed at %s.") % _moment(job.deadline_at, now))
+        reasons.append(_("It is reclaimed at %s.") % say_moment(job.deadline_at, now))
     if total is not None:
-        reasons.append(_("Its total timeout ends at %s.") % _moment(total, now))
+        reasons.append(_("Its total timeout ends at %s.") % say_moment(total, now))
     if beat is not None:
         said = _("Without another heartbeat it counts as stalled at %s.")
-        reasons.append(said % _moment(beat, now))
+        reasons.append(said % say_moment(beat, now))
     return reasons
 
 
-def _not_yet(job: JobRecord, now: datetime) -> tuple[str, list[str]]:
+def _not_yet(job: JobRow, now: datetime) -> tuple[str, list[str]]:
     assert job.scheduled_at is not None
     late = job.scheduled_at < now - timedelta(seconds=5)
     if job.state == State.SCHEDULED:
-        summary = _("It is scheduled for %s.") % _moment(job.scheduled_at, now)
+        summary = _("It is scheduled for %s.") % say_moment(job.scheduled_at, now)
     else:
         summary = _("Attempt %(attempt)d failed; the next is due at %(moment)s.") % {
             "attempt": job.attempt,
-            "moment": _moment(job.scheduled_at, now),
+            "moment": say_moment(job.scheduled_at, now),
         }
     if late:
         return summary, [_("Its time has come, but nothing promotes it: run a worker or the reaper.")]
     return summary, []
 
 
-def _waiting(job: JobRecord, now: datetime, using: str) -> list[str]:
-    reasons = []
+def _held(hold: Hold, now: datetime) -> list[str]:
+    """Which rate limit holds the job, who has the places, and when the next one opens."""
+    state = hold.state
+    key, limits = state.row.key, limits_text(state.limits)
+    reasons = [_("The rate limit %(key)s holds it: %(limits)s.") % {"key": key, "limits": limits}]
+    if state.overridden:
+        reasons.append(_("An operator has overridden that limit."))
+    if state.row.blocked_until is not None and state.row.blocked_until > now:
+        blocked = say_moment(state.row.blocked_until, now)
+        reasons.append(_("A handler asked that nothing of it starts before %s.") % blocked)
+    if hold.holders:
+        jobs = ", ".join(map(str, hold.holders[:3]))
+        reasons.append(_("These jobs have the places: %s.") % jobs)
+    reasons.append(_("%d jobs are before it.") % hold.ahead)
+    if state.opens_at is not None:
+        reasons.append(_("The next place opens at %s.") % say_moment(state.opens_at, now))
+    elif hold.holders:
+        reasons.append(_("The next place opens when one of them ends."))
+    return reasons
+
+
+def _waiting(job: JobRow, now: datetime, using: str) -> list[str]:
+    hold = hold_of(job, now, using)
+    reasons = [] if hold is None else _held(hold, now)
     queue = Queue.objects.using(using).filter(name=job.queue, paused=True).first()
     if queue is not None:
         said = _("The queue %(queue)s is paused by %(actor)s.")
@@ -142,21 +175,9 @@ def _waiting(job: JobRecord, now: datetime, using: str) -> list[str]:
     return reasons
 
 
-def _reaper(job: JobRecord, now: datetime, using: str) -> list[str]:
+def _reaper(job: JobRow, now: datetime, using: str) -> list[str]:
     if job.deadline_at is None or job.deadline_at > now - timedelta(seconds=5):
         return []
-    problems = reaper.health_problems(now, using)
-    return [_("Its deadline has passed and nobody enforces it."), *map(describe_problem, problems)]
-
-
-def describe_problem(problem: HealthProblem) -> str:
-    """A problem of the reaper in the current language."""
-    if problem.last_run_at is None:
-        return _("The reaper has never run: start a worker or `reap_timeouts --loop`.")
-    return _("The reaper last ran at %s.") % format_instant(problem.last_run_at)
-
-
-def _moment(moment: datetime, now: datetime) -> str:
-    seconds = (moment - now).total_seconds()
-    distance = _("in %.1f s") % seconds if seconds >= 0 else _("%.1f s ago") % -seconds
-    return f"{format_instant(moment)} ({distance})"
+    problems = health.enforcement(now, using)
+    wrong = [f"{one.problem} {one.remedy}" for one in problems]
+    return [_("Its deadline has passed and nobody enforces it."), *wrong]

@@ -11,7 +11,7 @@ from typing import Any
 from django_ojs import conf
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import Conflict, LeaseLost
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.lease_claim import EarlierAttempt, LeaseClaim, living, rejection_reason, senders
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import State
@@ -31,7 +31,7 @@ _MESSAGES = {
 }
 
 
-def authorize_report(job: JobRecord, lease_claim: LeaseClaim, *, now: datetime, using: str) -> Lease:
+def authorize_report(job: JobRow, lease_claim: LeaseClaim, *, now: datetime, using: str) -> Lease:
     """The current lease of ``job``, if ``lease_claim`` proves it.
 
     Raises :class:`Conflict` when the job is not active, :class:`LeaseLost` otherwise; both with
@@ -53,7 +53,7 @@ def authorize_report(job: JobRecord, lease_claim: LeaseClaim, *, now: datetime, 
     return Lease(job.id, job.lease_id)
 
 
-def refused(job: JobRecord, reason: str) -> Conflict:
+def refused(job: JobRow, reason: str) -> Conflict:
     """The error for a rejected report."""
     kind = Conflict if reason == "not_active" else LeaseLost
     return kind(
@@ -66,7 +66,7 @@ def refused(job: JobRecord, reason: str) -> Conflict:
 
 
 def record_late_report(
-    job: JobRecord, lease_claim: LeaseClaim, report: dict[str, Any], *, now: datetime, using: str
+    job: JobRow, lease_claim: LeaseClaim, report: dict[str, Any], *, now: datetime, using: str
 ) -> None:
     """Note a late report on its attempt, if exactly one earlier attempt can have sent it. To be called
     for a job that is not active, under its lock.
@@ -78,13 +78,7 @@ def record_late_report(
         ).update(late_report={**report, "at": format_instant(now)})
 
 
-def _reported_at(late: Any) -> datetime | None:
-    return None if late is None else datetime.fromisoformat(late["at"])
-
-
-def _earlier(
-    job: JobRecord, lease_claim: LeaseClaim, now: datetime, using: str
-) -> list[EarlierAttempt]:
+def _earlier(job: JobRow, lease_claim: LeaseClaim, now: datetime, using: str) -> list[EarlierAttempt]:
     found = _senders(job, lease_claim, job.lease_seq, now, using)
     names = {earlier.worker_id for earlier in found if earlier.worker_id not in (None, job.worker_id)}
     heard = workers.last_heard(names, lease_claim.principal, using=using) if names else {}
@@ -92,21 +86,13 @@ def _earlier(
 
 
 def _senders(
-    job: JobRecord, lease_claim: LeaseClaim, before: int, now: datetime, using: str
+    job: JobRow, lease_claim: LeaseClaim, before: int, now: datetime, using: str
 ) -> list[EarlierAttempt]:
     rows = Attempt.objects.using(using).filter(job_id=job.id).order_by("-lease_seq")
+    known = rows.values_list(*EarlierAttempt._fields[:-1], "late_report")
     attempts = [
-        EarlierAttempt(
-            row.lease_seq,
-            row.attempt,
-            row.worker_id,
-            row.principal,
-            row.ended_at,
-            row.deadline_at,
-            row.outcome,
-            _reported_at(row.late_report),
-        )
-        for row in rows.defer("error")[:100]
+        EarlierAttempt._make([*row, None if late is None else datetime.fromisoformat(late["at"])])
+        for *row, late in known[:100]
     ]
     return senders(attempts, lease_claim, before=before, now=now)
 

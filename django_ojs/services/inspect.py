@@ -15,20 +15,22 @@ from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import NotFound, no_job
-from django_ojs.domain.job import JobRecord, Transition
+from django_ojs.domain.job import JobRow, Transition
 from django_ojs.domain.silence import Hearing
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import fired
-from django_ojs.models import Attempt, Job, MaintenanceRun, Queue, Worker
+from django_ojs.domain.workflow import WorkflowState
+from django_ojs.models import Attempt, Job, MaintenanceRun, Queue, Worker, Workflow
 from django_ojs.services import backlog, operate, reap, reaper, workers
+from django_ojs.services import health as health_checks
 from django_ojs.services.stream import any_of
 from django_ojs.store import due_times, selectors
 from django_ojs.store.columns import DUE, JSON_COLUMNS
 
-_HIDDEN = frozenset({"lease_id", "lease_principal", "digest", "state"})
+_HIDDEN = frozenset({"lease_id", "lease_principal", "digest", "state", "hooks"})
 
 
-def find(job_id: UUID, *, using: str | None = None) -> JobRecord:
+def find(job_id: UUID, *, using: str | None = None) -> JobRow:
     """The record of a job. Raises :class:`NotFound`."""
     using = using or conf.current().database
     job = selectors.jobs([job_id], using=using).get(job_id)
@@ -37,7 +39,7 @@ def find(job_id: UUID, *, using: str | None = None) -> JobRecord:
     return job
 
 
-def find_up_to_date(job_id: UUID, *, using: str | None = None) -> JobRecord:
+def find_up_to_date(job_id: UUID, *, using: str | None = None) -> JobRow:
     """The record of a job, promoted or ended first if that is due (decision L5).
 
     A running attempt is ended only while the reaper's scans are regular: after an outage, workers are
@@ -52,7 +54,7 @@ def find_up_to_date(job_id: UUID, *, using: str | None = None) -> JobRecord:
     judging = not running or reaper.reaper_is_current(now=now, using=using)
     hearing = reaper.hearing_of(now=now, using=using) if running else Hearing(now)
 
-    def decide(job: JobRecord, now: datetime) -> Transition | None:
+    def decide(job: JobRow, now: datetime) -> Transition | None:
         if job.state == State.ACTIVE:
             if not judging:
                 return None
@@ -69,18 +71,18 @@ def find_up_to_date(job_id: UUID, *, using: str | None = None) -> JobRecord:
         return find(job_id, using=using)
 
 
-def _due(job: JobRecord, now: datetime) -> bool:
+def _due(job: JobRow, now: datetime) -> bool:
     return fired(job, now) is not None or _promotable(job, now)
 
 
-def _promotable(job: JobRecord, now: datetime) -> bool:
+def _promotable(job: JobRow, now: datetime) -> bool:
     return job.state in DUE and job.scheduled_at is not None and job.scheduled_at <= now
 
 
-def describe(job: JobRecord) -> dict[str, Any]:
+def describe(job: JobRow) -> dict[str, Any]:
     """A job as plain JSON values, without the lease, which is its holder's secret."""
     answer: dict[str, Any] = {"id": str(job.id), "state": job.state}
-    for name, value in zip(JobRecord._fields, job, strict=True):
+    for name, value in zip(JobRow._fields, job, strict=True):
         if name in _HIDDEN or name == "id" or value is None:
             continue
         if name in JSON_COLUMNS:
@@ -90,7 +92,7 @@ def describe(job: JobRecord) -> dict[str, Any]:
     return answer
 
 
-def attempts_of(job: JobRecord, *, using: str | None = None) -> list[dict[str, Any]]:
+def attempts_of(job: JobRow, *, using: str | None = None) -> list[dict[str, Any]]:
     """The ended attempts of a job, oldest first, as plain JSON values."""
     rows = Attempt.objects.using(using or conf.current().database).filter(job_id=job.id)
     return [
@@ -109,10 +111,10 @@ def attempts_of(job: JobRecord, *, using: str | None = None) -> list[dict[str, A
     ]
 
 
-def status(*, now: datetime | None = None, using: str | None = None) -> dict[str, Any]:
+def status(*, using: str | None = None) -> dict[str, Any]:
     """Jobs by state and queue, workers, last_runs, for ``ojs status``; counts up to a cap."""
     using = using or conf.current().database
-    now = now or clock.now(using)
+    now = clock.now(using)
     counts = selectors.counts_by_state(using=using)
     rows = list(Queue.objects.using(using).order_by("name").only("name", "paused"))
     queues = [
@@ -135,13 +137,20 @@ def status(*, now: datetime | None = None, using: str | None = None) -> dict[str
         run.name: format_instant(run.last_run_at) for run in MaintenanceRun.objects.using(using).all()
     }
     waiting = backlog.backlog(now=now, using=using)
+    troubles = health_checks.problems(now=now, using=using) if any(counts.values()) else []
+    outermost = Workflow.objects.using(using).filter(parent_id__isnull=True)
+    failed = outermost.filter(state=WorkflowState.FAILED, finished_at__gt=now - timedelta(hours=1))
     return {
         "jobs": counts,
         "queues": queues,
+        "workflows": {
+            "running": selectors.capped(outermost.filter(state=WorkflowState.RUNNING)),
+            "failed_last_hour": selectors.capped(failed),
+        },
         "workers": workers,
         "last_runs": last_runs,
         "backlog": {name: one._asdict() for name, one in waiting.items()},
-        "troubles": [*map(str, reaper.health_problems(now, using))] if any(counts.values()) else [],
+        "troubles": [problem.as_json() for problem in troubles],
         "count_cap": selectors.COUNT_CAP,
     }
 
@@ -195,20 +204,20 @@ def backend(using: str | None = None) -> str:
     return {"postgresql": "postgres", "mysql": "mariadb"}.get(connection.vendor, connection.vendor)
 
 
-def health(*, now: datetime | None = None, using: str | None = None) -> dict[str, Any]:
+def health(*, using: str | None = None) -> dict[str, Any]:
     """Whether timeouts are enforced and workers are alive; a handful of index probes.
 
     ``oldest_overdue_seconds`` is about fixed deadlines; ``troubles`` are also reported while anything
     runs.
     """
     using = using or conf.current().database
-    now = now or clock.now(using)
+    now = clock.now(using)
     live = Worker.objects.using(using).filter(heartbeat_at__gt=now - workers.STALE)
     alive = live.exclude(phase=Worker.Phase.STOPPED).count()
     first = due_times.next_deadline(using=using)
     # Heartbeat and visibility deadlines have no index: any running job may be past one.
     needed = (first is not None and first < now) or _any_runs(using)
-    problems = reaper.health_problems(now, using) if needed else []
+    problems = health_checks.enforcement(now, using) if needed else []
     overdue = 0 if first is None else max(0, int((now - first).total_seconds()))
     return {
         "workers": {"live": alive},
@@ -224,9 +233,7 @@ def _any_runs(using: str) -> bool:
     return bool(rows.order_by("worker_id").values_list("worker_id")[:1])
 
 
-def figures(
-    queues: Sequence[str], principal: str, *, now: datetime | None = None, using: str | None = None
-) -> dict[str, Any]:
+def figures(queues: Sequence[str], principal: str, *, using: str | None = None) -> dict[str, Any]:
     """The number of queues, workers, jobs by state, and of jobs that ended lately; each up to a cap.
 
     ``queues`` are names, or prefixes that end in ``*``, to look at; unless that is all of them, only
@@ -234,38 +241,21 @@ def figures(
     """
     using = using or conf.current().database
     names, workers = Queue.objects.using(using).all(), Worker.objects.using(using).all()
+    rows = Job.objects.using(using).all()
     jobs: dict[str, int]
     if "*" in queues:
         jobs = selectors.counts_by_state(using=using)
     else:
         names, workers = names.filter(any_of("name", queues)), workers.filter(principal=principal)
-        rows = Job.objects.using(using).filter(any_of("queue", queues))
-        jobs = {
-            str(state): rows.filter(state=state).values("pk")[: selectors.COUNT_CAP].count()
-            for state in State
-        }
+        rows = rows.filter(any_of("queue", queues))
+        jobs = {str(state): selectors.capped(rows.filter(state=state)) for state in State}
+    ended = rows.filter(finished_at__gt=clock.now(using) - timedelta(minutes=1))
     return {
         "queues": names.count(),
         "workers": workers.exclude(phase=Worker.Phase.STOPPED).count(),
         "jobs": jobs,
-        "throughput": throughput(queues, now=now, using=using),
-    }
-
-
-def throughput(
-    queues: Sequence[str] = ("*",), *, now: datetime | None = None, using: str | None = None
-) -> dict[str, int]:
-    """Jobs that ended within the last minute, counted up to the cap; ``queues`` as above."""
-    using = using or conf.current().database
-    since = (now or clock.now(using)) - timedelta(minutes=1)
-
-    def ended(state: State) -> int:
-        rows = Job.objects.using(using).filter(state=state, finished_at__gt=since)
-        if "*" not in queues:
-            rows = rows.filter(any_of("queue", queues))
-        return rows.values("pk")[: selectors.COUNT_CAP].count()
-
-    return {
-        "processed_per_minute": ended(State.COMPLETED),
-        "failed_per_minute": ended(State.DISCARDED),
+        "throughput": {
+            "processed_per_minute": selectors.capped(ended.filter(state=State.COMPLETED)),
+            "failed_per_minute": selectors.capped(ended.filter(state=State.DISCARDED)),
+        },
     }

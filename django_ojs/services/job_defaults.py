@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from django_ojs.conf import DefaultsLayer, Settings
 from django_ojs.domain.admission import JobDefaults
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.kept import NOT_BUILT
-from django_ojs.domain.retry import RetryPolicy, parse_policy
+from django_ojs.domain.retry import RetryPolicy, parse_policy, to_stored
 
 _NOTHING = DefaultsLayer()
 
@@ -34,7 +33,20 @@ def resolve_defaults(envelope: Envelope) -> JobDefaults:
     if envelope.retry is None:
         return known.defaults
     policy = _asked(envelope, known).capped()
-    return replace(known.defaults, max_attempts=policy.max_attempts, retry=_text(policy))
+    return replace(known.defaults, max_attempts=policy.max_attempts, retry=to_stored(policy))
+
+
+def queue_of(envelope: Envelope) -> str:
+    """The queue of the job that a request asks for."""
+    return _known(envelope.type, envelope.queue).defaults.queue
+
+
+def is_unique(envelope: Envelope) -> bool:
+    """Whether the request, or its job type, has a policy that makes the job unique."""
+    given = None if envelope.extra is None else envelope.extra.get("unique")
+    if given is None:
+        return _known(envelope.type, envelope.queue).defaults.unique is not None
+    return given is not False
 
 
 def warnings_about(envelope: Envelope) -> list[dict[str, str]]:
@@ -56,6 +68,14 @@ def policy_of(job_type: str | None, queue: str | None = None) -> RetryPolicy:
     """The retry policy of a job type, or of a queue, without a request."""
     settings = conf.current()
     return _policy(None if job_type is None else hooks.job_type(job_type), queue, settings)
+
+
+def stops_on_partition(job_type: str, queue: str) -> bool:
+    """Whether a worker stops such jobs itself when no heartbeat arrives (``on_partition``)."""
+    settings = conf.current()
+    by_type = hooks.job_type(job_type) or _NOTHING
+    by_queue = settings.queues.get(queue, _NOTHING)
+    return (by_type.on_partition or by_queue.on_partition or settings.on_partition) == "stop"
 
 
 def _asked(envelope: Envelope, known: _Resolved) -> RetryPolicy:
@@ -106,10 +126,9 @@ def _resolve(
         explicit=replace(by_type.limits, heartbeat_timeout_ms=heartbeat_ms),
         limits=by_type.limits.over(by_queue.limits).over(settings.limits),
         max_attempts=policy.max_attempts,
-        retry=_text(policy),
+        retry=to_stored(policy),
         always_armed=settings.strict_timeouts,
+        rate_limit=by_type.rate_limit,
+        unique=by_type.unique,
+        parameters=by_type.parameters,
     )
-
-
-def _text(policy: RetryPolicy) -> str:
-    return json.dumps(policy.to_wire())

@@ -16,6 +16,7 @@ from django.db import transaction
 
 from django_ojs.domain.job import Transition
 from django_ojs.domain.printable import one_line
+from django_ojs.domain.retry import UNLIMITED
 from django_ojs.domain.states import State, Trigger
 from django_ojs.domain.timeouts import elapsed
 
@@ -115,15 +116,11 @@ def _line(
         "outcome": _WORDS.get(transition.trigger) or transition.target.value,
         "duration": None,
     }
-    message = "%s %s %s: queue %s, attempt %d of %d"
-    values: tuple[object, ...] = (
-        job.type,
-        about["job_id"],
-        about["outcome"],
-        job.queue,
-        attempt,
-        job.max_attempts,
-    )
+    message = "%s %s %s: queue %s, attempt %d"
+    values: tuple[object, ...] = (job.type, about["job_id"], about["outcome"], job.queue, attempt)
+    if job.max_attempts != UNLIMITED:
+        message += " of %d"
+        values += (job.max_attempts,)
     if transition.attempt is not None and job.started_at is not None:
         about["duration"] = elapsed(job.started_at, now) / 1000
         message += ", %.3f s"

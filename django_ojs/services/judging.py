@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from django_ojs import clock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import RenewedLease
 from django_ojs.domain.timeouts import TimeoutKind, out_of_time
 from django_ojs.services import reaper
@@ -23,8 +23,7 @@ class Judge:
     Reads the server's clock and the reaper's record once, and only when a report seems late.
     """
 
-    def __init__(self, now: datetime | None, using: str) -> None:
-        self._given = now
+    def __init__(self, using: str) -> None:
         self._using = using
         self._read: datetime | None = None
 
@@ -32,10 +31,10 @@ class Judge:
     def now(self) -> datetime:
         """The server's clock, read in this transaction."""
         if self._read is None:
-            self._read = self._given or clock.read(self._using)
+            self._read = clock.read(self._using)
         return self._read
 
-    def is_late(self, job: JobRecord, tried_at: datetime) -> bool:
+    def is_late(self, job: JobRow, tried_at: datetime) -> bool:
         """Whether the time of the attempt was up at ``tried_at``, when the report was first tried.
 
         During an outage that no scan has recorded yet, no report is late for its execution deadline,
@@ -56,7 +55,7 @@ def in_time(kept: Sequence[RenewedLease], now: datetime, *, using: str) -> list[
     late = {lease.job_id for lease in kept if lease.deadline_at <= now}
     if not late:
         return list(kept)
-    judge, jobs = Judge(None, using), selectors.jobs(late, using=using)
+    judge, jobs = Judge(using), selectors.jobs(late, using=using)
     # The attempt may have been ended since the lease was read.
     alive = {job.lease_id for job in jobs.values() if not judge.is_late(job, now)}
     return [lease for lease in kept if lease.job_id not in late or lease.lease_id in alive]

@@ -14,7 +14,7 @@ from django.db.models import F, Value
 
 from django_ojs import clock, conf
 from django_ojs.domain.events import Kind, job_event
-from django_ojs.domain.job import LARGE, JobRecord
+from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.timeouts import after
 from django_ojs.models import Attempt, Job
@@ -31,11 +31,7 @@ MAX_CHECKPOINT_BYTES = 1 << 20
 
 
 def beat(
-    held: Sequence[Lease],
-    *,
-    visibility_ms: int | None = None,
-    now: datetime | None = None,
-    using: str | None = None,
+    held: Sequence[Lease], *, visibility_ms: int | None = None, using: str | None = None
 ) -> list[RenewedLease]:
     """Renew leases; returns those that still hold, with the deadline each must keep.
 
@@ -48,35 +44,32 @@ def beat(
     It never waits for a lock: the heartbeat of a lease whose row is locked is written to a table of its
     own, which the reaper reads too (ADR 0015). So is every heartbeat while the table of jobs is locked.
     """
-    alias = using or conf.current().database
-    moment = now or clock.stamp(alias)
-    renewed = _sign_of_life(held, {}, {}, (), moment, alias, visibility_ms)
+    using = using or conf.current().database
+    now = clock.stamp(using)
+    renewed = _sign_of_life(held, {}, {}, (), now, using, visibility_ms)
     # A heartbeat for an attempt whose time is up is harmless: its deadline stays.
-    return in_time(renewed, moment, using=alias)
+    return in_time(renewed, now, using=using)
 
 
-def announce(
-    renewed: Sequence[RenewedLease], *, now: datetime | None = None, using: str | None = None
-) -> None:
+def announce(renewed: Sequence[RenewedLease], *, using: str | None = None) -> None:
     """Publish ``job.heartbeat`` for renewed leases, if these events are stored or have receivers.
 
     To be called after :func:`beat`: an error is logged, and costs no lease.
     """
-    alias = using or conf.current().database
+    using = using or conf.current().database
     stored = Kind.HEARTBEAT in conf.current().stored_events
     if not renewed or not (stored or by_kind[Kind.HEARTBEAT].receivers):
         return
     try:
-        moment = now or clock.now(alias)
         ids = [lease.job_id for lease in renewed]
-        jobs = selectors.jobs(ids, without=LARGE, using=alias)
+        jobs = selectors.jobs(ids, without=LARGE, using=using)
         job_events = [
             job_event(Kind.HEARTBEAT, job, worker_id=job.worker_id)
             for lease in renewed
             if (job := jobs.get(lease.job_id)) is not None and job.lease_id == lease.lease_id
         ]
-        with transaction.atomic(using=alias):
-            publish(job_events, now=moment, using=alias)
+        with transaction.atomic(using=using):
+            publish(job_events, now=clock.now(using), using=using)
     except Error:
         logger.warning("job.heartbeat could not be published", exc_info=True)
 
@@ -86,21 +79,19 @@ def _sign_of_life(
     shared: Mapping[str, Any],
     varying: Mapping[str, Sequence[Any]],
     counted: Sequence[str],
-    now: datetime | None,
-    using: str | None,
+    now: datetime,
+    using: str,
     visibility_ms: int | None = None,
 ) -> list[RenewedLease]:
     """Renew the leases, and write other columns under them where the rows are not locked."""
-    alias = using or conf.current().database
-    moment = now or clock.stamp(alias)
 
     def work() -> list[RenewedLease]:
-        alive = {"heartbeat_at": moment, "heartbeat_armed": True, **shared}
-        renewed = leases.write(held, alive, varying, counted, using=alias)
+        alive = {"heartbeat_at": now, "heartbeat_armed": True, **shared}
+        renewed = leases.write(held, alive, varying, counted, using=using)
         written = {Lease(lease.job_id, lease.lease_id) for lease in renewed}
         others = [lease for lease in held if lease not in written]
-        passed_over = leases.find(others, using=alias)
-        _put_aside([Lease(*lease[:2]) for lease in passed_over], moment, visibility_ms, alias)
+        passed_over = leases.find(others, using=using)
+        _put_aside([Lease(*lease[:2]) for lease in passed_over], now, visibility_ms, using)
         asked = [
             lease.visibility_timeout_ms or visibility_ms or lease.lease_visibility_ms
             for lease in renewed
@@ -112,24 +103,24 @@ def _sign_of_life(
                 {},
                 {
                     "lease_expires_at": [
-                        min(after(max(moment, lease.heartbeat_at), ms), lease.deadline_at)
+                        min(after(max(now, lease.heartbeat_at), ms), lease.deadline_at)
                         for lease, ms in visible
                     ],
                     "lease_visibility_ms": [ms for _, ms in visible],
                 },
-                using=alias,
+                using=using,
             )
         return renewed + [lease._replace(written=False) for lease in passed_over]
 
     try:
         with impatient(1):
-            return atomically(alias, work)
+            return atomically(using, work)
     except DatabaseError as error:
-        if not is_held(error) or connections[alias].in_atomic_block:
+        if not is_held(error) or connections[using].in_atomic_block:
             raise
         # Not a row is locked but the table, or on SQLite the file.
-        _put_aside(held, moment, visibility_ms, alias)
-        return [lease._replace(written=False) for lease in leases.find(held, using=alias)]
+        _put_aside(held, now, visibility_ms, using)
+        return [lease._replace(written=False) for lease in leases.find(held, using=using)]
 
 
 def _put_aside(held: Sequence[Lease], now: datetime, visibility_ms: int | None, using: str) -> None:
@@ -153,15 +144,11 @@ class Progress:
     fraction: float
     message: str = ""
     data: str | None = None
-    job: JobRecord | None = None
+    job: JobRow | None = None
 
 
 def progress(
-    reports: Sequence[Progress],
-    *,
-    wait: bool = True,
-    now: datetime | None = None,
-    using: str | None = None,
+    reports: Sequence[Progress], *, wait: bool = True, using: str | None = None
 ) -> list[RenewedLease]:
     """Store progress; counts as a heartbeat (OJS timeouts 9.3). Returns the leases that still hold;
     nothing is stored for an attempt whose time is up.
@@ -170,18 +157,18 @@ def progress(
     the answer: send those again.
     """
     using = using or conf.current().database
-    moment = now or clock.now(using)
-    known = in_time(leases.find([one.lease for one in reports], using=using), moment, using=using)
+    now = clock.now(using)
+    known = in_time(leases.find([one.lease for one in reports], using=using), now, using=using)
     holding = {Lease(lease.job_id, lease.lease_id) for lease in known}
     reports = [report for report in reports if report.lease in holding]
-    renewed = _progress(reports, moment, using=using)
+    renewed = _progress(reports, now, using=using)
     if not wait:
         return renewed
     held_up = {lease.lease_id for lease in renewed if not lease.written}
     renewed = [lease for lease in renewed if lease.written]
     for report in reports:
         if report.lease.lease_id in held_up:
-            renewed += _waiting(report, moment, using=using)
+            renewed += _waiting(report, now, using=using)
     return renewed
 
 
@@ -192,7 +179,7 @@ def _waiting(report: Progress, now: datetime, *, using: str = "") -> list[Renewe
 
 
 @in_transaction
-def _progress(reports: Sequence[Progress], moment: datetime, *, using: str = "") -> list[RenewedLease]:
+def _progress(reports: Sequence[Progress], now: datetime, *, using: str = "") -> list[RenewedLease]:
     fractions = [min(1.0, max(0.0, report.fraction)) for report in reports]
     values: dict[str, Sequence[Any]] = {
         "progress": fractions,
@@ -200,7 +187,7 @@ def _progress(reports: Sequence[Progress], moment: datetime, *, using: str = "")
         "progress_data": [report.data for report in reports],
     }
     held = [report.lease for report in reports]
-    renewed = _sign_of_life(held, {}, values, (), moment, using)
+    renewed = _sign_of_life(held, {}, values, (), now, using)
     found = {Lease(lease.job_id, lease.lease_id) for lease in renewed if lease.written}
     job_events = [
         job_event(
@@ -214,17 +201,12 @@ def _progress(reports: Sequence[Progress], moment: datetime, *, using: str = "")
         for report, fraction in zip(reports, fractions, strict=True)
         if report.job is not None and report.lease in found
     ]
-    publish(job_events, now=moment, using=using)
+    publish(job_events, now=now, using=using)
     return renewed
 
 
 def checkpoint(
-    lease: Lease,
-    state: str,
-    *,
-    info: Mapping[str, Any] | None = None,
-    now: datetime | None = None,
-    using: str | None = None,
+    lease: Lease, state: str, *, info: Mapping[str, Any] | None = None, using: str | None = None
 ) -> bool:
     """Store where the next attempt resumes (JSON text); counts as a beat. To be called in a
     transaction that has locked the job, or again after :class:`RowHeld`.
@@ -235,14 +217,14 @@ def checkpoint(
     :class:`RowHeld` when the lease holds and another transaction has locked the row: retry later.
     """
     shared = {"checkpoint": state, "checkpoint_info": None if info is None else json.dumps(info)}
-    alias = using or conf.current().database
-    moment = now or clock.now(alias)
-    renewed = in_time(leases.find([lease], using=alias), moment, using=alias)
+    using = using or conf.current().database
+    now = clock.now(using)
+    renewed = in_time(leases.find([lease], using=using), now, using=using)
     if renewed:
-        renewed = _sign_of_life([lease], shared, {}, ["checkpoint_seq"], moment, alias)
+        renewed = _sign_of_life([lease], shared, {}, ["checkpoint_seq"], now, using)
     if any(not one.written for one in renewed):
         raise RowHeld(f"the row of job {lease.job_id} is locked by another transaction")
-    return bool(renewed) or _last_checkpoint(lease, state, info, moment, using=alias)
+    return bool(renewed) or _last_checkpoint(lease, state, info, now, using=using)
 
 
 @in_transaction

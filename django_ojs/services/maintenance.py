@@ -5,6 +5,8 @@ from __future__ import annotations
 from django_ojs import hooks
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.services import promote, prune, queues, rollup
+from django_ojs.services.rate_limits import upkeep as rate_limits
+from django_ojs.services.workflows import upkeep
 
 
 def _promote(using: str) -> MaintenanceResult:
@@ -13,7 +15,7 @@ def _promote(using: str) -> MaintenanceResult:
 
 
 def _prune(using: str) -> MaintenanceResult:
-    pruned = prune.prune_for(SLICE, using=using)
+    pruned = prune.prune(seconds=SLICE, using=using)
     return MaintenanceResult(pruned.counts, more=pruned.more)
 
 
@@ -30,5 +32,5 @@ def register_all() -> None:
     """Register the core's maintenance tasks; the reaper keeps its own record
     (``services.reaper``).
     """
-    for task in (PROMOTE, PRUNE, DISCOVER, rollup.TASK):
+    for task in (PROMOTE, rate_limits.TASK, PRUNE, DISCOVER, rollup.TASK, upkeep.TASK):
         hooks.register_maintenance_task(task)

@@ -7,22 +7,24 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django_ojs import clock, conf
+from django_ojs import clock, hooks
 from django_ojs.domain import operations
 from django_ojs.domain.admission import VERBATIM
 from django_ojs.domain.envelope import Envelope, from_call
 from django_ojs.domain.errors import Conflict, no_job
-from django_ojs.domain.job import Actor, JobRecord, Transition
+from django_ojs.domain.job import Actor, JobRow, Transition
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.reserved import RETRIED_FROM
 from django_ojs.domain.states import TERMINAL
 from django_ojs.domain.timeouts import soft_deadline
-from django_ojs.services import audit, prune
+from django_ojs.domain.unique import parse_unique
+from django_ojs.services import audit, rollup
 from django_ojs.services.commit import commit, publish
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.verbs import (
     API,
     Decide,
+    Reviving,
     cancelling,
     discarding,
     editing,
@@ -30,15 +32,15 @@ from django_ojs.services.verbs import (
     rescheduling,
     retrying,
 )
-from django_ojs.store import locking, selectors
+from django_ojs.store import deleting, locking, selectors
 from django_ojs.store.contention import in_transaction
 
 
 class Changed(NamedTuple):
     """A job before and after a decision; the same twice where it was left as it is."""
 
-    before: JobRecord
-    after: JobRecord
+    before: JobRow
+    after: JobRow
 
 
 class Extension(NamedTuple):
@@ -48,7 +50,7 @@ class Extension(NamedTuple):
     stop, at ``deadline_at`` the attempt ends. Neither is later than the total timeout.
     """
 
-    job: JobRecord
+    job: JobRow
     extended_by_ms: int
     soft_deadline_at: datetime
     deadline_at: datetime
@@ -57,19 +59,17 @@ class Extension(NamedTuple):
 class Purged(NamedTuple):
     """Which jobs were deleted, and which were left as they are; those in neither were gone."""
 
-    done: list[JobRecord]
-    left: list[JobRecord]
+    done: list[JobRow]
+    left: list[JobRow]
 
 
-def decide_each(
-    ids: Collection[UUID], decide: Decide, *, now: datetime | None = None, using: str = ""
-) -> list[JobRecord]:
+def decide_each(ids: Collection[UUID], decide: Decide, *, using: str = "") -> list[JobRow]:
     """Lock the jobs, decide about each under the lock, commit all or none.
 
     Returns the records as they are now, in the order of ``ids``; a decision of ``None`` leaves a
     job as it is. Raises :class:`NotFound` for an unknown id, and what ``decide`` raises.
     """
-    return [change.after for change in change_each(ids, decide, now=now, using=using)]
+    return [change.after for change in change_each(ids, decide, using=using)]
 
 
 @in_transaction
@@ -78,17 +78,20 @@ def change_each(
     decide: Decide,
     *,
     skip_gone: bool = False,
-    now: datetime | None = None,
+    reviving: Reviving | None = None,
     using: str = "",
 ) -> list[Changed]:
     """As :func:`decide_each`, with the records from before.
 
-    With ``skip_gone``, unknown ids are left out of the answer.
+    With ``skip_gone``, unknown ids are left out of the answer. ``reviving`` is the decision that
+    ``decide`` asks, if that gives jobs a new life: it locks the keys of unique jobs first.
     """
+    if reviving is not None:
+        reviving.begin(ids, using=using)
     before = locking.jobs(ids, using=using)
     asked = [job_id for job_id in ids if job_id in before or not skip_gone]
     locked = dict(before)
-    now = now or clock.now(using)
+    now = clock.now(using)
     transitions = []
     for job_id in dict.fromkeys(asked):
         if job_id not in locked:
@@ -98,41 +101,31 @@ def change_each(
             transitions.append(transition)
             locked[job_id] = transition.written
     commit(transitions, now=now, using=using)
+    if reviving is not None:
+        reviving.finish()
     return [Changed(before[job_id], locked[job_id]) for job_id in asked]
 
 
 def cancel(
-    ids: Collection[UUID],
-    *,
-    actor: Actor = API,
-    strict: bool = False,
-    now: datetime | None = None,
-    using: str = "",
-) -> list[JobRecord]:
+    ids: Collection[UUID], *, actor: Actor = API, strict: bool = False, using: str = ""
+) -> list[JobRow]:
     """Cancel waiting and running jobs at once (decision L3).
 
     A terminal job is left as it is, or with ``strict`` raises :class:`InvalidTransition`.
     """
-
-    return decide_each(ids, cancelling(actor=actor, strict=strict), now=now, using=using)
+    return decide_each(ids, cancelling(actor=actor, strict=strict), using=using)
 
 
 @in_transaction
-def activate(
-    ids: Collection[UUID],
-    *,
-    actor: Actor = API,
-    now: datetime | None = None,
-    using: str = "",
-) -> list[JobRecord]:
+def activate(ids: Collection[UUID], *, actor: Actor = API, using: str = "") -> list[JobRow]:
     """Release ``pending`` jobs to the workers (OJS core ACTIVATE)."""
 
-    def decide(job: JobRecord, now: datetime) -> Transition:
+    def decide(job: JobRow, now: datetime) -> Transition:
         return operations.activate(job, now=now)
 
-    after = decide_each(ids, decide, now=now, using=using)
+    after = decide_each(ids, decide, using=using)
     for job in after:
-        audit.note("job.activated", actor, target=("job", str(job.id)), now=now, using=using)
+        audit.note("job.activated", actor, target=("job", str(job.id)), using=using)
     return after
 
 
@@ -142,40 +135,30 @@ def retry_dead(
     actor: Actor = API,
     expires_at: datetime | bool | None = False,
     place: Mapping[str, Any] | None = None,
-    now: datetime | None = None,
+    allow_duplicate: bool = False,
     using: str = "",
-) -> list[JobRecord]:
+) -> list[JobRow]:
     """Give ``discarded`` jobs a new life under the same id (decision R5).
 
     ``expires_at`` replaces their absolute expiry, ``None`` clears it, ``False`` keeps it. ``place``
     may have another ``queue`` and ``priority``. Raises :class:`Conflict` when a kept expiry has
-    passed, :class:`InvalidTransition` in other states.
+    passed, :class:`InvalidTransition` in other states and, unless ``allow_duplicate``,
+    :class:`Duplicate` for a unique job while an equal one waits or runs.
     """
-    decide = retrying(actor=actor, expires_at=expires_at, place=place)
-    return decide_each(ids, decide, now=now, using=using)
+    decide = retrying(actor=actor, expires_at=expires_at, place=place, allow_duplicate=allow_duplicate)
+    return [change.after for change in change_each(ids, decide, reviving=decide, using=using)]
 
 
 def reschedule(
-    ids: Collection[UUID],
-    when: datetime,
-    *,
-    actor: Actor = API,
-    now: datetime | None = None,
-    using: str = "",
-) -> list[JobRecord]:
+    ids: Collection[UUID], when: datetime, *, actor: Actor = API, using: str = ""
+) -> list[JobRow]:
     """Move the start of ``scheduled`` and ``retryable`` jobs; a past time means now."""
-    return decide_each(ids, rescheduling(actor=actor, when=when), now=now, using=using)
+    return decide_each(ids, rescheduling(actor=actor, when=when), using=using)
 
 
-def discard(
-    ids: Collection[UUID],
-    *,
-    actor: Actor = API,
-    now: datetime | None = None,
-    using: str = "",
-) -> list[JobRecord]:
+def discard(ids: Collection[UUID], *, actor: Actor = API, using: str = "") -> list[JobRow]:
     """Give up waiting jobs; they do not enter the dead letter."""
-    return decide_each(ids, discarding(actor=actor), now=now, using=using)
+    return decide_each(ids, discarding(actor=actor), using=using)
 
 
 def extend_timeout(
@@ -184,7 +167,6 @@ def extend_timeout(
     *,
     lease: Lease | None = None,
     actor: Actor = API,
-    now: datetime | None = None,
     using: str = "",
 ) -> list[Extension]:
     """Give running attempts up to ``by_ms`` milliseconds more (decision T2); says what was granted.
@@ -193,9 +175,8 @@ def extend_timeout(
     ``job.timeout_extended``. Raises :class:`Conflict` when nothing can be granted or the time of the
     attempt is up and, with ``lease``, :class:`LeaseLost` when it does not hold.
     """
-    using = using or conf.current().database
-    decide = extending(by_ms, lease=lease, actor=actor, now=now, using=using)
-    return [extension(change) for change in change_each(ids, decide, now=now, using=using)]
+    decide = extending(by_ms, lease=lease, actor=actor, using=using)
+    return [extension(change) for change in change_each(ids, decide, using=using)]
 
 
 def extension(change: Changed) -> Extension:
@@ -206,51 +187,33 @@ def extension(change: Changed) -> Extension:
 
 
 def edit(
-    ids: Collection[UUID],
-    changes: Mapping[str, Any],
-    *,
-    actor: Actor = API,
-    now: datetime | None = None,
-    using: str = "",
-) -> list[JobRecord]:
-    """Change queue, priority or limits (``*_ms`` columns) of waiting jobs (OJS timeouts 10.3).
+    ids: Collection[UUID], options: Mapping[str, Any], *, actor: Actor = API, using: str = ""
+) -> list[JobRow]:
+    """Change these options of waiting jobs, all or none (OJS timeouts 10.3); ``None`` clears one.
 
-    Raises :class:`InvalidTransition` for running and finished jobs, :class:`InvalidRequest` when
-    the total timeout would be below an explicit timeout.
+    Deadlines follow; recorded as ``job.edited``. Raises :class:`InvalidRequest` naming the option (see
+    :func:`changes_of`), :class:`InvalidTransition` for running and finished jobs, :class:`NotFound`;
+    ``TypeError`` for an unknown option and for none.
     """
-    return decide_each(ids, editing(actor=actor, **changes), now=now, using=using)
+    return decide_each(ids, editing(actor=actor, **options), using=using)
 
 
-def purge(
-    ids: Collection[UUID],
-    *,
-    actor: Actor = API,
-    now: datetime | None = None,
-    using: str = "",
-) -> list[JobRecord]:
+def purge(ids: Collection[UUID], *, actor: Actor = API, using: str = "") -> list[JobRow]:
     """Delete finished jobs with their attempts before their time; their events stay.
 
     Returns what was deleted. Raises :class:`NotFound`, and :class:`Conflict` for a job that waits
     or runs; nothing is deleted then.
     """
-    return _purge(ids, True, actor, now, using=using).done
+    return _purge(ids, True, actor, using=using).done
 
 
-def purge_finished(
-    ids: Collection[UUID],
-    *,
-    actor: Actor = API,
-    now: datetime | None = None,
-    using: str = "",
-) -> Purged:
+def purge_finished(ids: Collection[UUID], *, actor: Actor = API, using: str = "") -> Purged:
     """As :func:`purge`, leaving unfinished and unknown jobs alone."""
-    return _purge(ids, False, actor, now, using=using)
+    return _purge(ids, False, actor, using=using)
 
 
 @in_transaction
-def _purge(
-    ids: Collection[UUID], strict: bool, actor: Actor, now: datetime | None, *, using: str = ""
-) -> Purged:
+def _purge(ids: Collection[UUID], strict: bool, actor: Actor, *, using: str = "") -> Purged:
     locked = locking.jobs(ids, using=using)
     found = Purged([], [])
     for job_id in dict.fromkeys(ids):
@@ -267,9 +230,12 @@ def _purge(
             )
         else:
             found.left.append(job)
-    prune.purge([job.id for job in found.done], using=using)
+    now = clock.now(using)
+    rollup.count_deleted(found.done, using=using)
+    deleting.jobs([job.id for job in found.done], using=using)
     job_events = [operations.purged(job, actor=actor) for job in found.done]
-    publish(job_events, now=now or clock.now(using), using=using)
+    publish(job_events, now=now, using=using)
+    hooks.run_purge_hooks(found.done, now=now, using=using)
     return found
 
 
@@ -281,18 +247,18 @@ def requeue(
     queue: str,
     meta: Mapping[str, Any],
     new_id: UUID | None = None,
-    check: Callable[[JobRecord], None] = lambda job: None,
+    check: Callable[[JobRow], None] = lambda job: None,
     actor: Actor = API,
-    now: datetime | None = None,
     using: str = "",
-) -> JobRecord:
+) -> JobRow:
     """A new job like a finished one, with these arguments; the old one stays as it is.
 
     If a job with the ``new_id`` exists, it is returned and none is made: the request was repeated.
 
     Type, tags, priority, retry policy, limits and unknown fields are copied from the old job, whose id
     is in the new job's meta. ``check`` may refuse the old one under its lock by raising. Raises
-    :class:`NotFound`, :class:`Conflict` when the old one is not finished, :class:`InvalidRequest`.
+    :class:`NotFound`, :class:`Conflict` when the old one is not finished, :class:`InvalidRequest`, and
+    :class:`Duplicate` for a unique job while an equal one waits or runs.
     """
     old = locking.job(job_id, using=using)
     # Read under the lock of the old job, so that a repeated request waits for the first.
@@ -305,18 +271,18 @@ def requeue(
             job_id=str(job_id),
             current_state=old.state,
         )
-    now = now or clock.now(using)
+    now = clock.now(using)
     changes = {"args": args, "queue": queue, "meta": {**meta, RETRIED_FROM: str(job_id)}}
     envelope = clone_with_changes(old, changes, now)
     if new_id is not None:
         envelope = envelope._replace(id=new_id)
     new = enqueue([envelope], now=now, using=using)[0]
     target = ("job", str(old.id))
-    audit.note("job.requeued", actor, target=target, now=now, using=using, new_job_id=str(new.id))
+    audit.note("job.requeued", actor, target=target, using=using, new_job_id=str(new.id))
     return new
 
 
-def clone_with_changes(old: JobRecord, changes: Mapping[str, Any], now: datetime) -> Envelope:
+def clone_with_changes(old: JobRow, changes: Mapping[str, Any], now: datetime) -> Envelope:
     options: dict[str, Any] = {
         "priority": old.priority,
         "tags": old.json("tags"),
@@ -327,8 +293,12 @@ def clone_with_changes(old: JobRecord, changes: Mapping[str, Any], now: datetime
         options["timeout_ms"] = old.timeout_ms
     if old.heartbeat_explicit:
         options["heartbeat_timeout_ms"] = old.heartbeat_timeout_ms
-    for name in ("total_timeout_ms", "enqueue_ttl_ms", "visibility_timeout_ms"):
+    for name in ("total_timeout_ms", "enqueue_ttl_ms", "attempt_ttl_ms", "visibility_timeout_ms"):
         options[name] = getattr(old, name)
     envelope = from_call(old.type, now=now, **options, **changes)
     extra = {key: value for key, value in old.json("extra").items() if key != VERBATIM}
+    if extra.get("unique") is not None:
+        # What a person asks for is neither left undone nor the end of another job.
+        policy = parse_unique(extra["unique"]).for_requeue()
+        extra["unique"] = policy.to_wire()
     return envelope._replace(extra=extra or None)

@@ -18,13 +18,7 @@ from django_ojs.store.contention import in_transaction
 _failed = SetAside("promotion")
 
 
-def promote(
-    *,
-    limit: int | None = None,
-    seconds: float | None = None,
-    now: datetime | None = None,
-    using: str | None = None,
-) -> int:
+def promote(*, limit: int | None = None, seconds: float | None = None, using: str | None = None) -> int:
     """Move due ``scheduled`` and ``retryable`` jobs to ``available``; returns how many.
 
     A job whose deadline has passed is discarded instead. In transactions of at most 200
@@ -37,7 +31,7 @@ def promote(
     done = 0
     first = due_times.next_due(using=using)
     while True:
-        moment = now or clock.now(using)
+        moment = clock.now(using)
         room = BATCH if limit is None else min(BATCH, limit - done)
         if first is None or first > moment or room <= 0:
             return done

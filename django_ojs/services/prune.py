@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,20 +14,29 @@ from django.db.models import Q
 from django_ojs import clock, conf
 from django_ojs.domain.ids import uuid7
 from django_ojs.domain.states import State
-from django_ojs.models import Attempt, AuditEntry, Event, Job, MaintenanceRun, Worker
+from django_ojs.models import AuditEntry, Event, MaintenanceRun, Worker
 from django_ojs.models.maintenance import PRUNE
 from django_ojs.services import queues, rollup
-from django_ojs.store import leases, locking
+from django_ojs.services.rate_limits import upkeep as rate_limits
+from django_ojs.services.workflows import upkeep
+from django_ojs.store import deleting, leases, locking, unique_keys
 from django_ojs.store.contention import atomically
 
 BATCH = 200
+_LOOKS = 10
+"""How many batches of unique keys are looked at in one go."""
+UNIQUE_KEYS = timedelta(days=1)
+"""After so long without use it is looked at whether a job still holds a unique key."""
 
-_JOBS: Sequence[tuple[str, State, bool | None]] = (
+JOBS: Sequence[tuple[str, State, bool | None]] = (
     ("completed", State.COMPLETED, None),
     ("cancelled", State.CANCELLED, None),
     ("discarded", State.DISCARDED, False),
     ("dead_letter", State.DISCARDED, True),
 )
+"""The retention of finished jobs: its name, their state, whether they are in the dead letter."""
+_COUNTED = frozenset({*(name for name, _, _ in JOBS), "workflows", "events"})
+"""What the roll-up counts: it is not deleted before."""
 _Delete = Callable[[datetime, int, bool, str], int]
 """Deletes up to so many rows from before a time, or with ``dry_run`` counts them."""
 
@@ -43,42 +52,53 @@ class Pruned:
 def prune(
     *,
     limit: int | None = None,
-    now: datetime | None = None,
+    seconds: float | None = None,
     dry_run: bool = False,
     using: str | None = None,
-) -> Mapping[str, int]:
+) -> Pruned:
     """Delete finished jobs with their attempts, events, gone workers and unused queues past
     ``OJS["RETENTION"]``.
 
-    Returns how many of each; ``limit`` bounds each kind. Each batch of at most 200 rows is a
-    transaction of its own.
+    ``limit`` bounds each kind. Each batch of at most 200 rows is a transaction of its own; when
+    ``seconds`` have passed, the one in hand is finished.
     """
-    return _prune(limit, None, now, dry_run, using or conf.current().database).counts
-
-
-def prune_for(seconds: float, *, now: datetime | None = None, using: str) -> Pruned:
-    """:func:`prune` until ``seconds`` have passed; the transaction in hand is finished."""
-    return _prune(None, clock.boottime() + seconds, now, False, using)
+    using = using or conf.current().database
+    until = None if seconds is None else clock.boottime() + seconds
+    now = clock.now(using)
+    done = Pruned()
+    _prune(done, now, limit, until, dry_run, using)
+    if not dry_run:
+        leases.forget_beats(using=using)
+        _record(now, behind=done.more, using=using)
+    return done
 
 
 def _prune(
-    limit: int | None, until: float | None, now: datetime | None, dry_run: bool, using: str
-) -> Pruned:
-    now = now or clock.now(using)
-    done = Pruned()
-    if not dry_run:
-        leases.forget_beats(using=using)
-    for name, before, delete in _due(now):
+    done: Pruned, now: datetime, limit: int | None, until: float | None, dry_run: bool, using: str
+) -> None:
+    """Prune into ``done``, until the time is up."""
+    for name, before, delete in _due(now, using):
         done.counts[name] += 0
         while (room := _room(done.counts[name], limit, dry_run)) > 0:
             if until is not None and clock.boottime() >= until:
                 done.more = True
-                return done
+                return
             batch = delete(before, room, dry_run, using)
             done.counts[name] += batch
             if batch < room or dry_run:
                 break
-    return done
+
+
+def _record(now: datetime, *, behind: bool, using: str) -> None:
+    """Record when pruning ran, and whether it got through."""
+    runs = MaintenanceRun.objects.using(using)
+    run = runs.filter(name=PRUNE).only("last_run_at").first()
+    if run is None:
+        made = MaintenanceRun(name=PRUNE, last_run_at=now, behind=behind)
+        runs.bulk_create([made], ignore_conflicts=True)
+        return
+    cadence_ms = max(0, (now - run.last_run_at) // timedelta(milliseconds=1))
+    runs.filter(name=PRUNE).update(last_run_at=now, behind=behind, cadence_ms=cadence_ms)
 
 
 def _room(done: int, limit: int | None, dry_run: bool) -> int:
@@ -86,21 +106,22 @@ def _room(done: int, limit: int | None, dry_run: bool) -> int:
     return most if limit is None else min(most, limit - done)
 
 
-def _due(now: datetime) -> Iterator[tuple[str, datetime, _Delete]]:
+def _due(now: datetime, using: str) -> Iterator[tuple[str, datetime, _Delete]]:
     """Each kind with a retention: its name, the cut-off, and the function that deletes it."""
-    kinds: dict[str, _Delete] = {name: partial(_jobs, state, dead) for name, state, dead in _JOBS}
+    kinds: dict[str, _Delete] = {"workflows": upkeep.prune}
+    kinds |= {name: partial(_jobs, state, dead) for name, state, dead in JOBS}
     kinds |= {"events": _events, "audit": _audit, "stats": rollup.forget, "workers": _workers}
     kinds["queues"] = partial(_queues, now)
+    kinds["rate_limits"] = rate_limits.prune
+    yield "unique_keys", now - UNIQUE_KEYS, _unique_keys
     keep = conf.current().retention_ms
+    counted = rollup.counted_until(using)
     for name, delete in kinds.items():
         if (age := keep[name]) is not None:
-            yield name, now - timedelta(milliseconds=age), delete
-
-
-def purge(ids: Sequence[UUID], *, using: str) -> None:
-    """Delete finished jobs and their attempts; to be called under their locks."""
-    Attempt.objects.using(using).filter(job_id__in=ids)._raw_delete(using)
-    Job.objects.using(using).filter(pk__in=ids)._raw_delete(using)
+            before = now - timedelta(milliseconds=age)
+            if counted is not None and name in _COUNTED:
+                before = min(before, counted)
+            yield name, before, delete
 
 
 def _jobs(
@@ -109,7 +130,7 @@ def _jobs(
     def work() -> int:
         ids = locking.finished_before(state, before, room, dead_letter=dead, using=using)
         if not dry_run:
-            purge(ids, using=using)
+            deleting.jobs(ids, using=using)
         return len(ids)
 
     return atomically(using, work)
@@ -130,10 +151,10 @@ def _events(before: datetime, room: int, dry_run: bool, using: str) -> int:
 
 def _mark(before: datetime, using: str) -> None:
     """Record since when the events are complete, before any is deleted."""
-    runs, now = MaintenanceRun.objects.using(using), clock.now(using)
+    runs = MaintenanceRun.objects.using(using)
     stale = runs.filter(Q(watermark_at=None) | Q(watermark_at__lt=before), name=PRUNE)
-    if not stale.update(watermark_at=before, last_run_at=now) and not runs.filter(name=PRUNE).exists():
-        run = MaintenanceRun(name=PRUNE, last_run_at=now, watermark_at=before)
+    if not stale.update(watermark_at=before) and not runs.filter(name=PRUNE).exists():
+        run = MaintenanceRun(name=PRUNE, last_run_at=clock.now(using), watermark_at=before)
         runs.bulk_create([run], ignore_conflicts=True)
 
 
@@ -155,6 +176,25 @@ def _workers(before: datetime, room: int, dry_run: bool, using: str) -> int:
         # Filtered again by age: a worker may have come back.
         rows.filter(pk__in=old)._raw_delete(using)
     return len(old)
+
+
+def _unique_keys(before: datetime, room: int, dry_run: bool, using: str) -> int:
+    """Forget keys that no job holds; those that were looked at and are needed count as used."""
+
+    def work() -> tuple[int, int]:
+        keys = unique_keys.unused_since(before, min(room, BATCH), using=using)
+        if dry_run or not keys:
+            return 0, 0
+        return len(keys), unique_keys.forget(keys, clock.now(using), using=using)
+
+    done = 0
+    # A day of keys may all be needed: the rest of them is looked at by the next run.
+    for _ in range(_LOOKS):
+        looked, gone = atomically(using, work)
+        done += gone
+        if looked < BATCH or done >= room:
+            break
+    return done
 
 
 def _queues(now: datetime, before: datetime, room: int, dry_run: bool, using: str) -> int:

@@ -15,6 +15,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import ApiToken, MinuteStat, Queue
 from django_ojs.services import audit, enqueue
 from django_ojs.services.commit import publish, wake
+from django_ojs.services.rate_limits import admission
 from django_ojs.store import inserting, selectors
 from django_ojs.store.contention import in_transaction
 
@@ -23,36 +24,22 @@ _AMONG = 100_000
 """Among how many jobs of a state a queue is looked for before it is forgotten."""
 
 
-def pause(
-    names: Collection[str],
-    *,
-    actor: Actor = Actor(),
-    now: datetime | None = None,
-    using: str = "",
-) -> list[str]:
+def pause(names: Collection[str], *, actor: Actor = Actor(), using: str = "") -> list[str]:
     """Stop claims from these queues; returns those that were not paused before.
 
     When it returns, no claim from them is under way. Enqueueing goes on, and so do the total and
     TTL clocks of the jobs.
     """
-    return _switch(names, True, actor, now, using=using)
+    return _switch(names, True, actor, using=using)
 
 
-def resume(
-    names: Collection[str],
-    *,
-    actor: Actor = Actor(),
-    now: datetime | None = None,
-    using: str = "",
-) -> list[str]:
+def resume(names: Collection[str], *, actor: Actor = Actor(), using: str = "") -> list[str]:
     """Allow claims from these queues again; returns those that were paused."""
-    return _switch(names, False, actor, now, using=using)
+    return _switch(names, False, actor, using=using)
 
 
 @in_transaction
-def _switch(
-    names: Collection[str], paused: bool, actor: Actor, now: datetime | None, *, using: str = ""
-) -> list[str]:
+def _switch(names: Collection[str], paused: bool, actor: Actor, *, using: str = "") -> list[str]:
     names = sorted({check_queue_name(name, "queue") for name in names})
     rows = Queue.objects.using(using).select_for_update().filter(name__in=names).order_by("name")
     locked = list[Queue]()
@@ -61,7 +48,7 @@ def _switch(
         inserting.queues(names, using=using)
         locked = list(rows.all())
     changed = [row.name for row in locked if row.paused is not paused]
-    now = now or clock.now(using)
+    now = clock.now(using)
     Queue.objects.using(using).filter(name__in=changed).update(
         paused=paused,
         paused_at=now if paused else None,
@@ -76,6 +63,7 @@ def _switch(
     )
     if not paused:
         wake([(name, "") for name in changed], using=using)
+        admission.resumed(changed, now=now, using=using)
     return changed
 
 
@@ -113,12 +101,7 @@ def ensure(names: Iterable[str], *, using: str | None = None) -> None:
 
 
 def first_use(
-    names: Iterable[str],
-    principal: str,
-    *,
-    token_id: int | None = None,
-    now: datetime | None = None,
-    using: str | None = None,
+    names: Iterable[str], principal: str, *, token_id: int | None = None, using: str | None = None
 ) -> list[str]:
     """Make the queues known that a credential names first, all of them or none; returns these.
 
@@ -132,7 +115,7 @@ def first_use(
     there = set(Queue.objects.using(using).filter(name__in=asked).values_list("name", flat=True))
     new = [name for name in asked if name not in there]
     if new:
-        _first_use(new, principal, token_id, now or clock.now(using), using=using)
+        _first_use(new, principal, token_id, clock.now(using), using=using)
     enqueue.know_queues(asked, using=using)
     return new
 
@@ -194,40 +177,33 @@ def forget(before: datetime, most: int, *, now: datetime, dry_run: bool = False,
 
 
 @in_transaction
-def create(
-    name: str,
-    *,
-    is_new: bool = False,
-    actor: Actor = Actor(),
-    now: datetime | None = None,
-    using: str = "",
-) -> None:
+def create(name: str, *, is_new: bool = False, actor: Actor = Actor(), using: str = "") -> None:
     """Give a queue a row before its first use, for the audit too if it had none or it ``is_new``."""
-
     there = Queue.objects.using(using).filter(pk=name).exists()
     if not there:
         inserting.queues([name], using=using)
     if is_new or not there:
-        audit.note("queue.created", actor, target=("queue", name), now=now, using=using)
+        audit.note("queue.created", actor, target=("queue", name), using=using)
 
 
-def counts(name: str, *, using: str | None = None) -> dict[str, int]:
+def counts(name: str, *, using: str | None = None) -> Mapping[str, int]:
     """The jobs of a queue by state, each counted up to a cap."""
-    return selectors.counts_by_state(queue=name, using=using or conf.current().database)
+    using, cap = using or conf.current().database, selectors.COUNT_CAP
+    found = selectors.depths([name], cap=cap, among=cap, states=selectors.ALL_STATES, using=using)
+    return found[name].counts
 
 
 def counts_of(names: Sequence[str], *, using: str | None = None) -> dict[str, Mapping[str, int]]:
-    """The same of many queues, in one statement; available jobs of each up to a lower cap."""
+    """The same of many queues, in one statement, up to lower caps."""
     using = using or conf.current().database
     found = selectors.depths(names, states=selectors.ALL_STATES, using=using)
     return {name: depth.counts for name, depth in found.items()}
 
 
-def last_hour(name: str, *, now: datetime | None = None, using: str | None = None) -> dict[str, Any]:
+def last_hour(name: str, *, using: str | None = None) -> dict[str, Any]:
     """What a queue did in the last hour, from at most the newest 10,000 jobs that ended in it."""
     using = using or conf.current().database
-    now = now or clock.now(using)
-    since = now - timedelta(hours=1)
+    since = clock.now(using) - _HOUR
     ended = selectors.ended_since(name, since, using=using)
     completed = [row for row in ended if row.state == State.COMPLETED]
     failed = [row for row in ended if row.state == State.DISCARDED]

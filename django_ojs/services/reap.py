@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
-from django_ojs import clock, conf
+from django_ojs import clock, conf, hooks
 from django_ojs.domain import lifecycle
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.silence import Hearing, as_heard, clock_set
 from django_ojs.domain.timeouts import TimeoutKind, fired
 from django_ojs.services.commit import commit
@@ -63,97 +63,91 @@ def reap(
     """
     using = using or conf.current().database
     hearing = hearing or Hearing(now or clock.now(using))
-    reaped = ReapResult()
-    _reap_deadlines(reaped, limit, hearing, now, dry_run, using)
-    _reap_active(reaped, limit, hearing, now, dry_run, using)
-    return reaped
+    one = _Pass(limit, hearing, now, dry_run, using)
+    if not dry_run:
+        one.reaped.counts += hooks.expire_others(using=using)
+    one.end_past_deadlines()
+    one.end_active()
+    return one.reaped
 
 
-def _reap_deadlines(
-    reaped: ReapResult,
-    limit: int | None,
-    hearing: Hearing,
-    now: datetime | None,
-    dry_run: bool,
-    using: str,
-) -> None:
-    """End jobs past ``deadline_at``: execution timeout, total timeout, enqueue TTL."""
-    first = due_times.next_deadline(using=using)
-    moment = now or clock.now(using)
-    while first is not None and first <= moment:
-        room = _room(reaped, limit)
-        if not room:
-            break
-        ids = locking.past_deadline(moment, room + len(_failed), using=using)
-        if len(ids) >= room and not dry_run:
-            # With a backlog, running jobs go first.
-            _reap_active(reaped, limit, hearing, now, dry_run, using)
-            room = _room(reaped, limit)
-            running = locking.running_past_deadline(moment, using=using)
-            ids = list(dict.fromkeys([*running, *ids]))
-        if not _end(ids, room, reaped, hearing, moment, dry_run, using) or dry_run:
-            break
+@dataclass(slots=True)
+class _Pass:
+    """One pass: how far it may go, and what it has done. With ``at`` it is made as of that time."""
+
+    limit: int | None
+    hearing: Hearing
+    at: datetime | None
+    dry_run: bool
+    using: str
+    reaped: ReapResult = field(default_factory=ReapResult)
+
+    def end_past_deadlines(self) -> None:
+        """End jobs past ``deadline_at``: execution timeout, total timeout, enqueue TTL."""
+        using = self.using
         first = due_times.next_deadline(using=using)
-        moment = now or clock.now(using)
-    if first is not None and first > moment:
-        reaped.next_due = first
-    else:
-        reaped.next_due = None
+        now = self.at or clock.now(using)
+        while first is not None and first <= now:
+            room = self._room()
+            if not room:
+                break
+            ids = locking.past_deadline(now, room + len(_failed), using=using)
+            if len(ids) >= room and not self.dry_run:
+                # With a backlog, running jobs go first.
+                self.end_active()
+                room = self._room()
+                running = locking.running_past_deadline(now, using=using)
+                ids = list(dict.fromkeys([*running, *ids]))
+            if not self._end(ids, room, now) or self.dry_run:
+                break
+            first = due_times.next_deadline(using=using)
+            now = self.at or clock.now(using)
+        self.reaped.next_due = first if first is not None and first > now else None
 
+    def end_active(self) -> None:
+        """End attempts past a deadline that heartbeats extend: heartbeat timeout, visibility lease."""
+        using, hearing = self.using, self.hearing
+        while room := self._room(_MOST if self.dry_run else BATCH):
+            now = self.at or clock.now(using)
+            room_to_look = room + len(_failed)
+            silences = due_times.next_stall_deadlines(room_to_look + 1, using=using)
+            full = len(silences) > room_to_look
+            if full and _due(silences[0], hearing, now) > now >= silences[-1].due:
+                # The first ones may be excused by an outage, and others behind them overdue.
+                silences = due_times.next_stall_deadlines(_MOST, using=using)
+            dues = [(_due(silence, hearing, now), silence) for silence in silences]
+            overdue = [silence.id for due, silence in dues if due <= now]
+            later = [silence.due for silence in silences if silence.due > now][:1]
+            excused = [due for due, silence in dues if due > now >= silence.due]
+            known = [self.reaped.next_due] if self.reaped.next_due else []
+            self.reaped.next_due = min([*later, *excused, *known], default=None)
+            done = self._end(overdue, room, now)
+            seen_all = bool(later) or len(silences) <= room
+            if self.dry_run or not done or (seen_all and done == len(overdue)):
+                break
 
-def _reap_active(
-    reaped: ReapResult,
-    limit: int | None,
-    hearing: Hearing,
-    now: datetime | None,
-    dry_run: bool,
-    using: str,
-) -> None:
-    """End attempts past a deadline that heartbeats extend: heartbeat timeout, visibility lease."""
-    most = _MOST if dry_run else BATCH
-    while room := _room(reaped, limit, most):
-        moment = now or clock.now(using)
-        room_to_look = room + len(_failed)
-        silences = due_times.next_stall_deadlines(room_to_look + 1, using=using)
-        full = len(silences) > room_to_look
-        if full and _due(silences[0], hearing, moment) > moment >= silences[-1].due:
-            # The first ones may be excused by an outage, and others behind them overdue.
-            silences = due_times.next_stall_deadlines(_MOST, using=using)
-        dues = [(_due(silence, hearing, moment), silence) for silence in silences]
-        overdue = [silence.id for due, silence in dues if due <= moment]
-        later = [silence.due for silence in silences if silence.due > moment][:1]
-        excused = [due for due, silence in dues if due > moment >= silence.due]
-        known = [reaped.next_due] if reaped.next_due else []
-        reaped.next_due = min([*later, *excused, *known], default=None)
-        done = _end(overdue, room, reaped, hearing, moment, dry_run, using)
-        seen_all = bool(later) or len(silences) <= room
-        if dry_run or not done or (seen_all and done == len(overdue)):
-            break
+    def _room(self, most: int = BATCH) -> int:
+        if self.limit is None:
+            return most
+        return max(0, min(most, self.limit - sum(self.reaped.counts.values())))
+
+    def _end(self, ids: Sequence[UUID], room: int, now: datetime) -> int:
+        """End those of the jobs that are overdue, up to ``room``, as far as a turn goes; returns how
+        many.
+
+        A job that cannot be ended is set aside for a while, so that it does not block others.
+        """
+
+        def work(part: Sequence[UUID]) -> int:
+            decide = partial(_decide, part, self.hearing, now, self.dry_run, self.using)
+            return self.reaped.add(atomically(self.using, decide))
+
+        return turn(ids, work, _failed, room=room, whole=self.dry_run, using=self.using)
 
 
 def _due(silence: StallDeadline, hearing: Hearing, now: datetime) -> datetime:
     """When a missed heartbeat is overdue, extended by the time that does not count."""
     return silence.due + hearing.uncounted(silence.heard_at, now)
-
-
-def _end(
-    ids: Sequence[UUID],
-    room: int,
-    reaped: ReapResult,
-    hearing: Hearing,
-    now: datetime,
-    dry_run: bool,
-    using: str,
-) -> int:
-    """End those of the jobs that are overdue, up to ``room``, as far as a turn goes; returns how many.
-
-    A job that cannot be ended is set aside for a while, so that it does not block others.
-    """
-
-    def work(part: Sequence[UUID]) -> int:
-        return reaped.add(atomically(using, partial(_decide, part, hearing, now, dry_run, using)))
-
-    return turn(ids, work, _failed, room=room, whole=dry_run, using=using)
 
 
 def _decide(
@@ -163,6 +157,8 @@ def _decide(
     transitions = []
     done = ReapResult()
     found = locking.jobs(ids, skip_locked=True, brief=True, using=using)
+    for job_id in hooks.held_by_others(found.values(), using=using):
+        del found[job_id]
     for job in with_heartbeats(list(found.values()), hearing, now=now, using=using):
         due = fired(job, now)
         transition = lifecycle.overdue(job, now=now, jitter=clock.jitter())
@@ -179,8 +175,8 @@ def _decide(
 
 
 def with_heartbeats(
-    jobs: Sequence[JobRecord], hearing: Hearing, *, now: datetime, using: str
-) -> list[JobRecord]:
+    jobs: Sequence[JobRow], hearing: Hearing, *, now: datetime, using: str
+) -> list[JobRow]:
     """The jobs with their latest heartbeat, stored beside the row or in it; read under locks."""
     running = [job.lease_id for job in jobs if job.lease_id is not None]
     beats = leases.beats(running, using=using)
@@ -194,16 +190,11 @@ def with_heartbeats(
     return made
 
 
-def _room(reaped: ReapResult, limit: int | None, most: int = BATCH) -> int:
-    return most if limit is None else max(0, min(most, limit - sum(reaped.counts.values())))
-
-
 @in_transaction
 def set_clock(step: timedelta, *, now: datetime, using: str) -> int:
     """Move the times of running attempts, and of their heartbeats, by a step of the server's clock.
     Returns how many; to be called once per step.
     """
-
     transitions = [clock_set(job, step) for job in locking.active(None, using=using)]
     commit(transitions, now=now, using=using)
     leases.move_beats(step, using=using)
@@ -215,7 +206,6 @@ def recover(*, until: datetime, now: datetime, using: str) -> int:
     """After an outage, extend execution deadlines to ``until``, so that reports arrive first (decision
     T9). Returns how many; the reaper applies the same to locked rows.
     """
-
     transitions = [
         lifecycle.recover(job, execution_until=until, now=now)
         for job in locking.active(until, using=using)

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from django.db import DatabaseError, IntegrityError, connections, transaction
 
 from django_ojs import clock, conf
-from django_ojs.domain.durations import format_instant
 from django_ojs.domain.silence import Hearing, common
 from django_ojs.models import MaintenanceRun
 from django_ojs.services import reap, sightings
@@ -48,11 +47,6 @@ def note_outage() -> None:
     _failed.set()
 
 
-def forget_outage() -> None:
-    """Forget a noted outage, in tests."""
-    _failed.clear()
-
-
 def scan(
     *,
     cadence: timedelta | None,
@@ -61,7 +55,6 @@ def scan(
     witness: Witness | None = None,
     lag: timedelta = timedelta(0),
     calm: bool = False,
-    now: datetime | None = None,
     using: str | None = None,
 ) -> ReapResult:
     """One recorded pass of the reaper.
@@ -72,11 +65,11 @@ def scan(
     silence is judged.
     """
     using = using or conf.current().database
-    asked_at = now or clock.now(using) - lag
+    asked_at = clock.now(using) - lag
     suspect = _failed.is_set()
 
     def work() -> Hearing | _ClockSet:
-        got_at = now or clock.now(using) - lag
+        got_at = clock.now(using) - lag
         return _set_clock(witness, got_at, using) or _record(
             cadence, ran_by, witness, asked_at, got_at, suspect, using
         )
@@ -94,7 +87,7 @@ def scan(
         _failed.clear()
     if calm:
         hears = hears._replace(until=hears.until - _AGES)
-    return reap.reap(limit=limit, hearing=hears, now=now or (asked_at if lag else None), using=using)
+    return reap.reap(limit=limit, hearing=hears, now=asked_at if lag else None, using=using)
 
 
 class _ClockSet(NamedTuple):
@@ -233,7 +226,11 @@ class ReaperLoop:
         if not self._must_scan(now):
             first = self._next_deadline()
             self.saw()
-            if (first is None or first > now) and not self._is_silent(now):
+            if first is None:
+                # Every running job has a deadline: none runs that could be silent.
+                self._beats_due = None
+                return ReapResult()
+            if first > now and not self._is_silent(now):
                 return ReapResult(next_due=self._next(first))
         try:
             reaped = scan(
@@ -298,32 +295,3 @@ class ReaperLoop:
 def _within(last: datetime | None, now: datetime, limit: timedelta) -> bool:
     """Whether ``last`` is less than ``limit`` ago; false if the clock was set back."""
     return last is not None and timedelta(0) <= now - last < limit
-
-
-class HealthProblem(NamedTuple):
-    """A problem with the enforcement of timeouts; ``str`` words it in English.
-
-    ``code`` is ``reaper_never_ran``, or ``reaper_overdue`` with the time of the last scan.
-    """
-
-    code: str
-    last_run_at: datetime | None = None
-
-    def __str__(self) -> str:
-        if self.last_run_at is None:
-            return "The reaper has never run: start a worker or `reap_timeouts --loop`."
-        return f"The reaper last ran at {format_instant(self.last_run_at)}."
-
-
-def health_problems(now: datetime, using: str) -> list[HealthProblem]:
-    """What is wrong with the enforcement of timeouts, if anything."""
-    return problems_of(MaintenanceRun.objects.using(using).filter(name=NAME).first(), now)
-
-
-def problems_of(run: MaintenanceRun | None, now: datetime) -> list[HealthProblem]:
-    """What is wrong, given the record of the reaper's last scan."""
-    if run is None:
-        return [HealthProblem("reaper_never_ran")]
-    if now - run.last_run_at > max(STALE, 3 * timedelta(milliseconds=run.cadence_ms or 0)):
-        return [HealthProblem("reaper_overdue", run.last_run_at)]
-    return []

@@ -10,21 +10,34 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import DatabaseError
-from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Sum, Value, When
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    Count,
+    Func,
+    IntegerField,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+    When,
+)
 from django.db.models.fields.json import KT
 
 from django_ojs import clock, conf
 from django_ojs.domain.events import Kind
 from django_ojs.domain.histogram import BUCKETS, COUNTS, Counters, floor
 from django_ojs.domain.ids import time_of, uuid7
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
+from django_ojs.services import totals
 from django_ojs.store.contention import in_transaction, is_contention
 
 NAME = "rollup"
@@ -75,56 +88,81 @@ TASK = MaintenanceTask(NAME, 60.0, task, enforces=True)
 
 
 def rollup(
-    *,
-    now: datetime | None = None,
-    most: int = MOST_MINUTES,
-    seconds: float = math.inf,
-    using: str | None = None,
+    *, most: int = MOST_MINUTES, seconds: float = math.inf, using: str | None = None
 ) -> Mapping[str, int]:
     """Count the minutes that are due, oldest first, and merge those older than a day into hours.
 
-    Ends after ``most`` minutes or ``seconds``; after a longer gap it goes on with the last 24 hours.
+    Ends after ``most`` minutes or ``seconds``, and goes on from there the next time, after a gap of any
+    length: no job is pruned before it was counted. The first time it begins 24 hours ago.
     """
     using = using or conf.current().database
-    now = now or clock.now(using)
+    now = clock.now(using)
     until = clock.boottime() + seconds
     last = floor(now - LATE, MINUTE)
     run, _new = MaintenanceRun.objects.using(using).get_or_create(
         name=NAME, defaults={"last_run_at": now, "watermark_at": last - DAY}
     )
-    watermark, at = run.watermark_at, max(run.watermark_at or last - DAY, last - DAY)
+    watermark, ran_at, at = run.watermark_at, run.last_run_at, run.watermark_at or last - DAY
     counts: Counter[str] = Counter()
     while at < last and counts["minutes"] < most and (not counts or clock.boottime() < until):
         # Skip empty minutes.
         at = min(last, _busy_from(at, using))
         if at >= last:
             break
-        counters, failures = _minute(at, using)
+        minute = _minute(at, using)
         at += MINUTE
         counts["minutes"] += 1
-        if counters:
-            if not _store(watermark, at, now, counters, failures, using=using):
+        if minute.counters or minute.increments:
+            if not _store(watermark, ran_at, at, now, minute, using=using):
                 return counts
-            watermark = at
+            watermark, ran_at = at, now
     if watermark is None or watermark < at:
-        _store(watermark, at, now, {}, {}, using=using)
+        _store(watermark, ran_at, at, now, _Minute(), using=using)
     while clock.boottime() < until and _merge_hour(last - DAY, now, using=using):
         counts["hours"] += 1
     return counts
 
 
+def counted_until(using: str) -> datetime | None:
+    """The time up to which everything is counted; ``None`` before the first run."""
+    runs = MaintenanceRun.objects.using(using).filter(name=NAME)
+    return runs.values_list("watermark_at", flat=True).first()
+
+
+def count_deleted(jobs: Sequence[JobRow], *, using: str) -> None:
+    """Add finished jobs to the totals that are deleted before a roll-up has counted them, in the
+    transaction that deletes them.
+    """
+    if not jobs:
+        return
+    latest = max(job.finished_at for job in jobs if job.finished_at is not None)
+    mark = counted_until(using)
+    if mark is None or latest < mark:
+        return
+    runs = MaintenanceRun.objects.using(using).filter(name=NAME)
+    run = runs.select_for_update().get()
+    assert run.watermark_at is not None
+    # A roll-up that has read their minute, and has not stored it, begins it again.
+    runs.update(last_run_at=max(clock.now(using), run.last_run_at + timedelta(microseconds=1)))
+    totals.store(totals.of_deleted(jobs, run.watermark_at), using=using)
+
+
 def _busy_from(at: datetime, using: str) -> datetime:
-    """The first minute from ``at`` on in which anything ended or failed; three index probes."""
+    """The first minute from ``at`` on in which anything was enqueued, ended or failed; five index
+    probes.
+    """
     found: list[datetime] = []
-    for state in (State.COMPLETED, State.DISCARDED):
+    for state in (State.COMPLETED, State.DISCARDED, State.CANCELLED):
         rows = Job.objects.using(using).filter(state=state, finished_at__gte=at)
         first = rows.order_by("finished_at").values_list("finished_at", flat=True).first()
         if first is not None:
             found.append(first)
-    made = Event.objects.using(using).filter(pk__gte=uuid7(int(at.timestamp() * 1000), 0))
-    event = made.order_by("pk").values_list("pk", flat=True).first()
-    if event is not None:
-        found.append(datetime.fromtimestamp(time_of(event) / 1000, UTC))
+    since = uuid7(int(at.timestamp() * 1000), 0)
+    for model in (Event, Job):
+        made: QuerySet[Any] = model._default_manager.using(using).filter(pk__gte=since)
+        oldest = made.order_by("pk").values_list("pk", flat=True).first()
+        if oldest is not None:
+            found.append(datetime.fromtimestamp(time_of(oldest) / 1000, UTC))
     return floor(min(found), MINUTE) if found else datetime.max.replace(tzinfo=UTC)
 
 
@@ -146,18 +184,31 @@ Failures = Mapping[tuple[str, str, str], int]
 """By queue, type and error."""
 
 
-def _minute(at: datetime, using: str) -> tuple[dict[str, Counters], Failures]:
-    """What happened in the minute: the counters of each queue and of all, and the failures."""
+class _Minute(NamedTuple):
+    """A minute: the counters of each queue and of all, the failures, what is added to totals."""
+
+    counters: Mapping[str, Counters] = {}
+    failures: Failures = {}
+    increments: totals.Increments = totals.Increments()
+
+
+def _minute(at: datetime, using: str) -> _Minute:
+    """Count a minute."""
     found: defaultdict[str, Counters] = defaultdict(Counters)
-    for queue, ran, waited, count in _completed(at, using):
-        counters = found[queue]
-        counters.completed += count
-        for histogram, place in ((counters.durations, ran), (counters.waits, waited)):
+    completed = _completed(at, using)
+    for group in completed:
+        counters = found[group.queue]
+        counters.completed += group.number
+        for histogram, place in (
+            (counters.durations, group.ran_in),
+            (counters.waits, group.waited_in),
+        ):
             if place >= 0:
-                histogram[place] += count
-    discarded = _finished(State.DISCARDED, at, using).values_list("queue").annotate(n=Count("pk"))
-    for queue, count in discarded.order_by():
-        found[queue].discarded += count
+                histogram[place] += group.number
+    increments = totals.of_minute(at, at + MINUTE, completed, using=using)
+    for key, amount in increments.items():
+        if key.metric is totals.Metric.DISCARDED:
+            found[key.queue].discarded += amount.count
     events = _events(at, using)
     for kind, name, count in events.values_list("kind", "queue").annotate(n=Count("pk")).order_by():
         counters = found[name or ALL]
@@ -168,9 +219,9 @@ def _minute(at: datetime, using: str) -> tuple[dict[str, Counters], Failures]:
     for counters in found.values():
         whole.add(counters)
     if not whole.events:
-        return {}, {}
+        return _Minute(increments=increments)
     busiest = sorted(found, key=lambda name: -found[name].events)[:MOST_QUEUES]
-    return {**{name: found[name] for name in busiest}, ALL: whole}, failures
+    return _Minute({**{name: found[name] for name in busiest}, ALL: whole}, failures, increments)
 
 
 def _finished(state: State, at: datetime, using: str) -> QuerySet[Job]:
@@ -179,21 +230,54 @@ def _finished(state: State, at: datetime, using: str) -> QuerySet[Job]:
     return rows.filter(finished_at__gte=at, finished_at__lt=at + MINUTE)
 
 
-def _completed(at: datetime, using: str) -> Iterable[tuple[str, int, int, int]]:
-    """Queue, bucket of the duration, bucket of the wait, number."""
-    rows = _finished(State.COMPLETED, at, using).alias(
-        ran=F("finished_at") - F("started_at"), waited=F("started_at") - F("enqueued_at")
+def _completed(at: datetime, using: str) -> list[totals.CompletedGroup]:
+    """The completed jobs of a minute, those that are alike together."""
+    ran, waited = Elapsed("started_at", "finished_at"), Elapsed("enqueued_at", "started_at")
+    rows = _finished(State.COMPLETED, at, using).alias(ran=ran, waited=waited)
+    placed = rows.annotate(
+        is_first=Case(When(attempt=1, then=Value(1)), default=Value(0), output_field=IntegerField()),
+        ran_in=_bucket("ran"),
+        waited_in=_bucket("waited"),
     )
-    placed = rows.annotate(ran_in=_bucket("ran"), waited_in=_bucket("waited"))
-    found = placed.values_list("queue", "ran_in", "waited_in").annotate(n=Count("pk")).order_by()
-    return list(found)
+    groups = placed.values_list("queue", "type", "is_first", "ran_in", "waited_in").order_by()
+    found = groups.annotate(n=Count("pk"), ran_ms=Sum("ran"), waited_ms=Sum("waited"))
+    return [
+        totals.CompletedGroup(
+            queue, kind, bool(first), ran_in, waited_in, n, int(ran_ms or 0), int(waited_ms or 0)
+        )
+        for queue, kind, first, ran_in, waited_in, n, ran_ms, waited_ms in found
+    ]
+
+
+class Elapsed(Func):
+    """The whole milliseconds from one column to another."""
+
+    output_field = BigIntegerField()
+    arity = 2
+
+    def as_sql(  # type: ignore[override]
+        self, compiler: Any, connection: Any, **_: Any
+    ) -> Any:
+        """For PostgreSQL."""
+        template = "CAST(FLOOR(EXTRACT(EPOCH FROM ((%(last)s) - (%(first)s))) * 1000) AS bigint)"
+        return self._filled(template, compiler)
+
+    def as_mysql(self, compiler: Any, connection: Any, **_: Any) -> Any:
+        """For MariaDB and MySQL."""
+        return self._filled("(TIMESTAMPDIFF(MICROSECOND, %(first)s, %(last)s) DIV 1000)", compiler)
+
+    def as_sqlite(self, compiler: Any, connection: Any, **_: Any) -> Any:
+        """For SQLite, by a function of Django's backend, which gives microseconds."""
+        return self._filled("(django_timestamp_diff(%(last)s, %(first)s) / 1000)", compiler)
+
+    def _filled(self, template: str, compiler: Any) -> Any:
+        # Columns only: there are no parameters whose order could matter.
+        first, last = (compiler.compile(one)[0] for one in self.get_source_expressions())
+        return template % {"first": first, "last": last}, []
 
 
 def _bucket(name: str) -> Case:
-    cases = [
-        When(**{f"{name}__lte": timedelta(milliseconds=bound)}, then=Value(place))
-        for place, bound in enumerate(BUCKETS)
-    ]
+    cases = [When(**{f"{name}__lte": bound}, then=Value(place)) for place, bound in enumerate(BUCKETS)]
     unknown = When(**{f"{name}__isnull": True}, then=Value(-1))
     return Case(unknown, *cases, default=Value(len(BUCKETS)), output_field=IntegerField())
 
@@ -227,20 +311,24 @@ def _most(found: Counter[tuple[str, str, str]]) -> Failures:
 @in_transaction
 def _store(
     watermark: datetime | None,
+    ran_at: datetime,
     at: datetime,
     now: datetime,
-    counters: Mapping[str, Counters],
-    failures: Failures,
+    minute: _Minute,
     *,
     using: str = "",
 ) -> bool:
-    """Move the watermark to ``at`` and store; do nothing if another process has moved it."""
-    mark = MaintenanceRun.objects.using(using).filter(name=NAME, watermark_at=watermark)
+    """Move the watermark to ``at`` and store; do nothing if another process has moved it, or has
+    deleted, since ``ran_at``, what may have been counted here (:func:`count_deleted`).
+    """
+    mark = MaintenanceRun.objects.using(using).filter(name=NAME, last_run_at=ran_at)
+    known: dict[str, Any] = {"watermark_at": watermark}
     if watermark is None:
-        mark = MaintenanceRun.objects.using(using).filter(name=NAME, watermark_at__isnull=True)
-    if not mark.update(watermark_at=at, last_run_at=now):
+        known = {"watermark_at__isnull": True}
+    if not mark.filter(**known).update(watermark_at=at, last_run_at=now):
         return False
-    _insert(at - MINUTE, 60, counters, failures, using)
+    _insert(at - MINUTE, 60, minute.counters, minute.failures, using)
+    totals.store(minute.increments, using=using)
     return True
 
 

@@ -13,12 +13,12 @@ from uuid import UUID
 
 from django.db import DatabaseError
 
-from django_ojs import clock, conf
+from django_ojs import clock, conf, hooks
 from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import Conflict, LeaseLost
 from django_ojs.domain.failures import Failure, is_timeout_report
-from django_ojs.domain.job import JobRecord, Transition
+from django_ojs.domain.job import JobRow, Transition
 from django_ojs.domain.jsonvalue import sanitise_text
 from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.domain.leases import Lease
@@ -27,6 +27,7 @@ from django_ojs.models import Attempt
 from django_ojs.services.commit import commit
 from django_ojs.services.fencing import authorize_report, record_late_report, refused
 from django_ojs.services.judging import Judge
+from django_ojs.services.rate_limits import places
 from django_ojs.store import locking
 from django_ojs.store.contention import atomically, impatient, in_transaction, is_held
 
@@ -52,7 +53,7 @@ class Outcome(NamedTuple):
     report: Report
     result: str | None = None
     failure: Failure | None = None
-    claimed: JobRecord | None = None
+    claimed: JobRow | None = None
     tried_at: datetime | None = None
     principal: str | None = None
 
@@ -76,15 +77,11 @@ class SettleResult:
     """The answer to one report; ``job`` is the record as it is now, if it was read."""
 
     verdict: Verdict
-    job: JobRecord | None
+    job: JobRow | None
 
 
 def settle(
-    outcomes: Sequence[Outcome],
-    *,
-    wait: bool = True,
-    now: datetime | None = None,
-    using: str | None = None,
+    outcomes: Sequence[Outcome], *, wait: bool = True, using: str | None = None
 ) -> list[SettleResult]:
     """Write the reports, and return for each whether it counted, in the same order.
 
@@ -98,16 +95,16 @@ def settle(
     statements for any number of reports: two for ACKs with the ``claimed`` record.
     """
     using = using or conf.current().database
-    tried_at = now or clock.now(using)
+    tried_at = clock.now(using)
     plain = [_is_plain(outcome, tried_at) for outcome in outcomes]
-    if any(plain) and not _acknowledged(list(compress(outcomes, plain)), now, using):
+    if any(plain) and not _acknowledged(list(compress(outcomes, plain)), using):
         plain = [False] * len(outcomes)
     rest = [
         outcome._replace(tried_at=outcome.tried_at or tried_at)
         for outcome, done in zip(outcomes, plain, strict=True)
         if not done
     ]
-    read = iter(_settle_free(rest, wait, now, using))
+    read = iter(_settle_free(rest, wait, using))
     return [_SETTLED if done else next(read) for done in plain]
 
 
@@ -124,11 +121,11 @@ def _is_plain(outcome: Outcome, tried_at: datetime) -> bool:
     return job.deadline_at is not None and job.deadline_at > (outcome.tried_at or tried_at)
 
 
-def _acknowledged(outcomes: Sequence[Outcome], now: datetime | None, using: str) -> bool:
+def _acknowledged(outcomes: Sequence[Outcome], using: str) -> bool:
     """Write ACKs by the records that were claimed: all, or none if one of the jobs has changed."""
     try:
         with impatient(1):
-            _acknowledge(outcomes, now, using=using)
+            _acknowledge(outcomes, using=using)
     except LeaseLost:
         return False
     except DatabaseError as error:
@@ -140,8 +137,8 @@ def _acknowledged(outcomes: Sequence[Outcome], now: datetime | None, using: str)
 
 
 @in_transaction
-def _acknowledge(outcomes: Sequence[Outcome], now: datetime | None, *, using: str = "") -> None:
-    now = now or clock.now(using)
+def _acknowledge(outcomes: Sequence[Outcome], *, using: str = "") -> None:
+    now = clock.now(using)
     # In id order, like every other writer, so that batches cannot deadlock.
     transitions = [
         lifecycle.ack(outcome.claimed, result=outcome.result, now=now)
@@ -162,7 +159,6 @@ def report(
     *,
     result: str | None = None,
     failure: Failure | None = None,
-    now: datetime | None = None,
     using: str | None = None,
 ) -> SettleResult:
     """Settle one report, authorized by its lease claim (decision L1).
@@ -173,8 +169,8 @@ def report(
     ``REPLAYED``.
     """
     using = using or conf.current().database
-    tried_at = now or clock.now(using)
-    answer = _report(job_id, lease_claim, kind, result, failure, tried_at, now, using=using)
+    tried_at = clock.now(using)
+    answer = _report(job_id, lease_claim, kind, result, failure, tried_at, using=using)
     if isinstance(answer, Conflict):
         raise answer
     return answer
@@ -188,17 +184,16 @@ def _report(
     result: str | None,
     failure: Failure | None,
     tried_at: datetime,
-    now: datetime | None,
     *,
     using: str = "",
 ) -> SettleResult | Conflict:
     """A conflict is returned, not raised, so that the note of a late report is committed."""
     job = locking.job(job_id, using=using)
-    given, now = now, now or clock.now(using)
+    now = clock.now(using)
     if lease_claim.lease_id is not None and lease_claim.lease_id != job.lease_id:
         lease = Lease(job_id, lease_claim.lease_id)
         late = Outcome(lease, kind, result, failure, principal=lease_claim.principal)
-        settled = _settle([late], given, using)[0]
+        settled = _settle([late], using)[0]
         if settled.verdict is Verdict.REPLAYED:
             return settled
         return refused(job, "lease_lost" if job.state == State.ACTIVE else "not_active")
@@ -209,37 +204,37 @@ def _report(
             record_late_report(job, lease_claim, _noted(kind, failure), now=now, using=using)
         return refusal
     outcome = Outcome(lease, kind, result, failure, tried_at=tried_at, principal=lease_claim.principal)
-    settled = _settle([outcome], given, using)[0]
+    settled = _settle([outcome], using)[0]
     if settled.verdict is Verdict.LOST:
         assert settled.job is not None
         return refused(settled.job, "not_active")
     return settled
 
 
-def _settle_free(
-    outcomes: Sequence[Outcome], wait: bool, now: datetime | None, using: str
-) -> list[SettleResult]:
+def _settle_free(outcomes: Sequence[Outcome], wait: bool, using: str) -> list[SettleResult]:
     """Settle the unlocked ones together, then, with ``wait``, each locked one by itself."""
     if not outcomes:
         return []
     if len(outcomes) == 1 and wait:
-        return atomically(using, partial(_settle, outcomes, now, using))
-    answers = atomically(using, partial(_settle, outcomes, now, using, pass_over=True))
+        return atomically(using, partial(_settle, outcomes, using))
+    answers = atomically(using, partial(_settle, outcomes, using, pass_over=True))
     if wait:
         for index, outcome in enumerate(outcomes):
             if answers[index].verdict is Verdict.HELD:
-                answers[index] = atomically(using, partial(_settle, [outcome], now, using))[0]
+                answers[index] = atomically(using, partial(_settle, [outcome], using))[0]
     return answers
 
 
-def _settle(
-    outcomes: Sequence[Outcome], now: datetime | None, using: str, *, pass_over: bool = False
-) -> list[SettleResult]:
+def _settle(outcomes: Sequence[Outcome], using: str, *, pass_over: bool = False) -> list[SettleResult]:
     wanted = {outcome.lease.job_id for outcome in outcomes}
     locked = locking.jobs(wanted, skip_locked=pass_over, using=using)
     held = locking.existing(wanted - locked.keys(), using=using) if pass_over else set()
-    judge = Judge(now, using)
-    now = now or clock.now(using)
+    if pass_over:
+        for job_id in hooks.held_by_others(locked.values(), using=using):
+            held.add(job_id)
+            del locked[job_id]
+    judge = Judge(using)
+    now = clock.now(using)
     answers: list[SettleResult | None] = []
     transitions: list[Transition] = []
     settled: set[UUID] = set()
@@ -270,7 +265,7 @@ def _settle(
     ]
 
 
-def _ended(job: JobRecord, outcome: Outcome, judge: Judge, now: datetime) -> Transition | None:
+def _ended(job: JobRow, outcome: Outcome, judge: Judge, now: datetime) -> Transition | None:
     """The transition for an attempt past its deadline, unless the report is that timeout.
 
     A release is accepted at any time: the job was not started.
@@ -283,7 +278,7 @@ def _ended(job: JobRecord, outcome: Outcome, judge: Judge, now: datetime) -> Tra
     return lifecycle.overdue(job, now=judge.now, jitter=clock.jitter())
 
 
-def _decide(job: JobRecord, outcome: Outcome, now: datetime) -> Transition:
+def _decide(job: JobRow, outcome: Outcome, now: datetime) -> Transition:
     match outcome.report:
         case Report.ACK:
             return lifecycle.ack(job, result=outcome.result, now=now)
@@ -297,17 +292,22 @@ def _decide(job: JobRecord, outcome: Outcome, now: datetime) -> Transition:
 
 
 def _refuse(outcomes: Sequence[Outcome], now: datetime, using: str) -> set[Lease]:
-    """Note late reports on the attempts they are about; returns the leases of repeated ACKs."""
+    """Note late reports on the attempts they are about; returns the leases of repeated ACKs.
+
+    Their handlers have ended: they take no place under a rate limit any more.
+    """
     late = {outcome.lease: outcome for outcome in outcomes}
     attempts = Attempt.objects.using(using).filter(
         job_id__in={lease.job_id for lease in late}, lease_id__in={lease.lease_id for lease in late}
     )
     replayed = set()
+    over = []
     for attempt in attempts:
         lease = Lease(attempt.job_id, attempt.lease_id)
         outcome = late[lease]
         if not outcome.holds(attempt.lease_id, attempt.principal):
             continue
+        over.append(attempt.lease_id)
         if attempt.outcome == "completed" and outcome.report is Report.ACK:
             replayed.add(lease)
         elif attempt.late_report is None:
@@ -315,6 +315,7 @@ def _refuse(outcomes: Sequence[Outcome], now: datetime, using: str) -> set[Lease
             Attempt.objects.using(using).filter(pk=attempt.pk, late_report__isnull=True).update(
                 late_report=noted
             )
+    places.ended(over, using=using)
     return replayed
 
 

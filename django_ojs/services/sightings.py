@@ -122,6 +122,7 @@ def record(run: MaintenanceRun, witness: Witness | None, now: datetime, *, suspe
     if not outages:
         return timedelta(0)
     run.resumed_at = outages[-1].end
+    run.outages += 1
     return min(OUTAGE_GRACE, max(span.end - span.start for span in outages))
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 from uuid import UUID
 
-from django.db.models import Q, QuerySet, TextField
+from django.db.models import Model, Q, QuerySet, TextField
 from django.db.models.functions import Cast, Length
 
 from django_ojs import conf
@@ -21,6 +22,7 @@ from django_ojs.store import sequencing
 from django_ojs.store.batches import parts_that_fit
 from django_ojs.store.contention import in_transaction
 
+T = TypeVar("T", bound=Model)
 MOST_BYTES = 8 << 20
 """Of text in the data of the events that are read together."""
 BATCH = 1000
@@ -46,6 +48,14 @@ class Wanted:
     def narrowed(self) -> bool:
         """Whether it is about some queues only."""
         return self.queues is not None or self.within is not None
+
+    def of_queues(self, rows: QuerySet[T]) -> QuerySet[T]:
+        """Those of the rows that are of its queues."""
+        if self.queues is not None:
+            rows = rows.filter(queue__in=list(self.queues))
+        if self.within is not None:
+            rows = rows.filter(any_of("queue", self.within))
+        return rows
 
 
 def read(
@@ -152,15 +162,11 @@ def _settle(*, using: str = "") -> int:
 
 
 def _matching(wanted: Wanted, using: str) -> QuerySet[Event]:
-    rows = Event.objects.using(using)
+    rows = wanted.of_queues(Event.objects.using(using).all())
     if wanted.job_id is not None:
         rows = rows.filter(job_id=wanted.job_id)
     if wanted.kinds is not None:
         rows = rows.filter(any_of("kind", wanted.kinds))
-    if wanted.queues is not None:
-        rows = rows.filter(queue__in=list(wanted.queues))
-    if wanted.within is not None:
-        rows = rows.filter(any_of("queue", wanted.within))
     if wanted.omitted:
         rows = rows.exclude(kind__in=list(wanted.omitted))
     return rows

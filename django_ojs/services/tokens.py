@@ -19,7 +19,7 @@ from django_ojs.services import audit
 from django_ojs.store import credentials
 from django_ojs.store.contention import in_transaction
 
-SCOPES = ("produce", "work", "inspect", "administer")
+SCOPES = ("produce", "work", "inspect", "administer", "metrics")
 OVERLAP = timedelta(hours=24)
 """How long a rotated token goes on working beside its successor."""
 
@@ -41,39 +41,29 @@ def create(
     scopes: Collection[str],
     queues: Collection[str] = ("*",),
     expires_at: datetime | None = None,
-    by: str = "",
-    actor: Actor | None = None,
-    now: datetime | None = None,
+    actor: Actor = Actor(),
     using: str = "",
 ) -> tuple[ApiToken, str]:
     """A token for the client ``name``, and its text, which is not stored and never shown again.
 
-    ``actor`` is who does it, for the audit; ``by`` is short for an actor who is only known by name.
-    Raises :class:`InvalidRequest`, and :class:`Conflict` when the client has a live token.
+    ``actor`` is who does it, for the audit. Raises :class:`InvalidRequest`, and :class:`Conflict` when
+    the client has a live token.
     """
     allowed, patterns = check_scopes(scopes), check_queues(queues)
-    who = actor or Actor(name=by)
-
-    check_new(name, expires_at, now=now, using=using)
-    made = _issue(name, allowed, patterns, expires_at, who.name, now or clock.now(using), using)
-    _note("created", name, who, now, using, prefix=made[0].prefix, scopes=allowed, queues=patterns)
+    check_new(name, expires_at, using=using)
+    made = _issue(name, allowed, patterns, expires_at, actor.name, clock.now(using), using)
+    _note("created", name, actor, using, prefix=made[0].prefix, scopes=allowed, queues=patterns)
     return made
 
 
-def check_new(
-    name: str,
-    expires_at: datetime | None,
-    *,
-    now: datetime | None = None,
-    using: str | None = None,
-) -> None:
+def check_new(name: str, expires_at: datetime | None, *, using: str | None = None) -> None:
     """Raise what :func:`create` would: :class:`InvalidRequest` or :class:`Conflict`."""
     using = using or conf.current().database
     if not _NAME.fullmatch(name):
         raise InvalidRequest(
             "name", "must be letters, digits, '.', '_' and '-', at most 200, and not begin with 'ojs_'"
         )
-    moment = now or clock.now(using)
+    moment = clock.now(using)
     _check_expiry(expires_at, moment)
     if any(is_live(token, moment) for token in ApiToken.objects.using(using).filter(name=name)):
         raise Conflict(f"the client {name!r} has a token: rotate it, or revoke it first")
@@ -129,9 +119,7 @@ def rotate(
     overlap: timedelta = OVERLAP,
     expires_at: datetime | bool | None = False,
     allowed: Collection[str] = SCOPES,
-    by: str = "",
-    actor: Actor | None = None,
-    now: datetime | None = None,
+    actor: Actor = Actor(),
     using: str = "",
 ) -> tuple[ApiToken, str]:
     """A successor for the client's token; the old one expires after ``overlap``.
@@ -142,9 +130,7 @@ def rotate(
     the new one. Raises :class:`InvalidRequest`, :class:`NotFound` without a live token, and
     :class:`PermissionDenied` for a token with scopes that are not ``allowed``.
     """
-    moment = now or clock.now(using)
-    who = actor or Actor(name=by)
-
+    moment = clock.now(using)
     old = _live(name, moment, using)
     newest = max(old, key=lambda token: token.pk)
     if not set(newest.scopes) <= set(allowed):
@@ -163,26 +149,19 @@ def rotate(
         rows.filter(pk=newest.pk).update(expires_at=until)
     older = [token for token in old if token is not newest]
     rows.filter(pk__in=[token.pk for token in older]).update(revoked_at=moment)
-    made = _issue(name, newest.scopes, newest.queues, expiry, who.name, moment, using)
+    made = _issue(name, newest.scopes, newest.queues, expiry, actor.name, moment, using)
     ended: dict[str, Any] = {"ended": [token.prefix for token in older]} if older else {}
-    _note("rotated", name, who, moment, using, prefix=made[0].prefix, old=newest.prefix, **ended)
+    _note("rotated", name, actor, using, prefix=made[0].prefix, old=newest.prefix, **ended)
     return made
 
 
 @in_transaction
-def revoke(
-    name: str,
-    *,
-    by: str = "",
-    actor: Actor | None = None,
-    now: datetime | None = None,
-    using: str = "",
-) -> int:
+def revoke(name: str, *, actor: Actor = Actor(), using: str = "") -> int:
     """End every live token of the client at once; returns how many there were.
 
     ``name`` may also be the prefix of one token. Raises :class:`NotFound`.
     """
-    moment = now or clock.now(using)
+    moment = clock.now(using)
     column = "prefix" if _PREFIX.fullmatch(name) else "name"
 
     tokens = ApiToken.objects.using(using).filter(**{column: name}, revoked_at=None)
@@ -196,12 +175,12 @@ def revoke(
     rows.filter(pk__in=[token.pk for token in ended]).update(revoked_at=moment)
     for client in sorted({token.name for token in ended}):
         prefixes = [token.prefix for token in ended if token.name == client]
-        _note("revoked", client, actor or Actor(name=by), moment, using, prefixes=prefixes)
+        _note("revoked", client, actor, using, prefixes=prefixes)
     return len(ended)
 
 
-def _note(what: str, name: str, actor: Actor, now: datetime | None, using: str, **data: Any) -> None:
-    audit.note(f"token.{what}", actor, target=("token", name), now=now, using=using, **data)
+def _note(what: str, name: str, actor: Actor, using: str, **data: Any) -> None:
+    audit.note(f"token.{what}", actor, target=("token", name), using=using, **data)
 
 
 def _live(name: str, now: datetime, using: str) -> list[ApiToken]:
@@ -232,7 +211,7 @@ def prefix_of(text: str) -> str | None:
     return prefix
 
 
-def verify(text: str, *, now: datetime | None = None, using: str | None = None) -> ApiToken | None:
+def verify(text: str, *, using: str | None = None) -> ApiToken | None:
     """The live token that ``text`` is, or ``None``; the row is read every time, so that a
     revocation holds at once.
 
@@ -245,7 +224,7 @@ def verify(text: str, *, now: datetime | None = None, using: str | None = None) 
         return None
     token = credentials.token(prefix, using=using)
     right = _matches(_NOBODYS if token is None else token.secret_hash, text.partition(".")[2])
-    moment = now or clock.now(using)
+    moment = clock.now(using)
     if token is None or not right or not is_live(token, moment):
         return None
     if token.last_used_at is None or moment - token.last_used_at > _USED_EVERY:

@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from django_ojs import clock, conf
 from django_ojs.domain import operations
 from django_ojs.domain.errors import Conflict, LeaseLost
-from django_ojs.domain.job import Actor, JobRecord, Transition
+from django_ojs.domain.job import Actor, JobRow, Transition
 from django_ojs.domain.leases import Lease
+from django_ojs.domain.options import check_names
 from django_ojs.domain.states import TERMINAL, State, Trigger, sources_of
+from django_ojs.services.editing import EDITABLE, changes_of
 from django_ojs.services.judging import Judge
+from django_ojs.services.unique import Revival
 
-Decide = Callable[[JobRecord, datetime], Transition | None]
+Decide = Callable[[JobRow, datetime], Transition | None]
 API = Actor("api")
+
+
+class Reviving:
+    """A decision that gives ended jobs a new life: unique ones hold their keys again.
+
+    Raises :class:`Duplicate` where an equal job waits or runs, unless ``allow_duplicate``.
+    """
+
+    def __init__(
+        self, decide: Callable[[JobRow, datetime], Transition], *, allow_duplicate: bool
+    ) -> None:
+        self._decide = decide
+        self._allow_duplicate = allow_duplicate
+        self._revival: Revival | None = None
+
+    def begin(self, ids: Collection[UUID], *, using: str) -> None:
+        """Lock the keys of the unique jobs among them, before any job."""
+        self._revival = Revival(ids, using=using)
+
+    def __call__(self, job: JobRow, now: datetime) -> Transition:
+        """Decide about a job under its lock; :meth:`begin` must have been called."""
+        assert self._revival is not None
+        transition = self._decide(job, now)
+        if not self._allow_duplicate:
+            self._revival.check(job)
+        self._revival.revived([transition.written])
+        return transition
+
+    def finish(self) -> None:
+        """Store who holds the keys."""
+        assert self._revival is not None
+        self._revival.write()
 
 
 def cancelling(*, actor: Actor = API, strict: bool = False) -> Decide:
     """The decision of :func:`cancel`."""
 
-    def decide(job: JobRecord, now: datetime) -> Transition | None:
+    def decide(job: JobRow, now: datetime) -> Transition | None:
         if job.state in TERMINAL and not strict:
             return None
         return operations.cancel(job, actor=actor, now=now)
@@ -29,20 +65,12 @@ def cancelling(*, actor: Actor = API, strict: bool = False) -> Decide:
     return decide
 
 
-def extending(
-    by_ms: int,
-    *,
-    lease: Lease | None = None,
-    actor: Actor = API,
-    now: datetime | None = None,
-    using: str = "",
-) -> Decide:
+def extending(by_ms: int, *, lease: Lease | None = None, actor: Actor = API, using: str = "") -> Decide:
     """The decision of :func:`extend_timeout`, from this moment on."""
     using = using or conf.current().database
-    tried_at = now or clock.now(using)
-    judge = Judge(now, using)
+    tried_at, judge = clock.now(using), Judge(using)
 
-    def decide(job: JobRecord, now: datetime) -> Transition:
+    def decide(job: JobRow, now: datetime) -> Transition:
         known = {"job_id": str(job.id), "current_state": job.state}
         if lease is not None and job.lease_id != lease.lease_id:
             raise LeaseLost("the lease was lost", **known)
@@ -58,11 +86,14 @@ def retrying(
     actor: Actor,
     expires_at: datetime | bool | None = False,
     place: Mapping[str, Any] | None = None,
-) -> Decide:
+    allow_duplicate: bool = False,
+) -> Reviving:
     """Give a discarded job a new life; the parameters are those of :func:`operate.retry_dead`."""
-    return lambda job, now: operations.retry_dead(
-        job, actor=actor, expires_at=expires_at, now=now, place=place
-    )
+
+    def decide(job: JobRow, now: datetime) -> Transition:
+        return operations.retry_dead(job, actor=actor, expires_at=expires_at, now=now, place=place)
+
+    return Reviving(decide, allow_duplicate=allow_duplicate)
 
 
 def rescheduling(*, actor: Actor, when: datetime | None = None) -> Decide:
@@ -75,9 +106,14 @@ def discarding(*, actor: Actor) -> Decide:
     return lambda job, now: operations.discard(job, actor=actor, now=now)
 
 
-def editing(*, actor: Actor, **changes: Any) -> Decide:
-    """Change the columns ``changes`` of a waiting job."""
-    return lambda job, now: operations.edit(job, changes, actor=actor)
+def editing(*, actor: Actor, **options: Any) -> Decide:
+    """Change options of a waiting job; see :func:`changes_of`. Raises ``TypeError`` for an unknown one
+    and for none.
+    """
+    check_names("edit()", options, EDITABLE)
+    if not options:
+        raise TypeError(f"edit() needs something to change: the options are {', '.join(EDITABLE)}")
+    return lambda job, now: operations.edit(job, changes_of(job, options, now), actor=actor)
 
 
 class Verb(NamedTuple):

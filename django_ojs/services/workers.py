@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -54,38 +55,25 @@ class WorkerInfo:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Directive:
-    """The answer to a worker's report: ``quiet``, ``terminate``, ``replaced`` or ``None``."""
-
-    order: str | None
-
-
 @in_transaction
-def register(info: WorkerInfo, *, now: datetime | None = None, using: str = "") -> None:
+def register(info: WorkerInfo, *, using: str = "") -> None:
     """Record a starting worker.
 
     A second one under the same id replaces the first, which gets ``replaced`` as answer to its next
     report. Their leases are separate.
     """
-    now = now or clock.now(using)
-
+    now = clock.now(using)
+    about = {one.name: getattr(info, one.name) for one in fields(info) if one.name != "id"}
     Worker.objects.using(using).update_or_create(
         name=info.id,
         principal="",
         defaults={
-            "incarnation": info.incarnation,
+            **about,
             "beats": True,
             "phase": Worker.Phase.RUNNING,
             "directive": None,
-            "hostname": info.hostname,
-            "pid": info.pid,
-            "concurrency": info.concurrency,
             "running": 0,
-            "queues": list(info.queues),
-            "types": list(info.types),
-            "labels": dict(info.labels),
-            "version": info.version,
+            "clock_ahead_ms": _clock_ahead_ms(now),
             "started_at": now,
             "heartbeat_at": now,
         },
@@ -93,35 +81,35 @@ def register(info: WorkerInfo, *, now: datetime | None = None, using: str = "") 
     publish([JobEvent(Kind.WORKER_STARTED, {"worker_id": info.id})], now=now, using=using)
 
 
-def report(
-    info: WorkerInfo,
-    *,
-    phase: str,
-    running: int,
-    now: datetime | None = None,
-    using: str | None = None,
-) -> Directive:
-    """Record that the worker is alive, and return its directive.
+def report(info: WorkerInfo, *, phase: str, running: int, using: str | None = None) -> str | None:
+    """Record that the worker is alive, and return its directive: ``quiet``, ``terminate``, ``replaced``
+    or ``None``.
 
     While another transaction holds its row, nothing is written.
     """
     using = using or conf.current().database
-    now = now or clock.now(using)
+    now = clock.now(using)
     same_name = named(info.id, None, using=using)
     mine = same_name.filter(incarnation=info.incarnation)
     try:
         with transaction.atomic(using=using):
-            written = mine.update(phase=phase, running=running, heartbeat_at=now)
+            written = mine.update(
+                phase=phase, running=running, clock_ahead_ms=_clock_ahead_ms(now), heartbeat_at=now
+            )
     except DatabaseError as error:
         if not is_held(error):
             raise
         written = mine.exists()
     if written:
-        return Directive(same_name.values_list("directive", flat=True).first())
+        return same_name.values_list("directive", flat=True).first()
     if same_name.exists():
-        return Directive("replaced")
-    register(info, now=now, using=using)
-    return Directive(None)
+        return "replaced"
+    register(info, using=using)
+    return None
+
+
+def _clock_ahead_ms(now: datetime) -> int:
+    return round((now - clock.host_time()) / timedelta(milliseconds=1))
 
 
 class Silent(NamedTuple):
@@ -163,8 +151,7 @@ def seen(
     *,
     beats: bool,
     reported: Mapping[str, Any] | None = None,
-    now: datetime | None = None,
-    using: str | None = None,
+    using: str = "",
 ) -> Worker:
     """Record a request of a worker, and return its row, created if new (OJS worker protocol 3).
 
@@ -173,27 +160,21 @@ def seen(
     of the jobs that it claims from then on (decision T4). Raises :class:`RateLimited` for a new one
     beyond ``OJS["HTTP"]["MAX_WORKERS"]``.
     """
-    using = using or conf.current().database
-    now = now or clock.now(using)
+    record = partial(_seen, worker_id, principal, beats, reported or {})
     try:
-        return _seen(worker_id, principal, beats, reported, now, using=using)
+        return record(using=using)
     except IntegrityError:
         # Another request has inserted the row meanwhile.
-        return _seen(worker_id, principal, beats, reported, now, using=using)
+        return record(using=using)
 
 
 @in_transaction
 def _seen(
-    worker_id: str,
-    principal: str | None,
-    beats: bool,
-    reported: Mapping[str, Any] | None,
-    now: datetime,
-    *,
-    using: str = "",
+    worker_id: str, principal: str | None, beats: bool, reported: Mapping[str, Any], *, using: str = ""
 ) -> Worker:
     # Locked, since the whole row is written: a directive must not be overwritten.
     worker = named(worker_id, principal, using=using).select_for_update().first()
+    now = clock.now(using)
     if worker is None:
         if principal:
             _make_room(principal, now, using)
@@ -212,7 +193,7 @@ def _seen(
     elif (
         worker.beats >= beats
         and now - worker.heartbeat_at < _SEEN_EVERY
-        and all(getattr(worker, column) == value for column, value in (reported or {}).items())
+        and all(getattr(worker, column) == value for column, value in reported.items())
     ):
         return worker
     _take(worker, beats, reported, now)
@@ -251,22 +232,20 @@ def _begin(worker: Worker, now: datetime) -> None:
     worker.started_at = now
 
 
-def _take(worker: Worker, beats: bool, reported: Mapping[str, Any] | None, now: datetime) -> None:
+def _take(worker: Worker, beats: bool, reported: Mapping[str, Any], now: datetime) -> None:
     worker.beats = worker.beats or beats
     worker.heartbeat_at = now
-    for column, value in (reported or {}).items():
+    for column, value in reported.items():
         setattr(worker, column, value)
 
 
-def heard(
-    worker_id: str, principal: str | None, *, now: datetime | None = None, using: str | None = None
-) -> None:
+def heard(worker_id: str, principal: str | None, *, using: str | None = None) -> None:
     """Record a report that names its worker as a sign of life; unknown workers are ignored.
 
     Never waits for a lock: a lost sign of life is followed by the next one.
     """
     using = using or conf.current().database
-    now = now or clock.now(using)
+    now = clock.now(using)
     mine = named(worker_id, principal, using=using).exclude(phase=Worker.Phase.STOPPED)
     mine = mine.filter(heartbeat_at__lte=now - _SEEN_EVERY)
     if not mine.exists():
@@ -317,7 +296,6 @@ def deregister(
     *,
     incarnation: UUID | None = None,
     actor: Actor | None = None,
-    now: datetime | None = None,
     using: str = "",
 ) -> None:
     """Record that the worker has stopped; its jobs keep their leases, its row stays until pruned.
@@ -325,8 +303,7 @@ def deregister(
     With ``incarnation`` only if no later process has registered under the name; an unknown worker is
     no error. ``actor`` is who reports it, if not the worker itself: for the event and the audit.
     """
-    now = now or clock.now(using)
-
+    now = clock.now(using)
     mine = named(worker_id, principal, using=using)
     if incarnation is None:
         mine = mine.exclude(phase=Worker.Phase.STOPPED)
@@ -347,20 +324,13 @@ def find(key: int, *, lock: bool = False, using: str | None = None) -> Worker:
 
 
 @in_transaction
-def direct(
-    key: int,
-    order: str | None,
-    *,
-    actor: Actor = Actor(),
-    now: datetime | None = None,
-    using: str = "",
-) -> Worker:
+def direct(key: int, order: str | None, *, actor: Actor = Actor(), using: str = "") -> Worker:
     """Direct the worker with the row ``key`` to ``quiet`` or ``terminate``; ``None`` withdraws it.
 
     Delivered with every heartbeat until it is withdrawn or the worker restarts. Raises
     :class:`NotFound`, and :class:`Conflict` for a worker that has stopped.
     """
-    now = now or clock.now(using)
+    now = clock.now(using)
 
     # Locked, so that a worker which stops at the same moment is not directed.
     worker = find(key, lock=True, using=using)
@@ -372,7 +342,7 @@ def direct(
         _announce(Kind.WORKER_QUIET, worker, now, using, order=order, actor=actor)
     else:
         target = ("worker", worker.name)
-        audit.note("worker.resumed", actor, target=target, now=now, using=using, **_client(worker))
+        audit.note("worker.resumed", actor, target=target, using=using, **_client(worker))
     # By name: another client's worker of that name asks once for nothing.
     wake((), [worker.name], using=using)
     return worker

@@ -212,7 +212,3 @@ class SetAside:
         """The jobs that are not set aside now."""
         now = clock.boottime()
         return [job_id for job_id in ids if self._until.get((using, job_id), (0.0, 0.0))[0] <= now]
-
-    def forget(self) -> None:
-        """Forget all failures, in tests."""
-        self._until.clear()

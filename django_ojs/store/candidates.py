@@ -1,9 +1,9 @@
-"""Which jobs a claimer would take next: read without locks, exact in its order.
+"""Find the jobs that a worker would claim next: without locks, in exact claim order.
 
-A look reads one index in the order of service and leaves out what others serve, so that a claimer of
-one type and one of ten thousand pairs (queue, type) read the same. Only where the front is full of
-what others serve, pairs are read one by one: of those that have work, the ones whose first job comes
-first. Neither reads a backlog that is not the claimer's (ADR 17).
+A look reads the front of one index and skips jobs that the worker does not serve, so that it costs the
+same for one pair (queue, type) and for ten thousand. If the front is full of such jobs, the pairs with
+work are read one by one, those with the earliest job first. Neither reads the backlog of others
+(ADR 17).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from django_ojs.store.dialects.base import Dialect
 from django_ojs.store.sources import ORDER, ORDERED, PAUSED, QUEUES, SEEN, Lane, Sources
 
 _SPARE = 8
-"""Rows looked at beyond those wanted, which others may take meanwhile."""
+"""Rows read in addition, since other workers may claim some."""
 _WIDE = 400
 _FOREIGN_FOR = 2.0
-"""Seconds after which a front that was full of what others serve is looked at again."""
+"""Seconds until a front that was full of others' jobs is read again."""
 _NOTHING_FOR = 30.0
-"""The same while nothing is found behind it."""
+"""The same, if no job was found behind it."""
 _MOST_LANES = 16
-"""Ranges in one statement; beyond, those that have anything are found first."""
+"""Ranges in one statement; of more, those that have a job are found first."""
 _MOST_HEADS = 128
 _DEPTH = 8
 _MOST_ROWS = 4000
 
 
 class Candidate(NamedTuple):
-    """A job that may be claimed, and where it was when it was looked at."""
+    """A job that may be claimed, with its queue and type when it was read."""
 
     id: UUID
     queue: str
@@ -42,24 +42,24 @@ class Candidate(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The next jobs in the order of service. ``cut_off`` if there may be more behind them."""
+    """The next jobs in claim order. ``cut_off`` if there may be more."""
 
     found: list[Candidate]
     cut_off: bool
 
 
 def look(where: Sources, limit: int, *, using: str) -> Look:
-    """The next jobs of ``where``: ``limit``, a few more that others may take first, at times fewer.
+    """Return the next jobs of ``where``: ``limit`` and some spare ones; sometimes fewer, but at least
+    one if there is any.
 
-    At least one if there is any. What comes before another one in the order of service is never left
-    out. Remembers in ``where`` that the front is not worth reading.
+    Skips no earlier job in claim order. Notes in ``where`` if the front is not worth reading.
     """
     sql = dialect(using)
     want = max(limit, min(int(limit * where.crowding), _MOST_ROWS))
     want += _SPARE
     now = clock.boottime()
     if now >= where.foreign_until:
-        # A few foreign jobs in front are no reason to read pair by pair.
+        # Do not read pair by pair because of a few jobs of others in front.
         for width in sorted({want, max(want, _WIDE)}):
             front = _front(where, limit, width, sql)
             if front is not None:
@@ -69,13 +69,13 @@ def look(where: Sources, limit: int, *, using: str) -> Look:
     if by_pairs.found:
         where.foreign_until = min(where.foreign_until, now + _FOREIGN_FOR)
     else:
-        # This costs one statement however many foreign jobs are in front.
+        # Until then a look costs one statement, however many jobs of others are in front.
         where.foreign_until = now + _NOTHING_FOR
     return by_pairs
 
 
 def _front(where: Sources, limit: int, want: int, sql: Dialect) -> Look | None:
-    """The first rows of all ranges; ``None`` when too few of them are for this claimer."""
+    """Read the first rows of all ranges; ``None`` if too few of them are for this worker."""
     lanes = where.lanes
     if len(lanes) > _MOST_LANES:
         lanes = _lanes_with_work(lanes, sql)
@@ -96,9 +96,9 @@ def _front(where: Sources, limit: int, want: int, sql: Dialect) -> Look | None:
 
 
 def _first_of(lanes: Sequence[Lane], want: int, sql: Dialect) -> Sequence[tuple[Any, ...]]:
-    """The first rows of these ranges, by rank, and whether their queue is paused.
+    """Read the first rows of these ranges, by rank, and whether their queue is paused.
 
-    A queue that is paused is an empty range; among all queues its rows are only marked.
+    The range of a paused queue is empty; in the range of all queues its rows are marked.
     """
     paused = f"j.queue IN {PAUSED}"
     branches, bound = [], list[Any]()
@@ -123,7 +123,7 @@ def _first_of(lanes: Sequence[Lane], want: int, sql: Dialect) -> Sequence[tuple[
 
 
 def _lanes_with_work(lanes: Sequence[Lane], sql: Dialect) -> list[Lane]:
-    """Those of the ranges that have a job: one statement, one probe each."""
+    """Return the ranges that have a job, by one statement with a probe for each."""
     kept = []
     for start in range(0, len(lanes), _MOST_HEADS):
         part = lanes[start : start + _MOST_HEADS]
@@ -141,12 +141,12 @@ def _lanes_with_work(lanes: Sequence[Lane], sql: Dialect) -> list[Lane]:
 
 
 def _by_pairs(where: Sources, limit: int, want: int, sql: Dialect) -> Look:
-    """The next jobs, from the pairs whose first job comes first."""
+    """Return the next jobs, read from the pairs with the earliest first jobs."""
     most = min(want, _MOST_HEADS)
     heads = _candidates(_rows(*pairs.heads(where, most, sql), sql))
     best = Look([], bool(heads))
     for depth in (_DEPTH, want):
-        # The fewer pairs are read, the sooner the walk must stop.
+        # With fewer pairs the walk must stop earlier.
         chosen = heads[: max(1, _MOST_ROWS // depth)]
         if not chosen or len(best.found) >= limit or not best.cut_off:
             break
@@ -157,10 +157,10 @@ def _by_pairs(where: Sources, limit: int, want: int, sql: Dialect) -> Look:
 
 
 def _walk(rows: Sequence[Candidate], heads: Sequence[Candidate], depth: int, *, every: bool) -> Look:
-    """The rows up to where a job that was not read may come before the next one.
+    """Return the rows up to where an unread job may come before the next one.
 
-    That is behind the last row that was read of a pair, which may have more; and, unless these are
-    ``every`` pair that has work, behind the last of their first jobs that is still there.
+    That is after the last row of a pair that may have more; and, unless these are ``every`` pair with
+    work, after the last of their first jobs that still exists.
     """
     if not every:
         there = {row.id for row in rows}

@@ -7,10 +7,10 @@ writer at a time instead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from django_ojs.domain.job import LARGE, JobRecord
+from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.states import State
 from django_ojs.store import selectors
 from django_ojs.store.batches import parts
@@ -24,38 +24,54 @@ from django_ojs.store.sources import QUEUES, TABLE, Lane
 _MORE = 4
 
 
-def paused(names: Sequence[str], *, using: str) -> set[str]:
-    """Those of the queues that are paused, held so that a pause waits for the claim under way.
+class QueueStates(NamedTuple):
+    """Those of the queues that are paused, that have a rate limit, and whose row is held."""
+
+    paused: frozenset[str]
+    limited: frozenset[str]
+    held: frozenset[str] = frozenset()
+
+
+def shared(names: Sequence[str], *, using: str) -> QueueStates:
+    """The states of the queues, held so that a pause waits for the claim under way.
 
     After ``pause`` has returned, no job of the queue is claimed any more.
     """
-    sql = dialect(using)
-    return {name for name, is_paused in _queues(names, sql.for_share, using) if is_paused}
+    return _states(_queues(names, dialect(using).for_share, using))
 
 
-def paused_or_held(names: Sequence[str], *, using: str) -> tuple[set[str], set[str]]:
-    """As :func:`paused` without waiting; second, the queues whose row another transaction holds."""
+def shared_unless_held(names: Sequence[str], *, using: str) -> QueueStates:
+    """As :func:`shared` without waiting, also for the queues whose row another transaction holds."""
     sql = dialect(using)
     if not sql.share_unheld:
-        return paused(names, using=using), set()
-    known = dict(_queues(names, sql.share_unheld, using))
-    unknown = [name for name in names if name not in known]
+        return shared(names, using=using)
+    known = _queues(names, sql.share_unheld, using)
+    unknown = set(names) - {name for name, _, _ in known}
     # A queue without a row is not paused.
-    held = {name for name, _ in _queues(unknown, "", using)}
-    return {name for name, is_paused in known.items() if is_paused}, held
+    held = frozenset(name for name, _, _ in _queues(sorted(unknown), "", using))
+    return _states(known)._replace(held=held)
 
 
-def _queues(names: Sequence[str], lock: str, using: str) -> list[tuple[str, bool]]:
+def _states(rows: Sequence[tuple[str, bool, bool]]) -> QueueStates:
+    return QueueStates(
+        frozenset(name for name, is_paused, _ in rows if is_paused),
+        frozenset(name for name, _, is_limited in rows if is_limited),
+    )
+
+
+def _queues(names: Sequence[str], lock: str, using: str) -> Sequence[tuple[str, bool, bool]]:
     if not names:
         return []
     with cursor(using) as cur:
         cur.execute(
-            f"SELECT name, paused FROM {QUEUES} WHERE name IN {in_list(names)}{lock}", list(names)
+            f"SELECT name, paused, limited FROM {QUEUES} WHERE name IN {in_list(names)}{lock}",
+            list(names),
         )
-        return [(name, bool(is_paused)) for name, is_paused in cur.fetchall()]
+        rows: Sequence[tuple[str, bool, bool]] = cur.fetchall()
+        return rows
 
 
-def first(lane: Lane, limit: int, *, most_bytes: int | None = None, using: str) -> list[JobRecord]:
+def first(lane: Lane, limit: int, *, most_bytes: int | None = None, using: str) -> list[JobRow]:
     """Lock the first ``limit`` unlocked jobs of one range.
 
     Returns those of them that together hold no more text than ``most_bytes``, or the first.
@@ -72,7 +88,7 @@ def first(lane: Lane, limit: int, *, most_bytes: int | None = None, using: str) 
 
 def these(
     found: Sequence[Candidate], limit: int, *, most_bytes: int | None = None, using: str
-) -> list[JobRecord]:
+) -> list[JobRow]:
     """Lock the first ``limit`` of these jobs that are still available and not locked.
 
     By primary key, and no more than ``limit`` at a time: what a database locks and then leaves out
@@ -94,7 +110,7 @@ def these(
             sql.fast_loaders(cur)
             cur.execute(
                 f"SELECT {read.columns} FROM {item} {join} j.id = v.c0"
-                f" AND {sql.in_state(State.AVAILABLE)} {order}LIMIT %s{sql.skip_locked}",
+                f" AND {sql.in_state(State.AVAILABLE)} AND NOT j.held {order}LIMIT %s{sql.skip_locked}",
                 [*bound, limit - len(read)],
             )
             read.add(cur.fetchall(), places)
@@ -107,7 +123,7 @@ class _Reading:
     def __init__(self, sql: Dialect, most_bytes: int | None) -> None:
         self._sql = sql
         self._most_bytes = most_bytes
-        self._jobs: list[JobRecord] = []
+        self._jobs: list[JobRow] = []
         self._sizes: dict[UUID, int] = {}
         self.columns = sql.job_columns
         if most_bytes is not None:
@@ -126,7 +142,7 @@ class _Reading:
         jobs = self._sql.jobs(rows)
         self._jobs += jobs if places is None else sorted(jobs, key=lambda job: places[job.id])
 
-    def jobs(self) -> list[JobRecord]:
+    def jobs(self) -> list[JobRow]:
         """Those that fit, in order."""
         if (most := self._most_bytes) is None:
             return self._jobs

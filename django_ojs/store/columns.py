@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import models
 
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Attempt, Event, Job
 
@@ -37,7 +37,7 @@ _TYPES: Mapping[type[models.Field[Any, Any]], ColumnType] = {
 }
 
 
-def _types(model: type[models.Model], names: Iterable[str]) -> dict[str, ColumnType]:
+def types(model: type[models.Model], names: Iterable[str]) -> dict[str, ColumnType]:
     """What the columns of these names hold, by the fields of the model."""
     found = {}
     for name in names:
@@ -47,10 +47,10 @@ def _types(model: type[models.Model], names: Iterable[str]) -> dict[str, ColumnT
     return found
 
 
-JOB_COLUMNS: tuple[str, ...] = JobRecord._fields
-JOB: Mapping[str, ColumnType] = _types(Job, JOB_COLUMNS)
+JOB_COLUMNS: tuple[str, ...] = JobRow._fields
+JOB: Mapping[str, ColumnType] = types(Job, JOB_COLUMNS)
 JSON_COLUMNS = frozenset(name for name, kind in JOB.items() if kind is ColumnType.JSON)
-ATTEMPT: Mapping[str, ColumnType] = _types(
+ATTEMPT: Mapping[str, ColumnType] = types(
     Attempt,
     [
         "job_id",
@@ -68,7 +68,7 @@ ATTEMPT: Mapping[str, ColumnType] = _types(
     ],
 )
 """The columns of an attempt, in the order in which rows are inserted."""
-EVENT: Mapping[str, ColumnType] = _types(
+EVENT: Mapping[str, ColumnType] = types(
     Event, ["id", "job_id", "kind", "job_type", "queue", "created_at", "data"]
 )
 """The columns of an event, in the order in which rows are inserted."""

@@ -82,6 +82,15 @@ def atomically(using: str, work: Callable[[], T]) -> T:
     raise AssertionError("unreachable")
 
 
+def see_latest(using: str) -> None:
+    """At the start of a transaction: let each statement see what is committed, and wait instead of
+    failing, whatever the session's isolation level. Only PostgreSQL can, and it alone needs it.
+    """
+    if connections[using].vendor == "postgresql":
+        with connections[using].cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+
 def in_transaction(work: Callable[P, T]) -> Callable[P, T]:
     """Run the function as :func:`atomically` does, in the database of its keyword argument ``using``.
 

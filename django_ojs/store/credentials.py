@@ -10,21 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from django_ojs.models import ApiToken
-from django_ojs.store.columns import ColumnType
+from django_ojs.store.columns import ColumnType, types
 from django_ojs.store.dialect import cursor, dialect
 
-_COLUMNS = {
-    "id": ColumnType.INT,
-    "name": ColumnType.TEXT,
-    "prefix": ColumnType.TEXT,
-    "secret_hash": ColumnType.TEXT,
-    "scopes": ColumnType.JSON,
-    "queues": ColumnType.JSON,
-    "expires_at": ColumnType.TIME,
-    "revoked_at": ColumnType.TIME,
-    "last_used_at": ColumnType.TIME,
-}
-_NAMES = tuple(_COLUMNS)
+_NAMES = (
+    *("id", "name", "prefix", "secret_hash", "scopes", "queues"),
+    *("expires_at", "revoked_at", "last_used_at"),
+)
+_COLUMNS = types(ApiToken, _NAMES)
 _BY_PREFIX = f"SELECT {', '.join(_NAMES)} FROM {ApiToken._meta.db_table} WHERE prefix = %s"
 
 

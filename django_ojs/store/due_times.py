@@ -1,4 +1,4 @@
-"""What falls due next, and when: the reads of the reaper and of the promotion."""
+"""What falls due next, and when: read by the reaper and by promotion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import connections
 
 from django_ojs import clock
 from django_ojs.domain.states import State
-from django_ojs.models import Job, LeaseBeat
+from django_ojs.models import Job, LeaseBeat, RateLimit, RateLimitDue, Workflow
 from django_ojs.store.columns import DUE, ColumnType, among
 from django_ojs.store.dialect import cursor, dialect
 
@@ -19,20 +19,28 @@ _TABLE = Job._meta.db_table
 _DEADLINE = (
     f"(SELECT deadline_at FROM {_TABLE} WHERE deadline_at IS NOT NULL ORDER BY deadline_at LIMIT 1)"
 )
+_WORKFLOW = (
+    f"(SELECT deadline_at FROM {Workflow._meta.db_table} WHERE deadline_at IS NOT NULL"
+    " ORDER BY deadline_at LIMIT 1)"
+)
 _SCHEDULED = ", ".join(
     f"(SELECT scheduled_at FROM {_TABLE} WHERE state = '{state}' AND {among(DUE)}"
     " AND scheduled_at IS NOT NULL ORDER BY scheduled_at LIMIT 1)"
     for state in DUE
 )
+_ADMISSION = (
+    f"(SELECT due_at FROM {RateLimit._meta.db_table} WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1),"
+    f" (SELECT due_at FROM {RateLimitDue._meta.db_table} ORDER BY id LIMIT 1)"
+)
 
 
 def next_deadline(*, using: str) -> datetime | None:
-    """The earliest ``deadline_at`` of all jobs: one probe of its index."""
-    return _earliest(_DEADLINE, using)
+    """Return the earliest ``deadline_at`` of all jobs and workflows: one probe per index."""
+    return _earliest(f"{_DEADLINE}, {_WORKFLOW}", using)
 
 
 def next_due(*, using: str) -> datetime | None:
-    """When the next ``scheduled`` or ``retryable`` job is due: one probe per state, one statement."""
+    """Return when the next ``scheduled`` or ``retryable`` job is due, by one statement."""
     return _earliest(_SCHEDULED, using)
 
 
@@ -46,7 +54,7 @@ def _earliest(firsts: str, using: str) -> datetime | None:
 
 
 def _clock(using: str) -> str:
-    """Expressions for the server's time, read with every probe so that a step is seen at once."""
+    """Expressions for the server's time, read with every probe to detect a step at once."""
     return f"{clock.server_time(using) or 'NULL'}, {clock.STEPS}"
 
 
@@ -55,17 +63,27 @@ def _first(moments: Sequence[Any], using: str) -> datetime | None:
     return min(dialect(using).decode(ColumnType.TIME, moment) for moment in known) if known else None
 
 
+def next_start(*, using: str) -> datetime | None:
+    """Return when a job may become available, or be admitted, because of the time: one statement."""
+    return _earliest(f"{_SCHEDULED}, {_ADMISSION}", using)
+
+
+def next_admission(*, using: str) -> datetime | None:
+    """Return when jobs may be admitted next under a rate limit, by one statement."""
+    return _earliest(_ADMISSION, using)
+
+
 class NextDue(NamedTuple):
-    """The earliest moments at which something falls due: a fixed deadline, a scheduled time."""
+    """When something falls due next: a deadline; a scheduled time, or an opening of a rate limit."""
 
     deadline: datetime | None = None
     scheduled: datetime | None = None
 
 
 class DueProbe:
-    """Asks for the next_due many times a second: one statement, one probe per index and state.
+    """Reads many times a second what falls due next, by one statement with a probe for each state.
 
-    Keeps a cursor of the driver, since creating one costs more than the statement. For one thread.
+    Keeps a cursor of the driver, since creating one costs more than the statement. Not thread-safe.
     """
 
     def __init__(self, using: str) -> None:
@@ -74,7 +92,7 @@ class DueProbe:
         self._cursor: Any = None
 
     def look(self, *, scheduled: bool = True) -> NextDue:
-        """What is due first now; of what is ``scheduled`` only if that is asked for."""
+        """Read the next deadline and, if ``scheduled``, the next scheduled time or opening."""
         connection = connections[self._using]
         with connection.wrap_database_errors:
             connection.ensure_connection()
@@ -82,11 +100,17 @@ class DueProbe:
                 self._connection = connection.connection
                 self._cursor = connection.create_cursor()
             sent = clock.boottime()
-            asked = f"{_DEADLINE}, {_SCHEDULED}" if scheduled else _DEADLINE
-            self._cursor.execute(f"SELECT {asked}, {_clock(self._using)}")
-            deadline, *starts, time, steps = self._cursor.fetchone()
+            asked = f"{_DEADLINE}, {_WORKFLOW}"
+            if scheduled:
+                asked += f", {_SCHEDULED}, {_ADMISSION}"
+            statement = f"SELECT {asked}, {_clock(self._using)}"
+            row = dialect(self._using).quick_row(self._connection, statement)
+            if row is None:
+                self._cursor.execute(statement)
+                row = self._cursor.fetchone()
+            job, workflow, *starts, time, steps = row
             clock.carried(self._using, time, steps, sent)
-        return NextDue(_first([deadline], self._using), _first(starts, self._using))
+        return NextDue(_first([job, workflow], self._using), _first(starts, self._using))
 
 
 class StallDeadline(NamedTuple):
@@ -100,8 +124,7 @@ class StallDeadline(NamedTuple):
 _AFTER = {
     "postgresql": "{at} + {ms} * interval '1 millisecond'",
     "mysql": "{at} + INTERVAL ({ms} * 1000) MICROSECOND",
-    # In milliseconds, all that SQLite's functions know: up, never down, or a job would be looked at
-    # a moment before it is overdue.
+    # SQLite only knows milliseconds. Rounded up, so that no job is read before it is overdue.
     "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', {at}, (({ms} + 1) / 1000.0) || ' seconds')",
 }
 _ACTIVE = (
@@ -116,14 +139,13 @@ _ACTIVE = (
 
 
 def next_stall_deadlines(limit: int, *, using: str) -> list[StallDeadline]:
-    """The running jobs whose heartbeat timeout or visibility lease ends first: as ``domain.timeouts``
-    says.
+    """Return the running jobs whose heartbeat timeout or visibility lease ends first.
 
-    One statement that reads the running jobs only, however large backlog and history are.
+    By the rules of ``domain.timeouts``. One statement, which reads running jobs only.
     """
     sql = dialect(using)
     form = _AFTER[sql.connection.vendor]
-    # CASE and COALESCE: the smaller of two is NULL on some databases when one of them is.
+    # CASE and COALESCE, since LEAST of a value and NULL is NULL on some databases.
     silent = (
         "CASE WHEN armed AND (heartbeat_explicit OR expires IS NULL)"
         f" THEN {form.format(at='heard', ms='heartbeat_timeout_ms')} END"
@@ -152,7 +174,7 @@ def next_stall_deadlines(limit: int, *, using: str) -> list[StallDeadline]:
 
 
 def longest_lease_ms(*, using: str) -> int:
-    """The longest heartbeat timeout or visibility lease among running jobs; zero when nothing runs."""
+    """Return the longest heartbeat timeout or visibility lease of running jobs; 0 if none runs."""
     with cursor(using) as cur:
         cur.execute(
             "SELECT MAX(heartbeat_timeout_ms), MAX(lease_visibility_ms), MAX(visibility_timeout_ms)"

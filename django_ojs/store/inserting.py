@@ -9,12 +9,12 @@ from uuid import UUID
 
 from django.db import transaction
 
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt, Event, Job, Queue
-from django_ojs.signals import Event as EventRecord
+from django_ojs.signals import EventRecord
 from django_ojs.store.batches import fits
-from django_ojs.store.columns import ATTEMPT, EVENT, JOB, JOB_COLUMNS, ColumnType
+from django_ojs.store.columns import ATTEMPT, EVENT, JOB, JOB_COLUMNS, ColumnType, types
 from django_ojs.store.dialect import cursor, dialect
 from django_ojs.store.dialects.base import Dialect
 
@@ -29,10 +29,11 @@ _REMEMBERED = 500
 _JOBS = Job._meta.db_table
 _ATTEMPT_COLUMNS = tuple(ATTEMPT)
 _EVENT_COLUMNS = tuple(EVENT)
+_QUEUE = types(Queue, ("name", "reason", "paused"))
 
 
 def jobs(
-    records: Sequence[JobRecord],
+    records: Sequence[JobRow],
     *,
     may_exist: bool = False,
     wake: Sequence[str] = (),
@@ -74,16 +75,8 @@ def events(records: Sequence[EventRecord], *, using: str) -> None:
 
 def queues(names: Sequence[str], *, using: str) -> None:
     """Make sure that these queues have a row."""
-    rows = [(name, "", False) for name in names]
-    insert(
-        Queue._meta.db_table,
-        ("name", "reason", "paused"),
-        {"name": ColumnType.TEXT, "reason": ColumnType.TEXT, "paused": ColumnType.BOOL},
-        rows,
-        using=using,
-        may_exist=True,
-        key="name",
-    )
+    table, rows = Queue._meta.db_table, [(name, "", False) for name in names]
+    insert(table, tuple(_QUEUE), _QUEUE, rows, using=using, may_exist=True, key="name")
 
 
 def insert(

@@ -6,17 +6,19 @@ and for tests, not for a monitoring loop on a large history.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import NamedTuple
+from uuid import UUID
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Greatest
 
 from django_ojs import conf
 from django_ojs.domain.events import Kind
 from django_ojs.domain.states import LIVE, State
-from django_ojs.models import Attempt, Event, Job, MaintenanceRun
+from django_ojs.models import Attempt, Event, Job, MaintenanceRun, RateLimitPlace, UniqueKey
 from django_ojs.models.maintenance import PRUNE
 
 
@@ -38,9 +40,11 @@ RULES: Mapping[str, str] = {
     "I9": "no job is active long past its deadline",
     "I11": "no job outlives its total timeout; no retry is planned that cannot end in time",
     "I12": "an expired job that never started is discarded",
+    "I15": "a unique job that has not ended is among the holders of its key",
     "I16": "a planned retry is in the future of its failure",
     "I17": "every change of state that is stored as an event has its event",
     "I21": "a finished job has no deadline, a waiting one no lease data",
+    "I22": "a held job waits for a place under a rate limit, a running one has its places",
 }
 
 
@@ -72,6 +76,7 @@ def check(*, now: datetime, slack: timedelta, using: str) -> list[Finding]:
             | (~Q(state=State.ACTIVE) & Q(heartbeat_at__isnull=False))
         ),
     }
+    queries["I22"] = _misplaced(jobs, using)
     findings = [
         Finding(name, RULES[name], [str(pk) for pk in found])
         for name, query in queries.items()
@@ -80,6 +85,7 @@ def check(*, now: datetime, slack: timedelta, using: str) -> list[Finding]:
     for name, examples in (
         ("I7", _completed_wrong(using)),
         ("I8", _overlaps(using)),
+        ("I15", _not_holding(using)),
         ("I17", _without_event(using)),
     ):
         if examples:
@@ -92,6 +98,16 @@ def _claims_without_attempt(jobs: QuerySet[Job]) -> QuerySet[Job]:
     return counted.exclude(
         Q(state=State.ACTIVE, lease_seq=F("ended") + 1)
         | (~Q(state=State.ACTIVE) & Q(lease_seq=F("ended")))
+    )
+
+
+def _misplaced(jobs: QuerySet[Job], using: str) -> QuerySet[Job]:
+    status = RateLimitPlace.Status
+    mine = RateLimitPlace.objects.using(using).filter(job_id=OuterRef("pk"))
+    idle = mine.exclude(status__in=(status.RUNNING, status.ENDING))
+    return jobs.filter(
+        (Q(state=State.AVAILABLE, held=True) & ~Exists(mine.filter(status=status.WAITING)))
+        | (Q(state=State.ACTIVE) & (Q(held=True) | Exists(idle)))
     )
 
 
@@ -120,6 +136,28 @@ def _overlaps(using: str) -> list[str]:
         .values_list("job_id", flat=True)[:5]
     )
     return [str(job_id) for job_id in found]
+
+
+def _not_holding(using: str) -> list[str]:
+    """Unique jobs that a later enqueue would not see."""
+    live = Job.objects.using(using).filter(state__in=sorted(LIVE), unique_key__isnull=False)
+    wrong: list[UUID] = []
+    part: list[tuple[UUID, str]] = []
+    for row in chain(live.values_list("pk", "unique_key").iterator(chunk_size=1000), [None]):
+        if row is not None:
+            part.append((row[0], str(row[1])))
+        if row is None or len(part) == 1000:
+            wrong += _unlisted(part, using)
+            part.clear()
+    # One that has ended meanwhile may be forgotten.
+    again = live.filter(pk__in=wrong[:100]).values_list("pk", "unique_key")
+    return [str(pk) for pk in _unlisted([(pk, str(key)) for pk, key in again], using)[:5]]
+
+
+def _unlisted(jobs: Sequence[tuple[UUID, str]], using: str) -> list[UUID]:
+    rows = UniqueKey.objects.using(using).filter(pk__in={key for _, key in jobs})
+    holders = dict(rows.values_list("pk", "holders"))
+    return [pk for pk, key in jobs if str(pk) not in holders.get(key, ())]
 
 
 _TOLD = {

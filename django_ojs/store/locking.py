@@ -1,4 +1,10 @@
-"""Reads that lock the rows that they return, and those that find what to lock."""
+"""Reads that lock the rows that they return, and those that find what to lock.
+
+The order in which a transaction locks rows, so that no two wait for each other: unique keys
+(``store/unique_keys.py``) in their order, then jobs by id, then outermost workflows by id (nothing
+inside them is locked without them), then new rows. Queue rows are shared before the jobs that a claim
+takes. An admission locks the row of one rate limit, then jobs that nobody holds.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +13,9 @@ from datetime import datetime
 from uuid import UUID
 
 from django_ojs.domain.errors import no_job
-from django_ojs.domain.job import LARGE, JobRecord
+from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.states import State
-from django_ojs.models import Job
+from django_ojs.models import Job, Workflow
 from django_ojs.store.columns import DUE, ENDED, ColumnType, among
 from django_ojs.store.dialect import cursor, dialect, in_list
 
@@ -17,13 +23,18 @@ _TABLE = Job._meta.db_table
 _MOST = 1000
 """The most ids of one statement."""
 
+_IN_NO_WORKFLOW = (
+    " AND (j.workflow_id IS NULL OR NOT EXISTS"
+    f" (SELECT 1 FROM {Workflow._meta.db_table} w WHERE w.id = j.workflow_id))"
+)
+
 _UNREAD = LARGE.keys() - {"errors"}
 """Columns that no timeout, promotion or recovery depends on."""
 
 
 def jobs(
     ids: Iterable[UUID], *, using: str, skip_locked: bool = False, brief: bool = False
-) -> dict[UUID, JobRecord]:
+) -> dict[UUID, JobRow]:
     """Lock the jobs with these ids, in the order of their ids so that two batches cannot deadlock.
 
     With ``skip_locked``, rows that another transaction holds are left out. With ``brief``, large
@@ -44,7 +55,7 @@ def jobs(
         return {job.id: job for job in sql.jobs(cur.fetchall())}
 
 
-def job(job_id: UUID, *, using: str) -> JobRecord:
+def job(job_id: UUID, *, using: str) -> JobRow:
     """Lock one job. Raises :class:`NotFound`."""
     found = jobs([job_id], using=using).get(job_id)
     if found is None:
@@ -92,25 +103,37 @@ def past_deadline(now: datetime, limit: int, *, using: str) -> list[UUID]:
 
 
 def running_past_deadline(now: datetime, *, using: str) -> list[UUID]:
-    """Running jobs whose ``deadline_at`` has passed, the longest due first; not locked.
+    """Running jobs whose ``deadline_at`` has passed, the longest due first; not locked."""
+    due = [
+        (deadline_at, job_id)
+        for deadline_at, job_id in _running(using)
+        if deadline_at is not None and deadline_at <= now
+    ]
+    return [job_id for _, job_id in sorted(due)]
 
-    Reads what runs and nothing else, however much else is overdue.
+
+def _running(using: str) -> list[tuple[datetime | None, UUID]]:
+    """``deadline_at`` and id of the running jobs.
+
+    Without a deadline or an order in the statement, which lead planners to an index that has all jobs,
+    or all that are overdue.
     """
     sql = dialect(using)
     with cursor(using) as cur:
         cur.execute(f"SELECT j.deadline_at, j.id FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'")
-        found = [
+        return [
             (sql.decode(ColumnType.TIME, deadline_at), sql.decode(ColumnType.UUID, job_id))
             for deadline_at, job_id in cur.fetchall()
-            if deadline_at is not None
         ]
-    return [job_id for deadline_at, job_id in sorted(found) if deadline_at <= now]
 
 
 def finished_before(
     state: State, before: datetime, limit: int, *, dead_letter: bool | None = None, using: str
 ) -> list[UUID]:
-    """Lock jobs that ended in ``state`` before a time, the oldest first; returns their ids."""
+    """Lock jobs that ended in ``state`` before a time, the oldest first; returns their ids.
+
+    Jobs of a workflow are kept as long as the workflow is.
+    """
     sql = dialect(using)
     flag = "" if dead_letter is None else " AND j.dead_letter = %s"
     parameters = [sql.bind(ColumnType.TIME, before)]
@@ -119,28 +142,25 @@ def finished_before(
     with cursor(using) as cur:
         cur.execute(
             f"SELECT j.id FROM {_TABLE} j WHERE j.state = '{state}'"
-            f" AND {among(ENDED, 'j.')} AND j.finished_at < %s{flag}"
+            f" AND {among(ENDED, 'j.')} AND j.finished_at < %s{flag}{_IN_NO_WORKFLOW}"
             f" ORDER BY j.finished_at LIMIT %s{sql.skip_locked}",
             [*parameters, limit],
         )
         return [sql.decode(ColumnType.UUID, job_id) for (job_id,) in cur.fetchall()]
 
 
-def active(before: datetime | None, *, using: str) -> list[JobRecord]:
+def active(before: datetime | None, *, using: str) -> list[JobRow]:
     """Lock the running jobs, or those with a ``deadline_at`` before a time, skipping locked ones.
 
     They are looked for without locks: MariaDB locks every index entry that it reads on the way, which
     would block waiting jobs too.
     """
-    sql = dialect(using)
-    due = "" if before is None else " AND j.deadline_at < %s"
-    with cursor(using) as cur:
-        cur.execute(
-            f"SELECT j.id FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'{due} ORDER BY j.id",
-            [] if before is None else [sql.bind(ColumnType.TIME, before)],
-        )
-        ids = [sql.decode(ColumnType.UUID, job_id) for (job_id,) in cur.fetchall()]
-    found: list[JobRecord] = []
+    ids = sorted(
+        job_id
+        for deadline_at, job_id in _running(using)
+        if before is None or (deadline_at is not None and deadline_at < before)
+    )
+    found: list[JobRow] = []
     for start in range(0, len(ids), _MOST):
         part = ids[start : start + _MOST]
         found += jobs(part, skip_locked=True, brief=True, using=using).values()

@@ -44,7 +44,7 @@ class Notifier(threading.Thread):
     """
 
     def __init__(self, on_payload: Callable[[str], None], using: str) -> None:
-        super().__init__(name="ojs-listener", daemon=True)
+        super().__init__(name="ojs-notifier", daemon=True)
         self._on_payload = on_payload
         self._alias = conf.current().listen_database or using
         self.listening = threading.Event()

@@ -1,7 +1,7 @@
-"""Statements about pairs (queue, type): the first job of each that has one, the first jobs of some.
+"""Statements about pairs (queue, type): the first job of each pair, and the first jobs of some pairs.
 
-What they cost grows with the number of pairs that have work, never with the number of jobs. MariaDB
-cannot skip from one value of an index to the next: there it is the served types, in queues with work.
+Their cost grows with the number of pairs that have work, not with the number of jobs. MariaDB cannot
+skip between values of an index: there every served type is probed in every queue with work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django_ojs.store.dialects.base import Dialect
 from django_ojs.store.dialects.mysql import MySQL
 from django_ojs.store.dialects.postgresql import Postgres
 from django_ojs.store.sources import (
-    AVAILABLE,
+    CLAIMABLE,
     ORDER,
     ORDERED,
     PAUSED,
@@ -31,7 +31,7 @@ _BY_TYPE = "ojs_job_claim_type"
 
 
 class Pair(Protocol):
-    """What has a queue and a type."""
+    """Anything with a queue and a type."""
 
     @property
     def queue(self) -> str:
@@ -43,13 +43,13 @@ class Pair(Protocol):
 
 
 def rows(where: Sources, chosen: Sequence[Pair], depth: int, sql: Dialect) -> tuple[str, list[Any]]:
-    """The first ``depth`` jobs of each of these pairs, in the order of service."""
+    """Select the first ``depth`` jobs of each of these pairs, in claim order."""
     if isinstance(sql, Postgres):
         places = [(pair.queue, pair.type, where.rank(pair.queue)) for pair in chosen]
         item, bound = sql.record_set([ColumnType.TEXT, ColumnType.TEXT, ColumnType.INT], places)
         return (
             f"SELECT {SEEN} FROM {item} CROSS JOIN LATERAL (SELECT {ORDERED}, v.c2 AS r FROM {TABLE} j"
-            f" WHERE {AVAILABLE} AND (j.queue, j.type) >= (v.c0, v.c1)"
+            f" WHERE {CLAIMABLE} AND (j.queue, j.type) >= (v.c0, v.c1)"
             f" ORDER BY j.queue, j.type, {ORDER} {sql.limit}) j"
             f" WHERE j.queue = v.c0 AND j.type = v.c1 ORDER BY j.r, {ORDER}",
             [*bound, depth],
@@ -65,7 +65,7 @@ def rows(where: Sources, chosen: Sequence[Pair], depth: int, sql: Dialect) -> tu
 
 
 def heads(where: Sources, most: int, sql: Dialect) -> tuple[str, list[Any]]:
-    """The first job of each pair that is served, not paused and has one: the ``most`` first of them."""
+    """Select the first job of each pair that is served and not paused: the first ``most`` of them."""
     served, names = sql.record_set([ColumnType.TEXT], [(name,) for name in sorted(where.types or ())])
     write = _skipping
     if isinstance(sql, Postgres):
@@ -86,9 +86,9 @@ def heads(where: Sources, most: int, sql: Dialect) -> tuple[str, list[Any]]:
 
 
 _EVERY = ""
-"""Instead of a statement that names queues: all that have a job."""
+"""Instead of a statement that names queues: all queues with a job."""
 _OWN = f"(SUBSTR({{type}}, 1, {len(OWN_PREFIX)}) = '{OWN_PREFIX}') = ({{queue}} = '{OWN_QUEUE}')"
-"""Our own types are in our own queue, and no others."""
+"""Our own types are in our own queue only, and that queue has no others."""
 _OWN_JOB = _OWN.format(type="j.type", queue="j.queue")
 
 
@@ -96,13 +96,13 @@ _AFTER_NAME = " AND (j.queue, j.type) > (q.name, '')"
 
 
 def _skipping_laterally(queues: str, is_open: str, served: str, sql: Dialect) -> tuple[str, str]:
-    """By comparing rows and looking at the queue afterwards: an equation would make the planner, which
-    without statistics expects one row of it, take any index that has the queue, and sort.
+    """PostgreSQL: compare rows, and filter by the queue afterwards. With an equation the planner, which
+    expects one row when it has no statistics, would take any index with the queue, and sort.
     """
 
     def first(condition: str) -> str:
         return (
-            f"LATERAL (SELECT {ORDERED} FROM {TABLE} j WHERE {AVAILABLE}{condition}"
+            f"LATERAL (SELECT {ORDERED} FROM {TABLE} j WHERE {CLAIMABLE}{condition}"
             f" ORDER BY j.queue, j.type, {ORDER} LIMIT 1) j"
         )
 
@@ -120,16 +120,16 @@ def _skipping_laterally(queues: str, is_open: str, served: str, sql: Dialect) ->
 
 
 def _skipping(queues: str, is_open: str, served: str, sql: Dialect) -> tuple[str, str]:
-    """By row number, for a recursion takes no more than one value from a subquery."""
+    """SQLite: by row number, since a recursion takes only one value from a subquery."""
 
     def first(what: str, condition: str, order: str) -> str:
         return (
-            f"(SELECT j.{what} FROM {TABLE} j{sql.by_index(_BY_TYPE)} WHERE {AVAILABLE}{condition}"
+            f"(SELECT j.{what} FROM {TABLE} j{sql.by_index(_BY_TYPE)} WHERE {CLAIMABLE}{condition}"
             f" ORDER BY {order}, {ORDER} LIMIT 1)"
         )
 
     def once(alias: str) -> str:
-        # Not by an equation: for that it would read the whole table first, to make a filter of it.
+        # With an equation SQLite would first read the whole table, to build a filter.
         return f" ON {alias}.rowid BETWEEN p.row AND p.row"
 
     by_queue = "j.queue, j.type"
@@ -149,13 +149,13 @@ def _skipping(queues: str, is_open: str, served: str, sql: Dialect) -> tuple[str
 
 
 def _probing(queues: str, is_open: str, served: str, sql: Dialect) -> tuple[str, str]:
-    """The served types, in the queues that have a job.
+    """MariaDB: probe the served types in the queues that have a job.
 
-    Scalar subqueries with a LIMIT: MariaDB would turn EXISTS into a join over all jobs.
+    By scalar subqueries with LIMIT, since MariaDB would turn EXISTS into a join over all jobs.
     """
     queues = queues or f"SELECT name, 0 AS r FROM {QUEUES}"
     busy, first = (
-        f"(SELECT {what} FROM {TABLE} j{sql.by_index(index)} WHERE {AVAILABLE} AND j.queue = q.name"
+        f"(SELECT {what} FROM {TABLE} j{sql.by_index(index)} WHERE {CLAIMABLE} AND j.queue = q.name"
         f"{condition} ORDER BY {ORDER} LIMIT 1)"
         for what, index, condition in (
             ("1", "ojs_job_claim", ""),

@@ -1,4 +1,4 @@
-"""Reads that lock nothing: for answers, for probes of what is due next, for screens."""
+"""Reads without locks, for answers and screens."""
 
 from __future__ import annotations
 
@@ -12,25 +12,29 @@ from django.db import connections
 from django.db.models import QuerySet
 from django.db.models.sql.datastructures import BaseTable
 
-from django_ojs.domain.job import LARGE, JobRecord
+from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.states import TERMINAL, State
-from django_ojs.models import Job, Queue, Worker
+from django_ojs.models import Job, Queue, RateLimitPlace, Worker
 from django_ojs.store import batches
 from django_ojs.store.columns import DUE, ENDED, JOB, UNTIMED, ColumnType, among
 from django_ojs.store.dialect import cursor, dialect, in_list
 
 _TABLE = Job._meta.db_table
+_CLAIMABLE = f"state = '{State.AVAILABLE}' AND NOT held"
+_HELD = "held"
+_PLACES = RateLimitPlace._meta.db_table
+_WAITING = RateLimitPlace.Status.WAITING.value
 COUNT_CAP = 10_000
 DEPTH_CAP = 1000
-"""Where many queues are counted at once."""
+"""The cap when many queues are counted at once."""
 AMONG_CAP = 5_000
-"""Among how many of a state the jobs of a queue are looked for."""
+"""How many jobs of a state are searched for those of a queue."""
 
 
-def jobs(ids: Iterable[UUID], *, without: Collection[str] = (), using: str) -> dict[UUID, JobRecord]:
-    """The jobs with these ids, by id; those that do not exist are missing.
+def jobs(ids: Iterable[UUID], *, without: Collection[str] = (), using: str) -> dict[UUID, JobRow]:
+    """Read the jobs with these ids, by id; missing ones are left out.
 
-    ``without`` are columns out of ``LARGE`` that are not read.
+    ``without`` names columns of ``LARGE`` that are not read.
     """
     wanted = list(set(ids))
     if not wanted:
@@ -46,7 +50,7 @@ def jobs(ids: Iterable[UUID], *, without: Collection[str] = (), using: str) -> d
 
 
 def text_sizes(ids: Sequence[UUID], columns: Iterable[str] = LARGE, *, using: str) -> dict[UUID, int]:
-    """How much text these columns of the jobs hold: bytes, or characters."""
+    """Return the size of these text columns by job, in bytes or characters."""
     if not ids:
         return {}
     sql = dialect(using)
@@ -59,19 +63,18 @@ def text_sizes(ids: Sequence[UUID], columns: Iterable[str] = LARGE, *, using: st
 
 
 def parts_that_fit(ids: Sequence[UUID], most_bytes: int, *, using: str) -> Iterator[list[UUID]]:
-    """The jobs in parts that hold no more text than ``most_bytes``, or one job."""
+    """Split the jobs into parts of at most ``most_bytes`` of text, or of one job."""
     return batches.parts_that_fit(ids, partial(text_sizes, using=using), most_bytes)
 
 
 def queues_with_work(*, using: str) -> list[str]:
-    """The names of all queues with an available job: one index probe per queue."""
+    """Return the names of all queues with a job that can be claimed, by one index probe for each."""
     names: list[str] = []
     with cursor(using) as cur:
         last = ""
         while True:
             cur.execute(
-                f"SELECT queue FROM {_TABLE} WHERE state = '{State.AVAILABLE}' AND queue > %s"
-                " ORDER BY queue LIMIT 1",
+                f"SELECT queue FROM {_TABLE} WHERE {_CLAIMABLE} AND queue > %s ORDER BY queue LIMIT 1",
                 [last],
             )
             row = cur.fetchone()
@@ -81,55 +84,46 @@ def queues_with_work(*, using: str) -> list[str]:
             names.append(last)
 
 
-def counts_by_state(*, queue: str | None = None, cap: int = COUNT_CAP, using: str) -> dict[str, int]:
-    """Jobs per state, each counted up to ``cap`` and no further.
-
-    Of a ``queue``, what ended or waits for its time is counted among the ``cap`` newest, or next, of
-    all queues: no index knows the queue of those.
-    """
-    column = "id" if queue is None else "queue"
+def counts_by_state(*, using: str) -> dict[str, int]:
+    """Count the jobs by state, each up to ``COUNT_CAP``."""
     statement = " UNION ALL ".join(
-        f"SELECT '{state.value}', COUNT(*) FROM ({_of_state(state, column, using)}) c{index}"
-        + ("" if queue is None else " WHERE queue = %s")
+        f"SELECT '{state.value}', COUNT(*) FROM ({_of_state(state, 'id', using)}) c{index}"
         for index, state in enumerate(State)
     )
-    if queue is not None:
-        # Here the index leads with the queue.
-        statement = statement.replace(
-            _of_state(State.AVAILABLE, column, using),
-            f"SELECT queue FROM {_TABLE} WHERE state = '{State.AVAILABLE}' AND queue = %s"
-            " ORDER BY queue LIMIT %s",
-            1,
-        )
-    parameters: list[Any] = []
-    for state in State:
-        indexed = queue is not None and state is State.AVAILABLE
-        parameters += [*([queue] if indexed else []), cap, *([] if queue is None else [queue])]
     with cursor(using) as cur:
-        cur.execute(statement, parameters)
+        cur.execute(statement, [COUNT_CAP] * len(State))
         return {state: int(count) for state, count in cur.fetchall()}
 
 
+def capped(rows: QuerySet[Any]) -> int:
+    """How many rows there are, counted up to ``COUNT_CAP`` and no further."""
+    return rows.order_by().values("pk")[:COUNT_CAP].count()
+
+
 class Overview(NamedTuple):
-    """How things stand as a whole."""
+    """The state of all jobs and workers."""
 
     counts: Mapping[str, int]
     """Jobs per state, up to the cap."""
     oldest: datetime | None
-    """Since when the oldest of the counted available jobs, the first in claim order, has waited."""
+    """Since when the oldest of the counted available jobs has waited."""
     next_deadline: datetime | None
     live_workers: int
 
 
 def standing(alive_since: datetime, *, using: str) -> Overview:
-    """How things stand, in one statement; ``alive_since`` is when a live worker beat at the latest."""
+    """Read the overview, in one statement; live workers have sent a beat since ``alive_since``."""
     available = State.AVAILABLE
     waits = (
-        f"SELECT enqueued_at FROM {_TABLE} WHERE {_in_state(available, using)}"
+        f"SELECT enqueued_at FROM {_TABLE} WHERE {_CLAIMABLE}"
         " ORDER BY queue, priority DESC, enqueued_at, id LIMIT %s"
     )
+    held = f"SELECT enqueued_at FROM {_PLACES} WHERE status = {_WAITING} LIMIT %s"
     # In front: a column of a union has the type of its first row.
-    parts = [f"SELECT '{available}', COUNT(*), MIN(enqueued_at) FROM ({waits}) w"]
+    parts = [
+        f"SELECT '{available}', COUNT(*), MIN(enqueued_at) FROM ({waits}) w",
+        f"SELECT '{_HELD}', COUNT(*), MIN(enqueued_at) FROM ({held}) h",
+    ]
     parts += [
         f"SELECT '{state}', COUNT(*), NULL FROM ({_of_state(state, 'id', using)}) c{index}"
         for index, state in enumerate(State)
@@ -144,20 +138,22 @@ def standing(alive_since: datetime, *, using: str) -> Overview:
         f" WHERE heartbeat_at > %s AND phase <> '{Worker.Phase.STOPPED}'"
     )
     sql = dialect(using)
-    parameters = [COUNT_CAP] * len(State) + [sql.bind(ColumnType.TIME, alive_since)]
+    parameters = [COUNT_CAP] * (len(State) + 1) + [sql.bind(ColumnType.TIME, alive_since)]
     with cursor(using) as cur:
         cur.execute(" UNION ALL ".join(parts), parameters)
         rows = {name: (int(count), moment) for name, count, moment in cur.fetchall()}
-    oldest, deadline = (
+    claimable, waiting, deadline = (
         None if moment is None else sql.decode(ColumnType.TIME, moment)
-        for moment in (rows[available][1], rows["deadline"][1])
+        for moment in (rows[available][1], rows[_HELD][1], rows["deadline"][1])
     )
+    oldest = min(filter(None, (claimable, waiting)), default=None)
     counts: dict[str, int] = {state: rows[state][0] for state in State}
+    counts[available] = min(COUNT_CAP, counts[available] + rows[_HELD][0])
     return Overview(counts, oldest, deadline, rows["workers"][0])
 
 
 class QueueDepth(NamedTuple):
-    """How much waits and runs in a queue. ``capped`` are the states that may have more than that."""
+    """Jobs of a queue by state. States in ``capped`` may have more."""
 
     counts: Mapping[str, int]
     capped: frozenset[str]
@@ -177,11 +173,11 @@ def depths(
     states: Sequence[State] = _STANDING,
     using: str,
 ) -> dict[str, QueueDepth]:
-    """How full the queues are: one statement for all of them, of ranges of indexes.
+    """Count the jobs of queues, by one statement over ranges of indexes.
 
-    Available jobs are counted in claim order, ``cap`` of each queue. No index knows the queue of the
-    others: they are looked for among the ``among`` of their state that run, are due first, or ended
-    last.
+    Available jobs are counted up to ``cap`` in each queue, and those of them that are held up to
+    ``among`` in all. No index has the queue of other jobs: they
+    are searched for among the ``among`` jobs of their state that run, are due first or ended last.
     """
     if not queues:
         return {}
@@ -191,10 +187,15 @@ def depths(
         f" FROM ({_of_state(state, 'queue', using)}) c{index} GROUP BY queue"
         for index, state in enumerate(others)
     ]
-    parameters: list[Any] = [among] * len(others)
+    parts.append(
+        f"SELECT '{_HELD}', queue, COUNT(*), MIN(enqueued_at) FROM (SELECT queue, enqueued_at"
+        f" FROM {_PLACES} WHERE status = {_WAITING} AND queue IN {in_list(queues)} LIMIT %s) h"
+        " GROUP BY queue"
+    )
+    parameters: list[Any] = [*[among] * len(others), *queues, among]
     available = [
         f"SELECT '{State.AVAILABLE}', %s, COUNT(*), MIN(enqueued_at) FROM (SELECT queue, enqueued_at"
-        f" FROM {_TABLE} WHERE state = '{State.AVAILABLE}' AND queue = %s"
+        f" FROM {_TABLE} WHERE {_CLAIMABLE} AND queue = %s"
         f" ORDER BY queue, priority DESC, enqueued_at, id LIMIT %s) q{index}"
         for index in range(len(queues))
     ]
@@ -207,8 +208,14 @@ def depths(
     with cursor(using) as cur:
         cur.execute(" UNION ALL ".join(available + parts), parameters)
         for state, queue, count, moment in cur.fetchall():
+            since = None if moment is None else sql.decode(ColumnType.TIME, moment)
             if state == State.AVAILABLE:
-                oldest[queue] = None if moment is None else sql.decode(ColumnType.TIME, moment)
+                oldest[queue] = since
+            elif state == _HELD:
+                # Available too, but in no index of claims.
+                oldest[queue] = min(filter(None, (oldest[queue], since)), default=None)
+                found[queue][State.AVAILABLE] += int(count)
+                continue
             else:
                 totals[state] += int(count)
             if queue in found:
@@ -225,9 +232,9 @@ def depths(
 
 
 def _of_state(state: State, column: str, using: str) -> str:
-    """The jobs of a state up to a limit, in the order of the index of that state.
+    """Select jobs of a state up to a limit, in the order of the index of that state.
 
-    Without an order a planner could read the table until it has found enough.
+    Without the order a planner could read the table until it has found enough.
     """
     order = "worker_id"
     if state in TERMINAL:
@@ -237,17 +244,17 @@ def _of_state(state: State, column: str, using: str) -> str:
     elif state in UNTIMED:
         order = "id DESC"
     if column == "id":
-        # Any will do; the one that the index holds is read without the row.
+        # Any column will do: one that the index has is read without the row.
         column = order.partition(" ")[0]
     return f"SELECT {column} FROM {_TABLE} WHERE {_in_state(state, using)} ORDER BY {order} LIMIT %s"
 
 
 def _in_state(state: State, using: str) -> str:
-    """A state; on SQLite with the condition of the partial index that serves it, in literals: it proves
-    no other.
+    """The condition for a state; on SQLite with the literal condition of its partial index, without
+    which SQLite does not use the index.
 
-    Not on the others: PostgreSQL, which proves it by itself, takes the two conditions for independent
-    ones that few rows meet, and would rather read and sort them all than go along the index.
+    Not elsewhere: PostgreSQL would take the two conditions for independent ones that few rows meet,
+    and would read and sort these instead of following the index.
     """
     if connections[using].vendor != "sqlite":
         return f"{_TABLE}.state = '{state.value}'"
@@ -256,12 +263,12 @@ def _in_state(state: State, using: str) -> str:
 
 
 def in_state(rows: QuerySet[Any], state: State) -> QuerySet[Any]:
-    """The rows in a state, by the index of that state on every database."""
+    """Filter rows by a state, so that every database uses the index of that state."""
     return rows.extra(where=[_in_state(state, rows.db)])  # noqa: S610 - our own literals
 
 
 class _Forced(BaseTable):
-    """A table that is read by one of its indexes."""
+    """A table with an index hint."""
 
     index = ""
 
@@ -272,10 +279,7 @@ class _Forced(BaseTable):
 
 
 def by_index(rows: QuerySet[Any], index: str, *, using: str) -> QuerySet[Any]:
-    """The rows by this index, where planners take any other that begins with the state and sort.
-
-    MariaDB and MySQL do; the others are left to their planners.
-    """
+    """Read rows by this index on MariaDB and MySQL, which would take another one and sort."""
     if connections[using].vendor != "mysql":
         return rows
     hinted = rows.all()
@@ -287,9 +291,9 @@ def by_index(rows: QuerySet[Any], index: str, *, using: str) -> QuerySet[Any]:
 
 
 def last_of_first(rows: QuerySet[Any], name: str, *, down: bool, size: int, using: str) -> Any:
-    """The column ``name`` of the last of the first ``size`` rows in its order: one range of an index.
+    """Return the column ``name`` of the last of the first ``size`` rows in its order.
 
-    ``None`` when there is no row.
+    Reads one range of an index. ``None`` if there is no row.
     """
     column = "id" if name == "pk" else name
     first = rows.order_by(f"-{column}" if down else column).values_list(column)[:size]
@@ -304,9 +308,8 @@ def last_of_first(rows: QuerySet[Any], name: str, *, down: bool, size: int, usin
 
 
 def newest_before(job_id: UUID, size: int, *, using: str) -> UUID:
-    """The id of the oldest of the ``size`` jobs made before one: a range of the primary key.
-
-    The id itself when it is the first.
+    """Return the id of the oldest of the ``size`` jobs made before one, or the id itself if it is the
+    first. Reads a range of the primary key.
     """
     rows = Job.objects.using(using).filter(pk__lt=job_id)
     found = last_of_first(rows, "pk", down=True, size=size, using=using)
@@ -323,8 +326,8 @@ class Ended(NamedTuple):
     dead_letter: bool
 
 
-def ended_since(queue: str, since: datetime, *, cap: int = COUNT_CAP, using: str) -> list[Ended]:
-    """The jobs of a queue among the newest ``cap`` that completed, and that were discarded, since
+def ended_since(queue: str, since: datetime, *, using: str) -> list[Ended]:
+    """The jobs of a queue among the newest ``COUNT_CAP`` that completed, and that were discarded, since
     a time: two ranges of one index, however long the history.
     """
     found: list[Ended] = []
@@ -333,7 +336,7 @@ def ended_since(queue: str, since: datetime, *, cap: int = COUNT_CAP, using: str
             Job.objects.using(using)
             .filter(state=state, finished_at__gt=since)
             .order_by("-finished_at")
-            .values_list(*Ended._fields, "queue")[:cap]
+            .values_list(*Ended._fields, "queue")[:COUNT_CAP]
         )
         found += [Ended(*row[:-1]) for row in rows if row[-1] == queue]
     return found

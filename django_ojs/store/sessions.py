@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -62,76 +62,71 @@ def _on_connect(using: str, act: Callable[[BaseDatabaseWrapper], None]) -> Itera
             own.close()
 
 
-@contextmanager
-def idle_transaction_timeout(using: str) -> Iterator[None]:
+def _on_session(
+    using: str, statement: Callable[[BaseDatabaseWrapper], str | None]
+) -> AbstractContextManager[None]:
+    """Run ``statement``, if it gives one, in every session that is opened while the block runs; not
+    where ``DISABLE_SERVER_SIDE_CURSORS`` says that a pooler shares sessions.
+    """
+
+    def prepare(connection: BaseDatabaseWrapper) -> None:
+        shared = connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+        if shared and connection.vendor != "sqlite":
+            return
+        if (text := statement(connection)) is not None:
+            with connection.cursor() as cur:
+                cur.execute(text)
+
+    return _on_connect(using, prepare)
+
+
+def idle_transaction_timeout(using: str) -> AbstractContextManager[None]:
     """Have the server end transactions that this process leaves idle for five seconds.
 
     A suspended process would otherwise keep the row locks of its jobs, which could then be neither
-    reaped nor reported. PostgreSQL and MariaDB only: SQLite and MySQL have no such limit. Not where
-    ``DISABLE_SERVER_SIDE_CURSORS`` says that a pooler shares sessions.
+    reaped nor reported. PostgreSQL and MariaDB only: SQLite and MySQL have no such limit.
     """
 
-    def limit(connection: BaseDatabaseWrapper) -> None:
-        if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-            return
+    def limit(connection: BaseDatabaseWrapper) -> str | None:
         if connection.vendor == "postgresql":
-            # set_config, since SET takes no server-side parameters.
-            statement = "SELECT set_config('idle_in_transaction_session_timeout', %s::text, false)"
-            value = IDLE_TRANSACTION_S * 1000
-        elif getattr(connection, "mysql_is_mariadb", False):
-            statement, value = "SET SESSION idle_transaction_timeout = %s", IDLE_TRANSACTION_S
-        else:
-            return
-        with connection.cursor() as cur:
-            cur.execute(statement, [value])
+            return f"SET idle_in_transaction_session_timeout = {IDLE_TRANSACTION_S * 1000}"
+        if getattr(connection, "mysql_is_mariadb", False):
+            return f"SET SESSION idle_transaction_timeout = {IDLE_TRANSACTION_S}"
+        return None
 
-    with _on_connect(using, limit):
-        yield
+    return _on_session(using, limit)
 
 
-@contextmanager
-def lock_timeout(using: str) -> Iterator[None]:
+def lock_timeout(using: str) -> AbstractContextManager[None]:
     """Fail statements of this process that wait for a lock longer than 250 ms; callers retry later.
 
-    MariaDB and MySQL count whole seconds: 1 s there, for table locks too. Not where
-    ``DISABLE_SERVER_SIDE_CURSORS`` says that a pooler shares sessions.
+    MariaDB and MySQL count whole seconds: 1 s there, for table locks too.
     """
 
-    def limit(connection: BaseDatabaseWrapper) -> None:
+    def limit(connection: BaseDatabaseWrapper) -> str:
         if connection.vendor == "sqlite":
-            statement = f"PRAGMA busy_timeout = {LOCK_TIMEOUT_MS}"
-        elif connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-            return
-        elif connection.vendor == "postgresql":
-            statement = f"SET lock_timeout = {LOCK_TIMEOUT_MS}"
-        else:
-            statement = "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1"
-        with connection.cursor() as cur:
-            cur.execute(statement)
+            return f"PRAGMA busy_timeout = {LOCK_TIMEOUT_MS}"
+        if connection.vendor == "postgresql":
+            return f"SET lock_timeout = {LOCK_TIMEOUT_MS}"
+        return "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1"
 
-    with _on_connect(using, limit):
-        yield
+    return _on_session(using, limit)
 
 
-@contextmanager
-def read_in_index_order(using: str) -> Iterator[None]:
+def read_in_index_order(using: str) -> AbstractContextManager[None]:
     """Keep PostgreSQL from sorting in a process that claims, so that it reads in index order.
 
     Where statistics say that no jobs wait, all claim indexes cost the same and sorting one row costs
     nothing: the planner would read and sort a whole backlog. JIT is off too: it is chosen by the same
-    estimates and takes longer than any statement of such a process. Not where a pooler shares
-    sessions.
+    estimates and takes longer than any statement of such a process.
     """
 
-    def configure(connection: BaseDatabaseWrapper) -> None:
-        if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-            return
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cur:
-                cur.execute("SET enable_sort = off; SET enable_incremental_sort = off; SET jit = off")
+    def configure(connection: BaseDatabaseWrapper) -> str | None:
+        if connection.vendor != "postgresql":
+            return None
+        return "SET enable_sort = off; SET enable_incremental_sort = off; SET jit = off"
 
-    with _on_connect(using, configure):
-        yield
+    return _on_session(using, configure)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from django_ojs.store.dialects.base import Dialect
 TABLE = Job._meta.db_table
 QUEUES = Queue._meta.db_table
 PAUSED = f"(SELECT name FROM {QUEUES} WHERE paused)"
-AVAILABLE = f"j.state = '{State.AVAILABLE.value}'"
+CLAIMABLE = f"j.state = '{State.AVAILABLE.value}' AND NOT j.held"
+"""In the words of the partial indexes, since SQLite proves no more than that."""
 ORDER = "j.priority DESC, j.enqueued_at, j.id"
 """In which order jobs are served, within a rank."""
 SEEN = "j.id, j.queue, j.type, j.max_attempts"
@@ -24,7 +25,8 @@ ORDERED = f"{SEEN}, j.priority, j.enqueued_at"
 
 
 class Lane(NamedTuple):
-    """The available jobs of one type in one queue, of a queue (no type), or all (no queue).
+    """The available jobs of one type in one queue, of a queue (no type), or all (no queue); without
+    those that are held for a rate limit.
 
     Each is one range of one index, in the order of service.
     """
@@ -38,7 +40,7 @@ class Lane(NamedTuple):
         """``SELECT columns`` in the order of service; ``tail`` begins with the limit."""
         pins = [pin for pin in (("j.queue", self.queue), ("j.type", self.type)) if pin[1]]
         index = ("ojs_job_claim_any", "ojs_job_claim", "ojs_job_claim_type")[len(pins)]
-        where, order, bound = [AVAILABLE], ORDER, list[str]()
+        where, order, bound = [CLAIMABLE], ORDER, list[str]()
         for place, (column, name) in enumerate(pins, 1):
             text, times = (f"{column} = %s", 1) if place < len(pins) else sql.ranged(column)
             where.append(text)

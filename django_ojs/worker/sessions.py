@@ -1,7 +1,7 @@
-"""Which sessions of the database a handler has changed: settings, locks, temporary tables.
+"""Detect database sessions that a handler has changed: settings, locks, temporary tables.
 
-They are seen in the SQL as it passes, so that a job pays no statement for it. What goes past Django's
-cursors is not seen.
+The SQL of the handler is inspected, which costs a job no statement. Statements that bypass Django's
+cursors are not seen.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _FIRST_WORDS = re.compile(
 )
 _CALLS = ("advisory_lock", "get_lock", "set_config")
 _LOOK_AT = 4000
-"""How much of a statement is looked at for calls: a long one is a list of values."""
+"""Characters of a statement that are searched for calls: the rest of a long one is values."""
 
 _changed: WeakSet[BaseDatabaseWrapper] = WeakSet()
 
 
 def changes_session(sql: Any) -> bool:
-    """Whether a statement may outlast its transaction without being stored."""
+    """Whether a statement may change the session beyond its transaction."""
     if not isinstance(sql, str):
         return True
     if _FIRST_WORDS.match(sql) is not None:
@@ -40,12 +40,12 @@ def changes_session(sql: Any) -> bool:
 
 
 def watch_sessions() -> None:
-    """From now on note the sessions of this process that are changed, from any thread."""
+    """Start to watch the sessions of this process, in all threads."""
     connection_created.connect(_opened, dispatch_uid="django_ojs.session_state")
 
 
 def _opened(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    # Connected last, this comes after what the project sets on every new connection.
+    # Connected last, this runs after the project's own settings of each new connection.
     if _note not in connection.execute_wrappers:
         connection.execute_wrappers.append(_note)
     _changed.discard(connection)
@@ -63,7 +63,7 @@ def is_changed(connection: BaseDatabaseWrapper) -> bool:
 
 
 def end_session(connection: BaseDatabaseWrapper) -> None:
-    """Close a connection whose session is not to be used again, by a pool neither."""
+    """Close a connection whose session must not be used again, not even through a pool."""
     if getattr(connection, "pool", None) is not None and connection.connection is not None:
         with contextlib.suppress(Exception):
             connection.connection.close()
@@ -72,9 +72,7 @@ def end_session(connection: BaseDatabaseWrapper) -> None:
 
 
 def tidy_connections() -> None:
-    """Make the connections of this thread fit for what comes next: no transaction is open on them;
-    one that broke, or whose session was changed, is closed.
-    """
+    """Roll back open transactions of this thread; close broken connections and changed sessions."""
     for connection in open_connections():
         connection.queries_log.clear()
         with contextlib.suppress(Exception):
@@ -91,7 +89,7 @@ def tidy_connections() -> None:
 
 
 def close_connections() -> None:
-    """Close every connection of this thread: a query was interrupted on one of them.
+    """Close every connection of this thread, since a query may have been interrupted on one.
 
     The wrapper reconnects at the next query, unless the handler is inside ``atomic()``: that block
     is rolled back first.
@@ -110,7 +108,7 @@ def open_connections() -> list[BaseDatabaseWrapper]:
 
 
 def _reset(connection: BaseDatabaseWrapper) -> None:
-    """Forget a transaction that a handler opened and left."""
+    """Clear the state of a transaction that a handler left open."""
     connection.in_atomic_block = False
     connection.savepoint_ids = []
     connection.atomic_blocks = []

@@ -11,12 +11,13 @@ from django.core.mail import EmailMessage
 from django.db import transaction
 from PIL import Image
 
-from django_ojs import JobContext, Retry, job
-from example_project.showcase import misbehave, readings
+from django_ojs import JobContext, Retry, WorkflowBuilder, job, workflow
+from example_project.showcase import files, misbehave, readings
 from example_project.showcase.models import Reading, Thumbnail
+from example_project.showcase.overview import announce, draw, summarise
 
 PICTURES = Path(__file__).parent / "pictures"
-__all__ = ["import_readings", "misbehave", "report", "send_mail", "thumbnail"]
+__all__ = ["import_readings", "misbehave", "overview", "report", "send_mail", "thumbnail"]
 
 
 @job(
@@ -49,7 +50,7 @@ def import_readings(ctx: JobContext, city: str, batch: int = 500, pause: float =
 def thumbnail(picture: str, side: int = 128) -> str:
     """Write a copy that fits into a square; returns its path. The old one stays until it is whole."""
     relative = Path("thumbnails") / f"{Path(picture).stem}-{side}.jpg"
-    target = _file(relative)
+    target = files.target(relative)
     with Image.open(PICTURES / picture) as image:
         image.thumbnail((side, side))
         partial = target.with_suffix(".part")
@@ -75,14 +76,23 @@ def report() -> str:
     missing = readings.expected() - Reading.objects.count()
     if missing:
         raise Retry(f"{missing} readings are not imported yet", after="1s")
-    target = _file(Path("reports") / "temperatures.md")
+    target = files.target("reports/temperatures.md")
     partial = target.with_suffix(".part")
     partial.write_text(readings.report(), encoding="utf-8")
     partial.replace(target)
     return str(target.relative_to(settings.VAR_DIR))
 
 
-def _file(relative: Path) -> Path:
-    path: Path = Path(settings.VAR_DIR) / relative
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+def overview(wait_for: str = "") -> WorkflowBuilder:
+    """A workflow: both files are imported beside each other, then summarised, drawn and announced.
+
+    When a step fails the later ones do not start, and somebody is told; after ``resume_workflow`` it
+    goes on with that step. ``wait_for`` is what :func:`draw` waits for.
+    """
+    told = ("you@example.com", "The overview failed", "Mend what is broken, then resume the workflow.")
+    made = workflow("overview", timeout="5m", on_failure=send_mail.step(*told))
+    imports = [made.add(import_readings.step(city, 400, 0.1)) for city in readings.FILES]
+    means = made.add(summarise.step(), after=imports)
+    picture = made.add(draw.step(wait_for), after=means)
+    made.add(announce.step("you@example.com"), after=picture)
+    return made

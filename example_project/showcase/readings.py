@@ -36,16 +36,29 @@ def expected() -> int:
     return sum(len(read(city)) for city in FILES)
 
 
-def report() -> str:
-    """The months of every city in the database, as Markdown."""
+def _months() -> list[tuple[tuple[str, int], list[float]]]:
+    """What was measured in each month, by city and month, in order."""
     # Grouped here: MariaDB converts time zones only where an administrator has loaded their tables.
     months: dict[tuple[str, int], list[float]] = {}
     found = Reading.objects.values_list("city", "at", "celsius")
     for city, at, celsius in found.iterator(chunk_size=5000):
         months.setdefault((city, at.astimezone(PACIFIC).month), []).append(celsius)
+    return sorted(months.items())
+
+
+def monthly_means() -> dict[str, list[float]]:
+    """By city, the mean of each month from January on."""
+    means: dict[str, list[float]] = {}
+    for (city, _), values in _months():
+        means.setdefault(city, []).append(round(mean(values), 1))
+    return means
+
+
+def report() -> str:
+    """The months of every city in the database, as Markdown."""
     lines = ["# Temperatures"]
     last = None
-    for (city, month), values in sorted(months.items()):
+    for (city, month), values in _months():
         if city != last:
             last = city
             lines += ["", f"## {city}", "", "| Month | Mean °C | Low | High | Readings |"]

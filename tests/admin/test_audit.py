@@ -157,7 +157,7 @@ def test_everything_shown_is_escaped() -> None:
 
 @pytest.mark.fault("S26")
 def test_token_operations_of_the_service() -> None:
-    tokens.create("shop", scopes=["produce"], by="kim")
+    tokens.create("shop", scopes=["produce"], actor=Actor(name="kim"))
     made, _text = tokens.rotate("shop", actor=Actor("command", "ada", "leaked"))
     tokens.revoke("shop", actor=Actor("command", "ada"))
     rows = AuditEntry.objects.order_by("pk")

@@ -12,12 +12,12 @@ from django.core import signing
 from django.test import override_settings
 
 from django_ojs import clock
-from django_ojs import jobs as own
+from django_ojs import own_jobs as own
 from django_ojs.admin import base
 from django_ojs.admin import bulk as pages
 from django_ojs.api import Fail, enqueue, get
 from django_ojs.clock import FrozenClock
-from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.domain.job import Actor, JobRow
 from django_ojs.models import AuditEntry, Job, Queue
 from django_ojs.services import bulk, tokens
 from django_ojs.services.bulk import Filter, Order
@@ -43,7 +43,7 @@ def changed(given: Order) -> list[int]:
     return [page.changed for page in pages.work(given, after=None)]
 
 
-def states(jobs: list[JobRecord]) -> list[str]:
+def states(jobs: list[JobRow]) -> list[str]:
     """As they are now."""
     return [get(job.id).state for job in jobs]
 
@@ -137,7 +137,7 @@ def test_an_order_is_bound_to_its_job() -> None:
     copied = enqueue(bulk.TYPE, [text], queue=bulk.QUEUE)
     forged = enqueue(bulk.TYPE, [signing.dumps({"job": "x"}, salt="mine")], queue=bulk.QUEUE)
     plain = ["purge", {"state": "completed"}, {}, {"source": "admin", "name": "boss"}]
-    for job_id, arguments in ((copied.id, [text]), (forged.id, forged.json("args")), (job.id, plain)):
+    for job_id, arguments in ((copied.id, [text]), (forged.id, forged.args), (job.id, plain)):
         with pytest.raises((Fail, TypeError)):
             own.bulk(Context(job_id), *arguments)
     assert get(job.id).state == "completed"

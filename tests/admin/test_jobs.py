@@ -61,6 +61,16 @@ def test_columns_belong_to_the_tab(frozen: FrozenClock) -> None:
     assert "app.Broken" in page(browser, "job/", state="discarded")
 
 
+def test_attempts_without_a_limit_are_only_counted() -> None:
+    browser = login("view_job")
+    (job,) = make(retry={"max_attempts": None})
+    take()
+    for path in ("job/", f"job/{job.id}/change/"):
+        text = page(browser, path)
+        assert re.search(r">\s*1\s*<", text), path
+        assert "/2147483647" not in text, path
+
+
 def test_lenses(frozen: FrozenClock) -> None:
     browser = login("view_job")
     late = make(timeout="1s", grace_period="0s", retry={"max_attempts": 1})[0]

@@ -15,7 +15,7 @@ from django_ojs.services import tokens
 from tests.admin.support import login, page
 from tests.services.support import ack, make, take
 
-pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db", "no_users")]
+pytestmark = pytest.mark.usefixtures("ojs_db", "no_users")
 PAGES = {"dashboard", "failurestat"}
 """They are no lists of rows: no column is asked for there, whatever the address says."""
 LOOKUPS = ("", "__startswith", "__regex", "__gte", "__isnull", "__key__startswith")
@@ -49,6 +49,7 @@ def test_the_filters_work() -> None:
         page(browser, f"{path}/", **{query: "x"})
 
 
+@pytest.mark.every_database
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="it has no time limit of statements")
 @pytest.mark.parametrize("name", LISTS)
 def test_every_list_has_a_time_limit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,8 @@ def in_state(state: str) -> Any:
         ("extend", "extend_job", "active", {"by": "", "other": "90s"}, {"extended_ms": 90_000}),
         ("edit", "edit_job", "available", {"priority": "7"}, {"priority": 7}),
         ("edit", "edit_job", "available", {"queue": "q2"}, {"queue": "q2"}),
+        ("edit", "edit_job", "available", {"timeout": "5m"}, {"timeout_ms": 300_000}),
+        ("edit", "edit_job", "available", {"retry": '{"max_attempts": 9}'}, {"max_attempts": 9}),
         ("discard", "discard_job", "available", {}, {"state": "discarded", "dead_letter": False}),
     ],
 )
@@ -147,6 +149,9 @@ def test_read_only_takes_everything_away() -> None:
         ("edit", {}),
         ("edit", {"priority": "1000"}),
         ("edit", {"queue": "No Such"}),
+        ("edit", {"timeout": "soon"}),
+        ("edit", {"retry": "{"}),
+        ("edit", {"retry": '{"max_attempt": 1}'}),
         ("requeue", {"args": "{", "queue": "q"}),
         ("purge", {"typed": "yes"}),
     ],
@@ -159,6 +164,14 @@ def test_bad_input_is_explained(name: str, fields: dict[str, str]) -> None:
     assert response.status_code == 200
     assert "errorlist" in response.content.decode()
     assert get(job.id) == before
+
+
+def test_edit_clears_what_is_to_be_the_default() -> None:
+    browser = login("view_job", "edit_job")
+    job = enqueue("test.job", total_timeout="1h", priority=5, retry={"max_attempts": 9})
+    do(browser, job, "edit", total_timeout="default", retry="default")
+    edited = get(job.id)
+    assert (edited.total_timeout_ms, edited.max_attempts, edited.priority) == (None, 3, 5)
 
 
 def test_edit_and_requeue_makes_a_new_job_with_lineage() -> None:

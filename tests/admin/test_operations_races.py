@@ -172,7 +172,7 @@ def test_a_requeue_waits_for_what_is_done_to_the_old_job(clerk: Client) -> None:
 
 
 def test_a_requeued_job_has_the_tags_and_unknown_fields_of_the_old_one(clerk: Client) -> None:
-    extra = {"schema": "urn:x", "unique": {"keys": ["a"]}}
+    extra = {"schema": "urn:x", "x_more": {"keys": ["a"]}}
     now = clock.now("default")
     envelope = from_call("test.job", [1], now=now, tags=["a", "b"], scheduled_at=now.isoformat())
     enqueue([envelope._replace(extra=extra)])

@@ -140,7 +140,7 @@ def test_a_worker_in_process_hears_it(frozen: FrozenClock) -> None:
     workers.register(info)
     for name, order in (("quiet", "quiet"), ("resume", None), ("stop", "terminate")):
         assert do_to(browser, "worker", "w1", name).status_code == 302
-        assert workers.report(info, phase="running", running=0).order == order
+        assert workers.report(info, phase="running", running=0) == order
 
 
 def test_a_worker_over_http_hears_it(frozen: FrozenClock) -> None:

@@ -55,6 +55,7 @@ CYCLES = "No cycles between siblings"
 PROCESSES = "The worker by process: supervisor, its threads, executors, what starts them"
 BARE = "Executors are started without Django"
 DOCUMENT = "The OpenAPI document is not on the path of a request"
+KIT = "Nothing imports the testing kit"
 WEB = "A web process imports no worker"
 
 
@@ -71,7 +72,9 @@ WEB = "A web process imports no worker"
         # Rooms that are built later are bound from their first day.
         (LAYERS, {"http/__init__.py": "import django_ojs.worker.prefork.frames"}),
         (LAYERS, {"http/__init__.py": "", "conf.py": "import django_ojs.http"}),
-        (LAYERS, {"testing/__init__.py": "import django_ojs.admin"}),
+        (LAYERS, {"testing/draining.py": "import django_ojs.management.base"}),
+        (LAYERS, {"worker/sessions.py": "import django_ojs.testing"}),
+        (KIT, {"extensions/schemas/__init__.py": "import django_ojs.testing.draining"}),
         (LAYERS, {"extensions/__init__.py": "", "services/reap.py": "import django_ojs.extensions"}),
         (
             SERVICES,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,10 @@ GIVEN_UP = {
     "chore": "maintenance task",
     "bury": "dispose",
     "farewell": "deregister",
+    "stumble": "start failure",
     "stumbled": "record_start_failure",
+    "pulse": "liveness",
+    "nonsense": "malformed",
     "lookout": "due probe",
     "outlook": "next due",
     "tally": "counters",
@@ -48,13 +51,33 @@ CLASSES = {
     "Reaped": "ReapResult",
     "Watcher": "PollSchedule",
     "Listener": "Notifier",
+    "Orders": "SignalQueue",
 }
 """Names of classes that meant two things, or nothing to a newcomer."""
+PLAIN = {
+    "told": "asked, notified",
+    "tell": "ask, notify",
+    "tells": "asks, notifies",
+    "say": "return, report",
+    "says": "returns, reports",
+    "said": "returned, reported",
+    "whoever": "any",
+    "nobody": "no",
+    "somebody": "another",
+    "anew": "again",
+    "rings": "notifies",
+}
+"""Words in the worker and in what handlers import, and what is said instead."""
+TWICE = {
+    "Command": "Django asks for it",
+    "DeadLetter": "the exception, and the admin's proxy model: its URL and permissions have the name",
+}
+"""Names of classes that two modules may have."""
 _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
-def given_up(source: str) -> Iterator[str]:
-    """Each given-up word in the names and docstrings of a module."""
+def given_up(source: str, words: Mapping[str, str] = GIVEN_UP) -> Iterator[str]:
+    """Each given-up word in the names, docstrings and messages of a module."""
     for node in ast.walk(ast.parse(source)):
         names: list[str] = []
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -72,7 +95,7 @@ def given_up(source: str) -> Iterator[str]:
         for name in names:
             for part in _PARTS.findall(name):
                 word = part.lower()
-                if word in GIVEN_UP or word.removesuffix("s") in GIVEN_UP:
+                if word in words or word.removesuffix("s") in words:
                     yield name
 
 
@@ -91,6 +114,25 @@ def test_no_word_that_was_given_up_comes_back() -> None:
         f"{a}: {b}" for a, b in {**GIVEN_UP, **CLASSES}.items()
     )
     assert len(modules()) > 200
+
+
+def test_the_worker_reports_and_notifies() -> None:
+    found = {
+        str(path.relative_to(PACKAGE)): sorted(words)
+        for path in modules()
+        if path.relative_to(PACKAGE).parts[0] in ("worker", "handlers")
+        and (words := set(given_up(path.read_text(), PLAIN)))
+    }
+    assert found == {}, "write instead: " + "; ".join(f"{a}: {b}" for a, b in PLAIN.items())
+
+
+def test_a_class_has_its_name_to_itself() -> None:
+    found: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name for name, places in found.items() if len(places) > 1} == set(TWICE)
 
 
 @pytest.mark.parametrize(

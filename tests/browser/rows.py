@@ -23,7 +23,10 @@ from django_ojs.models import (
     MaintenanceRun,
     MinuteStat,
     Queue,
+    RateLimit,
     Worker,
+    Workflow,
+    WorkflowStep,
 )
 from django_ojs.services import rollup, tokens
 
@@ -35,6 +38,8 @@ HOSTILE = (
     "</textarea></title></pre>{{7*7}}{%x%}\u202etxt.exe"
 )
 LINK = "javascript:alert(4)//{{7*7}}"
+FEW, MANY = 4, 60
+"""Steps of workflows that are drawn, and of those that are a table only."""
 
 KINDS = (
     ("report.generate", "reports", 600, [{"report": "sales", "year": 2026, "format": "pdf"}]),
@@ -360,6 +365,8 @@ def hostile() -> list[UUID]:
             started_at=now,
             heartbeat_at=now,
         )
+        limits = {"concurrency": 1}
+        RateLimit.objects.create(key=text, policy=limits, override=limits, override_by=text)
         for state in State:
             active = state == State.ACTIVE
             job = Job.objects.create(
@@ -444,4 +451,72 @@ def hostile() -> list[UUID]:
             at=at, queue=text, completed=3, durations=histogram.empty(), waits=histogram.empty()
         )
         FailureStat.objects.create(at=at, type=text, error=text[:200], queue=text, count=3)
+        for total in (FEW, MANY):
+            _hostile_workflow(text, total, now)
     return found
+
+
+def _hostile_workflow(text: str, total: int, now: datetime) -> None:
+    """A failed chain with a step of each fate, within another workflow; its callback failed too."""
+    outer, inner = clock.new_ids(2)
+    for key, parent in ((outer, None), (inner, outer)):
+        Workflow.objects.create(
+            id=key,
+            root_id=outer,
+            parent_id=parent,
+            parent_step=None if parent is None else 1,
+            kind="chain",
+            name=text,
+            state="failed",
+            total=total,
+            open=0,
+            completed=1,
+            failed=1,
+            callbacks_fired=True,
+            callback_failed=True,
+            created_at=now,
+            finished_at=now,
+            error={"type": text, "message": text, text: text},
+            meta={text: text},
+            queues=[text],
+            created_by=text,
+        )
+    callback, first, second = clock.new_ids(3)
+    for key, index, state in (
+        (callback, -1, "discarded"),
+        (first, 0, "completed"),
+        (second, 2, "discarded"),
+    ):
+        Job.objects.create(
+            id=key,
+            state=state,
+            type=text,
+            queue=text,
+            workflow_id=outer,
+            workflow_step=index,
+            created_at=now,
+            enqueued_at=now,
+            started_at=now,
+            finished_at=now,
+            error={"type": text, "message": text} if state == "discarded" else None,
+        )
+    started = {
+        -1: {"job_id": callback},
+        0: {"job_id": first},
+        1: {"child_id": inner},
+        2: {"job_id": second},
+    }
+    WorkflowStep.objects.bulk_create(
+        WorkflowStep(
+            workflow_id=outer,
+            index=index,
+            key=text,
+            type=text,
+            depends_on=[index - 1] if index > 0 else [],
+            waits_for=0,
+            call={"type": text, "args": [text]},
+            state="started" if index in started else "cancelled",
+            **started.get(index, {}),
+        )
+        for index in range(-1, total)
+    )

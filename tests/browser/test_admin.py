@@ -13,7 +13,7 @@ from django.urls import reverse
 from selenium.webdriver.common.keys import Keys
 
 from django_ojs import clock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.models import AuditEntry, Job, Queue, Worker
 from django_ojs.services.reap import reap
 from tests.browser.conftest import NAME
@@ -23,12 +23,12 @@ from tests.services.support import ack, fail, make, now_stored, take
 from tests.support import poll
 
 
-def is_now(job: JobRecord, state: str) -> Callable[[], bool]:
+def is_now(job: JobRow, state: str) -> Callable[[], bool]:
     """Whether the job has come into the state."""
     return lambda: now_stored(job).state == state
 
 
-def timed_out() -> JobRecord:
+def timed_out() -> JobRow:
     """A job that ran into its timeout an hour ago."""
     then = clock.FrozenClock(clock.now("default") - timedelta(hours=1))
     with clock.using_clock(then):
@@ -39,7 +39,7 @@ def timed_out() -> JobRecord:
     return job
 
 
-def discarded() -> JobRecord:
+def discarded() -> JobRow:
     """A job that failed for good."""
     job = make(retry={"max_attempts": 1})[0]
     fail(*take(), type="app.Broken")

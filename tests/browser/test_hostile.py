@@ -13,9 +13,9 @@ from django.contrib.auth.models import User
 from django.db.models import Model
 from django.urls import reverse
 
-from django_ojs.models import Job
+from django_ojs.models import Job, Workflow
 from tests.browser.conftest import NAME
-from tests.browser.rows import MARK, hostile
+from tests.browser.rows import FEW, MANY, MARK, hostile
 from tests.browser.support import Browser
 from tests.support import not_none, poll
 
@@ -112,10 +112,27 @@ def test_lists_and_pages(rows: tuple[Browser, list[UUID]], name: str) -> None:
     if name != "dashboard":
         assert shown(browser) and shown(browser, MARK)
     if name not in SCREENS:
-        dead = {"state": "discarded"} if name == "deadletter" else {}
+        dead = {"dead_letter": True} if name == "deadletter" else {}
         for row in model._default_manager.filter(**dead)[:16]:
             found += harmed(browser, of(model, "change", quote(row.pk)))
             assert shown(browser), row.pk
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(("total", "graphs"), [(FEW, 1), (MANY, 0)])
+@pytest.mark.fault("S10")
+def test_workflows_in_each_layout(rows: tuple[Browser, list[UUID]], total: int, graphs: int) -> None:
+    """Names, types and errors of the members, in the graph and in the table."""
+    browser, _ids = rows
+    found = []
+    outer = Workflow.objects.filter(parent_id__isnull=True, total=total)
+    assert len(outer) == 2
+    for row in outer:
+        found += harmed(browser, of(Workflow, "change", quote(row.pk)))
+        assert len(browser.all(".ojs-graph")) == graphs
+        assert len(browser.all(".ojs-flow tbody tr")) == total + 1
+        for place in (".ojs-story", ".ojs-flow tbody td", "main h1"):
+            assert "7*7" in browser.one(place).text, place
     assert not found, "\n".join(found)
 
 

@@ -19,7 +19,7 @@ from tests.clusters.clusters import Cluster, PostgreSQL
 from tests.clusters.pointing import default_is
 from tests.clusters.test_restarts import nothing_is_violated
 from tests.services.support import ack, make, take
-from tests.support import poll
+from tests.support import AnyJob, poll
 from tests.workload.tools import LATER
 
 TABLE = "django_ojs_job"
@@ -79,7 +79,7 @@ class Rival:
         self._run("CREATE TABLE IF NOT EXISTS ballast (n INTEGER)")
         self._run("BEGIN")
 
-    def lock(self, job: api.JobRecord) -> None:
+    def lock(self, job: AnyJob) -> None:
         """Write to the row."""
         key = str(job.id)
         if connection.vendor == "mysql" and not connection.features.has_native_uuid_field:
@@ -120,7 +120,7 @@ def rival(cluster: Cluster) -> Iterator[Rival]:
     other.close()
 
 
-def cancelled_once(*cancelled: api.JobRecord) -> None:
+def cancelled_once(*cancelled: AnyJob) -> None:
     """They are, with one event each, and nothing else happened to them."""
     for job in cancelled:
         assert api.get(job).state == "cancelled"

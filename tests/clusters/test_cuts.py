@@ -97,13 +97,13 @@ def test_a_network_that_falls_silent_is_noticed(
     ends.set()
     until = time.monotonic() + 20
     for process, words in (
-        (runner, "database trouble"),
+        (runner, "a database call failed"),
         (runner, "a heartbeat failed"),
         (reaper, "the database failed"),
     ):
         poll(partial(says, process, words), until - time.monotonic())
     way.speak()
-    assert in_state(job, "completed", timeout=30).json("result") == "attempt 1"
+    assert in_state(job, "completed", timeout=30).result == "attempt 1"
     after = jobs.echo.enqueue("after")
     in_state(after, "completed", timeout=30)
     flag.set()

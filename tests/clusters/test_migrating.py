@@ -59,5 +59,5 @@ def test_old_workers_go_on_with_the_next_schema(
     assert runner.running and reaper.running
     for process in (runner, reaper):
         assert "failed" not in process.stderr
-        assert "database trouble" not in process.stderr
+        assert "a database call failed" not in process.stderr
     nothing_is_violated()

@@ -18,7 +18,7 @@ from tests.clusters.pointing import default_is
 from tests.clusters.test_restarts import nothing_is_violated
 from tests.http.support import LiveApi, enqueue, fetch
 from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, in_state
-from tests.support import gunicorn, poll
+from tests.support import gunicorn, not_none, poll
 from tests.workload import jobs
 
 pytestmark = [
@@ -95,7 +95,9 @@ def test_everything_works_by_polling(
         for job in made:
             in_state(job, "completed", timeout=30)
         expired = api.enqueue("nobody.serves", enqueue_ttl=1)
-        assert in_state(expired, "discarded", timeout=30).json("error")["type"] == "enqueue_ttl_expired"
+        assert (
+            not_none(in_state(expired, "discarded", timeout=30).error)["type"] == "enqueue_ttl_expired"
+        )
         live = LiveApi(port)
         foreign = enqueue(live, queue="http")
         (taken,) = fetch(live, "http", wait_ms=5000)

@@ -81,10 +81,10 @@ def test_a_server_that_refuses_writes(
     assert runner.running and reaper.running
     cluster.read_only(False)
     assert live.post("/workers/ack", report).status == 200
-    assert in_state(ends, "completed", timeout=30).json("result") == "attempt 1"
+    assert in_state(ends, "completed", timeout=30).result == "attempt 1"
     after = jobs.echo.enqueue("after")
     in_state(after, "completed", timeout=30)
     flag.set()
-    assert in_state(running, "completed").json("result") == "attempt 1"
+    assert in_state(running, "completed").result == "attempt 1"
     for job in (ends, running, after):
         assert [attempt.outcome for attempt in attempts(job)] == ["completed"]

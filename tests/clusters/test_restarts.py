@@ -21,7 +21,7 @@ from tests.clusters.clusters import Cluster, PostgreSQL
 from tests.clusters.proxy import Proxy
 from tests.faults import tally
 from tests.process.tools import Diary, Flag, Start, StartWorker, attempts, in_state
-from tests.support import poll
+from tests.support import not_none, poll
 from tests.workload import jobs
 from tests.workload.tools import AT_ONCE
 
@@ -74,10 +74,12 @@ def test_a_restart_in_the_middle_of_each_operation(
         expired = api.enqueue("nobody.serves", enqueue_ttl=2)
         assert cut.done.wait(60), pattern
         connections["default"].close()
-        assert in_state(expired, "discarded", timeout=30).json("error")["type"] == "enqueue_ttl_expired"
+        assert (
+            not_none(in_state(expired, "discarded", timeout=30).error)["type"] == "enqueue_ttl_expired"
+        )
     assert runner.running and reaper.running
     flag.set()
-    assert in_state(long, "completed").json("result") == "attempt 1"
+    assert in_state(long, "completed").result == "attempt 1"
     assert outcomes(long) == ["completed"]
     nothing_is_violated()
     runner.send(signal.SIGTERM)
@@ -193,10 +195,10 @@ def test_down_for_longer_than_the_heartbeat_timeout(
     # Its first scan may come before we are let in; the next one is recorded only seconds later.
     poll(lambda: MaintenanceRun.objects.filter(name="reap", last_run_at__gt=down).exists(), 30)
     way.refusing = False
-    assert in_state(ends, "completed", timeout=30).json("result") == "attempt 1"
+    assert in_state(ends, "completed", timeout=30).result == "attempt 1"
     poll(lambda: Job.objects.filter(pk=goes_on.id, heartbeat_at__gt=back + timedelta(seconds=2)), 30)
     assert runner.running and reaper.running
     flag.set()
-    assert in_state(goes_on, "completed").json("result") == "attempt 1"
+    assert in_state(goes_on, "completed").result == "attempt 1"
     assert outcomes(ends) == outcomes(goes_on) == ["completed"]
     nothing_is_violated()

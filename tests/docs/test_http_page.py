@@ -21,6 +21,8 @@ def routes() -> str:
 
     lines: list[str] = []
     for part in features():
+        if not part.routes:
+            continue
         lines += ["", f"### {part.name.replace('_', ' ').capitalize()}", ""]
         lines += ["| Method | Path | Scope | What it does |", "|---|---|---|---|"]
         for route in part.routes:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django_ojs.domain.job import LARGE, JobEvent, JobRecord, Transition
+from django_ojs.domain.job import LARGE, JobEvent, JobRow, Transition
 from django_ojs.domain.retry import parse_policy
 
 NOW = datetime(2026, 2, 12, 10, 30, tzinfo=UTC)
@@ -41,6 +41,7 @@ _DEFAULTS: dict[str, Any] = {
     "heartbeat_timeout_ms": 60_000,
     "total_timeout_ms": None,
     "enqueue_ttl_ms": None,
+    "attempt_ttl_ms": None,
     "visibility_timeout_ms": None,
     "lease_visibility_ms": None,
     "extended_ms": 0,
@@ -55,15 +56,18 @@ _DEFAULTS: dict[str, Any] = {
     "progress_message": "",
     "checkpoint_seq": 0,
     "digest": None,
+    "hooks": 0,
+    "workflow_id": None,
+    "workflow_step": None,
 }
 
 
-def record(**changes: Any) -> JobRecord:
+def record(**changes: Any) -> JobRow:
     """A job that waits in a queue, but for ``changes``."""
-    return JobRecord(**{**_DEFAULTS, **changes})
+    return JobRow(**{**_DEFAULTS, **changes})
 
 
-def running(**changes: Any) -> JobRecord:
+def running(**changes: Any) -> JobRow:
     """A job in its first attempt, started at ``NOW`` under ``LEASE``, with a beating worker."""
     started: dict[str, Any] = {
         "state": "active",
@@ -84,7 +88,7 @@ def running(**changes: Any) -> JobRecord:
     return job._replace(deadline_at=NOW + timedelta(milliseconds=min(ends)))
 
 
-def in_state(state: str, **changes: Any) -> JobRecord:
+def in_state(state: str, **changes: Any) -> JobRow:
     """A job in ``state`` with what is always set there."""
     if state == "active":
         return running(**changes)

@@ -10,7 +10,7 @@ import pytest
 from django_ojs.domain.admission import VERBATIM, JobDefaults, admit, creation_events, digest
 from django_ojs.domain.envelope import Envelope, from_call, from_wire
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.limits import NO_LIMITS, Limits
 from tests.domain.records import ID, NOW, at, policy
 
@@ -34,7 +34,7 @@ def request(**fields: Any) -> Envelope:
     return from_wire({"type": "video.transcode", "args": [1, "x"], **fields}, now=NOW)
 
 
-def admitted(agreed: JobDefaults | None = None, **fields: Any) -> JobRecord:
+def admitted(agreed: JobDefaults | None = None, **fields: Any) -> JobRow:
     return admit(request(**fields), agreed or terms(), job_id=ID, now=NOW)
 
 

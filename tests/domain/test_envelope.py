@@ -200,9 +200,9 @@ class TestUnknownAndSystemFields:
     def test_unknown_fields_are_kept(self) -> None:
         extra = {"x_trace": {"a": [1, None]}, "ext_ai": "y", "schema": "urn:x", "version": 2}
         assert wire(**extra).extra == extra
-        assert wire(unique={"keys": ["type"]}, rate_limit={"key": "k"}).extra == {
+        assert wire(unique={"keys": ["type"]}, rate_limit={"key": "k", "concurrency": 1}).extra == {
             "unique": {"keys": ["type"]},
-            "rate_limit": {"key": "k"},
+            "rate_limit": {"key": "k", "concurrency": 1},
         }
 
     def test_known_options_are_kept_and_others_dropped(self) -> None:

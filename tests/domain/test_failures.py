@@ -225,3 +225,5 @@ def test_names_for_matching() -> None:
     failure = Failure("T", code="C", details={"error_class": "K", "type": 5})
     assert failure.names == ("T", "C", "K")
     assert set(Failure("T", details={"type": "D"}).names) == {"T", "D"}
+    assert Failure("T", details={"error_bases": ["a.B", 5, "a.C"]}).bases == ("a.B", "a.C")
+    assert Failure("T", details={"error_bases": "a.B"}).bases == ()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.ids import Uuid7Generator, parse_uuid7, time_of, uuid7
+from django_ojs.domain.ids import Uuid7Generator, keyed_uuid7, parse_uuid7, time_of, uuid7
 
 MS = 1_770_892_200_123
 ALL_ONES = (1 << 74) - 1
@@ -137,3 +139,53 @@ def test_parse_refuses(value: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_uuid7(value, "jobs[1].id")
     assert caught.value.field == "jobs[1].id"
+
+
+PLACED = datetime(2026, 11, 23, 14, 5, 6, 789_000, tzinfo=UTC)
+KEY = ("order.invoice", 4711)
+
+
+def test_an_id_of_a_moment_and_a_key() -> None:
+    """The value is part of the contract: a release that made another would enqueue twice."""
+    made = keyed_uuid7(PLACED, KEY)
+    assert str(made) == "01a208b9-8965-7f9f-982f-033f24404582"
+    assert parse_uuid7(made, "id") == made
+    assert time_of(made) == int(PLACED.timestamp() * 1000)
+    elsewhere = PLACED.astimezone(timezone(timedelta(hours=5))) + timedelta(microseconds=999)
+    assert keyed_uuid7(elsewhere, KEY) == made
+    assert keyed_uuid7(PLACED.date(), KEY) == keyed_uuid7(datetime(2026, 11, 23, tzinfo=UTC), KEY)
+
+
+def test_another_moment_or_key_is_another_id() -> None:
+    keys: list[tuple[object, ...]] = [
+        KEY,
+        ("order.invoice", "4711"),
+        ("order.invoice4711",),
+        (4711, "order.invoice"),
+        ("order.invoice", 4711, ""),
+        ("order.invoice", UUID(int=4711)),
+        ("order.invoice", PLACED),
+        ("order.invoice", PLACED.date()),
+        ("order.invoice", "2026-11-23"),
+    ]
+    made = {keyed_uuid7(moment, key) for key in keys for moment in (PLACED, PLACED.date())}
+    assert len(made) == 2 * len(keys)
+
+
+@pytest.mark.parametrize(
+    ("moment", "key", "field"),
+    [
+        (PLACED.replace(tzinfo=None), KEY, "moment"),
+        (datetime(1969, 12, 31, tzinfo=UTC), KEY, "moment"),
+        ("2026-11-23", KEY, "moment"),
+        (PLACED, (), "key"),
+        (PLACED, ("a", 1.5), "key"),
+        (PLACED, ("a", True), "key"),
+        (PLACED, ("a", None), "key"),
+        (PLACED, ("a", PLACED.replace(tzinfo=None)), "key"),
+    ],
+)
+def test_what_makes_no_id(moment: Any, key: tuple[object, ...], field: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        keyed_uuid7(moment, key)
+    assert refused.value.field == field

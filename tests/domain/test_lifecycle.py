@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from django_ojs.domain import lifecycle
 from django_ojs.domain.errors import InvalidTransition
 from django_ojs.domain.failures import Directive, Failure
-from django_ojs.domain.job import NO_LEASE, JobRecord, Transition
+from django_ojs.domain.job import NO_LEASE, JobRow, Transition
 from django_ojs.domain.states import State, Trigger
 from tests.domain.records import (
     ID,
@@ -33,16 +33,16 @@ STATES = [state.value for state in State]
 BOOM = Failure("SmtpError", "no route to host")
 
 
-def claimed(job: JobRecord, **changes: Any) -> Transition:
+def claimed(job: JobRow, **changes: Any) -> Transition:
     given: dict[str, Any] = {"worker_id": "w1", "beats": True, "visibility_ms": None, "now": NOW}
     return lifecycle.claim(job, lease_id=LEASE, **{**given, **changes})
 
 
-def failed(job: JobRecord, failure: Failure = BOOM, seconds: float = 5, **more: Any) -> Transition:
+def failed(job: JobRow, failure: Failure = BOOM, seconds: float = 5, **more: Any) -> Transition:
     return lifecycle.fail(job, failure, now=at(seconds), jitter=0.5, **more)
 
 
-def error_of(job: JobRecord) -> dict[str, Any]:
+def error_of(job: JobRow) -> dict[str, Any]:
     error: dict[str, Any] = job.json("error")
     return error
 
@@ -268,13 +268,13 @@ class TestRetryable:
         assert error_of(overruled.written)["retryable"] is True
 
 
-def test_a_claim_forgets_the_progress_of_the_attempt_before() -> None:
+def test_a_claim_forgets_the_progress_of_the_attempt_before_but_its_data() -> None:
     job = record(progress=0.7, progress_message="most of it", progress_data="[1]", attempt=1)
     again = lifecycle.claim(
         job, lease_id=LEASE, worker_id="w1", beats=True, visibility_ms=None, now=NOW
     )
     written = again.written
-    assert (written.progress, written.progress_message, written.progress_data) == (None, "", None)
+    assert (written.progress, written.progress_message, written.progress_data) == (None, "", "[1]")
 
 
 class TestLookAhead:
@@ -408,7 +408,7 @@ class TestReportedTimeout:
 
 
 class TestOverdue:
-    def reap(self, job: JobRecord, seconds: float) -> Transition:
+    def reap(self, job: JobRow, seconds: float) -> Transition:
         move = lifecycle.overdue(job, now=at(seconds), jitter=0.5)
         assert move is not None
         return move
@@ -443,7 +443,7 @@ class TestOverdue:
             ),
         ],
     )
-    def test_outcomes(self, job: JobRecord, trigger: str, state: str, kind: str, type_: str) -> None:
+    def test_outcomes(self, job: JobRow, trigger: str, state: str, kind: str, type_: str) -> None:
         move = self.reap(job, 31.5)
         error = error_of(move.written)
         assert (move.trigger, move.written.state) == (trigger, state)
@@ -464,7 +464,7 @@ class TestOverdue:
             (running(lease_visibility_ms=1000, lease_expires_at=at(1)), ["job.stalled"]),
         ],
     )
-    def test_events_have_the_seven_fields(self, job: JobRecord, events: list[str]) -> None:
+    def test_events_have_the_seven_fields(self, job: JobRow, events: list[str]) -> None:
         move = self.reap(job, 40)
         assert kinds(move)[: len(events)] == events
         data = move.job_events[0].data
@@ -591,7 +591,7 @@ class TestLapse:
 
     job = running(lease_visibility_ms=2000, lease_expires_at=at(2))
 
-    def lapse(self, job: JobRecord) -> Transition:
+    def lapse(self, job: JobRow) -> Transition:
         move = lifecycle.overdue(job, now=at(3), jitter=0.5)
         assert move is not None and move.trigger is Trigger.LAPSE
         return move
@@ -655,7 +655,7 @@ class TestGivingBack:
 
     def test_promote(self) -> None:
         for state in ("scheduled", "retryable"):
-            move = lifecycle.promote(in_state(state, deadline_at=at(50)), now=at(8))
+            move = lifecycle.promote(in_state(state, total_timeout_ms=50_000), now=at(8))
             job = move.written
             assert (job.state, job.enqueued_at, job.deadline_at) == ("available", at(8), at(50))
             assert kinds(move) == ["job.enqueued"]
@@ -664,7 +664,7 @@ class TestGivingBack:
 class TestRecover:
     """Decision T9: what an outage adds."""
 
-    def recovered(self, job: JobRecord, seconds: float = 100) -> JobRecord:
+    def recovered(self, job: JobRow, seconds: float = 100) -> JobRow:
         move = lifecycle.recover(job, execution_until=at(seconds + 15), now=at(seconds))
         assert (move.trigger, move.job_events, move.attempt) == (Trigger.RECOVER, (), None)
         return move.written

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from django_ojs.domain import lifecycle, operations
 from django_ojs.domain.errors import Conflict, InvalidTransition
-from django_ojs.domain.job import NO_LEASE, Actor, JobRecord
+from django_ojs.domain.job import NO_LEASE, Actor, JobRow
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import soft_deadline
 from tests.domain.records import LEASE, NOW, at, fact_of, in_state, kinds, record, running
@@ -63,7 +63,7 @@ class TestCancel:
 
 
 class TestRetryDead:
-    def retried(self, job: JobRecord, expires_at: datetime | bool | None = False) -> JobRecord:
+    def retried(self, job: JobRow, expires_at: datetime | bool | None = False) -> JobRow:
         return operations.retry_dead(job, actor=WHO, expires_at=expires_at, now=at(100)).written
 
     def test_begins_a_new_life_under_the_same_id(self) -> None:
@@ -116,7 +116,7 @@ class TestRetryDead:
 
 
 class TestExtend:
-    def extended(self, job: JobRecord, by_ms: int, seconds: float = 1) -> JobRecord:
+    def extended(self, job: JobRow, by_ms: int, seconds: float = 1) -> JobRow:
         return operations.extend(job, by_ms=by_ms, actor=WHO, now=at(seconds)).written
 
     def test_adds_and_adds_again(self) -> None:
@@ -248,7 +248,7 @@ class TestEdit:
 
 class TestActivate:
     def test_now(self) -> None:
-        move = operations.activate(in_state("pending", deadline_at=at(70)), now=at(1))
+        move = operations.activate(in_state("pending", total_timeout_ms=70_000), now=at(1))
         written = move.written
         assert (written.state, written.enqueued_at, written.deadline_at) == (
             "available",

@@ -15,12 +15,14 @@ from django_ojs.domain.errors import InvalidRetryPolicy, UnknownRetryKey
 from django_ojs.domain.retry import (
     DEFAULT,
     MAX_ATTEMPTS,
+    UNLIMITED,
     RetryPolicy,
     Strategy,
     delay_ms,
     from_stored,
     matches,
     parse_policy,
+    with_names,
 )
 from tests.domain.records import each
 
@@ -217,7 +219,8 @@ class TestParsing:
         assert parse_policy({"initial_interval": "PT0.5S"}).initial_interval_ms == 500
 
     def test_null_counts_as_not_given(self) -> None:
-        assert parse_policy(dict.fromkeys(DEFAULT.to_wire())) == DEFAULT
+        others = [name for name in DEFAULT.to_wire() if name != "max_attempts"]
+        assert parse_policy(dict.fromkeys(others)) == DEFAULT
 
     @pytest.mark.parametrize(
         ("key", "near"),
@@ -294,6 +297,20 @@ class TestParsing:
         policy = parse_policy(fields)
         assert from_stored(json.dumps(policy.to_wire())) == policy
 
+    @pytest.mark.parametrize("name", ["max_attempts", "maxAttempts"])
+    def test_none_is_no_limit_and_reads_back_the_same(self, name: str) -> None:
+        policy = parse_policy({name: None})
+        assert policy.to_wire()["max_attempts"] == UNLIMITED == 2147483647
+        assert parse_policy(policy.to_wire()) == policy
+        assert from_stored('{"max_attempts": null}') == policy
+
+    def test_only_the_limit_of_attempts_is_lifted_by_none(self) -> None:
+        assert parse_policy({"jitter": False}, base=parse_policy({"max_attempts": None})) == (
+            RetryPolicy(max_attempts=UNLIMITED, jitter=False)
+        )
+        limited = parse_policy({"max_attempts": 2}, base=parse_policy({"max_attempts": None}))
+        assert limited.max_attempts == 2
+
     @given(st.integers(1, TEN_YEARS_MS), st.integers(1, TEN_YEARS_MS))
     def test_intervals_read_back_the_same(self, one: int, other: int) -> None:
         policy = RetryPolicy(
@@ -303,7 +320,9 @@ class TestParsing:
 
 
 BAD: list[tuple[str, Any]] = [
-    *each("max_attempts", -1, 1.0, "3", True, MAX_ATTEMPTS + 1, [], 10**400),
+    *each(
+        "max_attempts", -1, 1.0, "3", True, MAX_ATTEMPTS + 1, UNLIMITED - 1, UNLIMITED + 1, [], 10**400
+    ),
     *each("maxAttempts", -1, "x"),
     *each(
         "initial_interval", "", "PT0S", 0, -1, "PT", "P1Y", "P1M", "1 s", " 1s", True, [], "soon", 1e300
@@ -410,3 +429,27 @@ class TestMatching:
 
     def test_generators_may_be_given(self) -> None:
         assert matches((pattern for pattern in ("x", "auth.*")), (name for name in ("auth.a",)))
+
+
+class Declined(LookupError):
+    """An error of an application."""
+
+
+class TestClasses:
+    def test_a_class_stands_for_its_name(self) -> None:
+        listing = {"non_retryable_errors": [Declined, "auth.*", KeyError]}
+        listed = (f"{__name__}.Declined", "auth.*", "builtins.KeyError")
+        assert parse_policy(listing).non_retryable_errors == listed
+        assert with_names(listing) == {"non_retryable_errors": list(listed)}
+        assert with_names({"max_attempts": 2}) == {"max_attempts": 2}
+
+    @pytest.mark.parametrize("wrong", [int, 5, Declined(), ""])
+    def test_anything_else_is_refused(self, wrong: object) -> None:
+        with pytest.raises(InvalidRetryPolicy, match="non_retryable_errors"):
+            parse_policy({"non_retryable_errors": [wrong]})
+
+    def test_subclasses_match_the_name_of_their_base_but_no_prefix(self) -> None:
+        bases = ["shop.Declined", "builtins.LookupError", "builtins.Exception"]
+        assert matches(["builtins.LookupError"], ["shop.Declined"], bases)
+        assert not matches(["builtins.*", "builtins.KeyError"], ["shop.Declined"], bases)
+        assert matches(["shop.*"], ["shop.Declined"], bases)

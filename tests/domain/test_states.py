@@ -29,12 +29,15 @@ _ROWS = """
     fail active retryable | fail active discarded
     requeue active available
     release active available
+    rate_limit available scheduled
+    rate_limit available discarded
     timeout active retryable | timeout active discarded
     stall active retryable | stall active discarded
     lapse active available | lapse active discarded
     extend active active
     recover active active
     retry discarded available
+    resume discarded available | resume cancelled available
     reschedule scheduled scheduled | reschedule scheduled available
     reschedule retryable retryable | reschedule retryable available
     expire scheduled discarded | expire available discarded | expire pending discarded
@@ -110,11 +113,13 @@ def test_states_are_parted() -> None:
     assert WAITING | {State.ACTIVE} == LIVE
 
 
-def test_nothing_but_a_purge_leads_out_of_completed_and_cancelled() -> None:
-    for state in (State.COMPLETED, State.CANCELLED):
-        assert {arrow.trigger for arrow in ARROWS if arrow.source == state} == {Trigger.PURGE}
-    discarded = {arrow.trigger for arrow in ARROWS if arrow.source == State.DISCARDED}
-    assert discarded == {Trigger.PURGE, Trigger.RETRY}
+def test_what_leads_out_of_the_terminal_states() -> None:
+    def out_of(state: State) -> set[Trigger]:
+        return {arrow.trigger for arrow in ARROWS if arrow.source == state}
+
+    assert out_of(State.COMPLETED) == {Trigger.PURGE}
+    assert out_of(State.CANCELLED) == {Trigger.PURGE, Trigger.RESUME}
+    assert out_of(State.DISCARDED) == {Trigger.PURGE, Trigger.RETRY, Trigger.RESUME}
 
 
 def test_every_state_can_be_reached_and_every_trigger_is_used() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_ojs.domain import timeouts
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import Fired, TimeoutKind, fired
 from tests.domain.records import NOW, at, in_state, record, running
@@ -44,6 +44,14 @@ def test_total_counts_from_limits_from() -> None:
         ({"enqueue_ttl_ms": 2000, "expires_at": at(3)}, at(2)),
         ({"enqueue_ttl_ms": 5000, "limits_from": at(10)}, at(15)),
         ({"enqueue_ttl_ms": 5000, "expires_at": at(3), "attempt": 1}, None),
+        ({"attempt_ttl_ms": 5000, "enqueued_at": at(10), "attempt": 1}, at(15)),
+        ({"attempt_ttl_ms": 5000, "enqueued_at": at(10)}, at(15)),
+        ({"attempt_ttl_ms": 5000, "enqueue_ttl_ms": 2000}, at(2)),
+        ({"attempt_ttl_ms": 2000, "enqueue_ttl_ms": 5000}, at(2)),
+        *(
+            ({"attempt_ttl_ms": 5000, "state": state}, None)
+            for state in ("scheduled", "pending", "retryable")
+        ),
     ],
 )
 def test_start_deadline(changes: dict[str, Any], due: datetime | None) -> None:
@@ -95,7 +103,7 @@ def test_no_heartbeat_deadline_before_the_first_beat_is_known() -> None:
     assert timeouts.heartbeat_deadline(running(heartbeat_at=None)) is None
 
 
-def everything_due() -> JobRecord:
+def everything_due() -> JobRow:
     return running(
         timeout_ms=10_000,
         grace_period_ms=0,
@@ -138,6 +146,14 @@ def test_ttl_is_over_with_the_first_start() -> None:
     for state in ("available", "scheduled", "pending"):
         due = fired(in_state(state, attempt=0, enqueue_ttl_ms=1000), late)
         assert due is not None and due.clock is TimeoutKind.ENQUEUE_TTL
+
+
+def test_an_attempt_that_does_not_start_in_time() -> None:
+    job = record(attempt=2, attempt_ttl_ms=4000, limits_from=at(-100), enqueued_at=at(1))
+    assert fired(job, at(4.999)) is None
+    assert fired(job, at(6)) == Fired(TimeoutKind.ENQUEUE_TTL, 4000, 5000)
+    first = job._replace(attempt=0, enqueue_ttl_ms=103_000)
+    assert fired(first, at(6)) == Fired(TimeoutKind.ENQUEUE_TTL, 103_000, 106_000)
 
 
 def test_expires_at_is_told_as_a_limit_from_the_beginning() -> None:
@@ -201,6 +217,7 @@ spans = st.none() | st.integers(1, 100_000)
     attempt=st.integers(0, 3),
     total=spans,
     ttl=spans,
+    attempt_ttl=spans,
     expires=moments,
     lease=moments,
     deadline=moments,
@@ -213,6 +230,7 @@ def test_total_function_in_every_state(
     attempt: int,
     total: int | None,
     ttl: int | None,
+    attempt_ttl: int | None,
     expires: datetime | None,
     lease: datetime | None,
     deadline: datetime | None,
@@ -225,6 +243,7 @@ def test_total_function_in_every_state(
         attempt=attempt,
         total_timeout_ms=total,
         enqueue_ttl_ms=ttl,
+        attempt_ttl_ms=attempt_ttl,
         expires_at=expires,
         lease_expires_at=lease,
         deadline_at=deadline,
@@ -251,6 +270,7 @@ def test_the_pairs_of_states_and_clocks_are_covered() -> None:
         job = job._replace(
             total_timeout_ms=1 if clock == 0 else None,
             enqueue_ttl_ms=1 if clock == 1 else None,
+            attempt_ttl_ms=1 if clock == 1 else None,
             lease_expires_at=NOW if clock == 2 else None,
             heartbeat_timeout_ms=1,
             heartbeat_armed=clock == 3,

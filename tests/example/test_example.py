@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,13 @@ from PIL import Image
 
 from django_ojs import JobContext, Retry, api
 from django_ojs.api import JobHandler
+from django_ojs.domain.failures import Failure
+from django_ojs.domain.leases import Lease
 from django_ojs.handlers import registry
 from django_ojs.models import Attempt, Event, Job
-from example_project.showcase import jobs, misbehave, outcome, processes, readings
+from django_ojs.services.claim import claim, sources
+from django_ojs.services.settle import Outcome, Report, settle
+from example_project.showcase import jobs, misbehave, outcome, overview, processes, readings
 from example_project.showcase.models import Reading, Thumbnail
 from example_project.showcase.outcome import Fired, Line, Planned
 
@@ -34,10 +38,11 @@ class Killed(BaseException):
 class FakeLine:
     """Keeps what the handler said; breaks off at the checkpoint number ``dies_at``."""
 
-    def __init__(self, dies_at: int | None = None) -> None:
+    def __init__(self, dies_at: int | None = None, results: Sequence[Any] = ()) -> None:
         self.checkpoints: list[Any] = []
         self.fractions: list[float] = []
         self.dies_at = dies_at
+        self.parents = list(results)
 
     def heartbeat(self) -> None:
         """Not kept."""
@@ -53,6 +58,12 @@ class FakeLine:
     def extend(self, by_ms: int) -> datetime:
         raise NotImplementedError
 
+    def results(self, after: int) -> tuple[list[Any], int | None]:
+        return self.parents, None
+
+    def add(self, call: dict[str, Any]) -> str:
+        raise NotImplementedError
+
 
 def context(line: FakeLine, checkpoint: Any = None) -> JobContext:
     return JobContext(
@@ -62,9 +73,11 @@ def context(line: FakeLine, checkpoint: Any = None) -> JobContext:
         queue="example.imports",
         attempt=1 if checkpoint is None else 2,
         max_attempts=5,
+        args=[],
         meta={},
         last_checkpoint=checkpoint,
         deadline=START,
+        workflow_id="w",
     )
 
 
@@ -177,6 +190,53 @@ def test_report_has_a_table_of_months_for_each_city(empty: None, var: Path) -> N
     january = [row.celsius for row in readings.read("Seattle") if row.at < START.replace(2010, 2, 1)]
     expected = sum(january[:744]) / 744
     assert f"| January | {expected:.1f} |" in text.split("## Seattle")[1]
+
+
+def test_overview_is_drawn_from_what_was_summarised(empty: None, var: Path) -> None:
+    import_all()
+    means = overview.summarise.function(context(FakeLine(results=[8759, 8759])))
+    assert means["Seattle"][0] == pytest.approx(5.0, abs=2)
+    assert {city: len(months) for city, months in means.items()} == dict.fromkeys(readings.FILES, 12)
+    assert overview.draw.function(context(FakeLine(results=[means]))) == overview.PICTURE
+    with Image.open(var / overview.PICTURE) as image:
+        assert image.size == (480, 240)
+        assert len(image.getcolors() or ()) >= 3
+    mail.outbox.clear()
+    said = context(FakeLine(results=[overview.PICTURE]))
+    assert overview.announce.function(said, "you@example.com") == 1
+    assert "reports/overview.png" in mail.outbox[0].body
+
+
+def run_job(handler: JobHandler[..., Any], failure: Failure | None = None) -> None:
+    """Report the next job of a handler as done, or as failed."""
+    (job,) = claim(sources(["example.work"], [handler.type]), limit=1, worker_id="w", beats=True)
+    assert job.lease_id is not None
+    report = Report.ACK if failure is None else Report.FAIL
+    settle([Outcome(Lease(job.id, job.lease_id), report, "null", failure, job)])
+
+
+def test_overview_that_failed_is_resumed_with_the_step_that_failed(ojs_db: None) -> None:
+    made = jobs.overview("never").enqueue()
+    assert (made.total, made.open) == (5, 5)
+    imports = claim(sources(["example.imports"]), limit=2, worker_id="w", beats=True)
+    assert sorted(job.type for job in imports) == ["example.import-readings"] * 2
+    settle(
+        [
+            Outcome(Lease(job.id, job.lease_id), Report.ACK, "8759", None, job)
+            for job in imports
+            if job.lease_id
+        ]
+    )
+    run_job(overview.summarise)
+    run_job(overview.draw, Failure("timeout", "took too long", retryable=False))
+    run_job(jobs.send_mail)
+    failed = api.get_workflow(made)
+    assert (failed.state, failed.completed, failed.failed, failed.cancelled) == ("failed", 3, 1, 1)
+    api.resume_workflow(failed)
+    run_job(overview.draw)
+    run_job(overview.announce)
+    ended = api.get_workflow(made)
+    assert (ended.state, ended.completed, ended.runs) == ("completed", 5, 2)
 
 
 def test_all_types_of_the_readme_are_registered_and_no_other() -> None:

@@ -48,6 +48,7 @@ F15  | 2 | no process can be started | claimed jobs are given back, with patienc
 F16  | 2 | no descriptors left in the worker | nothing lost, it recovers
 F17  | 2 | two workers of one name | the newer one stays; leases are separate
 F18  | 1 | the worker cannot beat | it stops claiming, then gives up what it has lost
+F129 | 1 | a worker is cut off or suspended that runs `on_partition="stop"` | it ends in time
 """,
     ),
     **_rows(
@@ -72,12 +73,12 @@ F34  | 1 | starts children, also detached | dead with the handler
 F35  | 1 | leaves threads running | the job completes, the executor is replaced
 F36  | 1 | forks and returns twice | only the original answers
 F37  | 1 | closes every descriptor | failure `worker_crash`, the worker goes on
-F38  | 1 | writes garbage or forged frames on the line | never a result
+F38  | 1 | writes garbage or forged frames on the channel | never a result
 F39  | 1 | floods standard output and error | nothing blocks
 F40  | 1 | result too large | failure `result_too_large`, memory bounded
 F41  | 1 | result that is no JSON | failure `result_unserialisable` that names the path
 F42  | 1 | result that a database refuses | the same, and the acknowledgement never fails for it
-F43  | 1 | exception that cannot be shown | recorded by its type
+F43  | 1 | exception that cannot be printed | recorded by its type
 F44  | 1 | recursion without end | a failure or a crash, recorded
 F45  | 1 | out of memory in the handler | a failure or a crash; the next job runs
 F46  | 2 | changes the process around it | replaced after so many jobs

@@ -19,13 +19,14 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
-from django_ojs.domain import lifecycle, silence, timeouts
-from django_ojs.domain.job import NO_LEASE, JobRecord, Transition
+from django_ojs.domain import lifecycle, silence
+from django_ojs.domain.job import NO_LEASE, JobRow, Transition
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import State
-from django_ojs.models import Job
+from django_ojs.models import Job, Workflow
 from django_ojs.services import operate, promote, reap, reaper, settle, sightings
 from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict
+from django_ojs.services.workflows import tree
 from django_ojs.store import candidates, claiming, leases, locking, pairs, sources, transitions
 from django_ojs.store.contention import in_transaction
 from django_ojs.worker.prefork import leased, pool, zygote
@@ -85,20 +86,18 @@ def _no_fence() -> Iterator[None]:
 @_mutant("state-only-fence")
 def _state_only_fence() -> Iterator[None]:
     """A report counts if its job is active, whatever the lease."""
-    with _reports(lambda outcome, now, using: None):
+    with _reports(lambda outcome, using: None):
         yield
 
 
-Otherwise = Callable[[Outcome, datetime | None, str], SettleResult | None]
+Otherwise = Callable[[Outcome, str], SettleResult | None]
 
 
 def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
     """Reports of active jobs count under any lease; of the others as ``otherwise`` says."""
 
     def settling(real: Any) -> Any:
-        def _settle(
-            outcomes: Sequence[Outcome], now: datetime | None, using: str, **_: bool
-        ) -> list[SettleResult | None]:
+        def _settle(outcomes: Sequence[Outcome], using: str, **_: bool) -> list[SettleResult | None]:
             found = locking.jobs((outcome.lease.job_id for outcome in outcomes), using=using)
             answers: list[SettleResult | None] = []
             for outcome in outcomes:
@@ -106,10 +105,10 @@ def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
                 if job is not None and job.lease_id is not None:
                     lease = Lease(job.id, job.lease_id)
                     outcome = outcome._replace(lease=lease, principal=job.lease_principal)
-                    answers += real([outcome], now, using)
+                    answers += real([outcome], using)
                 else:
-                    forced = None if job is None else otherwise(outcome, now, using)
-                    answers += [forced] if forced else real([outcome], now, using)
+                    forced = None if job is None else otherwise(outcome, using)
+                    answers += [forced] if forced else real([outcome], using)
             return answers
 
         return _settle
@@ -117,9 +116,9 @@ def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
     def reporting(real: Any) -> Any:
         @in_transaction
         def _report(job_id: UUID, lease_claim: Any, kind: Report, *rest: Any, using: str = "") -> Any:
-            result, failure, _, now = rest
+            result, failure, _ = rest
             lease = Lease(job_id, lease_claim.lease_id or uuid4())
-            settled = settle._settle([Outcome(lease, kind, result, failure)], now, using)[0]
+            settled = settle._settle([Outcome(lease, kind, result, failure)], using)[0]
             if settled.verdict in (Verdict.SETTLED, Verdict.REPLAYED):
                 return settled
             return real(job_id, lease_claim, kind, *rest, using=using)
@@ -133,7 +132,7 @@ def _reports(otherwise: Otherwise) -> AbstractContextManager[None]:
     )
 
 
-def _any_state(outcome: Outcome, now: datetime | None, using: str) -> SettleResult | None:
+def _any_state(outcome: Outcome, using: str) -> SettleResult | None:
     """``UPDATE job SET state = 'completed' WHERE id = ...``."""
     if outcome.report is not Report.ACK:
         return None
@@ -168,33 +167,26 @@ def _unfenced_beat() -> Iterator[None]:
         yield
 
 
-def _failing(change: Callable[[JobRecord], JobRecord]) -> AbstractContextManager[None]:
-    """Failures are decided as if the job were another one."""
+def _deciding(change: Callable[[JobRow], JobRow]) -> AbstractContextManager[None]:
+    """Whether a failure is retried is decided as if the job were another one."""
 
     def deciding(real: Any) -> Any:
-        def fail(job: JobRecord, *rest: Any, **named: Any) -> Transition:
-            move: Transition = real(change(job), *rest, **named)
-            changes = move.changes
-            if move.target is not State.DISCARDED:
-                changes = {**changes, "deadline_at": timeouts.total_deadline(job)}
-            return replace(move, job=job, changes=changes)
+        return lambda job, *rest, **named: real(change(job), *rest, **named)
 
-        return fail
-
-    return _replaced((lifecycle, "fail", deciding))
+    return _replaced((lifecycle, "decide_retry", deciding))
 
 
 @_mutant("no-look-ahead")
 def _no_look_ahead() -> Iterator[None]:
     """A retry is planned even if it cannot end within the total timeout."""
-    with _failing(lambda job: job._replace(total_timeout_ms=None)):
+    with _deciding(lambda job: job._replace(total_timeout_ms=None)):
         yield
 
 
 @_mutant("one-attempt-too-many")
 def _one_attempt_too_many() -> Iterator[None]:
     """``attempt <= max_attempts`` where ``<`` is meant."""
-    with _failing(lambda job: job._replace(max_attempts=max(1, job.max_attempts) + 1)):
+    with _deciding(lambda job: job._replace(max_attempts=max(1, job.max_attempts) + 1)):
         yield
 
 
@@ -235,7 +227,7 @@ def _unguarded_cancel() -> Iterator[None]:
         def cancelling(**named: Any) -> Any:
             decide = real(**named)
 
-            def forced(job: JobRecord, now: datetime) -> Transition | None:
+            def forced(job: JobRow, now: datetime) -> Transition | None:
                 if job.state in (State.COMPLETED, State.DISCARDED):
                     _force(job.id, State.CANCELLED, "default")
                     return None
@@ -298,8 +290,7 @@ def _claim_ignores_pause() -> Iterator[None]:
     nothing = "(SELECT '' AS name, 1 = 1 AS paused) z"
     none = f"(SELECT name FROM {nothing})"
     with _replaced(
-        (claiming, "paused", lambda real: lambda names, **named: set()),
-        (claiming, "paused_or_held", lambda real: lambda names, **named: (set(), set())),
+        (claiming, "_states", lambda real: lambda rows: real([])),
         (candidates, "QUEUES", lambda real: nothing),
         (candidates, "PAUSED", lambda real: none),
         (pairs, "PAUSED", lambda real: none),
@@ -384,7 +375,7 @@ def _unread_last_frames() -> Iterator[None]:
     def reading(real: Any) -> Any:
         def read(self: pool.Pool, child: pool.Child, mask: int) -> None:
             if child.pid and not alive(child.pid):
-                self._unregister(child.line)
+                self._unregister(child.channel)
                 self._begin_close(child)
             else:
                 real(self, child, mask)
@@ -392,7 +383,8 @@ def _unread_last_frames() -> Iterator[None]:
         return read
 
     with _replaced(
-        (pool.Pool, "_read_line", reading), (pool.Pool, "_drain", lambda real: lambda self, child: None)
+        (pool.Pool, "_read_channel", reading),
+        (pool.Pool, "_drain", lambda real: lambda self, child: None),
     ):
         yield
 
@@ -415,4 +407,35 @@ def _kill_spares_descendants() -> Iterator[None]:
         (pool.Pool, "kill", killing),
         (zygote.ForkServer, "sweep", lambda real: lambda self, dead: None),
     ):
+        yield
+
+
+@_mutant("callbacks-again")
+def _callbacks_again() -> Iterator[None]:
+    """A workflow does not remember that its callbacks were fired: their own ends fire them again."""
+
+    def firing(real: Any) -> Any:
+        def _fire(self: tree.Tree, workflow: Workflow) -> None:
+            again = Job.objects.using(self.using).filter(workflow_id=workflow.id, workflow_step__lt=0)
+            real(self, workflow)
+            workflow.callbacks_fired = again.count() > 1
+
+        return _fire
+
+    with _replaced((tree.Tree, "_fire", firing)):
+        yield
+
+
+@_mutant("unlocked-workflow")
+def _unlocked_workflow() -> Iterator[None]:
+    """The counters of a workflow are read without a lock, and written as they were computed."""
+
+    def locking_none(real: Any) -> Any:
+        def lock_roots(roots: Any, using: str, **_: Any) -> list[Workflow]:
+            rows = Workflow.objects.using(using).filter(pk__in=set(roots))
+            return list(rows.order_by("pk"))
+
+        return lock_roots
+
+    with _replaced((tree, "lock_roots", locking_none)):
         yield

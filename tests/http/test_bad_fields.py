@@ -164,6 +164,15 @@ def test_retry_policies(api: Api) -> None:
     assert not Job.objects.exists()
 
 
+def test_null_is_no_limit_of_attempts(api: Api) -> None:
+    """What is returned may be sent again."""
+    kept = push(api, retry={"maxAttempts": None}).body["job"]
+    assert kept["max_attempts"] == kept["retry"]["max_attempts"] == 2147483647
+    again = push(api, retry=kept["retry"])
+    assert (again.status, again.body["job"]["max_attempts"]) == (201, 2147483647)
+    assert push(api, retry={"jitter": None}).body["job"]["max_attempts"] == 3
+
+
 def test_of_two_intervals_that_contradict_each_other_the_initial_one_is_capped(api: Api) -> None:
     policy = {"initial_interval": "PT6M"}
     answer = push(api, retry=policy, id="019539a4-b68c-7def-8000-1a2b3c4d5e6f")

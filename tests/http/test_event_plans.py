@@ -21,7 +21,7 @@ from tests.admin.support import MANY, many_jobs
 from tests.admin.test_scale import Asked, Statement, rows_read, scans
 from tests.http.support import Answer, Api
 
-pytestmark = [pytest.mark.every_database, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.every_database, pytest.mark.long, pytest.mark.timeout(900)]
 
 TABLES = ("django_ojs_job", "django_ojs_attempt")
 WINDOW = 4000

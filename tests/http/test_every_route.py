@@ -77,7 +77,13 @@ def test_every_route_answers_a_bad_body_with_the_envelope(api: Api, kind: str) -
     for template, method in with_body():
         job = next(jobs)
         place = "/" + template.format(
-            job_id=job["id"], worker_id="w1", name="waiting", type="t", version="1"
+            job_id=job["id"],
+            workflow_id=MISSING,
+            worker_id="w1",
+            name="waiting",
+            key="k",
+            type="t",
+            version="1",
         )
         if kind == "empty":
             if not _acts_without_a_body(template):
@@ -164,18 +170,31 @@ def test_every_route_survives_bodies_of_the_wrong_shape(api: Api) -> None:
         "reason",
         "schema",
         "by",
+        "steps",
+        "callbacks",
+        "workflow_timeout",
     ]
     values: tuple[Any, ...] = (True, 10**30, LONE, [None], {"a": {}})
     met: dict[str, set[int]] = {name: set() for name in names}
     job = enqueue(api)
     fetch(api)
     for template, method in with_body(aliases=False):
-        path = template.format(job_id=job["id"], worker_id="w1", name="other", type="t", version="1")
+        path = template.format(
+            job_id=job["id"],
+            workflow_id=MISSING,
+            worker_id="w1",
+            name="other",
+            key="k",
+            type="t",
+            version="1",
+        )
         base: dict[str, Any] = {"worker_id": "w1", "job_id": MISSING, "queues": ["none"]}
         if "{job_id}" in template and template.rsplit("/", 1)[-1] not in ("progress", "checkpoint"):
             path = path.replace(job["id"], MISSING)
         if template in ("jobs", "jobs/batch"):
             base |= {"type": "test.job", "args": [], "queue": "other"}
+        if template == "workflows":
+            base |= {"type": "group", "jobs": [{"type": "test.job", "args": [], "queue": "other"}]}
         if template == "workers/fetch":
             base["wait_ms"] = 0
         for name in names:

@@ -202,7 +202,7 @@ def test_the_curl_session_runs(live: LiveApi) -> None:
     found = re.search(r"^the job is (\S+)$", said, re.MULTILINE)
     assert found is not None
     record = get(found[1])
-    assert (record.state, record.json("result")) == ("completed", {"sent": 1})
+    assert (record.state, record.result) == ("completed", {"sent": 1})
     lines = said.splitlines()
     assert lines.count("completed") == 2, "the second acknowledgement is a replay"
     for line in (f"jobs_extended: ['{found[1]}']", "jobs_lost: []", "cancelled", "paused", "active"):

@@ -61,7 +61,7 @@ def test_a_worker_of_this_project_knows_nothing_of_callers(api: Api, frozen: Fro
     for path in ("heartbeat", "register", "deregister", "register"):
         assert api.post(f"/workers/{path}", {"worker_id": "host-1"}).status == 200
     assert rows_of(None) == before
-    assert workers.report(info, phase="running", running=0).order is None
+    assert workers.report(info, phase="running", running=0) is None
     workers.deregister(info.id, None, incarnation=info.incarnation)
     assert api.get("/workers/host-1").body["state"] == "running"
 

@@ -28,6 +28,7 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from django_ojs.http.problems import PROBLEMS
+from tests.http.refusing import MISSING
 from tests.http.support import Answer, Api, LiveApi, enqueue, fetch
 from tests.support import ROOT
 
@@ -110,10 +111,13 @@ class Fuzzer:
         dead, running = fetch(self.live, queue, worker=self.names["worker_id"], count=2)
         self.live.post("/workers/nack", {"job_id": dead["id"], "error": {"message": "no"}})
         self.live.post(f"/jobs/{running['id']}/checkpoint", {"state": [1]})
+        steps = [{"type": "test.job", "args": [], "queue": "idle"}] * 2
+        made = self.live.post("/workflows", {"type": "chain", "steps": steps}).body
+        self.names["workflow_id"] = made["id"]
         waiting = enqueue(self.live, queue="idle", scheduled_at="1h")
         pending = enqueue(self.live, queue="idle", pending=True)
         self.jobs = [dead, running, waiting, pending]
-        self.made += 7
+        self.made += 8
 
     def send(self, case: Any, pick: int, real_only: bool) -> None:
         """One request; sometimes, or always, about something that exists."""
@@ -354,7 +358,8 @@ def test_odd_text_in_paths_and_queries(api: Api, odd: str) -> None:
     """Each parameter of each operation in turn."""
     document = json.loads(DOCUMENT.read_text())
     job = str(enqueue(api)["id"])
-    fine = {"job_id": job, "worker_id": "w1", "name": "default", "type": "test.job", "version": "1"}
+    fine = {"job_id": job, "workflow_id": MISSING, "worker_id": "w1", "name": "default"}
+    fine |= {"type": "test.job", "version": "1"}
     for path, item in document["paths"].items():
         if path.endswith(STREAMS):
             continue

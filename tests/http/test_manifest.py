@@ -16,6 +16,8 @@ EXTENSIONS = {
     "urn:ojs:ext:graceful-shutdown",
     "urn:ojs:ext:progress",
     "urn:ojs:ext:durable-execution",
+    "urn:ojs:ext:rate-limiting",
+    "urn:ojs:ext:unique-jobs",
 }
 
 
@@ -30,6 +32,8 @@ def test_what_is_fully_there_and_nothing_else() -> None:
     found = manifest()
     assert set(found["extensions"]) == EXTENSIONS
     assert (found["conformance_level"], found["conformance_tier"]) == (1, "runtime")
+    assert found["unique_job_strength"] == "strong"
+    assert found["capabilities"]["unique_jobs"] is True
     assert found["capabilities"]["batch_enqueue"] is True
     assert not {"bulk_enqueue", "schema_registry"} & found["capabilities"].keys()
 
@@ -67,10 +71,10 @@ def test_a_schema_is_stored_with_a_warning(api: Api) -> None:
 
 
 def test_an_extension_that_is_not_there_is_refused(api: Api) -> None:
-    asked = {"OJS-Requires-Extension": "urn:ojs:ext:timeouts, urn:ojs:ext:unique-jobs"}
+    asked = {"OJS-Requires-Extension": "urn:ojs:ext:timeouts, urn:ojs:ext:encryption"}
     refused = api.post("/jobs", {"type": "t", "args": []}, **asked)
     assert (refused.status, refused.code) == (422, "EXTENSION_NOT_SUPPORTED")
-    assert refused.body["error"]["details"]["extension"] == "urn:ojs:ext:unique-jobs"
+    assert refused.body["error"]["details"]["extension"] == "urn:ojs:ext:encryption"
     for name in EXTENSIONS:
         assert api.post("/jobs", {"type": "t", "args": []}, OJS_Requires_Extension=name).status == 201
     assert api.get("/jobs", OJS_Requires_Extension="urn:x").status == 422

@@ -18,7 +18,7 @@ from django_ojs.services.tokens import SCOPES
 from tests.http.conftest import Caller
 from tests.http.support import Api
 
-PRODUCE, WORK, INSPECT, ADMINISTER = SCOPES
+PRODUCE, WORK, INSPECT, ADMINISTER, METRICS = SCOPES
 ANY = frozenset(SCOPES)
 MATRIX: dict[str, set[str]] = {
     "JobViewSet.create": {PRODUCE},
@@ -70,6 +70,18 @@ MATRIX: dict[str, set[str]] = {
     "EventViewSet.stream": {INSPECT},
     "EventViewSet.of_job": {INSPECT},
     "EventViewSet.of_queue": {INSPECT},
+    "RateLimitViewSet.list": {INSPECT},
+    "RateLimitViewSet.retrieve": {INSPECT},
+    "RateLimitViewSet.update": {ADMINISTER},
+    "RateLimitViewSet.update_queue": {ADMINISTER},
+    "RateLimitViewSet.destroy_override": {ADMINISTER},
+    "WorkflowViewSet.create": {PRODUCE},
+    "WorkflowViewSet.list": {INSPECT},
+    "WorkflowViewSet.retrieve": {INSPECT},
+    "WorkflowViewSet.progress": {INSPECT},
+    "WorkflowViewSet.results": {INSPECT, WORK},
+    "WorkflowViewSet.cancel": {ADMINISTER},
+    "WorkflowViewSet.resume": {ADMINISTER},
     "SchemaViewSet.list": {INSPECT},
     "SchemaViewSet.latest": {INSPECT},
     "SchemaViewSet.versions": {INSPECT},
@@ -81,6 +93,7 @@ MATRIX: dict[str, set[str]] = {
     "SystemViewSet.manifest": {OPEN},
     "SystemViewSet.problem": {OPEN},
     "SystemViewSet.stats": {INSPECT},
+    "SystemViewSet.metrics": {METRICS, INSPECT},
     "SystemViewSet.nothing": set(SCOPES),
 }
 

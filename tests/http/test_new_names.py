@@ -163,8 +163,8 @@ def test_the_row_of_a_known_worker_costs_no_count(api: Api, path: str) -> None:
 
 
 def test_what_a_process_remembers_of_queues_is_bounded() -> None:
-    enqueue_service.forget_queues()
+    enqueue_service._known_queues.clear()
     enqueue_service.know_queues((f"q{number}" for number in range(10_001)), using="default")
     assert enqueue_service.unknown(["q0", "q1", "q10000"], using="default") == ["q0"]
     assert len(enqueue_service._known_queues) == 10_000
-    enqueue_service.forget_queues()
+    enqueue_service._known_queues.clear()

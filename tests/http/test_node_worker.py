@@ -207,4 +207,4 @@ def test_the_node_worker_survives_its_jobs(live: LiveApi, between: Between, node
         becomes(jobs[kind], "discarded")
         assert look(live, jobs[kind])["error"]["type"] == error, kind
     job = enqueue(live, type="node.sync", queue=between.queue, args=[1, 2])
-    assert becomes(job, "completed").json("result") == [1, 2]
+    assert becomes(job, "completed").result == [1, 2]

@@ -202,7 +202,7 @@ def test_a_worker_that_comes_back_is_refused_with_its_own_token(site: Make, beat
     assert present.told("ack", job=job)[0]["counted"]
     assert not any(ack["counted"] for ack in late.told("ack", job=job))
     record = get(job)
-    assert (record.state, record.attempt, record.json("result")) == ("completed", 2, "attempt 2")
+    assert (record.state, record.attempt, record.result) == ("completed", 2, "attempt 2")
 
 
 @pytest.mark.parametrize("beats", [True, False], ids=["beats first", "reports first"])
@@ -226,4 +226,4 @@ def test_what_a_shared_token_cannot_tell_apart(site: Make, beats: bool) -> None:
     else:
         assert reports["late"]["counted"]
         assert not reports["present"]["counted"]
-        assert (record.state, record.json("result")) == ("completed", "attempt 1")
+        assert (record.state, record.result) == ("completed", "attempt 1")

@@ -130,8 +130,11 @@ def test_the_default_retry_policy(api: Api) -> None:
     job = enqueue(api)
     assert job["retry"] == DEFAULT_RETRY
     assert job["max_attempts"] == 3
-    for given in (None, {}, {"max_attempts": None}):
+    for given in (None, {}, {"initial_interval": None}):
         assert enqueue(api, retry=given)["retry"] == DEFAULT_RETRY
+    unlimited = enqueue(api, retry={"max_attempts": None})
+    assert unlimited["retry"] == {**DEFAULT_RETRY, "max_attempts": 2147483647}
+    api.post(f"/jobs/{unlimited['id']}/cancel")
     assert look(api, job)["retry"] == DEFAULT_RETRY
     assert fetch(api)[0]["retry"] == DEFAULT_RETRY
 

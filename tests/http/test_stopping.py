@@ -205,7 +205,7 @@ class TestReportsPastTheDeadline:
         assert api.post(f"/jobs/{job['id']}/extend", longer).status == 409
         after = get(job["id"])
         assert (after.progress, after.checkpoint, after.extended_ms) == (None, None, 0)
-        assert (after.lease_seq, before.lease_seq) == (1, 1)
+        assert (after.row.lease_seq, before.row.lease_seq) == (1, 1)
 
     def test_a_lapsed_heartbeat_is_healed_by_each(self, api: Api, frozen: FrozenClock) -> None:
         job = started(api, heartbeat_timeout=2)

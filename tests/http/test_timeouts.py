@@ -104,6 +104,21 @@ def test_a_retry_that_cannot_end_in_total_time_is_not_planned(api: Api, timeline
     assert after["error"]["type"] == "total_timeout"
 
 
+def test_the_attempt_ttl_is_of_each_attempt(api: Api, timeline: Timeline) -> None:
+    retry = {"initial_interval": "PT1S", "jitter": False}
+    job = started(api, attempt_ttl_ms=2500, retry=retry)
+    assert job["attempt_ttl_ms"] == 2500
+    assert enqueue(api, queue="other", attempt_ttl="3s")["attempt_ttl"] == 3
+    nack(api, job)
+    timeline.advance(1)
+    assert look(api, job)["state"] == "available"
+    timeline.advance(2.5)
+    after = look(api, job)
+    assert (after["state"], after["attempt"], after["dead_letter"]) == ("discarded", 1, False)
+    assert after["error"]["type"] == "enqueue_ttl_expired"
+    assert after["error"]["limit_ms"] == 2500
+
+
 def test_the_enqueue_ttl_ends_with_the_first_start(api: Api, timeline: Timeline) -> None:
     retry = {"on_exhaustion": "dead_letter", "initial_interval": "PT1S", "jitter": False}
     terms: dict[str, Any] = {"enqueue_ttl": 1, "retry": retry}
@@ -242,6 +257,21 @@ def test_the_events(api: Api, timeline: Timeline) -> None:
         assert data["limit_seconds"] == 1 == data["elapsed_seconds"]
     expired = next(event for event in events(api, cases[2][0]) if event["type"] == "job.expired")
     assert {"created_at", "expired_at", "ttl_ms"} <= set(expired["data"])
+
+
+def test_data_of_progress_reaches_the_next_attempt(api: Api, timeline: Timeline) -> None:
+    """``progress_data`` stays until the next attempt reports its own."""
+    retry = {"initial_interval_ms": 100, "jitter": False}
+    job = started(api, timeout=1, grace_period=1, retry=retry)
+    said = {"progress": 0.5, "message": "half", "data": {"row": 41}, "lease_id": job["lease"]["id"]}
+    assert api.post(f"/jobs/{job['id']}/progress", said).status == 200
+    timeline.go_to(job, 2)
+    timeline.advance(0.1)
+    again = fetch(api, worker="next")[0]
+    assert (again["id"], again["attempt"], again["progress_data"]) == (job["id"], 2, {"row": 41})
+    assert not {"progress", "progress_message"} & again.keys()
+    said = {"progress": 0.1, "lease_id": again["lease"]["id"]}
+    assert api.post(f"/jobs/{job['id']}/progress", said).body["data"] is None
 
 
 def test_a_checkpoint_of_the_grace_period_is_resumed(api: Api, timeline: Timeline) -> None:

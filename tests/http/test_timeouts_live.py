@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from django_ojs.api import get
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job_record import JobRecord
 from django_ojs.models import Attempt
 from tests.http.support import LiveApi, enqueue, fetch
 from tests.http.timed import SLOW_RETRY, ack, after_start, beat, started
-from tests.support import poll
+from tests.support import not_none, poll
 
 pytestmark = [pytest.mark.every_database, pytest.mark.process]
 
@@ -73,7 +73,7 @@ def test_the_server_is_the_authority(live: LiveApi) -> None:
         (late, "total_timeout"),
     ):
         over = ended(other, "discarded")
-        assert over.json("error")["type"] == of_type
+        assert not_none(over.error)["type"] == of_type
     assert get(total["id"]).state == "active"
 
 
@@ -115,7 +115,7 @@ def test_beats_keep_a_job_beyond_its_heartbeat_timeout(live: LiveApi) -> None:
         (leased, running[1], "visibility_timeout"),
     ):
         assert found.heartbeat_at is not None
-        assert ended(job).json("error")["type"] == of_type
+        assert not_none(ended(job).error)["type"] == of_type
         over = Attempt.objects.get(job_id=job["id"]).ended_at
         assert over >= found.heartbeat_at + timedelta(seconds=6), "the last beat counts"
         assert over > after_start(job, 6.5)

@@ -207,7 +207,7 @@ def test_a_client_that_hangs_up_loses_no_job(live: LiveApi, how: str) -> None:
     def seen() -> bool:
         """For longer than anybody who waits sleeps, nobody has taken the job."""
         record = get(job["id"])
-        assert (record.state, record.lease_seq) == ("available", 0)
+        assert (record.state, record.row.lease_seq) == ("available", 0)
         return time.monotonic() - begun > 0.8
 
     poll(seen, every=0.05)

@@ -231,13 +231,13 @@ def test_beats_never_move_the_execution_deadline(api: Api, frozen: FrozenClock) 
 def test_a_beat_can_ask_for_a_lease_and_for_more_time(api: Api, frozen: FrozenClock) -> None:
     job = started(api, timeout=60, grace_period=0)
     beat(api, jobs=[job], visibility_timeout_ms=5000)
-    assert get(job["id"]).lease_expires_at == frozen.time + timedelta(seconds=5)
+    assert get(job["id"]).row.lease_expires_at == frozen.time + timedelta(seconds=5)
     frozen.advance(1)
     told = beat(api, jobs=[job], extend_timeout="30s")
     assert told["jobs"][0]["deadline_at"] == format_instant(frozen.time + timedelta(seconds=89))
     frozen.advance(4)
     beat(api, jobs=[job])
-    assert get(job["id"]).lease_expires_at == frozen.time + timedelta(seconds=5), "as long as asked"
+    assert get(job["id"]).row.lease_expires_at == frozen.time + timedelta(seconds=5), "as long as asked"
     frozen.advance(5)
     assert reap().counts == {"visibility": 1}
 
@@ -394,7 +394,7 @@ def test_registration(api: Api, frozen: FrozenClock) -> None:
     assert worker == {
         "worker_id": "w1",
         "id": "w1",
-        "client": "token:test-produce-work-inspect-administer-0",
+        "client": "token:test-produce-work-inspect-administer-metrics-0",
         "state": "running",
         "status": "healthy",
         "directive": None,

@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tests.lab import effects, raw
@@ -42,13 +43,15 @@ class Probe:
     """A job on a row that nobody holds, with a deadline that must be kept.
 
     ``kind`` is ``ttl`` (enqueue TTL), ``silent`` (a lease whose holder never beats) or ``overrun`` (an
-    execution timeout whose holder never reports).
+    execution timeout whose holder never reports). It was made at some moment from ``begun`` on that
+    lasted ``making`` seconds; ``due`` counts from its end.
     """
 
     job: str
     kind: str
     begun: float
     due: float
+    making: float = 0.0
 
 
 def left(probe: Probe, blocks: Iterable[Block], steps: Iterable[float] = ()) -> float:
@@ -71,6 +74,21 @@ def left(probe: Probe, blocks: Iterable[Block], steps: Iterable[float] = ()) -> 
         elif block.start - LATE <= due <= block.end:
             due = block.end + (REPORT if probe.kind == "overrun" else 0.0)
     return due
+
+
+def stalled(probe: Probe, end: float, stalls: Sequence[Block], blocks: Sequence[Block]) -> float:
+    """For how long the machine itself stood still, as far as it may have made a deadline late: since
+    the holder was last heard, or about when it was due. What the lab did is not counted again.
+    """
+    start = probe.begun if probe.kind == "silent" else probe.due - LATE
+    moments = {start, end, *(moment for block in (*stalls, *blocks) for moment in block)}
+    return sum(
+        after - before
+        for before, after in pairwise(sorted(moments))
+        if start <= before < end
+        and any(one.start <= before < one.end for one in stalls)
+        and not any(one.start <= before < one.end for one in blocks)
+    )
 
 
 class Watch(threading.Thread):
@@ -144,7 +162,7 @@ class Figures:
     late: list[str] = field(default_factory=list)
     """The deadlines that were enforced too late."""
     excused: list[str] = field(default_factory=list)
-    """The same, in rounds in which others had the processors; it is printed, not judged."""
+    """The same, where the machine itself stood still for as long; it is printed, not judged."""
 
     @property
     def good(self) -> bool:
@@ -181,9 +199,13 @@ def judge(
     probes: Sequence[Probe] = (),
     blocks: Sequence[Block] = (),
     steps: Sequence[float] = (),
+    stalls: Sequence[Block] = (),
     watch: Watch,
 ) -> Figures:
-    """The figures of a round: ``living`` are the jobs whose handlers were alive all the time."""
+    """The figures of a round: ``living`` are the jobs whose handlers were alive all the time.
+
+    ``stalls`` are the times in which the machine itself stood still, where they are an excuse.
+    """
     found = Figures(rounds=1)
     ours = set(living)
     for attempt in attempts:
@@ -204,11 +226,17 @@ def judge(
             found.lost += 1
             found.wrong.append(f"{probe.kind} {probe.job} was never ended: {states.get(probe.job)}")
             continue
-        if moment < probe.due - EARLY:
-            found.wrong.append(f"{probe.kind} {probe.job} was ended {probe.due - moment:.2f} s early")
+        first = probe.due - probe.making
+        if moment < first - EARLY:
+            found.wrong.append(f"{probe.kind} {probe.job} was ended {first - moment:.2f} s early")
         found.lateness = _worst(found.lateness, max(0.0, moment - due))
         if moment - due >= LATE:
-            found.late.append(f"{probe.kind} {probe.job} was ended {moment - due:.2f} s late")
+            stood = stalled(probe, moment, stalls, blocks)
+            said = f"{probe.kind} {probe.job} was ended {moment - due:.2f} s late"
+            if moment - due - stood < LATE:
+                found.excused.append(f"{said}, and the machine stood still for {stood:.2f} s")
+            else:
+                found.late.append(said)
     for effect in done:
         moment = watch.seen.get(effect.job, {}).get("completed")
         if effect.what == "done" and effect.job in ours and moment is not None:

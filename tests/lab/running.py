@@ -33,7 +33,7 @@ def run(
     """Every case that this database has.
 
     ``brief`` is for ``make test-all``: cases share fleets where they can, take fewer moments, and
-    lateness counts only while the processors have time.
+    lateness does not count as far as the machine itself stood still.
     """
     found: list[Result] = []
     here = [case for case in cases if name in case.databases]

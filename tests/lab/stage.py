@@ -15,7 +15,8 @@ from django_ojs.services import claim
 from tests.lab import effects, judge, raw
 from tests.lab.databases import Database
 from tests.lab.judge import HEARTBEAT, Block, Figures, Probe, Watch
-from tests.support import Manage, poll, processors
+from tests.lab.pulse import Pulse
+from tests.support import Manage, poll
 
 LIVING = 5
 HOLD = 2.5 * HEARTBEAT
@@ -25,8 +26,6 @@ AFTER = 1.5
 BEGINNING = HEARTBEAT + 3.0
 """How long the fleet looks before anything is done to it."""
 DRAIN = 60.0
-IDLE = 0.2
-"""The share of the processors' time that must be left over for lateness to be ours."""
 TABLES = ("attempt", "leasebeat", "event", "job")
 
 
@@ -160,19 +159,23 @@ class Stage:
         """A waiting job that nobody serves; its TTL is over in so many seconds."""
         begun = effects.now()
         made = api.enqueue("lab.nobody", queue="nobody", enqueue_ttl=timedelta(seconds=after))
-        self.probes.append(Probe(str(made.id), "ttl", begun, begun + after))
+        self._probe(str(made.id), "ttl", begun, after)
 
     def probe_silent(self) -> None:
         """A running job whose holder is never heard."""
-        made = self._claimed(heartbeat_timeout=HEARTBEAT, timeout=900)
         begun = effects.now()
-        self.probes.append(Probe(made, "silent", begun, begun + HEARTBEAT))
+        made = self._claimed(heartbeat_timeout=HEARTBEAT, timeout=900)
+        self._probe(made, "silent", begun, HEARTBEAT)
 
     def probe_overrun(self, after: float) -> None:
         """A running job whose time is over in so many seconds, and whose holder never reports."""
-        made = self._claimed(heartbeat_timeout=60, timeout=timedelta(seconds=after - 1), grace_period=1)
         begun = effects.now()
-        self.probes.append(Probe(made, "overrun", begun, begun + after))
+        made = self._claimed(heartbeat_timeout=60, timeout=timedelta(seconds=after - 1), grace_period=1)
+        self._probe(made, "overrun", begun, after)
+
+    def _probe(self, job: str, kind: str, begun: float, after: float) -> None:
+        made = effects.now()
+        self.probes.append(Probe(job, kind, begun, made + after, made - begun))
 
     def _claimed(self, **limits: Any) -> str:
         made = api.enqueue("lab.nobody", queue="silent", retry={"max_attempts": 1}, **limits)
@@ -238,7 +241,8 @@ class Stage:
         self._reset()
         watch = Watch(self.database.url)
         watch.start()
-        idle_before, all_before = processors()
+        pulse = Pulse(self.database.url)
+        pulse.start()
         try:
             yield
             time.sleep(AFTER)
@@ -247,6 +251,7 @@ class Stage:
         finally:
             self.end_late()
             watch.stop()
+            pulse.stop()
         if self.steps:
             watch.backwards.clear()
         states, attempts = judge.rows(self.database.url)
@@ -259,11 +264,9 @@ class Stage:
             probes=self.probes,
             blocks=self.blocks,
             steps=self.steps,
+            stalls=pulse.stalls if self.brief else (),
             watch=watch,
         )
-        idle, everything = processors()
-        if self.brief and idle - idle_before < IDLE * (everything - all_before):
-            found.excused, found.late = found.late, []
         never = [job for job in self.held_up if states.get(job) not in judge.TERMINAL]
         found.lost += len(never)
         found.wrong += [f"{job} was never ended" for job in never]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests.lab import effects, raw, report
 from tests.lab import judge as judging
-from tests.lab import report
+from tests.lab import pulse as pulsing
 from tests.lab.effects import Effect
 from tests.lab.judge import CALM, HEARTBEAT, REPORT, Attempt, Block, Figures, Probe, Watch, left
+from tests.lab.pulse import Pulse
 from tests.lab.report import Result
-from tests.support import ROOT
+from tests.support import ROOT, poll
 
 pytestmark = pytest.mark.tool
 
@@ -37,6 +41,7 @@ def judged(
     probes: list[Probe] | None = None,
     blocks: list[Block] | None = None,
     cancelled: list[str] | None = None,
+    stalls: list[Block] | None = None,
     watch: Watch | None = None,
 ) -> Figures:
     """The verdict on one living job."""
@@ -48,6 +53,7 @@ def judged(
         cancelled=cancelled or [],
         probes=probes or [],
         blocks=blocks or [],
+        stalls=stalls or [],
         watch=watch or watched(),
     )
 
@@ -125,13 +131,52 @@ def test_no_silence_is_due_for_a_while_after_a_step(kind: str, step: float, leav
     assert left(Probe(OTHER, kind, 0.0, 4.0), [], [step]) == leaves
 
 
-def test_lateness_is_no_fault_of_ours_where_others_had_the_processors() -> None:
-    probe = Probe(OTHER, "ttl", 0.0, 5.0)
-    seen = watched(other={"available": 0.1, "discarded": 9.25})
-    found = judged(done(ONE), probes=[probe], watch=seen)
-    found.excused, found.late = found.late, []
-    assert found.good
-    assert "4.25 s late, but the machine was busy" in report.table([Result("one", "pg", found)])
+@pytest.mark.parametrize(
+    ("kind", "stalls", "blocks", "excused"),
+    [
+        ("ttl", [], [], False),
+        ("ttl", [Block(5.5, 9.0)], [], True),
+        ("ttl", [Block(4.5, 6.5), Block(6.0, 7.5), Block(8.5, 9.0)], [], True),
+        ("ttl", [Block(6.0, 8.0)], [], False),
+        ("ttl", [Block(0.0, 4.0)], [], False),
+        ("silent", [Block(0.5, 4.0)], [], True),
+        ("silent", [Block(-3.0, 0.5)], [], False),
+        ("ttl", [Block(5.5, 9.0)], [Block(7.0, 9.1)], False),
+    ],
+)
+def test_lateness_is_no_fault_of_ours_as_far_as_the_machine_stood_still(
+    kind: str, stalls: list[Block], blocks: list[Block], excused: bool
+) -> None:
+    probe = Probe(OTHER, kind, 0.0, 5.0)
+    left_at = 9.25 if not blocks else 13.5
+    seen = watched(other={"active": 0.1, "discarded": left_at})
+    found = judged(done(ONE), probes=[probe], watch=seen, stalls=stalls, blocks=blocks)
+    assert found.good is excused
+    assert bool(found.excused) is excused is not bool(found.late)
+    if excused:
+        assert "4.25 s late, and the machine stood still" in report.table([Result("one", "pg", found)])
+
+
+def test_a_pulse_notices_processors_without_time_and_writes_that_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/lab"
+    ticks = itertools.count(step=1000)
+    monkeypatch.setattr(pulsing, "processors", lambda: (0, next(ticks)))
+    busy = Pulse(url)
+    busy.start()
+    poll(lambda: busy.stalls)
+    busy.stop()
+    monkeypatch.setattr(pulsing, "processors", lambda: (now := next(ticks), now))
+    calm = Pulse(url)
+    with raw.holding(f"{url}-pulse", "DELETE FROM lab_pulse"):
+        calm.start()
+        began = effects.now()
+        poll(lambda: effects.now() > began + 1)
+    poll(lambda: calm.stalls)
+    calm.stop()
+    assert calm.stalls[0].start <= began
+    assert calm.stalls[0].end >= began + 1
 
 
 def test_lateness_is_against_what_is_left() -> None:
@@ -147,6 +192,8 @@ def test_a_deadline_before_its_time_or_never_is_wrong() -> None:
     probe = Probe(OTHER, "silent", 0.0, 4.0)
     early = judged(done(ONE), probes=[probe], watch=watched(other={"active": 0.1, "retryable": 3.0}))
     assert (early.lost, early.good) == (0, False)
+    slow = Probe(OTHER, "silent", -1.0, 4.0, making=1.0)
+    assert judged(done(ONE), probes=[slow], watch=watched(other={"active": 0.1, "retryable": 3.0})).good
     never = judged(done(ONE), probes=[probe])
     assert (never.lost, never.lateness) == (1, None)
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.tool, pytest.mark.process, pytest.mark.long]
 
 @pytest.mark.timeout(1500)
 def test_one_round_of_each_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No stall, no effect that came again, nothing lost; lateness where the processors had time."""
+    """No stall, no effect that came again, nothing lost; no lateness but a busy machine's."""
     record = tmp_path / "record.json"
     done = subprocess.run(
         [sys.executable, "-m", "tests.lab", "--brief", f"--json={record}"],

@@ -14,12 +14,12 @@ from django.db import connection
 from django.db.backends.signals import connection_created
 from django.test.utils import CaptureQueriesContext
 
-from django_ojs import clock
+from django_ojs import clock, get_workflow, group, step
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.failures import Failure
-from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.domain.job import Actor, JobRow
 from django_ojs.domain.states import State
 from django_ojs.models import Event, Job, Queue
 from django_ojs.services import leases, queues, reaper, tokens, workers
@@ -57,7 +57,7 @@ def as_json(*words: str) -> Any:
 class TestReapTimeouts:
     """Cron, loops and health checks."""
 
-    def _overdue(self, frozen: FrozenClock) -> JobRecord:
+    def _overdue(self, frozen: FrozenClock) -> JobRow:
         (job,) = make(enqueue_ttl=2)
         frozen.advance(3)
         return job
@@ -145,10 +145,28 @@ class TestOjs:
         report = as_json("ojs", "status")
         assert (report["jobs"]["available"], report["jobs"]["active"]) == (2, 1)
         assert report["workers"][0]["id"] == "w1"
-        assert "never run" in report["troubles"][0]
+        assert report["troubles"][0]["code"] == "reaper_never_ran"
+        assert "never run" in run("ojs", "status")
         reaper.scan(cadence=None, ran_by="test")
-        assert as_json("ojs", "status")["troubles"] == []
+        codes = [trouble["code"] for trouble in as_json("ojs", "status")["troubles"]]
+        assert "reaper_never_ran" not in codes
         assert "jobs: available 2, active 1" in run("ojs", "status")
+
+    def test_status_says_which_workers_are_silent(self, frozen: FrozenClock) -> None:
+        workers.register(WorkerInfo("w1", clock.new_lease(), concurrency=2))
+        assert "worker w1: running, 0 jobs of 2 at a time, heard 0 s ago" in run("ojs", "status")
+        frozen.advance(300)
+        assert "worker w1: silent, 0 jobs of 2 at a time, heard 300 s ago" in run("ojs", "status")
+
+    def test_status_tells_of_workflows(self, frozen: FrozenClock) -> None:
+        assert "workflows" not in run("ojs", "status")
+        once = {"max_attempts": 1}
+        running, failed = (group(step("test.job", retry=once)).enqueue() for _ in range(2))
+        fail(*(job for job in take(2) if job.workflow_id == failed.id))
+        assert "workflows: 1 running, 1 failed in the last hour" in run("ojs", "status")
+        frozen.advance(3700)
+        assert get_workflow(running).state == "running"
+        assert as_json("ojs", "status")["workflows"] == {"running": 1, "failed_last_hour": 0}
 
     def test_status_counts_many_queues_in_few_statements(self) -> None:
         """Whoever may enqueue can make thousands; with one statement each it took eight seconds."""
@@ -159,7 +177,7 @@ class TestOjs:
         queues.pause(["q449"])
         with CaptureQueriesContext(connection) as asked:
             report = as_json("ojs", "status")
-        assert len(asked) <= 25
+        assert len(asked) <= 30
         found = {queue["name"]: queue for queue in report["queues"]}
         assert list(found) == sorted(found)
         assert len(found) == 450
@@ -181,7 +199,33 @@ class TestOjs:
         assert (story["state"], story["attempts"][0]["outcome"]) == ("retryable", "failed")
         assert story["errors"][0]["type"] == "test.Error"
         assert str(job.lease_id) not in json.dumps(story)
-        assert "attempt 1 (lease 1): failed" in run("ojs", "inspect", str(job.id))
+
+    def test_inspect_is_made_for_people(self) -> None:
+        make(
+            retry={"max_attempts": 2},
+            meta={"of": "x" * 400},
+            total_timeout="2h",
+            timeout="90s",
+            scheduled_at="2020-01-01T00:00:00Z",
+        )
+        (job,) = take()
+        fail(job, backtrace=['  File "shop.py", line 3, in handle\n    raise NoStock\n'])
+        lines = run("ojs", "inspect", str(job.id)).splitlines()
+        assert lines[0] == f"test.job {job.id}"
+        assert lines[1] == "state       retryable, attempt 1 of 2, queue default, priority 0"
+        assert any(line.startswith("created     20") and line.endswith(" UTC") for line in lines)
+        limits = "limits      timeout 90 s, grace 30 s, heartbeat 1 min, total 2 h"
+        assert limits in lines
+        assert "args        [0]" in lines
+        assert any(line.endswith("… (410 characters)") for line in lines)
+        assert lines[-4:-1] == [
+            "error       test.Error: no",
+            '    File "shop.py", line 3, in handle',
+            "      raise NoStock",
+        ]
+        assert lines[-1].startswith("attempt 1   failed after 0")
+        assert lines[-1].endswith(" on w1: test.Error: no")
+        assert "_ms" not in "".join(lines)
 
     def test_explain_names_every_reason(self) -> None:
         (job,) = make()

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.models import Attempt, Event
 from django_ojs.store import invariants
 from django_ojs.store.dialect import cursor, dialect
@@ -40,7 +40,7 @@ ATTEMPT = (
 class Stored:
     """All rows at one moment."""
 
-    jobs: dict[UUID, JobRecord] = field(default_factory=dict)
+    jobs: dict[UUID, JobRow] = field(default_factory=dict)
     attempts: dict[UUID, list[tuple[Any, ...]]] = field(default_factory=dict)
     events: dict[UUID, Counter[str]] = field(default_factory=dict)
 
@@ -108,7 +108,7 @@ class History:
         lost = set(self.before.jobs) - set(after.jobs)
         self.hold("I1", lost == step.purged, lambda: f"deleted {lost}, purged {step.purged}")
 
-    def _moved(self, step: Step, old: JobRecord, job: JobRecord, after: Stored, world: World) -> None:
+    def _moved(self, step: Step, old: JobRow, job: JobRow, after: Stored, world: World) -> None:
         """One job before and after."""
         moved = f"{step.name}: {old.state} -> {job.state}"
         if old.state in TERMINAL:
@@ -117,7 +117,7 @@ class History:
         if step.stale:
             changed = {
                 name: (was, now)
-                for name, was, now in zip(JobRecord._fields, old, job, strict=True)
+                for name, was, now in zip(JobRow._fields, old, job, strict=True)
                 if was != now
             }
             self.hold("I6", not changed, lambda: f"{step.name} of a stale lease changed {changed}")
@@ -131,7 +131,7 @@ class History:
         if job.state == "retryable" != old.state:
             self._planned(old, job, world)
 
-    def _planned(self, old: JobRecord, job: JobRecord, world: World) -> None:
+    def _planned(self, old: JobRow, job: JobRow, world: World) -> None:
         """A retry that was planned in this step."""
         assert job.scheduled_at is not None
         delay = job.scheduled_at - world.now
@@ -160,7 +160,7 @@ class History:
         if found:
             raise AssertionError("; ".join(f"{one.name}: {one.rule}" for one in found))
 
-    def _as_predicted(self, world: World, job: JobRecord, after: Stored) -> None:
+    def _as_predicted(self, world: World, job: JobRow, after: Stored) -> None:
         """One job and its attempts against the model."""
         life = world.jobs[job.id]
         wrong = {
@@ -193,7 +193,7 @@ class History:
         self.hold("I17", told == life.events, lambda: f"{told} for {life.events}")
 
 
-def snapshot(jobs: Mapping[UUID, JobRecord], queue: str) -> list[JobRecord]:
+def snapshot(jobs: Mapping[UUID, JobRow], queue: str) -> list[JobRow]:
     """The available jobs of a queue, in the order in which they must be claimed."""
     found = [job for job in jobs.values() if job.queue == queue and job.state == "available"]
     return sorted(found, key=lambda job: (-job.priority, job.enqueued_at, job.id))

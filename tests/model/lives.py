@@ -107,6 +107,7 @@ class Life:
     silence: int = 60_000
     total: int | None = None
     ttl: int | None = None
+    attempt_ttl: int | None = None
     expires: datetime | None = None
     visibility: int | None = None
     timeout_said: bool = False
@@ -180,10 +181,14 @@ class Life:
         return None if self.total is None else self.since + ms(self.total)
 
     def start_end(self) -> datetime | None:
-        """Until when it must have started, if it never has (decision T5)."""
-        if self.attempt:
-            return None
-        ends = [self.expires, None if self.ttl is None else self.since + ms(self.ttl)]
+        """Until when it must have started: the first time (decision T5), and each time that it waits
+        for a worker.
+        """
+        ends: list[datetime | None] = []
+        if not self.attempt:
+            ends = [self.expires, None if self.ttl is None else self.since + ms(self.ttl)]
+        if self.state == "available" and self.attempt_ttl is not None:
+            ends.append(self.enqueued + ms(self.attempt_ttl))
         return min((end for end in ends if end is not None), default=None)
 
     def waiting_end(self) -> datetime | None:
@@ -295,8 +300,9 @@ class Life:
         self.end_attempt("requeued" if counted else "released", now)
         self.state, self.started = "available", None
         if counted:
-            self.attempt, self.enqueued = min(self.attempt, self.most - 1), now
-            self.deadline = self.total_end()
+            self.enqueued = now
+            self.deadline = self.waiting_end()
+            self.attempt = min(self.attempt, self.most - 1)
         else:
             self.attempt -= 1
             self.deadline = self.waiting_end()
@@ -342,11 +348,11 @@ class Life:
             dead = directive not in ("DISCARD", "FAIL") and self.policy.dead_letter
             self._discard(dead or directive == "DEAD_LETTER", now)
             return
-        self.deadline = total
         if clock == "visibility":
-            self.state, self.started, self.enqueued = "available", None, now
-            self.told("job.enqueued")
+            self.started = None
+            self.available(now)
         else:
+            self.deadline = total
             self.state, self.scheduled, self.delay = "retryable", now + ms(delay), delay
             self.told("job.retrying")
 
@@ -377,6 +383,7 @@ class Life:
     def available(self, now: datetime) -> None:
         """Its time has come."""
         self.state, self.enqueued = "available", now
+        self.deadline = self.waiting_end()
         self.told("job.enqueued")
 
     def reborn(self, now: datetime, expires: datetime | None) -> None:
@@ -385,5 +392,4 @@ class Life:
         self.attempt, self.since, self.expires = 0, now, expires
         self.scheduled = self.started = self.finished = self.error = self.delay = None
         self.dead = False
-        self.deadline = self.waiting_end()
         self.available(now)

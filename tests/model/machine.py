@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from django_ojs import clock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import Lease
 from django_ojs.services import leases, operate, queues, workers
 from django_ojs.services.promote import promote
@@ -33,7 +33,7 @@ from tests.model.steps import LOOP, Steps, allowed, known, until
 class Machine(Steps):
     """Everything that clients, workers, operators, reapers and clocks do."""
 
-    leases: Bundle[JobRecord] = Bundle("leases")
+    leases: Bundle[JobRow] = Bundle("leases")
 
     @initialize(
         target=leases,
@@ -121,7 +121,7 @@ class Machine(Steps):
             self._send([record], late)
         return claimed
 
-    def _lose(self, job: Life, record: JobRecord, loss: str) -> None:
+    def _lose(self, job: Life, record: JobRow, loss: str) -> None:
         lease = job.lease
         if loss == "cancel":
             self._operate(job.id, "cancel", False, False)
@@ -170,7 +170,7 @@ class Machine(Steps):
         whole=st.booleans(),
     )
     def finish_any(
-        self, records: list[JobRecord], report: str, failure: dict[str, Any], whole: bool
+        self, records: list[JobRow], report: str, failure: dict[str, Any], whole: bool
     ) -> None:
         """Those who had a lease once report, several at a time."""
         self._settle([self._said(one, report, failure, whole) for one in records], records)
@@ -181,7 +181,7 @@ class Machine(Steps):
         report=choices.REPORTS,
         failure=choices.FAILURES,
     )
-    def report(self, record: JobRecord, lease_claim: str, report: str, failure: dict[str, Any]) -> None:
+    def report(self, record: JobRow, lease_claim: str, report: str, failure: dict[str, Any]) -> None:
         """One report over HTTP, with the evidence that its sender has (decision L1)."""
         self._report(record, lease_claim, report, failure)
 
@@ -197,7 +197,7 @@ class Machine(Steps):
             self.holds()
 
     @rule(records=st.lists(leases, min_size=1, max_size=3), what=choices.SIGNS)
-    def sign(self, records: list[JobRecord], what: str) -> None:
+    def sign(self, records: list[JobRow], what: str) -> None:
         """Beats, progress and checkpoints, under any leases: those that hold are renewed."""
         self._send(records, what)
 
@@ -256,7 +256,7 @@ class Machine(Steps):
             self._agree(done, self.world.reschedule(job, when))
 
     @rule(record=leases, seconds=st.sampled_from([5, 60]), leased=st.booleans())
-    def extend(self, record: JobRecord, seconds: int, leased: bool) -> None:
+    def extend(self, record: JobRow, seconds: int, leased: bool) -> None:
         """More time for a running attempt: by its holder, or by somebody else."""
         lease = Lease(record.id, known(record.lease_id)) if leased else None
         job = self.world.jobs.get(record.id)
@@ -274,7 +274,7 @@ class Machine(Steps):
         if job := self._any(pick):
             self.step = Step(f"edit of what is {job.state}")
             total_ms = None if total is None else total * 1000
-            changes = {"priority": priority, "total_timeout_ms": total_ms}
+            changes = {"priority": priority, "total_timeout": total}
             done = allowed(partial(operate.edit, [job.id], changes))
             self._agree(done, self.world.edit(job, priority=priority, total=total_ms))
             self.slack_known = False
@@ -290,7 +290,7 @@ class Machine(Steps):
         elif what == "stop":
             workers.deregister(known_as[0].id, None, incarnation=known_as[0].incarnation)
         for info in known_as:
-            order = workers.report(info, phase="running", running=0).order
+            order = workers.report(info, phase="running", running=0)
             assert order == (None if info is known_as[-1] else "replaced"), f"{info}: {order}"
         self.world.heard[name] = self.world.now
         self.world.faults["F17"] += len(known_as) > 1

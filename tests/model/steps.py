@@ -22,7 +22,7 @@ from django_ojs import clock
 from django_ojs.api import enqueue
 from django_ojs.domain.errors import Conflict, Duplicate, InvalidRequest, NotFound
 from django_ojs.domain.failures import Directive, Failure
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.domain.leases import Lease
 from django_ojs.services import checkpoints, leases, reaper, settle, workers
@@ -80,6 +80,7 @@ class Steps(RuleBasedStateMachine):
             ("heartbeat_timeout", "silence"),
             ("total_timeout", "total"),
             ("enqueue_ttl", "ttl"),
+            ("attempt_ttl", "attempt_ttl"),
             ("visibility_timeout", "visibility"),
         ):
             if name in options:
@@ -132,7 +133,7 @@ class Steps(RuleBasedStateMachine):
             job.begin(record.lease_id, self.world.now, worker, beats, asked)
         return multiple(*claimed)
 
-    def _in_order(self, got: list[UUID], before: dict[UUID, JobRecord], both: Sequence[str]) -> None:
+    def _in_order(self, got: list[UUID], before: dict[UUID, JobRow], both: Sequence[str]) -> None:
         """No claim from a paused queue (I13), no job before one that goes first (I14)."""
         stopped = [job_id for job_id in got if before[job_id].queue in self.world.paused]
         self.history.hold("I13", not stopped, lambda: f"claimed while paused: {stopped}")
@@ -145,11 +146,11 @@ class Steps(RuleBasedStateMachine):
         ]
         self.history.hold("I14", got == fit[: len(got)], lambda: f"{got} before {fit}")
 
-    def _said(self, job: JobRecord, report: str, failure: dict[str, Any], whole: bool) -> Said:
+    def _said(self, job: JobRow, report: str, failure: dict[str, Any], whole: bool) -> Said:
         known = (job.deadline_at, job.progress) if whole and report == "ack" else None
         return Said(job.id, job.lease_id, report, known=known, **failure)
 
-    def _settle(self, reports: list[Said], records: Sequence[JobRecord]) -> None:
+    def _settle(self, reports: list[Said], records: Sequence[JobRow]) -> None:
         current = {job.lease for job in self.world.active()}
         stale = [one for one in reports if one.lease not in current]
         self.step = Step(reports[0].report, stale=len(stale) == len(reports))
@@ -188,9 +189,7 @@ class Steps(RuleBasedStateMachine):
                     again = job is not None and job.state == "active" and job.attempt == old.attempt
                     self.world.faults["F65"] += again
 
-    def _report(
-        self, record: JobRecord, lease_claim: str, report: str, failure: dict[str, Any]
-    ) -> None:
+    def _report(self, record: JobRow, lease_claim: str, report: str, failure: dict[str, Any]) -> None:
         self.step = Step(f"{report} with {lease_claim}")
         said = Said(
             record.id,
@@ -225,7 +224,7 @@ class Steps(RuleBasedStateMachine):
         self.history.hold("I6", not wrong, lambda: f"a stale report was honoured: {said}")
         assert answer == expected, f"model: {answer}, not {expected}"
 
-    def _send(self, records: list[JobRecord], what: str) -> None:
+    def _send(self, records: list[JobRow], what: str) -> None:
         asked = 9000 if what == "beat, seen" else None
         if not what.startswith("beat"):
             records = records[:1]

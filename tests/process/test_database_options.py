@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.process.tools import Diary, Flag, Start, StartWorker, in_state
-from tests.support import ROOT
+from tests.support import ROOT, not_none
 from tests.workload import jobs
 
 pytestmark = [pytest.mark.process, pytest.mark.every_database]
@@ -67,7 +67,7 @@ def test_an_option_works(
     runner = worker("--concurrency=3", "--queue=default", **given(option))
     for job in (*echoes, planned):
         assert in_state(job, "completed").attempt == 1
-    assert in_state(late, "discarded").json("error")["type"] == "timeout"
+    assert not_none(in_state(late, "discarded").error)["type"] == "timeout"
     flag.set()
     in_state(held, "completed")
     in_state(overdue, "discarded")

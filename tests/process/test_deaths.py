@@ -56,7 +56,7 @@ def test_killed_worker_leaves_nothing_and_its_job_resumes(
     api.reschedule(job, timedelta(0))
     worker()
     done = in_state(job, "completed")
-    assert done.json("result") == {"resumed_from": {"step": 7}}
+    assert done.result == {"resumed_from": {"step": 7}}
     assert diary.lines("resumed") == [["2"]]
 
 
@@ -80,6 +80,18 @@ def test_killed_executor_is_learnt_at_once(worker: StartWorker, diary: Diary, fl
     assert error["details"]["signal"] == signal.SIGKILL
     in_state(jobs.echo.enqueue(1), "completed")
     assert runner.running
+
+
+def test_what_was_reported_with_progress_is_given_to_the_next_attempt(
+    worker: StartWorker, diary: Diary
+) -> None:
+    job = jobs.reports.enqueue(diary.path)
+    worker()
+    (pid,) = diary.wait("started")
+    poll(lambda: api.get(job).progress_data == {"row": 41})
+    os.kill(int(pid), signal.SIGKILL)
+    done = in_state(job, "completed")
+    assert (done.attempt, done.result) == (2, {"row": 41})
 
 
 @pytest.mark.fault("F3")
@@ -179,7 +191,7 @@ def test_worker_that_cannot_beat_claims_nothing_and_gives_up_what_it_has_lost(
     first = worker("--worker-id", "first", *served, **sabotaged(how, broken))
     _, pid = diary.wait("started")
     broken.set()
-    poll(lambda: "nothing is claimed" in first.stderr)
+    poll(lambda: "no heartbeat reaches the database" in first.stderr)
     assert api.get(job).state == "active", "said before the server gave it away"
     waiting = jobs.echo.using(queue="own").enqueue("still there")
     manage("reap_timeouts", "--loop")
@@ -189,7 +201,7 @@ def test_worker_that_cannot_beat_claims_nothing_and_gives_up_what_it_has_lost(
     worker("--no-maintenance", "--worker-id", "second", "--queue", "default")
     assert diary.wait("started", 2)[0] == "2"
     flag.set()
-    assert in_state(job, "completed").json("result") == "attempt 2"
+    assert in_state(job, "completed").result == "attempt 2"
     assert (api.get(waiting).state, api.get(waiting).attempt) == ("available", 0)
     broken.clear()
     in_state(waiting, "completed")

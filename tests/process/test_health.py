@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from tests.process.tools import Start, StartWorker, in_state
+from tests.process.tools import Diary, Flag, Start, StartWorker, in_state
 from tests.support import Manage, poll
 from tests.workload import jobs
 
@@ -39,6 +39,13 @@ def fetch(port: int, path: str = "/status/started", host: str = "127.0.0.1") -> 
         return 0
 
 
+def sample(port: int, name: str) -> float:
+    """A sample of the worker's metrics."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=15) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + " "))
+
+
 def test_health_port(worker: StartWorker, port: int) -> None:
     runner = worker("--health-port", str(port))
     poll(lambda: fetch(port) == 200)
@@ -47,6 +54,29 @@ def test_health_port(worker: StartWorker, port: int) -> None:
     runner.send(signal.SIGTERM)
     assert runner.wait() == 0
     assert fetch(port) == 0
+
+
+def test_the_metrics_of_the_process(worker: StartWorker, port: int, diary: Diary, flag: Flag) -> None:
+    """What it did so far: jobs by their reports, stops, kills, executors by what they do."""
+    done, failed = jobs.echo.enqueue(1), jobs.raise_text.using(retry={"max_attempts": 1}).enqueue(1)
+    endless = jobs.loop.using(timeout=1, grace_period=0, retry={"max_attempts": 1})
+    killed, held = endless.enqueue(diary.path), jobs.hold.enqueue(diary.path, flag.path)
+    worker("--health-port", str(port), "--concurrency", "2")
+    for job, state in ((done, "completed"), (failed, "discarded"), (killed, "discarded")):
+        in_state(job, state)
+    poll(lambda: sample(port, 'ojs_worker_executors{phase="idle"}') == 1)
+    assert sample(port, "ojs_worker_jobs_claimed_total") == 4
+    assert sample(port, 'ojs_worker_jobs_reported_total{report="completed"}') == 1
+    assert sample(port, 'ojs_worker_jobs_reported_total{report="failed"}') == 2
+    assert sample(port, 'ojs_worker_kills_total{reason="timeout"}') == 1
+    assert sample(port, 'ojs_worker_executors{phase="busy"}') == 1
+    assert sample(port, "ojs_worker_leases") == 1
+    assert sample(port, "ojs_worker_claim_seconds_count") >= 1
+    assert sample(port, "ojs_worker_settle_seconds_count") >= 1
+    assert sample(port, "ojs_worker_outages_total") == 0
+    flag.set()
+    in_state(held, "completed")
+    poll(lambda: sample(port, "ojs_worker_leases") == 0)
 
 
 def test_only_this_host_reaches_it_by_default(worker: StartWorker, port: int) -> None:
@@ -104,7 +134,7 @@ def test_a_thousand_half_open_connections(worker: StartWorker, port: int) -> Non
         for line in lines:
             line.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert "cannot be started" not in runner.stderr
+    assert "could not be started" not in runner.stderr
     assert "Traceback" not in runner.stderr
     print(f"slowest probe: {slowest:.3f} s")
     assert slowest < 3, "a second, on a machine that has time"

@@ -47,7 +47,7 @@ def test_interrupt_of_the_whole_group_is_the_workers_to_decide_about(
     late = jobs.echo.enqueue("late")
     flag.set()
     assert runner.wait() == 0
-    assert api.get(job).json("result") == "attempt 1"
+    assert api.get(job).result == "attempt 1"
     assert [attempt.outcome for attempt in attempts(job)] == ["completed"]
     assert (api.get(late).state, api.get(late).attempt) == ("available", 0)
 
@@ -129,7 +129,7 @@ def test_worker_is_process_1(python: Start, diary: Diary, flag: Flag) -> None:
     poll(lambda: "stopping (SIGTERM)" in outer.stderr)
     flag.set()
     assert outer.wait() == 0
-    assert api.get(job).json("result") == "attempt 1"
+    assert api.get(job).result == "attempt 1"
 
 
 def zombies(pid: int) -> list[int]:
@@ -165,7 +165,7 @@ def test_no_process_can_be_started(worker: StartWorker, flag: Flag) -> None:
     runner = worker(**sabotaged("no process", flag))
     in_state(jobs.echo.enqueue(1), "completed")
     flag.set()
-    crash_and_wait(runner, "ended before it ran anything")
+    crash_and_wait(runner, "ended before it ran a job")
     flag.clear()
     in_state(jobs.echo.enqueue("again"), "completed")
     assert "Traceback" not in runner.stderr
@@ -187,7 +187,7 @@ def test_executors_that_end_together_are_replaced_at_once(worker: StartWorker) -
 
     for executor in poll(executors):
         os.kill(executor, signal.SIGKILL)
-    poll(lambda: runner.stderr.count("ended before it ran anything") == 8)
+    poll(lambda: runner.stderr.count("ended before it ran a job") == 8)
     in_state(jobs.echo.enqueue("again"), "completed")
 
 
@@ -199,7 +199,7 @@ def test_no_descriptors_are_left(worker: StartWorker) -> None:
     before = resource.prlimit(runner.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(runner.pid, resource.RLIMIT_NOFILE, (used, before[1]))
     # The numbers of the ends of one executor are free: a third socket finds none.
-    crash_and_wait(runner, "cannot be started")
+    crash_and_wait(runner, "could not be started")
     resource.prlimit(runner.pid, resource.RLIMIT_NOFILE, before)
     in_state(jobs.echo.enqueue("again"), "completed")
     assert "Traceback" not in runner.stderr
@@ -235,10 +235,10 @@ def test_handlers_that_the_worker_cannot_import(worker: StartWorker, how: str, c
 @pytest.mark.parametrize(
     ("how", "complaint"),
     [
-        ("import exits in executors", "an executor ended before it ran anything"),
+        ("import exits in executors", "an executor ended before it ran a job"),
         pytest.param(
             "import hangs in executors",
-            "an executor did not start within 1.0 seconds",
+            "an executor did not start in time: 1.0 s",
             marks=pytest.mark.long,
         ),
     ],

@@ -34,9 +34,9 @@ def test_a_changed_process_runs_no_other_job(worker: StartWorker, what: str) -> 
         "umask": own_mask,
         "deaf": False,
     }
-    found = [api.get(job).json("result") for job in after]
+    found = [api.get(job).result for job in after]
     assert [state for _, state in found] == [like_before] * 20
-    assert api.get(changed).json("result") not in [pid for pid, _ in found]
+    assert api.get(changed).result not in [pid for pid, _ in found]
     assert [api.get(job).attempt for job in [*before, changed, *after]] == [1] * 121
 
 
@@ -67,9 +67,7 @@ def test_a_changed_session_is_seen_by_no_other_job(worker: StartWorker, number: 
     change, look = known[number]
     made = [misbehaving.run_sql.enqueue(statement) for statement in (look, change, look)]
     assert worker("--drain").wait(30) == 0
-    (first, _, before), (second, _, _), (third, _, after) = (
-        api.get(job).json("result") for job in made
-    )
+    (first, _, before), (second, _, _), (third, _, after) = (api.get(job).result for job in made)
     assert before == after
     assert first == second == third, "the process is as good as before"
 
@@ -84,10 +82,10 @@ def test_a_session_that_was_used_as_it_is_goes_on(worker: StartWorker) -> None:
     }[connection.vendor]
     made = [misbehaving.run_sql.enqueue(who) for _ in range(10)]
     assert worker("--drain").wait(30) == 0
-    assert len({tuple(api.get(job).json("result")) for job in made}) == 1
+    assert len({tuple(api.get(job).result) for job in made}) == 1
 
 
-@pytest.mark.parametrize("how", ["it ends", "it runs over", "a child holds the line"])
+@pytest.mark.parametrize("how", ["it ends", "it runs over", "a child holds the channel"])
 def test_a_keeper_that_was_stopped_is_replaced(worker: StartWorker, diary: Diary, how: str) -> None:
     stopped = misbehaving.stop_keeper.enqueue(diary.path, how)
     runner = worker()
@@ -137,7 +135,7 @@ def test_threads_that_are_no_harm_cost_no_process(worker: StartWorker, kind: str
     environment = sabotaged(how, BACKGROUND_THREADS=["our-metrics"])
     runner = worker("--drain", "--concurrency=2", **environment)
     assert runner.wait(60) == 0, runner.stderr
-    pids = {in_state(job, "completed").json("result") for job in made}
+    pids = {in_state(job, "completed").result for job in made}
     assert len(pids) <= 2
     assert "recycling" not in runner.stderr
 
@@ -146,15 +144,15 @@ def test_threads_that_are_no_harm_cost_no_process(worker: StartWorker, kind: str
 def test_a_session_of_an_async_handler_is_closed_too(worker: StartWorker) -> None:
     made = [jobs.change_session_async.enqueue(), jobs.change_session_async.enqueue()]
     assert worker("--drain").wait(30) == 0
-    (first, before), (second, after) = (api.get(job).json("result") for job in made)
+    (first, before), (second, after) = (api.get(job).result for job in made)
     assert first == second
     assert before == after
 
 
 def test_an_executor_has_no_descriptor_of_the_runner(drained: StartWorker) -> None:
-    """Its own two are the line and the pulse; a handler that asks nothing has no database open."""
+    """Its own two: the channel and the liveness pipe. No database is open unless its handler asks."""
     job = misbehaving.descriptors.enqueue()
     drained()
-    found = api.get(job).json("result")
+    found = api.get(job).result
     assert "anon_inode" not in str(found), "the selector of the runner"
     assert [one for one in found if one in ("socket", "pipe")] == ["pipe", "socket"]

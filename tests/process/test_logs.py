@@ -72,13 +72,37 @@ def test_a_job_that_is_taken_away_is_named(worker: StartWorker, diary: Diary, fl
     runner = worker()
     diary.wait("started")
     api.cancel(job)
-    poll(lambda: f"INFO work.hold {job.id} is told to stop: cancelled" in runner.stderr)
+    poll(lambda: f"INFO soft stop of work.hold {job.id}: cancelled" in runner.stderr)
     assert " WARNING " not in runner.stderr
 
 
 def test_an_attempt_that_overruns_is_told_and_settled(drained: StartWorker, diary: Diary) -> None:
     job = jobs.loop.using(timeout=1, retry={"max_attempts": 1}).enqueue(diary.path)
     runner = drained()
-    assert f"INFO work.loop {job.id} is told to stop: timeout" in runner.stderr
+    assert f"INFO soft stop of work.loop {job.id}: timeout" in runner.stderr
     ended = rf"ERROR work\.loop {job.id} discarded: queue default, attempt 1 of 1, \d\.\d+ s: timeout: "
     assert re.search(ended, runner.stderr)
+
+
+def test_the_lines_of_a_handler_say_which_job(drained: StartWorker) -> None:
+    trace = f"00-{'a1' * 16}-{'b2' * 8}-01"
+    job = jobs.log.using(meta={"traceparent": trace}).enqueue("hello")
+    environment = {"DJANGO_SETTINGS_MODULE": "tests.workload.settings_job_logging"}
+    found = [json.loads(line) for line in drained(**environment).stderr.splitlines()]
+    (line,) = [line for line in found if line["logger"] == "shop.orders"]
+    assert (line["message"], line["order"]) == ("says hello", 7)
+    assert (line["job_id"], line["job_type"]) == (str(job.id), "work.log")
+    assert (line["attempt"], line["trace_id"]) == (1, "a1" * 16)
+    (outcome,) = [line for line in found if line["logger"] == "django_ojs.job"]
+    assert (outcome["job_id"], outcome["attempt"]) == (str(job.id), 1)
+
+
+def test_text_lines_say_it_too_and_none_lacks_it(drained: StartWorker) -> None:
+    job = jobs.log.enqueue("hello")
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "tests.workload.settings_job_logging",
+        "OJS_TEST_FORMAT": "text",
+    }
+    lines = drained(**environment).stderr.splitlines()
+    assert f"TEXT {job.id} work.log 1 None says hello" in lines
+    assert all(line.startswith("TEXT ") for line in lines)

@@ -79,7 +79,7 @@ def last_frames_are_read(
     job = misbehaving.last_words.enqueue(3000)
     worker(**environment)
     in_state(job, "retryable", timeout=30)
-    assert api.get(job).json("progress_data") == {"word": 2999}
+    assert api.get(job).progress_data == {"word": 2999}
 
 
 def a_kill_reaches_other_sessions_without_the_keeper(

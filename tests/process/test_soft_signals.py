@@ -1,4 +1,4 @@
-"""The soft signal and the line: it never hits the next job, and waits behind no payload."""
+"""The soft signal and the channel: it never hits the next job, and waits behind no payload."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_ojs.worker.prefork.frames import Frame, FrameReader, pack
+from django_ojs.worker.prefork import messages
+from django_ojs.worker.prefork.frames import Frame, FrameReader, pack, pack_texts
+from tests.domain.records import running
 from tests.faults import tally
 from tests.process.tools import Diary, StartWorker, attempts, in_state, on_time
 from tests.support import ROOT, database_url
@@ -29,11 +31,11 @@ class Executor:
     """A real executor under a real monitor; the test is its runner."""
 
     def __init__(self) -> None:
-        self._line, line = socket.socketpair()
+        self._channel, channel = socket.socketpair()
         self._control, control = socket.socketpair()
-        self._pulse, pulse = os.pipe()
-        ends = (control.fileno(), line.fileno(), pulse)
-        self._keeper = subprocess.Popen(
+        self._liveness, liveness = os.pipe()
+        ends = (control.fileno(), channel.fileno(), liveness)
+        self._monitor = subprocess.Popen(
             [sys.executable, "-m", "django_ojs.worker.executor", *map(str, ends)],
             cwd=ROOT,
             pass_fds=ends,
@@ -45,9 +47,9 @@ class Executor:
             },
         )
         control.close()
-        line.close()
-        os.close(pulse)
-        for end in (self._line, self._control):
+        channel.close()
+        os.close(liveness)
+        for end in (self._channel, self._control):
             end.settimeout(30)
         self._reader = FrameReader()
         self._frames: deque[Frame] = deque()
@@ -58,46 +60,31 @@ class Executor:
     def next(self) -> Frame:
         """The next frame that it sends."""
         while not self._frames:
-            data = self._line.recv(1 << 16)
+            data = self._channel.recv(1 << 16)
             assert data, "it has hung up"
             self._frames.extend(self._reader.feed(data))
         return self._frames.popleft()
 
     def run(self, *leases: str) -> None:
         """Give it jobs that hardly take a moment."""
-        self._line.sendall(
-            pack(
-                *(
-                    {
-                        "op": "run",
-                        "lease": lease,
-                        "id": lease,
-                        "type": misbehaving.spin.type,
-                        "queue": "default",
-                        "attempt": 1,
-                        "max_attempts": 1,
-                        "meta": {},
-                        "args": [0.0002],
-                        "checkpoint": None,
-                        "deadline": "2030-01-01T00:00:00+00:00",
-                        "pulse": 1.0,
-                    }
-                    for lease in leases
-                )
+        job = running(type=misbehaving.spin.type, args="[0.0002]")
+        self._channel.sendall(
+            pack_texts(
+                [messages.run(job, lease, deadline="2030-01-01T00:00:00+00:00") for lease in leases]
             )
         )
 
     def stop(self, lease: str) -> None:
         """Tell it to stop a job."""
-        self._line.sendall(pack({"op": "cancel", "lease": lease, "reason": "timeout"}))
+        self._channel.sendall(pack({"op": "cancel", "lease": lease, "reason": "timeout"}))
         os.kill(self.pid, WAKEUP_SIGNAL)
 
     def close(self) -> None:
         """Hang up; the monitor ends what is left."""
-        for end in (self._line, self._control):
+        for end in (self._channel, self._control):
             end.close()
-        os.close(self._pulse)
-        assert self._keeper.wait(30) == 0
+        os.close(self._liveness)
+        assert self._monitor.wait(30) == 0
 
 
 @pytest.fixture
@@ -144,17 +131,17 @@ def test_soft_signal_as_the_handler_returns_never_hits_the_next_job(
 
 
 def test_soft_signal_does_not_wait_behind_a_payload(worker: StartWorker, diary: Diary) -> None:
-    """900 kB of arguments fill the line of an executor that is busy until it is told to stop."""
+    """900 kB of arguments fill the channel of an executor that is busy until it is told to stop."""
     worker()
     for _ in range(5):
         for number in range(50):
             jobs.echo.enqueue(number)
         stopped = jobs.late_result.enqueue(diary.path)
         large = jobs.echo.enqueue("x" * 900_000)
-        assert in_state(stopped, "completed").json("result") == "late"
+        assert in_state(stopped, "completed").result == "late"
         (attempt,) = [found for found in attempts(stopped) if found.outcome != "released"]
         assert on_time(attempt, 4)
-        assert in_state(large, "completed").json("result") == "x" * 900_000
+        assert in_state(large, "completed").result == "x" * 900_000
         # On a slow machine it may not have been claimed ahead, or have overtaken the other one.
         if "released" in [found.outcome for found in attempts(large)]:
             return

@@ -10,7 +10,7 @@ import pytest
 from django_ojs import api, clock
 from django_ojs.api import JobHandler
 from django_ojs.models import Job
-from tests.process.tools import Diary, Start, StartWorker, attempts, failed, in_state, lasted
+from tests.process.tools import Diary, Start, StartWorker, attempts, failed, in_state, lasted, on_time
 from tests.support import alive, not_none, poll
 from tests.workload import jobs, stopping
 
@@ -33,9 +33,9 @@ def test_total_timeout_tells_the_handler_and_leaves_it_its_grace_period(
     assert set(diary.wait("stopped", timeout=20)) == {"total_timeout"}
     error = failed(job, "discarded")
     assert (error["type"], error["timeout_kind"]) == ("total_timeout", "total")
-    poll(lambda: api.get(job).json("checkpoint"), 10)
+    poll(lambda: api.get(job).checkpoint, 10)
     after = api.get(job)
-    assert after.json("checkpoint") == {"reason": "total_timeout"}
+    assert after.checkpoint == {"reason": "total_timeout"}
     assert after.state == "discarded"
     (attempt,) = attempts(job)
     assert attempt.outcome == "total_timeout"
@@ -51,7 +51,7 @@ def test_checkpoint_saved_after_the_total_timeout_is_for_a_manual_retry(
     diary.wait("saved", timeout=20)
     in_state(job, "discarded")
     api.retry(job)
-    assert in_state(job, "completed").json("result") == {"reason": "total_timeout"}
+    assert in_state(job, "completed").result == {"reason": "total_timeout"}
 
 
 def test_nothing_that_comes_after_the_total_timeout_counts(worker: StartWorker, diary: Diary) -> None:
@@ -62,7 +62,7 @@ def test_nothing_that_comes_after_the_total_timeout_counts(worker: StartWorker, 
     assert late[0]["report"] == "ack"
     after = api.get(job)
     assert (after.state, after.result) == ("discarded", None)
-    assert after.json("error")["type"] == "total_timeout"
+    assert not_none(after.error)["type"] == "total_timeout"
 
 
 def test_handler_that_goes_on_is_killed_at_the_end_of_its_grace_period(
@@ -84,13 +84,13 @@ def test_signal_of_the_timeout_stands_when_the_total_runs_out_in_its_grace(
 ) -> None:
     """Told at two seconds, settled at three, saved at about five, within the grace until twelve."""
     ready(worker)
-    limits = {"timeout": 2, "grace_period": 10, "total_timeout": 3}
-    job = stopping.slow.using(**limits).enqueue(diary.path, 3)
+    slow = stopping.slow.using(timeout=2, grace_period=10, total_timeout=3)
+    job = slow.enqueue(diary.path, 3)
     diary.wait("saved", timeout=20)
     assert diary.lines("stopped") == [["timeout"]]
     after = api.get(job)
-    assert (after.state, after.json("error")["type"]) == ("discarded", "total_timeout")
-    assert after.json("checkpoint") == {"reason": "timeout"}
+    assert (after.state, not_none(after.error)["type"]) == ("discarded", "total_timeout")
+    assert after.checkpoint == {"reason": "timeout"}
     assert lasted(attempts(job)[0]) < 3.5
 
 
@@ -153,7 +153,7 @@ def test_decision_in_the_grace_period_is_what_happens_next(
     job = stopping.decide.using(timeout=1).enqueue(diary.path, how)
     after = in_state(job, "discarded", "retryable", timeout=20)
     assert (after.state, after.dead_letter) == (state, dead)
-    error = after.json("error")
+    error = not_none(after.error)
     assert (error["type"], error["timeout_kind"]) == ("timeout", "execution")
     assert error["details"]["raised"] == ("not now" if how == "retry" else "no use")
     assert after.retry_delay_ms == (45_000 if how == "retry" else None)
@@ -164,7 +164,7 @@ def test_decision_of_a_coroutine_counts_too(worker: StartWorker, diary: Diary) -
     worker()
     job = stopping.decide_async.using(timeout=1).enqueue(diary.path)
     after = in_state(job, "discarded", "retryable", timeout=20)
-    assert (after.state, after.json("error")["type"]) == ("discarded", "timeout")
+    assert (after.state, not_none(after.error)["type"]) == ("discarded", "timeout")
 
 
 @pytest.mark.parametrize(("how", "state"), [("discard", "discarded"), ("retry", "retryable")])
@@ -177,5 +177,27 @@ def test_decision_in_the_grace_of_a_shutdown_counts_too(
     runner.send(signal.SIGTERM)
     assert runner.wait(20) == 0
     after = api.get(job)
-    assert (after.state, after.json("error")["type"]) == (state, "shutdown")
+    assert (after.state, not_none(after.error)["type"]) == (state, "shutdown")
     assert after.retry_delay_ms == (45_000 if how == "retry" else None)
+
+
+@pytest.mark.parametrize("handler", [stopping.told, stopping.told_async])
+def test_a_handler_that_is_only_told_decides_itself(
+    worker: StartWorker, diary: Diary, handler: Any
+) -> None:
+    """What it returns in its grace period counts; the hard stop comes as for others."""
+    ready(worker)
+    returns = handler.using(timeout=1).enqueue(diary.path, "return")
+    raises = handler.using(timeout=1).enqueue(diary.path, "check")
+    assert in_state(returns, "completed", timeout=20).result == "timeout"
+    assert failed(raises, timeout=20)["type"] == "timeout"
+
+
+def test_a_handler_that_is_told_and_does_not_listen_is_killed(
+    worker: StartWorker, diary: Diary
+) -> None:
+    ready(worker)
+    job = stopping.deaf.using(timeout=1, grace_period=1).enqueue(diary.path)
+    assert failed(job, timeout=20)["type"] == "timeout"
+    (attempt,) = attempts(job)
+    assert on_time(attempt, 2)

@@ -47,7 +47,7 @@ def test_endless_loop_is_ended_by_the_soft_signal(worker: StartWorker, diary: Di
     assert on_time(attempt, 4)
     assert Event.objects.filter(job_id=job.id, kind="job.timeout").count() == 1
     following = jobs.echo.enqueue("next")
-    assert in_state(following, "completed").json("result") == "next"
+    assert in_state(following, "completed").result == "next"
     assert runner.running
     assert attempts(following)[0].worker_id == attempt.worker_id
 
@@ -121,13 +121,13 @@ def test_what_a_handler_does_about_its_timeout(worker: StartWorker, diary: Diary
     saving = jobs.clean_up.enqueue(diary.path)
     extending = jobs.extend.enqueue()
     worker("--concurrency=3")
-    assert in_state(late, "completed").json("result") == "late"
+    assert in_state(late, "completed").result == "late"
     assert diary.lines("stopped") == [["timeout"]]
     assert lasted(attempts(late)[-1]) >= 4
-    assert in_state(saving, "completed").json("result") == {"row": 41, "attempt": 1}
+    assert in_state(saving, "completed").result == {"row": 41, "attempt": 1}
     assert diary.lines("saved") == [[]]
     assert outcomes(saving) == ["timeout", "completed"]
-    assert in_state(extending, "completed").json("result") == "30"
+    assert in_state(extending, "completed").result == "30"
     assert outcomes(extending) == ["completed"]
 
 
@@ -157,7 +157,7 @@ def test_extension_made_elsewhere_that_no_beat_tells(
     poll(lambda: clock.now("default") > started_at + timedelta(seconds=5))
     assert api.get(job).state == "active"
     flag.set()
-    assert in_state(job, "completed", "retryable").json("result") == "done"
+    assert in_state(job, "completed", "retryable").result == "done"
 
 
 def test_extension_that_runs_out_is_enforced(worker: StartWorker, diary: Diary, flag: Flag) -> None:
@@ -220,7 +220,7 @@ def test_cancelled_job_is_stopped(worker: StartWorker, diary: Diary, flag: Flag)
     _, pid = diary.wait("started")
     api.cancel(job)
     cancelled = api.get(job)
-    assert (cancelled.state, cancelled.lease_id) == ("cancelled", None)
+    assert (cancelled.state, cancelled.row.lease_id) == ("cancelled", None)
     following = jobs.echo.enqueue(1)
     in_state(following, "completed")
     assert not alive(int(pid)), "the executor of a stopped handler is recycled"
@@ -251,7 +251,7 @@ def test_suspended_runner_comes_back_too_late(
     worker("--no-maintenance", "--worker-id", "second")
     assert diary.wait("started", 2)[0] == "2"
     flag.set()
-    assert in_state(job, "completed").json("result") == "attempt 2"
+    assert in_state(job, "completed").result == "attempt 2"
     diary.wait("finished", 2)
     os.kill(first.pid, signal.SIGCONT)
     poll(lambda: attempts(job)[0].late_report)
@@ -259,7 +259,7 @@ def test_suspended_runner_comes_back_too_late(
     assert (stale.outcome, stale.worker_id, stale.attempt) == ("stalled", "first", 1)
     assert not_none(stale.late_report)["report"] == "ack"
     assert (valid.outcome, valid.worker_id, valid.attempt) == ("completed", "second", 2)
-    assert api.get(job).json("result") == "attempt 2"
+    assert api.get(job).result == "attempt 2"
     assert first.running
 
 
@@ -284,5 +284,5 @@ def test_suspended_worker_gives_up_what_it_has_lost(
     in_state(again, "completed")
     assert attempts(again)[0].worker_id == "first"
     flag.set()
-    assert in_state(job, "completed").json("result") == "attempt 2"
+    assert in_state(job, "completed").result == "attempt 2"
     assert first.running

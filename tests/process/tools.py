@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from django.db import connection
 
 from django_ojs import api
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job_record import JobRecord
 from django_ojs.models import Attempt
-from tests.support import PATIENCE, Manage, poll
+from tests.support import PATIENCE, AnyJob, Manage, poll
 
 
 class Start(Protocol):
@@ -81,7 +81,7 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def in_state(job: JobRecord, *states: str, timeout: float = PATIENCE) -> JobRecord:
+def in_state(job: AnyJob, *states: str, timeout: float = PATIENCE) -> JobRecord:
     """The job as soon as it is in one of the states."""
 
     def look() -> JobRecord | None:
@@ -97,12 +97,12 @@ def in_state(job: JobRecord, *states: str, timeout: float = PATIENCE) -> JobReco
         ) from None
 
 
-def attempts(job: JobRecord) -> list[Attempt]:
+def attempts(job: AnyJob) -> list[Attempt]:
     """How the attempts of a job ended, in order."""
     return list(Attempt.objects.filter(job_id=job.id).order_by("lease_seq"))
 
 
-def outcomes(job: JobRecord) -> list[str]:
+def outcomes(job: AnyJob) -> list[str]:
     """How the attempts of a job ended that had begun, in order."""
     return [attempt.outcome for attempt in attempts(job) if attempt.outcome != "released"]
 
@@ -120,9 +120,10 @@ def on_time(attempt: Attempt, limit: float) -> bool:
     return limit <= lasted(attempt) < limit + LATE
 
 
-def failed(job: JobRecord, *states: str, timeout: float = PATIENCE) -> dict[str, Any]:
+def failed(job: AnyJob, *states: str, timeout: float = PATIENCE) -> dict[str, Any]:
     """The error of a job as soon as it is in one of the states, ``retryable`` if none is named."""
-    error: dict[str, Any] = in_state(job, *(states or ("retryable",)), timeout=timeout).json("error")
+    error = in_state(job, *(states or ("retryable",)), timeout=timeout).error
+    assert error is not None
     return error
 
 

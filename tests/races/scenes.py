@@ -14,7 +14,7 @@ from django.db import transaction
 from django_ojs import clock
 from django_ojs.domain.envelope import from_call
 from django_ojs.domain.failures import Failure
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.domain.leases import Lease
 from django_ojs.models import Attempt, Event, Job, LeaseBeat, Queue
@@ -38,7 +38,7 @@ class Scene:
     """One job at the beginning: ``lease`` is the current one, ``stale`` one that the server ended."""
 
     time: clock.FrozenClock
-    job: JobRecord
+    job: JobRow
     lease: Lease | None = None
     stale: Lease | None = None
 
@@ -81,7 +81,7 @@ class Scene:
         No two are of the same microsecond: only the one that stored the job may announce it.
         """
         now = self.time.time + timedelta(microseconds=next(_numbers))
-        meant = {"queue": self.job.queue, "meta": {"is": meta}, "id": self.job.id}
+        meant: dict[str, Any] = {"queue": self.job.queue, "meta": {"is": meta}, "id": self.job.id}
         (found,) = enqueue([from_call(TYPE, [0], now=now, **meant)], now=now)
         return str(found.state)
 
@@ -116,7 +116,7 @@ PASSES_OVER = {"claim": "0 claimed", "reap": "0 reaped", "promote": "0 promoted"
 """What passes over rows that another transaction holds, and what it says then."""
 
 
-def _job(time: clock.FrozenClock, **options: Any) -> JobRecord:
+def _job(time: clock.FrozenClock, **options: Any) -> JobRow:
     options = {"retry": RETRY, "timeout": 20, "grace_period": 5, "heartbeat_timeout": 4, **options}
     return make(queue=f"race-{next(_numbers)}", **options)[0]
 

@@ -11,7 +11,7 @@ import pytest
 from django_ojs import clock
 from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.models import Attempt, Event, Job
-from django_ojs.services import operate, promote, queues, reap, settle
+from django_ojs.services import operate, promote, queues, reap, settle, verbs
 from django_ojs.services.settle import Report
 from django_ojs.store import invariants
 from tests.faults import tally
@@ -187,7 +187,9 @@ def test_extend_and_reap(players: Players, frozen: clock.FrozenClock) -> None:
     for stop in looks:
         scene = overdue(frozen)
         began = frozen.time - timedelta(seconds=1)
-        extend = partial(operate.extend_timeout, [scene.job.id], 60_000, now=began)
+        with clock.using_clock(clock.FrozenClock(began)):
+            decide = verbs.extending(60_000)
+        extend = partial(operate.decide_each, [scene.job.id], decide)
         reaped, _ = interleave(players[0], reap_all, stop, players[1], extend)
         job = now_stored(scene.job)
         assert (reaped, job.state, job.lease_id) == ("0", "active", scene.job.lease_id), stop

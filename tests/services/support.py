@@ -11,19 +11,19 @@ from django.db import connections, transaction
 
 from django_ojs.api import enqueue
 from django_ojs.domain.failures import Failure
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import Lease
 from django_ojs.models import Job
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report, SettleResult, settle
 from django_ojs.store import selectors
 from django_ojs.store.sessions import lock_timeout
-from tests.support import lock_job_table
+from tests.support import AnyJob, lock_job_table
 
 
-def make(count: int = 1, job_type: str = "test.job", **options: Any) -> list[JobRecord]:
+def make(count: int = 1, job_type: str = "test.job", **options: Any) -> list[JobRow]:
     """Enqueue ``count`` jobs with their number as argument."""
-    return [enqueue(job_type, [number], **options) for number in range(count)]
+    return [enqueue(job_type, [number], **options).row for number in range(count)]
 
 
 def take(
@@ -34,35 +34,35 @@ def take(
     worker: str = "w1",
     beats: bool = True,
     **options: Any,
-) -> list[JobRecord]:
+) -> list[JobRow]:
     """Claim up to ``limit`` jobs."""
     return claim(sources(queues, types), limit=limit, worker_id=worker, beats=beats, **options)
 
 
-def held(job: JobRecord) -> Lease:
+def held(job: JobRow) -> Lease:
     """The lease of a claimed job."""
     assert job.lease_id is not None
     return Lease(job.id, job.lease_id)
 
 
-def ack(*jobs: JobRecord, result: str | None = None) -> list[SettleResult]:
+def ack(*jobs: JobRow, result: str | None = None) -> list[SettleResult]:
     """Report success."""
     return settle([Outcome(held(job), Report.ACK, result) for job in jobs])
 
 
-def fail(*jobs: JobRecord, type: str = "test.Error", **failure: Any) -> list[SettleResult]:
+def fail(*jobs: JobRow, type: str = "test.Error", **failure: Any) -> list[SettleResult]:
     """Report failure."""
     return settle(
         [Outcome(held(job), Report.FAIL, failure=Failure(type, "no", **failure)) for job in jobs]
     )
 
 
-def release(*jobs: JobRecord) -> list[SettleResult]:
+def release(*jobs: JobRow) -> list[SettleResult]:
     """Give unstarted jobs back."""
     return settle([Outcome(held(job), Report.RELEASE) for job in jobs])
 
 
-def now_stored(job: JobRecord) -> JobRecord:
+def now_stored(job: AnyJob) -> JobRow:
     """The job as it is in the database."""
     return selectors.jobs([job.id], using="default")[job.id]
 
@@ -96,7 +96,7 @@ def elsewhere(work: Callable[[], object]) -> Iterator[None]:
     assert not trouble, trouble
 
 
-def holding(*jobs: JobRecord) -> AbstractContextManager[None]:
+def holding(*jobs: JobRow) -> AbstractContextManager[None]:
     """For the block these rows are locked by the transaction of another session."""
     ids = [job.id for job in jobs]
     return elsewhere(lambda: list(Job.objects.select_for_update().filter(pk__in=ids)))

@@ -14,7 +14,7 @@ from django.db import OperationalError, connection, connections, transaction
 from django_ojs import clock
 from django_ojs.api import enqueue_many
 from django_ojs.clock import FrozenClock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.models import Event, Job
 from django_ojs.services import promote, reap
 from django_ojs.services.leases import Progress, progress
@@ -37,7 +37,7 @@ POISON = {"not": "a history"}
 def _forgotten() -> Iterator[None]:
     yield
     for failed in (reap._failed, promote._failed):
-        failed.forget()
+        failed._until.clear()
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def test_much_progress_is_stored_together() -> None:
 class TestPoison:
     """A row that makes its writer fail, in the middle of others."""
 
-    def _poisoned(self, **options: Any) -> tuple[JobRecord, list[JobRecord]]:
+    def _poisoned(self, **options: Any) -> tuple[JobRow, list[JobRow]]:
         made = make(9, **options)
         Job.objects.filter(pk=made[4].id).update(errors=POISON)
         return made[4], [*made[:4], *made[5:]]
@@ -187,7 +187,7 @@ class TestPoison:
         frozen.advance(6)
         reap.reap()
         Job.objects.filter(pk=poison.id).update(errors=[])
-        reap._failed.forget()
+        reap._failed._until.clear()
         assert reap.reap().counts == {"total": 1}
 
 

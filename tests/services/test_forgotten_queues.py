@@ -36,14 +36,14 @@ def used(name: str, days: float) -> None:
 def test_what_nobody_has_used_for_as_long_as_retention_says_is_forgotten() -> None:
     used("old", 8)
     used("young", 6)
-    assert prune.prune(dry_run=True)["queues"] == 1
+    assert prune.prune(dry_run=True).counts["queues"] == 1
     assert known() == ["old", "young"]
-    assert prune.prune()["queues"] == 1
+    assert prune.prune().counts["queues"] == 1
     assert known() == ["young"]
     with override_settings(OJS={"RETENTION": {"queues": None}}):
-        assert "queues" not in prune.prune()
+        assert "queues" not in prune.prune().counts
     with override_settings(OJS={"RETENTION": {"queues": "P5D"}}):
-        assert prune.prune()["queues"] == 1
+        assert prune.prune().counts["queues"] == 1
     assert known() == []
 
 
@@ -51,9 +51,9 @@ def test_a_queue_counts_as_new_for_an_hour_whatever_retention_says() -> None:
     """Else the limit of new queues could be got around by waiting for it."""
     used("q", 0.03)
     with override_settings(OJS={"RETENTION": {"queues": 1}}):
-        assert prune.prune()["queues"] == 0
+        assert prune.prune().counts["queues"] == 0
         used("q", 0.05)
-        assert prune.prune()["queues"] == 1
+        assert prune.prune().counts["queues"] == 1
 
 
 def test_what_is_paused_declared_or_has_figures_is_kept() -> None:
@@ -78,21 +78,21 @@ def test_a_queue_with_a_job_that_can_run_yet_is_kept(options: dict[str, Any], ru
     if running:
         take(queues=["q"])
     used("q", 30)
-    assert prune.prune()["queues"] == 0
+    assert prune.prune().counts["queues"] == 0
     assert known() == ["q"]
     Job.objects.all().delete()
-    assert prune.prune()["queues"] == 0, "it is looked at again as long after"
+    assert prune.prune().counts["queues"] == 0, "it is looked at again as long after"
     used("q", 8)
-    assert prune.prune()["queues"] == 1
+    assert prune.prune().counts["queues"] == 1
 
 
 def test_many_are_forgotten_in_batches() -> None:
     names = [f"q{number:03}" for number in range(450)]
     queues.ensure(names)
     Queue.objects.update(used_at=clock.now("default") - 30 * DAYS)
-    assert prune.prune(limit=250)["queues"] == 250
+    assert prune.prune(limit=250).counts["queues"] == 250
     assert len(known()) == 200
-    assert prune.prune()["queues"] == 200
+    assert prune.prune().counts["queues"] == 200
 
 
 def test_a_queue_that_another_process_forgot_comes_back_for_one_that_knows_it(
@@ -132,7 +132,7 @@ def test_the_process_that_forgets_a_queue_gives_it_its_row_again() -> None:
     make(queue="q")
     ack(*take(queues=["q"]))
     used("q", 30)
-    assert prune.prune()["queues"] == 1
+    assert prune.prune().counts["queues"] == 1
     make(queue="q")
     assert known() == ["q"]
 

@@ -56,6 +56,13 @@ def test_completed(frozen: FrozenClock, log: pytest.LogCaptureFixture) -> None:
     assert (record.outcome, record.worker_id) == ("completed", "w1")
 
 
+def test_where_there_is_no_limit_none_is_named(log: pytest.LogCaptureFixture) -> None:
+    make(retry={"max_attempts": None})
+    (job,) = take()
+    settle([Outcome(held(job), Report.ACK, claimed=job)])
+    assert "queue default, attempt 1, " in only(log).getMessage()
+
+
 def test_retry_is_a_warning_and_the_last_failure_an_error(
     frozen: FrozenClock, log: pytest.LogCaptureFixture
 ) -> None:

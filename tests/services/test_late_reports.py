@@ -10,7 +10,7 @@ import pytest
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import Conflict
 from django_ojs.domain.failures import Failure
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.models import Attempt
 from django_ojs.services import reaper
@@ -24,13 +24,13 @@ TOTAL: dict[str, Any] = {"total_timeout": 10}
 EXECUTION: dict[str, Any] = {"timeout": 6, "grace_period": 4}
 
 
-def running(**options: Any) -> JobRecord:
+def running(**options: Any) -> JobRow:
     """A job that has just started."""
     make(**options)
     return take()[0]
 
 
-def attempt_of(job: JobRecord) -> Attempt:
+def attempt_of(job: JobRow) -> Attempt:
     """Its only attempt that has ended."""
     return Attempt.objects.get(job_id=job.id)
 
@@ -40,7 +40,7 @@ def attempt_of(job: JobRecord) -> Attempt:
     [(TOTAL, "discarded", "total_timeout"), (EXECUTION, "retryable", "timeout")],
 )
 class TestTimeIsUp:
-    def ended(self, job: JobRecord, state: str, kind: str, said: str) -> None:
+    def ended(self, job: JobRow, state: str, kind: str, said: str) -> None:
         stored = now_stored(job)
         assert (stored.state, stored.json("error")["type"], stored.result) == (state, kind, None)
         attempt = attempt_of(job)

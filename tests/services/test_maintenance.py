@@ -57,10 +57,11 @@ def test_each_is_seen_and_gone_when_it_is_done() -> None:
     assert 4 <= found["pruning"].seconds <= 6
     later = now + timedelta(days=8)
     assert backlog.backlog(now=later)["pruning"].rows > 3, "events too"
-    reap.reap(now=now)
-    promote.promote(now=now)
-    prune.prune(now=now)
-    assert set(backlog.backlog(now=now).values()) == {Behind()}
+    with clock.using_clock(clock.FrozenClock(now)):
+        reap.reap()
+        promote.promote()
+        prune.prune()
+        assert set(backlog.backlog().values()) == {Behind()}
 
 
 def test_the_roll_up_is_behind_when_nobody_runs_it() -> None:

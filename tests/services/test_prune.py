@@ -13,7 +13,8 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from django_ojs import clock
-from django_ojs.models import Event, Job, Worker
+from django_ojs.models import Event, Job, MaintenanceRun, Worker
+from django_ojs.models.maintenance import PRUNE
 from django_ojs.services import prune, workers
 from django_ojs.store import invariants
 from tests.services.support import ack, fail, make, take
@@ -45,20 +46,24 @@ def test_events_that_were_pruned_are_not_missing() -> None:
     old, young = take(2)
     fail(old, young)
     later = clock.now("default") + timedelta(days=8)
-    assert prune.prune(now=later)["events"] > 0
+    with clock.using_clock(clock.FrozenClock(later)):
+        assert prune.prune().counts["events"] > 0
     assert not Event.objects.exists()
     assert _broken(later) == set()
     Job.objects.filter(pk=young.id).update(finished_at=later)
     assert _broken(later) == {"I17"}
 
 
-def test_a_slice_says_whether_there_is_more() -> None:
+def test_a_slice_says_whether_there_is_more(frozen: clock.FrozenClock) -> None:
     make(3)
     ack(*take(3))
-    later = clock.now("default") + timedelta(days=8)
-    early = prune.prune_for(0.0, now=later, using="default")
+    frozen.advance(8 * 86_400)
+    early = prune.prune(seconds=0.0)
+    assert MaintenanceRun.objects.get(name=PRUNE).behind
     assert (early.counts.total(), early.more) == (0, True)
-    whole = prune.prune_for(60.0, now=later, using="default")
+    whole = prune.prune(seconds=60.0)
+    run = MaintenanceRun.objects.get(name=PRUNE)
+    assert (run.behind, run.last_run_at) == (False, frozen.time)
     assert (whole.counts["completed"], whole.more) == (3, False)
     assert not Job.objects.exists()
 
@@ -93,14 +98,13 @@ def test_large_rows_are_not_read() -> None:
 
 
 def test_a_worker_that_comes_back_while_it_is_forgotten_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, frozen: clock.FrozenClock
 ) -> None:
     """With what it was told: its row is looked at again when it is deleted."""
-    now = clock.now("default")
-    workers.seen("gone", "token:a", beats=True, now=now)
-    key = workers.seen("back", "token:a", beats=True, now=now).pk
+    workers.seen("gone", "token:a", beats=True)
+    key = workers.seen("back", "token:a", beats=True).pk
     workers.direct(key, "quiet")
-    later = now + timedelta(days=2)
+    later = frozen.advance(2 * 86_400)
     delete = QuerySet._raw_delete
 
     def interrupted(self: Any, using: str) -> Any:
@@ -109,5 +113,5 @@ def test_a_worker_that_comes_back_while_it_is_forgotten_is_kept(
         return delete(self, using)
 
     monkeypatch.setattr(QuerySet, "_raw_delete", interrupted)
-    prune.prune(now=later)
+    prune.prune()
     assert list(Worker.objects.values_list("name", "directive")) == [("back", "quiet")]

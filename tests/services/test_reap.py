@@ -260,7 +260,8 @@ class TestOutage:
         frozen.advance(300)
         assert self._scan() == {}
         assert {now_stored(job).state for job in jobs} == {"active"}
-        assert MaintenanceRun.objects.get(name="reap").resumed_at == frozen.time
+        run = MaintenanceRun.objects.get(name="reap")
+        assert (run.resumed_at, run.outages) == (frozen.time, 1)
         leases.beat([held(jobs[0])])
         for _ in range(61):
             frozen.advance(1)

@@ -68,7 +68,7 @@ def test_a_failed_scan_of_this_process_is_an_outage_too(frozen: FrozenClock) -> 
     frozen.advance(2)
     reaper.note_outage()
     assert find_up_to_date(job.id).state == "active"
-    reaper.forget_outage()
+    reaper._failed.clear()
     assert find_up_to_date(job.id).state == "retryable"
 
 

@@ -66,8 +66,8 @@ def test_a_minute_is_counted_once(at: clock.FrozenClock) -> None:
     expected = [(START, "", 4, 0, 0, 0), (START, "default", 3, 0, 0, 0), (START, "mail", 1, 0, 0, 0)]
     assert rows() == expected
     whole = MinuteStat.objects.get(queue="default")
-    assert whole.durations == [0] * 8 + [3] + [0] * 8
-    assert whole.waits == [0] * 5 + [3] + [0] * 11
+    assert whole.durations == [0] * 13 + [3] + [0] * 11
+    assert whole.waits == [0] * 8 + [3] + [0] * 16
     assert rollup.rollup()["minutes"] == 0
     assert rows() == expected
     assert stats_queries.watermark() == START + MINUTE
@@ -92,7 +92,7 @@ def test_quiet_minutes_and_gaps(at: clock.FrozenClock) -> None:
     at.time = START + timedelta(hours=3)
     with CaptureQueriesContext(connection) as asked:
         assert rollup.rollup(seconds=60)["minutes"] == 1
-    assert len(asked) <= 24, "empty minutes cost nothing"
+    assert len(asked) <= 32, "empty minutes cost nothing"
     assert rows(queue="") == [(START + timedelta(hours=1), "", 1, 0, 0, 0)]
     assert stats_queries.watermark() == START + timedelta(hours=3) - 2 * MINUTE
     at.time = START + timedelta(days=9)
@@ -195,7 +195,7 @@ def test_other_events_are_no_failures(at: clock.FrozenClock) -> None:
 @pytest.mark.parametrize(
     ("took", "median", "most"),
     [
-        ([50] * 100, 55, 100),
+        ([50] * 100, 39, 50),
         ([2] * 50 + [20_000] * 50, 3, 30_000),
         ([0.5] * 99 + [7_200_000], 0.5, 1),
         ([7_200_000], 3_600_000, 3_600_000),
@@ -278,11 +278,12 @@ def test_retention(at: clock.FrozenClock) -> None:
     take_and_fail(at)
     at.time = START + 3 * MINUTE
     rollup.rollup()
-    now = START + timedelta(days=31)
-    assert prune.prune(now=START + timedelta(days=29))["stats"] == 0
-    assert prune.prune(now=now, dry_run=True)["stats"] == 4
+    at.time = START + timedelta(days=29)
+    assert prune.prune().counts["stats"] == 0
+    at.time = START + timedelta(days=31)
+    assert prune.prune(dry_run=True).counts["stats"] == 4
     assert MinuteStat.objects.count() == 3
-    assert prune.prune(now=now)["stats"] == 4
+    assert prune.prune().counts["stats"] == 4
     assert not MinuteStat.objects.exists()
     assert not FailureStat.objects.exists()
 

@@ -10,7 +10,8 @@ from django.test.utils import CaptureQueriesContext
 
 from django_ojs.api import retry
 from django_ojs.clock import FrozenClock
-from django_ojs.models import Attempt, Event
+from django_ojs.domain.retry import UNLIMITED
+from django_ojs.models import Attempt, Event, Job
 from django_ojs.services import operate, reap
 from django_ojs.services.settle import Outcome, Report, Verdict, settle
 from tests.support import not_none
@@ -108,6 +109,23 @@ def test_failing_uses_up_the_attempts() -> None:
         states.append((stored.state, stored.attempt, len(stored.json("errors"))))
         operate.reschedule([claimed.id], stored.created_at) if stored.state == "retryable" else None
     assert states == [("retryable", 1, 1), ("discarded", 2, 2)]
+
+
+def test_attempts_without_a_limit() -> None:
+    """However many there were, failing and giving back go on counting."""
+    (job,) = make(retry={"max_attempts": None, "jitter": False})
+    assert job.max_attempts == job.json("retry")["max_attempts"] == UNLIMITED
+    Job.objects.filter(pk=job.id).update(attempt=1_000_000)
+    (claimed,) = take()
+    fail(claimed)
+    stored = now_stored(job)
+    assert (stored.state, stored.attempt, stored.retry_delay_ms) == ("retryable", 1_000_001, 300_000)
+    operate.reschedule([job.id], stored.created_at)
+    (claimed,) = take()
+    settle([Outcome(held(claimed), Report.REQUEUE)])
+    assert (now_stored(job).state, now_stored(job).attempt) == ("available", 1_000_002)
+    take()
+    assert now_stored(job).attempt == 1_000_003
 
 
 def test_release_gives_the_attempt_back_and_keeps_the_place() -> None:

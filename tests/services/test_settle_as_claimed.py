@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_ojs.api import cancel, extend_timeout
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.models import Attempt
 from django_ojs.services import leases
 from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
@@ -18,7 +18,7 @@ from .support import held, make, now_stored, take
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
-def ack(*jobs: JobRecord, result: str | None = "1") -> list[SettleResult]:
+def ack(*jobs: JobRow, result: str | None = "1") -> list[SettleResult]:
     """Report success and bring the record along."""
     return settle([Outcome(held(job), Report.ACK, result, claimed=job) for job in jobs])
 

@@ -11,7 +11,7 @@ import pytest
 from django.db import OperationalError, connections
 
 from django_ojs.clock import FrozenClock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.models import Job, MaintenanceRun
 from django_ojs.services import inspect, leases, reap, reaper, sightings
 from django_ojs.services.reaper import ReaperLoop
@@ -36,9 +36,7 @@ def a_loop(name: str = "test") -> ReaperLoop:
     return ReaperLoop(interval=0.2, ran_by=name, using="default")
 
 
-def watch(
-    frozen: FrozenClock, seconds: float, *loops: ReaperLoop, beats: Sequence[JobRecord] = ()
-) -> int:
+def watch(frozen: FrozenClock, seconds: float, *loops: ReaperLoop, beats: Sequence[JobRow] = ()) -> int:
     """Loops that tick for a while, beside workers that beat; how many jobs they ended."""
     ended = 0
     for step in range(round(seconds * 5)):

@@ -143,4 +143,4 @@ def test_many_enqueue_under_one_id() -> None:
     assert answers == [chosen] * callers
     assert Job.objects.count() == 1
     assert Event.objects.filter(job_id=chosen, kind="job.enqueued").count() == 1
-    enqueue_service.forget_queues()
+    enqueue_service._known_queues.clear()

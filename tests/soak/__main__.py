@@ -91,7 +91,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--mutant", default="", help="a defect of tests/faults/mutants.py to plant, such as no-fence"
     )
-    parser.add_argument("--workers", type=int, default=4, help="runworker processes")
+    parser.add_argument("--workers", type=int, default=5, help="runworker processes")
     parser.add_argument("--slots", type=int, default=3, help="executors of each")
     parser.add_argument(
         "--rate", type=float, default=40, help="jobs a second, unless enough are waiting"

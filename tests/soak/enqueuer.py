@@ -21,6 +21,18 @@ from django.db import DatabaseError, InterfaceError, connections
 TRIES_FOR = 60.0
 
 
+def insist(verb: Callable[[], Any]) -> Any:
+    """The answer of the database, however often it has to be asked; ``None`` if it never comes."""
+    until = time.monotonic() + TRIES_FOR
+    while time.monotonic() < until:
+        try:
+            return verb()
+        except (DatabaseError, InterfaceError, OSError):
+            connections["default"].close()
+            time.sleep(0.1)
+    return None
+
+
 class Enqueuer:
     """One connection, one job at a time."""
 
@@ -54,7 +66,7 @@ class Enqueuer:
         ledger.write("try", job=str(job_id), kind=call.kind)
         limits = plan.LIMITS_OF.get(call.kind, plan.LIMITS)
         for _ in range(2 if call.twice else 1):
-            made = self._insist(
+            made = insist(
                 lambda: api.enqueue(
                     f"soak.{call.kind}", call.args, queue=call.queue, id=job_id, **limits
                 )
@@ -71,26 +83,15 @@ class Enqueuer:
 
         while self._cancels and self._cancels[0][0] <= now:
             _, job_id = heapq.heappop(self._cancels)
-            found = self._insist(partial(api.cancel, job_id))
+            found = insist(partial(api.cancel, job_id))
             if found is not None and found.state == "cancelled":
                 ledger.write("cancelled", job=job_id)
 
     def _crowded(self) -> bool:
         from django_ojs.models import Job
 
-        count = self._insist(lambda: (Job.objects.filter(state="available").count(),))
+        count = insist(lambda: (Job.objects.filter(state="available").count(),))
         return count is not None and count[0] >= self._waiting
-
-    def _insist(self, verb: Callable[[], Any]) -> Any:
-        """The answer of the database, however often it has to be asked; ``None`` if it never comes."""
-        until = time.monotonic() + TRIES_FOR
-        while time.monotonic() < until:
-            try:
-                return verb()
-            except (DatabaseError, InterfaceError, OSError):
-                connections["default"].close()
-                time.sleep(0.1)
-        return None
 
 
 def main() -> None:

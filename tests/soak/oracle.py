@@ -64,6 +64,8 @@ class JobRow(NamedTuple):
     queue: str = ""
     promoted_late: bool = False
     """Whether it was made available when its time to start was over."""
+    of_workflow: bool = False
+    """Whether a workflow enqueued it, and nobody else."""
 
 
 class AttemptRow(NamedTuple):
@@ -93,6 +95,7 @@ class Verdict:
     faults: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
+    workflows: Counter[str] = field(default_factory=Counter)
     refused: int = 0
     recovery: list[float] = field(default_factory=list)
     crashes: list[float] = field(default_factory=list)
@@ -139,7 +142,8 @@ def judge(
     wrong = verdict.wrong
     finished = {job.id for job in jobs if job.state in TERMINAL}
     wrong["lost"] = sorted(_jobs(by_event["acknowledged"]) - finished)
-    wrong["unexpected"] = sorted(rows.keys() - _jobs(by_event["try"]))
+    asked_for = {job.id for job in jobs if not job.of_workflow}
+    wrong["unexpected"] = sorted(asked_for - _jobs(by_event["try"]))
     wrong["stuck"] = [f"{job.id} {job.type} {job.state}" for job in jobs if job.id not in finished]
     wrong["uncancelled"] = sorted(
         job for job in _jobs(by_event["cancelled"]) if job in rows and rows[job].state != "cancelled"
@@ -235,27 +239,33 @@ def _duplicates(
     history: Mapping[str, list[AttemptRow]],
     explained: Counter[str],
 ) -> list[str]:
-    """Effects beyond a job's last one, counted by the outcome that explains them; the others."""
+    """Effects beyond a job's last one, counted by the outcome that explains them; the others.
+
+    A workflow that is resumed counts the attempts of its jobs anew.
+    """
     found = []
-    outcomes = {
-        (row.job, row.attempt): row.outcome
-        for rows in history.values()
-        for row in rows
-        if row.outcome != "released"
-    }
+    outcomes: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for row in (row for rows in history.values() for row in rows if row.outcome != "released"):
+        outcomes[row.job, row.attempt].append(row.outcome)
+    runs = {which: len(known) for which, known in outcomes.items()}
     effects: dict[str, list[int]] = defaultdict(list)
     for entry in by_event["effect"]:
         effects[entry.data["job"]].append(entry.data["attempt"])
     for job, numbers in effects.items():
         for attempt in sorted(numbers)[:-1]:
-            outcome = outcomes.get((job, attempt), "not known")
-            if outcome in EXPLAINS and numbers.count(attempt) == 1:
-                explained[outcome] += 1
+            known = outcomes[job, attempt]
+            explaining = [outcome for outcome in known if outcome in EXPLAINS]
+            if explaining:
+                known.remove(explaining[0])
+                explained[explaining[0]] += 1
             else:
-                found.append(f"{job}: effect of attempt {attempt}, which is {outcome}")
+                which = ", ".join(known) or "not known"
+                found.append(f"{job}: effect of attempt {attempt}, which is {which}")
     starts = Counter((entry.data["job"], entry.data["attempt"]) for entry in by_event["start"])
     found += [
-        f"{job}: attempt {attempt} started {n} times" for (job, attempt), n in starts.items() if n > 1
+        f"{job}: attempt {attempt} started {n} times"
+        for (job, attempt), n in starts.items()
+        if n > max(1, runs.get((job, attempt), 0))
     ]
     return found
 
@@ -296,10 +306,14 @@ def _paused(
     history: Mapping[str, list[AttemptRow]],
     origin: float,
 ) -> list[str]:
-    """Attempts that were claimed from a queue that was paused."""
+    """Attempts that were claimed from a queue that was paused. Of two pauses of a queue at the same
+    time the first that ends is the end of both.
+    """
     found = []
     for entry in pauses:
-        since, until = (entry.data[name] / 1e9 + origin for name in ("since", "until"))
+        ends = [e.data["until"] for e in pauses if e.data["queue"] == entry.data["queue"]]
+        since = entry.data["since"] / 1e9 + origin
+        until = min(end for end in ends if end > entry.data["since"]) / 1e9 + origin
         found += [
             f"{row.job}: attempt {row.attempt} of {row.worker}"
             for rows in history.values()

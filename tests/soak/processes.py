@@ -156,4 +156,5 @@ def roles(*, workers: int, slots: int, seed: int, rate: float, port: int) -> lis
         *(Role(name, manage, lambda label: ["reap_timeouts", "--loop"]) for name in plan.REAPERS),
         *(Role(name, ("-m", "tests.soak.httpworker"), over_http) for name in plan.HTTP_WORKERS),
         Role("enqueuer", ("-m", "tests.soak.enqueuer"), enqueuer),
+        Role("workflows", ("-m", "tests.soak.workflow_enqueuer"), lambda label: [f"--seed={seed}"]),
     ]

@@ -29,6 +29,7 @@ def _figures(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield "completed", str(jobs["completed"])
     yield "discarded", f"{jobs['discarded']}{_by(verdict.discarded)}"
     yield "cancelled", str(jobs["cancelled"])
+    yield "workflows", f"{verdict.workflows.total()}{_by(verdict.workflows)}"
     yield "attempts", f"{verdict.outcomes.total()}{_by(verdict.outcomes)}"
     yield "reports refused", str(verdict.refused)
     yield "duplicate executions", f"{verdict.duplicates.total()}{_by(verdict.duplicates)}"
@@ -50,6 +51,7 @@ def record(verdict: Verdict, settings: Mapping[str, Any]) -> dict[str, Any]:
         "passed": verdict.passed,
         "jobs": verdict.jobs,
         "discarded": verdict.discarded,
+        "workflows": verdict.workflows,
         "attempts": verdict.outcomes,
         "reports_refused": verdict.refused,
         "duplicates": verdict.duplicates,

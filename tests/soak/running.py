@@ -17,7 +17,7 @@ from django.db import Error, connections
 from django.db.models import Count
 
 from tests.clusters.clusters import free_port
-from tests.soak import ledger, oracle, plan, remains, servers
+from tests.soak import ledger, oracle, plan, remains, servers, workflow_oracle
 
 STARTS_IN = 60.0
 DRAINS_IN = 60.0
@@ -25,6 +25,7 @@ ENDS_IN = 15.0
 LAST_JOBS = 8.0
 """How long there are faults only: what is left of the jobs has less to do after the last of them."""
 PROGRESS = 10.0
+ENQUEUERS = ("enqueuer", "workflows")
 SLACK = timedelta(seconds=5)
 
 
@@ -82,11 +83,11 @@ class Soak:
                 self._tend()
                 time.sleep(0.05)
             if until < chosen.seconds:
-                late += self._fleet.finish(["enqueuer"], ENDS_IN)
+                late += self._fleet.finish(ENQUEUERS, ENDS_IN)
         self._injector.finish()
         self._say("faults are over")
         self._drain()
-        names = [name for name in self._fleet.roles if name != "enqueuer"]
+        names = [name for name in self._fleet.roles if name not in ENQUEUERS]
         late += self._fleet.finish(names, plan.SHUTDOWN + ENDS_IN)
         orphans = self._orphans()
         self._say("everything has ended")
@@ -143,6 +144,7 @@ class Soak:
         from django_ojs import clock
         from django_ojs.models import Attempt, Job
         from django_ojs.store import invariants
+        from tests.soak import workflow_rows
 
         jobs = [
             oracle.JobRow(
@@ -153,6 +155,7 @@ class Soak:
                 job.error,
                 job.queue,
                 _promoted_late(job),
+                job.workflow_id is not None,
             )
             for job in Job.objects.defer("args", "meta").iterator()
         ]
@@ -171,8 +174,12 @@ class Soak:
             )
             for row in Attempt.objects.iterator()
         ]
+        workflows, members, steps = workflow_rows.read()
         with (self._folder / "rows").open("w") as file:
-            file.writelines(json.dumps(row, default=str) + "\n" for row in [*jobs, *attempts])
+            file.writelines(
+                json.dumps(row, default=str) + "\n"
+                for row in [*jobs, *attempts, *workflows, *members, *steps]
+            )
         verdict = oracle.judge(
             ledger.Reader(self._ledger),
             jobs,
@@ -182,6 +189,7 @@ class Soak:
             one_writer=self._chosen.db == "sqlite",
             lasts_at_most=plan.lasts_at_most,
         )
+        workflow_oracle.judge(verdict, ledger.Reader(self._ledger), workflows, members, steps)
         findings = invariants.check(now=clock.now("default"), slack=SLACK, using="default")
         verdict.wrong["invariants"] = [f"{f.name} {f.rule}: {', '.join(f.examples)}" for f in findings]
         return verdict

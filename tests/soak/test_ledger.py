@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +14,14 @@ from tests.support import ROOT, poll
 
 pytestmark = pytest.mark.tool
 
-WRITER = """
-import itertools
+MOST = 20_000
+"""What a writer writes if nobody kills it before."""
+WRITER = f"""
+import time
 from tests.soak import ledger
-for number in itertools.count():
+for number in range({MOST}):
     ledger.write("n", number=number, padding="x" * 500)
+time.sleep(600)
 """
 
 
@@ -56,16 +58,39 @@ def test_half_a_line_is_not_read_yet(path: Path) -> None:
     assert list(reader) == [ledger.Entry(1, 2, "two", {})]
 
 
+def test_half_a_line_of_a_killed_writer_harms_no_other(path: Path) -> None:
+    ledger.write("one")
+    whole = path.read_bytes()
+    for cut in range(1, len(whole)):
+        path.write_bytes(whole)
+        reader = ledger.Reader(path)
+        with path.open("ab") as file:
+            file.write(whole[:cut])
+        ledger.write("two")
+        assert [entry.event for entry in reader if entry.event != "one"] == ["two"], cut
+
+
 def test_killed_writers_leave_whole_lines_only(path: Path) -> None:
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER], cwd=ROOT) for _ in range(3)]
+    writers: list[subprocess.Popen[bytes]] = []
+    reader, entries = ledger.Reader(path), list[ledger.Entry]()
+
+    def all_write() -> bool:
+        entries.extend(reader)
+        return {entry.pid for entry in entries} == {writer.pid for writer in writers}
+
     try:
-        poll(lambda: len({entry.pid for entry in ledger.Reader(path)}) == 3, 30)
+        writers.extend(subprocess.Popen([sys.executable, "-c", WRITER], cwd=ROOT) for _ in range(3))
+        # A writer that ended by itself is a failure, which the poll would only wait for.
+        poll(
+            lambda: all_write() or any(writer.poll() is not None for writer in writers), 120, every=0.1
+        )
+        assert all(writer.poll() is None for writer in writers)
     finally:
         for writer in writers:
-            os.kill(writer.pid, signal.SIGKILL)
-            writer.wait(10)
-    assert path.read_bytes().endswith(b"\n")
-    entries = list(ledger.Reader(path))
+            writer.kill()
+        for writer in writers:
+            writer.wait(60)
+    entries.extend(reader)
     for writer in writers:
         numbers = [entry.data["number"] for entry in entries if entry.pid == writer.pid]
         assert numbers == list(range(len(numbers))), "all that it wrote, in its order"

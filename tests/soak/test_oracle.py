@@ -280,6 +280,32 @@ def test_a_claim_from_a_paused_queue(queue: str, claimed: float, found: int) -> 
     assert world.wrong().get("claimed while paused", 0) == found
 
 
+def test_a_queue_that_was_paused_twice_at_once() -> None:
+    """The first that ends resumes it."""
+    world = World()
+    world.jobs[0] = world.jobs[0]._replace(queue="a")
+    world.attempts[1] = world.attempt(2, "completed", worker="w.2", start=5.5, end=6)
+    for since, until in ((2, 5), (3, 7)):
+        world.entries.append(entry("paused", queue="a", since=int(since * 1e9), until=int(until * 1e9)))
+    assert world.wrong() == {}
+
+
+def test_attempts_that_were_counted_anew() -> None:
+    """As those of a workflow that was resumed: each effect needs an outcome of its own."""
+    world = World()
+    world.attempts = [
+        world.attempt(1, "timeout", end=5),
+        world.attempt(2, "completed", worker="w.2", start=5.5, end=6, attempt=1),
+    ]
+    world.jobs[0] = world.jobs[0]._replace(result={"attempt": 1})
+    for one in world.entries:
+        if "attempt" in one.data:
+            one.data["attempt"] = 1
+    assert world.wrong() == {}
+    world.attempts.pop(0)
+    assert world.wrong() == {"unexplained duplicates": 2}
+
+
 def test_a_job_that_was_made_available_when_it_had_expired() -> None:
     world = World()
     world.jobs[0] = world.jobs[0]._replace(promoted_late=True)

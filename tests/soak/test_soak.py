@@ -53,3 +53,9 @@ def test_a_fleet_without_the_fence_is_found_out(tmp_path: Path) -> None:
     code, record = soak(tmp_path, "--seed=22", "--mutant=no-fence")
     assert (code, record["passed"]) == (1, False)
     assert len(record["wrong"]["stale reports honoured"]) > 0
+
+
+def test_a_fleet_whose_workflows_forget_their_callbacks_is_found_out(tmp_path: Path) -> None:
+    code, record = soak(tmp_path, "--seed=23", "--mutant=callbacks-again")
+    assert (code, record["passed"]) == (1, False)
+    assert len(record["wrong"]["callbacks not exactly once"]) > 0

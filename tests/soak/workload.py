@@ -106,7 +106,7 @@ def words(ctx: JobContext, bad: int, millis: int) -> Any:
     """Says more than is read at once, and crashes; the next attempt tells what was heard of it."""
     if ctx.attempt > 1:
         _begin(ctx)
-        heard = get(ctx.id).json("progress_data")
+        heard = get(ctx.id).progress_data
         # Last: this read may meet a session that was ended.
         return {**_end(ctx), "heard": heard}
     with _crashing(ctx, 1):

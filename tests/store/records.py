@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from django_ojs import clock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 
 
-def record(queue: str, job_type: str, at: datetime, **fields: Any) -> JobRecord:
+def record(queue: str, job_type: str, at: datetime, **fields: Any) -> JobRow:
     """A job of this type in this queue; available since ``at`` unless ``fields`` say otherwise."""
-    values: dict[str, Any] = dict.fromkeys(JobRecord._fields)
+    values: dict[str, Any] = dict.fromkeys(JobRow._fields)
     values |= {
         "id": clock.new_id(),
         "state": State.AVAILABLE,
@@ -42,4 +42,4 @@ def record(queue: str, job_type: str, at: datetime, **fields: Any) -> JobRecord:
         "progress_message": "",
         "checkpoint_seq": 0,
     }
-    return JobRecord(**values | fields)
+    return JobRow(**values | fields)

@@ -22,7 +22,7 @@ from django_ojs.services.claim import claim, has_work, sources
 from django_ojs.store import inserting
 from django_ojs.store.sessions import read_in_index_order
 from django_ojs.store.sources import Sources
-from tests.support import analyze_jobs
+from tests.support import analyze_jobs, drop_dead_rows
 
 from .records import record
 
@@ -137,6 +137,7 @@ def beside(
         empty_tables()
         # As a worker connects.
         connection.close()
+        drop_dead_rows()
         _autovacuum("false")
         Queue.objects.bulk_create(Queue(name=name, created_at=NOW) for name in QUEUES)
         REGIMES[name]()

@@ -75,7 +75,7 @@ def test_a_column_may_be_null_in_some_rows() -> None:
 
 def test_arguments_of_any_look_arrive() -> None:
     jobs = enqueue_many("test.job", [[text, {text: text}] for text in ODD])
-    assert [get(job).json("args") for job in jobs] == [[text, {text: text}] for text in ODD]
+    assert [get(job).args for job in jobs] == [[text, {text: text}] for text in ODD]
 
 
 def test_the_texts_of_statements_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from benchmarks.rows import load
 from django_ojs import clock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
 from django_ojs.models import Job
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(900)
 """The table takes seconds; a busy machine has them all the same."""
 
 
-def _row(number: int) -> JobRecord:
+def _row(number: int) -> JobRow:
     """One of the newest jobs, of a type of its own."""
     state = (State.AVAILABLE, State.SCHEDULED, State.RETRYABLE, State.ACTIVE)[number % 4]
     running = state == State.ACTIVE

@@ -12,14 +12,13 @@ import pytest
 from django.db import OperationalError, connections
 
 from django_ojs import clock
-from django_ojs.domain.job import Actor, JobRecord
+from django_ojs.domain.job import Actor, JobRow
 from django_ojs.services import leases, operate, reaper
 from django_ojs.services.settle import Outcome, Report, settle
 from django_ojs.services.workers import WorkerInfo
 from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Moment
-from django_ojs.worker.threads.heartbeat import HeartbeatThread
-from django_ojs.worker.threads.heartbeat import Report as Said
+from django_ojs.worker.threads.heartbeat import HeartbeatThread, WorkerSnapshot
 from django_ojs.worker.threads.outcomes import Pending
 from tests.services.support import bounded, held, holding, make, now_stored, take
 from tests.support import not_none, poll
@@ -32,14 +31,14 @@ class Loop:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.claimed: list[JobRecord] = []
+        self.claimed: list[JobRow] = []
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """As the runner would, but in the database thread."""
         with self._lock:
             call()
 
-    def on_claimed(self, jobs: list[JobRecord], at: Moment) -> None:
+    def on_claimed(self, jobs: list[JobRow], at: Moment) -> None:
         """Keep them."""
         self.claimed += jobs
 
@@ -212,8 +211,8 @@ def test_a_job_whose_report_is_held_up_is_beaten_for(
     poll(lambda: database.held_up() == [job])
     beats = HeartbeatThread(
         WorkerInfo("w1", clock.new_lease()),
-        lambda: Said("running", [], database.held_up()),
-        lambda sent, kept: None,
+        lambda: WorkerSnapshot("running", [], database.held_up()),
+        lambda sent, kept, at: None,
         lambda directive: None,
         "default",
     )
@@ -291,9 +290,9 @@ class TestHeldRows:
     ) -> None:
         make(9)
         *waiting, free = take(9)
-        made: list[JobRecord] = []
+        made: list[JobRow] = []
 
-        def checkpoint(job: JobRecord) -> bool:
+        def checkpoint(job: JobRow) -> bool:
             made.append(job)
             return leases.checkpoint(held(job), '{"n": 1}')
 

@@ -70,7 +70,7 @@ def child() -> Iterator[Child]:
 
 
 def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child) -> None:
-    """The order crosses the ``begin`` on the line; its timeouts must hold all the same."""
+    """The order crosses the ``begin`` on the channel; its timeouts must hold all the same."""
     make(2, timeout=60, grace_period=1)
     pool, database = Pool(), Database()
     pool.children.append(child)

@@ -10,7 +10,7 @@ import pytest
 from django.db import connections
 
 from django_ojs import clock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store import candidates
@@ -39,14 +39,14 @@ class Loop:
     """Takes what is posted at once, in the database thread."""
 
     def __init__(self) -> None:
-        self.claimed: list[JobRecord] = []
+        self.claimed: list[JobRow] = []
         self.empty = 0
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """As the runner would."""
         call()
 
-    def on_claimed(self, jobs: list[JobRecord], at: Moment) -> None:
+    def on_claimed(self, jobs: list[JobRow], at: Moment) -> None:
         """Keep them."""
         self.claimed += jobs
 
@@ -201,7 +201,7 @@ def test_after_a_failure_everything_is_looked_at_again(
     make(1)
     failed = threading.Event()
 
-    def failing(*args: Any, **kwargs: Any) -> list[JobRecord]:
+    def failing(*args: Any, **kwargs: Any) -> list[JobRow]:
         if not failed.is_set():
             failed.set()
             raise OperationalError("the server is gone")
@@ -234,7 +234,7 @@ def test_a_claim_that_finds_nothing_does_not_end_the_wait_of_a_report(
     with locked_table():
         database.settle([Pending(Outcome(held(job), Report.ACK, claimed=job), clock.boottime() + 60)])
         poll(database.held_up)
-        held_up: list[list[JobRecord]] = []
+        held_up: list[list[JobRow]] = []
         monkeypatch.setattr(
             database._fetcher._claims, "on_empty", lambda left: held_up.append(database.held_up())
         )

@@ -10,7 +10,7 @@ from django.db import OperationalError
 from django_ojs import clock
 from django_ojs.services import workers
 from django_ojs.services.workers import WorkerInfo
-from django_ojs.worker.threads.heartbeat import HeartbeatThread, Report
+from django_ojs.worker.threads.heartbeat import HeartbeatThread, WorkerSnapshot
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
 
@@ -30,8 +30,8 @@ def test_a_beat_that_fails_is_tried_again_within_a_second_of_its_beginning(
     monkeypatch.setattr(workers, "report", away)
     beats = HeartbeatThread(
         WorkerInfo("w1", clock.new_lease()),
-        lambda: Report("running", []),
-        lambda sent, kept: None,
+        lambda: WorkerSnapshot("running", []),
+        lambda sent, kept, at: None,
         lambda directive: None,
         "default",
     )

@@ -15,8 +15,9 @@ from django.db import OperationalError
 
 from django_ojs import clock, hooks
 from django_ojs.api import enqueue, enqueue_many
+from django_ojs.clock import FrozenClock
 from django_ojs.hooks import MaintenanceResult, MaintenanceTask
-from django_ojs.models import Job
+from django_ojs.models import Job, MaintenanceRun
 from django_ojs.services import reaper
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.reap import ReapResult
@@ -65,6 +66,17 @@ def test_chores_promote_what_was_known_and_what_was_not(promoted: threading.Even
         job = enqueue("test.job", delay=delay)
         assert promoted.wait(10)
         assert now_stored(job).state == "available"
+
+
+@pytest.mark.fault("F100")
+def test_a_step_of_the_servers_clock_is_applied_at_once(ojs_db: None, frozen: FrozenClock) -> None:
+    """By the look that saw it, not by the next scan, up to a second later: deadlines wait for it."""
+    reaper = ReaperThread(lambda: None, ran_by="test", using="default")
+    reaper._look(100.0)
+    assert MaintenanceRun.objects.get(name="reap").clock_steps == 0
+    frozen.set_server(600)
+    reaper._look(100.1)
+    assert MaintenanceRun.objects.get(name="reap").clock_steps == 1
 
 
 def test_a_chore_that_fails_is_no_outage(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,16 +245,16 @@ def test_chores_reap_deadlines_and_silence(promoted: threading.Event) -> None:
     assert kinds == {"execution", "stalled"}
 
 
-def test_a_pulse_beats_while_a_job_runs_and_rests_between_jobs() -> None:
+def test_the_liveness_thread_writes_while_a_job_runs_and_rests_between_jobs() -> None:
     out, into = os.pipe()
-    pulse = LivenessThread(into)
-    pulse.start()
+    liveness = LivenessThread(into)
+    liveness.start()
     try:
         for _ in range(2):
-            pulse.busy(0.01)
+            liveness.busy(0.01, "test.job", "1")
             assert select.select([out], [], [], 10)[0]
-            pulse.idle()
-            poll(lambda: not pulse._wanted.is_set())
+            liveness.idle()
+            poll(lambda: not liveness._wanted.is_set())
             os.read(out, 4096)
             assert not select.select([out], [], [], 0)[0]
     finally:

@@ -30,7 +30,7 @@ def test_what_is_held_makes_nobody_less_careful(held_ms: int | None, mute_after:
     silence = PartitionGuard(beats, database, dispatcher, using="default")
     claims_suspended = []
     for after in (mute_after - 0.5, mute_after + 0.5):
-        silence.look(after)
+        silence.check(after)
         claims_suspended.append(silence.claims_suspended)
     assert claims_suspended == [False, True]
     assert database.asked == (held_ms is not None)

@@ -1,14 +1,15 @@
-"""How patient the pool is with executors that cannot start."""
+"""How patient the pool is with executors that cannot start, and with those that are to end."""
 
 from __future__ import annotations
 
+import os
 import selectors
 from collections.abc import Iterator
 
 import pytest
 
 from django_ojs.worker.prefork import pool as pool_module
-from django_ojs.worker.prefork.pool import Pool
+from django_ojs.worker.prefork.pool import EXIT_TIMEOUT, Phase, Pool
 from django_ojs.worker.prefork.zygote import SpawnServer
 
 
@@ -30,11 +31,23 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
     return stopped
 
 
+class Silent(SpawnServer):
+    """Starts nothing: whoever is asked to end does not."""
+
+    def spawn(self, *ends: object) -> None:
+        """Take the ends of a child that never comes."""
+
+
 @pytest.fixture
 def pool(steady: Steady) -> Iterator[Pool]:
     """A pool that starts nothing."""
     with selectors.DefaultSelector() as selector:
-        yield Pool(selector, SpawnServer(), on_frame=lambda *given: None, on_gone=lambda *given: None)
+        made = Pool(selector, Silent(), on_frame=lambda *given: None, on_gone=lambda *given: None)
+        yield made
+        for child in made:
+            child.channel.close()
+            child.control.close()
+            os.close(child.liveness)
 
 
 def test_executors_that_end_together_are_waited_for_once(pool: Pool, steady: Steady) -> None:
@@ -54,3 +67,17 @@ def test_the_wait_grows_to_ten_seconds_and_begins_anew(pool: Pool, steady: Stead
     pool.started()
     pool.record_start_failure()
     assert pool.spawn_after - steady.now == pytest.approx(0.4)
+
+
+def test_one_that_is_leaving_keeps_its_time_when_it_is_asked_again(pool: Pool, steady: Steady) -> None:
+    """A worker that ended while it replaced an executor killed it before its ``before_exit`` calls."""
+    child = pool.spawn()
+    child.phase = Phase.READY
+    pool.end(child)
+    phases = []
+    for wait in (EXIT_TIMEOUT / 2, EXIT_TIMEOUT):
+        steady.now += wait
+        pool.end(child)
+        pool.check()
+        phases.append(child.phase)
+    assert phases == [Phase.LEAVING, Phase.DYING]

@@ -20,7 +20,7 @@ Ask = Callable[[bytes], bytes]
 def server() -> Iterator[HealthServer]:
     """One whose database is away, on a free port."""
     checks = {"/status/started": lambda: True, "/status/connected": lambda: False}
-    made = HealthServer("127.0.0.1", 0, checks)
+    made = HealthServer("127.0.0.1", 0, checks, {"/metrics": lambda: "a 1\n"})
     made.start()
     yield made
     made.close()
@@ -60,8 +60,10 @@ def ask(server: HealthServer) -> Ask:
         (b"GET /status/connected?full=1 HTTP/1.0", b"503", b"not yet\n"),
         (b"HEAD /status/started HTTP/1.1", b"200", b""),
         (b"HEAD /status/connected HTTP/1.1", b"503", b""),
-        (b"GET / HTTP/1.1", b"200", b"/status/started\n/status/connected\n"),
-        (b"GET /other HTTP/1.1", b"404", b"/status/started\n/status/connected\n"),
+        (b"GET / HTTP/1.1", b"200", b"/status/started\n/status/connected\n/metrics\n"),
+        (b"GET /metrics HTTP/1.1", b"200", b"a 1\n"),
+        (b"HEAD /metrics HTTP/1.1", b"200", b""),
+        (b"GET /other HTTP/1.1", b"404", b"/status/started\n/status/connected\n/metrics\n"),
         (b"POST /status/started HTTP/1.1", b"405", b"GET or HEAD\n"),
         (b"\x16\x03\x01 hello", b"400", b"bad request\n"),
     ],
@@ -125,3 +127,12 @@ def test_both_families(host: str, families: set[int]) -> None:
                 assert (line.connect_ex((address, port)) == 0) == (family in families)
     finally:
         server.close()
+
+
+def test_it_can_be_closed_when_its_thread_has_ended(server: HealthServer) -> None:
+    """A thread that sees the order before it is woken has closed its sockets."""
+    server._closing = True
+    server._wake_in.send(b".")
+    server.join(10)
+    server.close()
+    assert not server.is_alive()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -17,15 +18,26 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from django_ojs.api import JobContext, SoftStop, job
+from django_ojs.api import JobContext, SoftStop, current, job
 from django_ojs.models import Queue
-from tests.workload import misbehaving, stopping  # noqa: F401
+from tests.support import not_none
+from tests.workload import exclusive, misbehaving, stopping  # noqa: F401
 from tests.workload.tools import AT_ONCE, DEAF, LATER, SOFT, note, wait_for
 
 
 @job("work.echo")
 def echo(value: Any) -> Any:
     return value
+
+
+@job("work.keywords", retry={"max_attempts": 1})
+def keywords(ctx: JobContext, first: Any, *rest: Any, only: Any, more: Any = "default") -> list[Any]:
+    return [first, list(rest), only, more, ctx.args, ctx.kwargs]
+
+
+@job("work.keywords-async", retry={"max_attempts": 1})
+async def keywords_async(*, only: Any, **others: Any) -> list[Any]:
+    return [only, others]
 
 
 @job("work.enqueue-echo", retry=LATER)
@@ -178,6 +190,16 @@ def steps(ctx: JobContext, diary: str, until: str) -> Any:
     return "first attempt"
 
 
+@job("work.reports", timeout=60, retry={"initial_interval": "100ms", "jitter": False})
+def reports(ctx: JobContext, diary: str) -> Any:
+    """Reports progress with data and waits to be killed; a later attempt returns what it was given."""
+    if ctx.attempt == 1:
+        ctx.progress(0.5, "half", data={"row": 41})
+        note(diary, "started", os.getpid())
+        time.sleep(300)
+    return ctx.last_progress_data
+
+
 @job(
     "work.silent",
     heartbeat="manual",
@@ -288,6 +310,47 @@ def close_descriptors() -> None:
 async def count_async() -> int:
     await Queue.objects.acount()
     return os.getpid()
+
+
+_client: asyncio.Event | None = None
+
+
+@job("work.async-client", retry=LATER)
+async def use_client() -> list[Any]:
+    """A client at the level of the module binds to the first event loop that it is used in."""
+    global _client
+    if _client is None:
+        _client = asyncio.Event()
+    waiting = asyncio.create_task(_client.wait())
+    await asyncio.sleep(0)
+    _client.set()
+    await waiting
+    _client.clear()
+    return [os.getpid(), id(asyncio.get_running_loop())]
+
+
+@job("work.async-leave", retry=LATER)
+async def leave_async(what: str) -> int:
+    """Leaves a task, one that will not end, or a call in a thread."""
+    if what == "task":
+        _kept.append(asyncio.create_task(asyncio.sleep(300)))
+    elif what == "stubborn task":
+        _kept.append(asyncio.create_task(_stubborn()))
+        await asyncio.sleep(0)
+    else:
+        _kept.append(asyncio.get_running_loop().run_in_executor(None, time.sleep, 2))
+    return os.getpid()
+
+
+_kept: list[asyncio.Future[Any]] = []
+
+
+async def _stubborn() -> None:
+    while True:
+        try:
+            await asyncio.sleep(300)
+        except asyncio.CancelledError:
+            continue
 
 
 @job("work.async-thread", retry=LATER)
@@ -413,3 +476,58 @@ def stop_self(diary: str) -> None:
     note(diary, "started", os.getpid())
     os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(300)
+
+
+@job("work.parents", retry=AT_ONCE)
+def parents(ctx: JobContext) -> list[Any]:
+    """Returns what it was given by those before it."""
+    return ctx.parent_results
+
+
+@job("work.spread", retry=AT_ONCE)
+def spread(ctx: JobContext, values: list[Any]) -> int:
+    """Adds a member to its workflow for each value."""
+    assert ctx.workflow is not None
+    return len([ctx.workflow.add(echo.step(value)) for value in values])
+
+
+@job("work.current")
+def current_job() -> list[str]:
+    """The job that runs, as a function sees it that was handed nothing."""
+    running = not_none(current())
+    threaded: list[object] = []
+    thread = threading.Thread(target=lambda: threaded.append(current()))
+    thread.start()
+    thread.join()
+    return [running.id, running.type, str(threaded[0])]
+
+
+@job("work.current-async")
+async def current_job_async() -> list[str]:
+    """The same in a coroutine, a task, and the thread for synchronous code."""
+    found = [current(), await asyncio.create_task(_current()), await sync_to_async(current)()]
+    return [not_none(one).id for one in found]
+
+
+async def _current() -> JobContext | None:
+    return current()
+
+
+@job("work.log", retry=LATER)
+def log(text: str) -> None:
+    """Writes a line, as a library would that knows nothing of jobs."""
+    logging.getLogger("shop.orders").info("says %s", text, extra={"order": 7})
+
+
+@job("work.tell-sentry", retry=LATER)
+def tell_sentry(text: str) -> None:
+    """Sends a message of its own, and leaves a tag behind."""
+    import sentry_sdk
+
+    sentry_sdk.set_tag("left_behind", text)
+    sentry_sdk.capture_message(text)
+
+
+@job("work.fail-with", retry=LATER)
+def fail_with(text: str) -> None:
+    raise LookupError(f"no entry of {len(text)} letters")

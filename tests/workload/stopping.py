@@ -53,6 +53,36 @@ def silent(ctx: JobContext, diary: str) -> None:
         raise
 
 
+@job("stop.told", soft="flag", grace_period=10, **TERMS)
+def told(ctx: JobContext, diary: str, how: str) -> str | None:
+    """Nothing is raised in it; it looks, and returns what it has."""
+    note(diary, "started", os.getpid())
+    while not ctx.cancelled:
+        time.sleep(0.01)
+    note(diary, "stopped", ctx.cancel_reason)
+    if how == "check":
+        ctx.check()
+    return ctx.cancel_reason
+
+
+@job("stop.told-async", soft="flag", grace_period=10, **TERMS)
+async def told_async(ctx: JobContext, diary: str, how: str) -> str | None:
+    """The same as a coroutine."""
+    note(diary, "started", os.getpid())
+    while not ctx.cancelled:
+        await asyncio.sleep(0.01)
+    if how == "check":
+        ctx.check()
+    return ctx.cancel_reason
+
+
+@job("stop.deaf", soft="flag", **TERMS)
+def deaf(diary: str) -> None:
+    """Is told and does not look."""
+    note(diary, "started", os.getpid())
+    time.sleep(300)
+
+
 @job("stop.stubborn", **TERMS)
 def stubborn(diary: str) -> None:
     """Hears the signal and goes on; a second one would be heard too."""

@@ -22,6 +22,10 @@ OWN = {
     "large_drain": "claims",
     "mixed_drain": "claims",
     "new_queue": "claims",
+    "batch_enqueue": "workflows",
+    "batch_drain": "workflows",
+    "task_enqueue": "as_tasks",
+    "task_drain": "as_tasks",
     "http_create": "web_load",
     "http_work": "web_load",
 }
@@ -55,7 +59,10 @@ class Adapter(adapter.Adapter):
 
     def settings(self) -> dict[str, Any]:
         """What differs from the defaults comes from the goal; a web server keeps connections."""
-        settings: dict[str, Any] = {"OJS": {**(TUNED if config.TUNED else {}), **config.OJS}}
+        settings: dict[str, Any] = {
+            "OJS": {**(TUNED if config.TUNED else {}), **config.OJS},
+            "TASKS": {"default": {"BACKEND": "django_ojs.tasks_backend.OJSBackend", "QUEUES": []}},
+        }
         if self.variant == "http":
             settings |= {
                 "ROOT_URLCONF": f"{self.package}.web",

@@ -174,10 +174,10 @@ def _store(
     args_of: Callable[[int], str] | None = None,
 ) -> None:
     """Available jobs, as an enqueue leaves them."""
-    from django_ojs.domain.job import JobRecord
+    from django_ojs.domain.job import JobRow
     from django_ojs.store import inserting
 
-    base = dict.fromkeys(JobRecord._fields) | {
+    base = dict.fromkeys(JobRow._fields) | {
         "state": "available", "priority": 0, "attempt": 0, "max_attempts": 3, "lease_seq": 0,
         "created_at": at, "limits_from": at, "timeout_ms": 1_800_000, "grace_period_ms": 30_000,
         "heartbeat_timeout_ms": 60_000, "extended_ms": 0, "timeout_explicit": False,
@@ -192,7 +192,7 @@ def _store(
             queue, kind = place(number)
             text = args_of(number) if args_of else args.replace("{n}", str(number))
             rows.append(
-                JobRecord(
+                JobRow(
                     **base
                     | {
                         "id": clock.new_id(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from importlib import import_module
 
 from benchmarks.harness import records
 from django_ojs import job
@@ -29,6 +30,8 @@ def _one_of_many(number: int, label: str) -> None:
     records.note(number)
 
 
+if os.environ.get("BENCH_TASKS"):
+    import_module("benchmarks.systems.on_ojs.as_tasks")
 for _place in range(int(os.environ.get("BENCH_TYPES", "0"))):
     # Many kinds of work that differ in name only.
     job(f"bench.t{_place}")(_one_of_many)

@@ -15,6 +15,7 @@ from django_ojs.http.base import OPEN
 from django_ojs.http.openapi import fields as f
 from django_ojs.http.openapi.operations import (
     LEASE,
+    METRICS,
     OPERATIONS,
     PATH_PARAMETERS,
     STREAM,
@@ -44,7 +45,7 @@ def document() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for part in routing.features():
         for route in part.routes:
-            paths[_absolute(route.path)] = {
+            paths[routing.url_of(route.path)] = {
                 method: _operation(part.name, route, method, schemas)
                 for method in _METHODS
                 if method in route.actions
@@ -103,7 +104,7 @@ class _Schemas:
 
 
 def _operation(tag: str, route: routing.Route, method: str, schemas: _Schemas) -> dict[str, Any]:
-    path, action = _absolute(route.path), route.actions[method]
+    path, action = routing.url_of(route.path), route.actions[method]
     documented = _documented(route.view, action)
     body = documented.body
     if documented.flat_body is not None and "{" not in path:
@@ -113,7 +114,7 @@ def _operation(tag: str, route: routing.Route, method: str, schemas: _Schemas) -
     text = _prose(getattr(route.view, action))
     scopes = route.view.scopes[action]
     who = "For everybody." if OPEN in scopes else f"Scope: {_listed(scopes)}."
-    aliases = [_absolute(alias) for alias in route.aliases]
+    aliases = [routing.url_of(alias) for alias in route.aliases]
     also = f"\n\nAlso at {_listed(aliases, 'and')}." if aliases else ""
     words = re.findall(r"\w+", path.removeprefix(_ROOT).replace("-", "_"))
     parameters = _parameters(path, method, documented)
@@ -167,6 +168,9 @@ def _request_body(body: type[f.Component], schemas: _Schemas) -> dict[str, Any]:
     return {"content": dict.fromkeys((media.OJS, "application/json"), content), **required}
 
 
+_TEXTS = {STREAM: "Server-sent events.", METRICS: "Metrics in the text format of Prometheus."}
+
+
 def _responses(documented: Documented, schemas: _Schemas) -> dict[str, Any]:
     """The answers, and the envelope of errors for every other status."""
     found: dict[str, Any] = {}
@@ -174,8 +178,8 @@ def _responses(documented: Documented, schemas: _Schemas) -> dict[str, Any]:
         if answer is None:
             found[str(status)] = {"description": "No body."}
         elif isinstance(answer, str):
-            content = {STREAM: {"schema": f.text()}}
-            found[str(status)] = {"content": content, "description": "Server-sent events."}
+            content = {answer: {"schema": f.text()}}
+            found[str(status)] = {"content": content, "description": _TEXTS[answer]}
         else:
             text = "The database does not answer." if status == 503 else _prose(answer)
             content = {media.OJS: {"schema": schemas.resolved(answer)}}
@@ -183,10 +187,6 @@ def _responses(documented: Documented, schemas: _Schemas) -> dict[str, Any]:
     error = {media.OJS: {"schema": schemas.resolved(f.Error)}}
     found["default"] = {"content": error, "description": "An error."}
     return found
-
-
-def _absolute(path: str) -> str:
-    return path if path.startswith("/") else _ROOT + path
 
 
 def _listed(words: Sequence[str], last: str = "or") -> str:

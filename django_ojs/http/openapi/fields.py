@@ -38,7 +38,6 @@ def described(schema: Any, description: str = "") -> JsonSchema:
 
 
 def text(description: str = "", **constraints: Any) -> JsonSchema:
-    """A string."""
     return described({"type": "string", **constraints}, description)
 
 
@@ -48,12 +47,10 @@ def name(description: str = "") -> JsonSchema:
 
 
 def one_of(*values: str) -> JsonSchema:
-    """One of these strings."""
     return text(enum=list(values))
 
 
 def integer(description: str = "", **constraints: int) -> JsonSchema:
-    """An integer."""
     return described({"type": "integer", **constraints}, description)
 
 
@@ -68,17 +65,14 @@ def number() -> JsonSchema:
 
 
 def boolean(description: str = "") -> JsonSchema:
-    """``true`` or ``false``."""
     return described({"type": "boolean"}, description)
 
 
 def anything(description: str = "") -> JsonSchema:
-    """Any JSON value."""
     return described({}, description)
 
 
 def nullable(kind: str = "string", description: str = "") -> JsonSchema:
-    """A value of a JSON type, or ``null``."""
     return described({"type": [kind, "null"]}, description)
 
 
@@ -88,12 +82,10 @@ def mapping(description: str = "", values: Mapping[str, Any] | None = None) -> J
 
 
 def array(items: Any, description: str = "", **constraints: int) -> JsonSchema:
-    """An array of what ``items`` describes."""
     return {**described({"type": "array", "items": items}, description), **constraints}
 
 
 def strings(description: str = "") -> JsonSchema:
-    """An array of strings."""
     return array(text(), description)
 
 
@@ -135,7 +127,6 @@ def job_type() -> JsonSchema:
 
 
 def state() -> JsonSchema:
-    """The state of a job."""
     return one_of(*map(str, State))
 
 
@@ -182,6 +173,15 @@ class Pagination(Component):
     page = integer()
     per_page = integer()
     next_cursor = text("`cursor` of the next page.")
+
+
+def page(name: str, items: str, item: type[Component]) -> type[Component]:
+    """The component ``name``: a page of a list, under two names."""
+    listed = array(item)
+    doc = f"A page of {items}; ``items`` equals ``{items}``."
+    return type(
+        name, (Component,), {"__doc__": doc, items: listed, "items": listed, "pagination": Pagination}
+    )
 
 
 class Warned(Component):

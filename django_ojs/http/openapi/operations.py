@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from django_ojs.http.listing import MAX_LIMIT, MAX_OFFSET
 from django_ojs.http.openapi import fields as f
-from django_ojs.http.openapi.schemas import jobs, queues, system, work
+from django_ojs.http.openapi.schemas import jobs, queues, rate_limits, system, work, workflows
 from django_ojs.http.problems import PROBLEMS
 
 Parameters = Mapping[str, f.JsonSchema]
 """Schemas with descriptions, by the name of the parameter."""
 STREAM = "text/event-stream"
+METRICS = "text/plain"
 
 _PAGE: Parameters = {
     "limit": f.integer(
@@ -62,12 +63,25 @@ _WHOSE: Parameters = {
         " only one of that name. 409 where there are several."
     ),
 }
+_WORKFLOWS: Parameters = {
+    **_LIST,
+    "state": f.text("One or more, with commas."),
+    "type": f.text("One or more, with commas."),
+    "name": f.text("The whole name."),
+}
+_RESULTS: Parameters = {
+    "after": f.integer("`next_after` of an earlier page.", minimum=0),
+    "limit": _PAGE["limit"],
+    "job_id": f.uuid("A job of the workflow: the results that it gets as `parent_results`."),
+}
 _CHANNEL = f.text("`all`, `job:<id>` or `queue:<name>`.")
 LEASE = "`lease.id` of the fetch, instead of `lease_id` in the body."
 PATH_PARAMETERS: Parameters = {
     "job_id": f.uuid("The id of a job."),
     "worker_id": f.text("The id of a worker."),
+    "workflow_id": f.uuid("The id of a workflow."),
     "name": f.text("The name of a queue."),
+    "key": f.text("The key of a rate limit; `queue:` and its name for that of a queue."),
     "type": f.text("A job type."),
     "version": f.integer("Of the schema.", minimum=1, maximum=2**31 - 1),
     "code": f.text("A code of an error.", enum=list(PROBLEMS)),
@@ -151,11 +165,26 @@ OPERATIONS: Mapping[str, Documented] = {
     "EventViewSet.stream": _ok(STREAM, query={"channel": _CHANNEL, **_KINDS}),
     "EventViewSet.of_job": _ok(STREAM, query=_without(_KINDS, "job_id")),
     "EventViewSet.of_queue": _ok(STREAM, query=_without(_KINDS, "queues")),
+    "WorkflowViewSet.create": Documented(
+        {201: workflows.WorkflowAnswer, 200: workflows.WorkflowAnswer}, workflows.WorkflowRequest
+    ),
+    "WorkflowViewSet.list": _ok(workflows.WorkflowPage, query=_WORKFLOWS),
+    "WorkflowViewSet.retrieve": _ok(workflows.WorkflowAnswer),
+    "WorkflowViewSet.cancel": _ok(workflows.WorkflowAnswer, jobs.Reason),
+    "WorkflowViewSet.resume": _ok(workflows.WorkflowAnswer, jobs.Reason),
+    "WorkflowViewSet.progress": _ok(workflows.WorkflowProgress),
+    "WorkflowViewSet.results": _ok(workflows.WorkflowResults, query=_RESULTS),
+    "RateLimitViewSet.list": _ok(rate_limits.RateLimitPage, query=_LIST),
+    "RateLimitViewSet.retrieve": _ok(rate_limits.RateLimitComponent),
+    "RateLimitViewSet.update": _ok(rate_limits.RateLimitComponent, rate_limits.OverrideRequest),
+    "RateLimitViewSet.update_queue": _ok(rate_limits.RateLimitComponent, rate_limits.OverrideRequest),
+    "RateLimitViewSet.destroy_override": _ok(rate_limits.RateLimitComponent),
     "SystemViewSet.health": Documented({200: system.Health, 503: system.Health}),
     "SystemViewSet.ready": Documented({200: system.Ready, 503: system.Ready}),
     "SystemViewSet.manifest": _ok(system.Manifest),
     "SystemViewSet.problem": _ok(system.ProblemComponent),
     "SystemViewSet.stats": _ok(system.Stats),
+    "SystemViewSet.metrics": _ok(METRICS),
     "SchemaViewSet.list": _ok(system.SchemaPage, query=_LIST),
     "SchemaViewSet.latest": _ok(system.Schema),
     "SchemaViewSet.versions": _ok(system.SchemaVersions),

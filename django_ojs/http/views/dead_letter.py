@@ -6,10 +6,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from django_ojs.domain.errors import NotFound
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.http import listing, responses
 from django_ojs.http.base import OJSViewSet, missing
-from django_ojs.http.principal import parse_reason
 from django_ojs.http.views.jobs import revive
 from django_ojs.services import inspect, operate
 from django_ojs.store.sessions import statement_timeout
@@ -39,10 +38,7 @@ class DeadLetterViewSet(OJSViewSet):
 
     def retrieve(self, request: Request, job_id: str) -> Response:
         """One dead-lettered job."""
-        record = self._dead(job_id)
-        if not record.dead_letter:
-            raise missing("dead_letter_job", job_id)
-        return Response(responses.wrapped(record))
+        return Response(responses.wrapped(self._kept(job_id)))
 
     def retry(self, request: Request, job_id: str) -> Response:
         """A new life for a discarded job: attempts and clocks start again (decision R5)."""
@@ -51,20 +47,23 @@ class DeadLetterViewSet(OJSViewSet):
 
     def destroy(self, request: Request, job_id: str) -> Response:
         """Delete a dead-lettered job for good."""
-        record = self._dead(job_id)
-        if not record.dead_letter:
-            raise missing("dead_letter_job", job_id)
-        actor = self.actor(parse_reason(self.body(required=False)))
-        operate.purge([record.id], actor=actor, using=self.using)
+        record = self._kept(job_id)
+        operate.purge([record.id], actor=self.acting(), using=self.using)
         if self.bare:
             return Response(status=204)
         return Response({"deleted": True, "job_id": job_id})
 
-    def _dead(self, job_id: str) -> JobRecord:
+    def _dead(self, job_id: str) -> JobRow:
         try:
             return self.job(job_id)
         except NotFound:
             raise missing("dead_letter_job", job_id) from None
+
+    def _kept(self, job_id: str) -> JobRow:
+        record = self._dead(job_id)
+        if not record.dead_letter:
+            raise missing("dead_letter_job", job_id)
+        return record
 
 
 class BareDeadLetterViewSet(DeadLetterViewSet):

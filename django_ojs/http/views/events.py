@@ -18,9 +18,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from django_ojs import clock, conf
+from django_ojs.domain import events
 from django_ojs.domain.durations import parse_instant
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.events import Kind
 from django_ojs.domain.names import check_queue_name
 from django_ojs.http import listing, responses
 from django_ojs.http.base import OJSViewSet, missing
@@ -40,10 +40,8 @@ RECHECK_SECONDS = 5.0
 BATCH = 100
 
 _SALT = "django_ojs.events"
-_KINDS = frozenset(str(kind) for kind in Kind)
 _KINDS_ASKED = frozenset({"types", "type", "event_types"})
 _QUEUES_ASKED = frozenset({"queues", "queue"})
-_FAMILIES = frozenset(kind.partition(".")[0] for kind in _KINDS)
 
 
 class EventViewSet(OJSViewSet):
@@ -58,17 +56,17 @@ class EventViewSet(OJSViewSet):
 
     def list(self, request: Request) -> Response:
         """Events in order, behind ``after`` or ``cursor``."""
-        query = request.query_params
         known = _KINDS_ASKED | _QUEUES_ASKED | {"job_id", "after", "since"}
         listing.allow(request, known, frozenset({"limit", "cursor"}))
-        part = listing.page_request(request)
-        wanted = self._wanted(request)
-        after = query.get("cursor") or query.get("after")
+        return self._listed(request, self._wanted(request))
+
+    def _listed(self, request: Request, wanted: Wanted) -> Response:
+        query, part = request.query_params, listing.page_request(request)
+        after, since = query.get("cursor") or query.get("after"), query.get("since")
         with statement_timeout(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
             if wanted.job_id is not None:
-                found, more = self._history(wanted, after, query.get("since"), part.limit)
+                found, more = self._history(wanted, after, since, part.limit)
                 return Response(_page(part, found, more, after))
-            since = query.get("since")
             if since and not after:
                 wanted = replace(wanted, since=self._moment(since))
             place = self._derived_place(after, wanted.since)
@@ -94,12 +92,7 @@ class EventViewSet(OJSViewSet):
         if not _wants_json(request):
             return self._of_job(request, job_id)
         listing.allow(request, _KINDS_ASKED | {"after", "since"}, frozenset({"limit", "cursor"}))
-        query, part = request.query_params, listing.page_request(request)
-        wanted = replace(self._wanted(request), job_id=self.job(job_id).id)
-        after = query.get("cursor") or query.get("after")
-        with statement_timeout(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
-            found, more = self._history(wanted, after, query.get("since"), part.limit)
-        return Response(_page(part, found, more, after))
+        return self._listed(request, replace(self._wanted(request), job_id=self.job(job_id).id))
 
     def of_queue(self, request: Request, name: str) -> Any:
         """Server-sent events of one queue."""
@@ -116,9 +109,11 @@ class EventViewSet(OJSViewSet):
     def _wanted(self, request: Request) -> Wanted:
         query = request.query_params
         kinds = _words(query, "types", "type", "event_types")
+        known = events.kinds()
+        families = {"", *(kind.partition(".")[0] for kind in known)}
         for kind in kinds or ():
             stem = kind.removesuffix("*").removesuffix(".")
-            if kind not in _KINDS and not (kind.endswith("*") and stem in {"", *_FAMILIES}):
+            if kind not in known and not (kind.endswith("*") and stem in families):
                 raise InvalidRequest("types", f"{kind[:40]!r} is not a kind of event")
         queues = _words(query, "queues", "queue")
         for queue in queues or ():
@@ -170,22 +165,15 @@ class EventViewSet(OJSViewSet):
             return derived.place_at(since, using=self.using)
         return Place()
 
-    def _place(self, event_id: str | None, field: str) -> int | None:
-        """The position to continue after."""
-        if not event_id:
-            return None
-        place = stream.place_of(_event_key(event_id, field), using=self.using)
-        # Retention has deleted the event: (nearly) all remaining ones are later.
-        return 0 if place is None else place
-
     def _stream(self, request: Request, *more: str, **fixed: Any) -> Any:
         """A stream of events: ``more`` are further query parameters, ``fixed`` overrides the filter."""
         listing.allow(request, _KINDS_ASKED | {"after", *more}, frozenset())
         wanted = replace(self._wanted(request), **fixed)
-        after = self._place(
-            request.headers.get("Last-Event-ID") or request.query_params.get("after"), "Last-Event-ID"
-        )
-        if after is None:
+        last = request.headers.get("Last-Event-ID") or request.query_params.get("after")
+        if last:
+            # 0 if retention has deleted the event: (nearly) all remaining ones are later.
+            after = stream.place_of(_event_key(last, "Last-Event-ID"), using=self.using) or 0
+        else:
             after = stream.newest(using=self.using)
         if request.method == "HEAD":
             return HttpResponse(content_type="text/event-stream")

@@ -13,22 +13,24 @@ from django_ojs import clock, conf
 from django_ojs.domain.admission import admit
 from django_ojs.domain.durations import parse_instant, parse_ms, parse_seconds_ms
 from django_ojs.domain.envelope import Envelope, from_wire, parse_priority
-from django_ojs.domain.errors import Duplicate, InvalidRequest, NotFound
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.errors import InvalidRequest, NotFound
+from django_ojs.domain.job import ExistingJob, JobRow
 from django_ojs.domain.limits import CONFIGURABLE, parse_limits
 from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.near import NearMisses
 from django_ojs.domain.states import TERMINAL
 from django_ojs.http import listing, responses, waiting
 from django_ojs.http.base import OJSViewSet, missing, parse_each
+from django_ojs.http.duplicates import shielded
 from django_ojs.http.lease_claim import lease_claim_of
 from django_ojs.http.limits import charge_enqueue
 from django_ojs.http.principal import parse_reason
 from django_ojs.http.problems import WaitTimeout
 from django_ojs.services import fencing, operate
-from django_ojs.services.enqueue import enqueue
+from django_ojs.services.enqueue import DROPPED, enqueue
 from django_ojs.services.job_defaults import resolve_defaults, warnings_about
 from django_ojs.services.verbs import cancelling
+from django_ojs.services.workflows import results
 
 _OVERRIDES = frozenset({"queue", "priority", "expires_at"})
 
@@ -50,15 +52,19 @@ class JobViewSet(OJSViewSet):
     }
 
     def create(self, request: Request) -> Response:
-        """Enqueue a job: 201, or 200 when the same id with the same content is there already."""
+        """Enqueue a job: 201, or 200 when the same id with the same content, or an equal job, is there
+        already, or middleware dropped the job.
+        """
         body = self.body()
         now = clock.now(self.using)
         envelope = self._envelope(body, now)
         self._charge([envelope])
-        record = self._shown(self._enqueue([envelope], now)[0], body, now)
-        headers = {"Location": f"/ojs/v1/jobs/{record.id}"}
+        record = self._shown(self._enqueue([envelope], now)[0], body)
+        headers = {"Location": f"/ojs/v1/jobs/{record.id}", **responses.rate_limit_headers(record)}
         self._warn_about(body, envelope, NearMisses())
-        if record.created_at != now:
+        if record.state == DROPPED:
+            return Response(responses.wrapped(record))
+        if record.deduplicated:
             return Response(responses.wrapped(record) | {"deduplicated": True}, headers=headers)
         return Response(responses.wrapped(record), status=201, headers=headers)
 
@@ -73,7 +79,7 @@ class JobViewSet(OJSViewSet):
         self._charge(envelopes)
         records = self._enqueue(envelopes, now)
         found = [
-            responses.job(self._shown(record, item, now))
+            responses.job(self._shown(record, item))
             for record, item in zip(records, items, strict=True)
         ]
         misses = NearMisses()
@@ -88,7 +94,11 @@ class JobViewSet(OJSViewSet):
     def retrieve(self, request: Request, job_id: str) -> Response:
         """One job, as it is now."""
         record = self.job(job_id, fresh=True)
-        return Response(responses.job(record) if self.flat else responses.wrapped(record))
+        parents = results.of_jobs([record], using=self.using).get(record.id)
+        more = responses.given(parents)
+        if self.flat:
+            return Response(responses.job(record) | more)
+        return Response(responses.wrapped(record, **more))
 
     flat = False
     """Without the wrapper, as the admin interface wants it."""
@@ -109,16 +119,14 @@ class JobViewSet(OJSViewSet):
         """Cancel a waiting or running job at once; 409 for one that has ended."""
         record = self.job(job_id)
         given = self.body(required=False) or {"reason": request.query_params.get("reason")}
-        reason = parse_reason(given)
-        decide = cancelling(actor=self.actor(reason), strict=True)
+        decide = cancelling(actor=self.actor(parse_reason(given)), strict=True)
         change = operate.change_each([record.id], decide, using=self.using)[0]
         return Response(responses.wrapped(change.after, previous_state=change.before.state))
 
     def activate(self, request: Request, job_id: str) -> Response:
         """Let a ``pending`` job run."""
         ids = [self.job(job_id).id]
-        actor = self.actor(parse_reason(self.body(required=False)))
-        record = operate.activate(ids, actor=actor, using=self.using)[0]
+        record = operate.activate(ids, actor=self.acting(), using=self.using)[0]
         when = responses.moment(record.enqueued_at)
         return Response(responses.wrapped(record, previous_state="pending", activated_at=when))
 
@@ -132,9 +140,9 @@ class JobViewSet(OJSViewSet):
         """Change priority, queue or limits of a waiting job (OJS timeouts 10.3)."""
         record = self.job(job_id, fresh=True)
         changes = self._changes()
-        reason = parse_reason(self.body())
+        actor = self.acting()
         self.first_use(placed_in(changes))
-        after = operate.edit([record.id], changes, actor=self.actor(reason), using=self.using)
+        after = operate.edit([record.id], changes, actor=actor, using=self.using)
         return Response(responses.wrapped(after[0]))
 
     def extend(self, request: Request, job_id: str) -> Response:
@@ -147,19 +155,20 @@ class JobViewSet(OJSViewSet):
             )
         record = self.job(job_id, fresh=True)
         lease = None
-        lease_claim = lease_claim_of(request, body, self.caller, using=self.using)
+        lease_claim = lease_claim_of(self, body)
         if lease_claim.lease_id is not None or not self.caller.may("administer"):
             lease = fencing.authorize_report(
                 record, lease_claim, now=clock.now(self.using), using=self.using
             )
-        actor = self.actor(parse_reason(body))
-        made = operate.extend_timeout([record.id], by_ms, lease=lease, actor=actor, using=self.using)[0]
+        made = operate.extend_timeout(
+            [record.id], by_ms, lease=lease, actor=self.acting(), using=self.using
+        )[0]
         return Response(responses.wrapped(made.job, **responses.extension(made)))
 
-    def _ended(self, job_id: str, seconds: int) -> JobRecord:
+    def _ended(self, job_id: str, seconds: int) -> JobRow:
         """The job when it has ended. Raises :class:`WaitTimeout`."""
 
-        def look() -> JobRecord | None:
+        def look() -> JobRow | None:
             record = self.job(job_id, fresh=True)
             return record if record.state in TERMINAL else None
 
@@ -174,25 +183,25 @@ class JobViewSet(OJSViewSet):
         # Queues that come from the settings are not counted.
         self.first_use(envelope.queue for envelope in envelopes if envelope.queue is not None)
 
-    def _enqueue(self, envelopes: Sequence[Envelope], now: datetime) -> Sequence[JobRecord]:
-        try:
+    def _enqueue(self, envelopes: Sequence[Envelope], now: datetime) -> Sequence[JobRow]:
+        with shielded(self.caller):
             return enqueue(envelopes, now=now, using=self.using)
-        except Duplicate as error:
-            if not self.caller.unrestricted:
-                # The job that has the id may be in a foreign queue.
-                error.details = {"existing_job_id": error.details["existing_job_id"]}
-            raise
 
-    def _shown(self, record: JobRecord, body: Any, now: datetime) -> JobRecord:
+    def _shown(self, record: JobRow, body: Any) -> JobRow:
         """The job; without the scope to read it, the job as it was when it was created.
 
         A repeated request then gets its first response again, and reveals nothing new.
         """
         caller = self.caller
-        if record.created_at == now or (caller.may("inspect") and caller.sees(record.queue)):
+        if not record.deduplicated or (caller.may("inspect") and caller.sees(record.queue)):
             return record
         envelope = from_wire(body, now=record.created_at)
-        return admit(envelope, resolve_defaults(envelope), job_id=record.id, now=record.created_at)
+        if envelope.id != record.id:
+            # An equal job, of which the caller learns no more than that it is there.
+            queue = resolve_defaults(envelope).queue
+            return record.small()._replace(queue=queue, worker_id=None, progress_message="")
+        first = admit(envelope, resolve_defaults(envelope), job_id=record.id, now=record.created_at)
+        return ExistingJob._make(first)
 
     def _envelope(self, body: Any, now: datetime) -> Envelope:
         envelope = from_wire(body, now=now)
@@ -215,11 +224,7 @@ class JobViewSet(OJSViewSet):
         for name in CONFIGURABLE:
             value = getattr(limits, f"{name}_ms")
             if value is not None:
-                changes[f"{name}_ms"] = value
-        if "timeout_ms" in changes:
-            changes["timeout_explicit"] = True
-        if "heartbeat_timeout_ms" in changes:
-            changes["heartbeat_explicit"] = True
+                changes[name] = f"{value}ms"
         if not changes:
             names = ", ".join(("priority", "queue", *CONFIGURABLE))
             raise InvalidRequest("body", f"must have one or more of {names}")
@@ -291,7 +296,7 @@ def revive(job_id: Any, body: Any, view: OJSViewSet) -> Any:
     """Manual retry, with what the request says about expiry, queue and priority (OJS dead letter 6.2).
 
     ``override`` may hold them too, and wins. The policy stays: raises :class:`InvalidRequest` when the
-    request has another.
+    request has another, :class:`Duplicate` as :func:`operate.retry_dead`.
     """
     body = _overridden(body)
     if body.get("retry") is not None:
@@ -302,11 +307,20 @@ def revive(job_id: Any, body: Any, view: OJSViewSet) -> Any:
     if "expires_at" in body:
         value = body["expires_at"]
         expires_at = None if value is None else parse_instant(value, "expires_at", now)[0]
+    allow_duplicate = body.get("allow_duplicate")
+    if not isinstance(allow_duplicate, (bool, type(None))):
+        raise InvalidRequest("allow_duplicate", "must be true or false")
     actor = view.actor(parse_reason(body))
     view.first_use(placed_in(place))
     try:
-        return operate.retry_dead(
-            [job_id], expires_at=expires_at, place=place, actor=actor, using=view.using
-        )[0]
+        with shielded(view.caller):
+            return operate.retry_dead(
+                [job_id],
+                expires_at=expires_at,
+                place=place,
+                allow_duplicate=bool(allow_duplicate),
+                actor=actor,
+                using=view.using,
+            )[0]
     except NotFound:
         raise missing("job", str(job_id)) from None

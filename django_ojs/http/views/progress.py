@@ -11,7 +11,6 @@ from rest_framework.response import Response
 
 from django_ojs import clock
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.job import JobRecord
 from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode, sanitise_text
 from django_ojs.domain.states import State
 from django_ojs.http import responses
@@ -42,32 +41,20 @@ class ProgressViewSet(OJSViewSet):
         by_ms = extension(body, ("extend_timeout",))
         record = self.job(job_id, fresh=True)
         if record.state == State.ACTIVE:
-            record = self._write(record, request, body, fraction, message or "", text, by_ms)
-        now = responses.moment(clock.now(self.using))
-        return Response(responses.progress(record, acknowledged=True, updated_at=now))
-
-    def _write(
-        self,
-        record: JobRecord,
-        request: Request,
-        body: Mapping[str, Any],
-        fraction: float,
-        message: str,
-        data: str | None,
-        by_ms: int | None,
-    ) -> JobRecord:
-        now = clock.now(self.using)
-        lease_claim = lease_claim_of(request, body, self.caller, using=self.using)
-        lease = fencing.authorize_report(record, lease_claim, now=now, using=self.using)
-        # Progress is monotonic: ignore late, smaller values.
-        further = max(fraction, record.progress or 0.0)
-        text = sanitise_text(message, MAX_MESSAGE_BYTES)
-        if not leases.progress([Progress(lease, further, text, data, record)], using=self.using):
-            raise fencing.refused(record, "lease_lost")
-        if by_ms is not None:
-            actor = self.actor()
-            operate.extend_timeout([record.id], by_ms, lease=lease, actor=actor, using=self.using)
-        return inspect.find(record.id, using=self.using)
+            now = clock.now(self.using)
+            lease_claim = lease_claim_of(self, body)
+            lease = fencing.authorize_report(record, lease_claim, now=now, using=self.using)
+            # Progress is monotonic: ignore late, smaller values.
+            further = max(fraction, record.progress or 0.0)
+            said = sanitise_text(message or "", MAX_MESSAGE_BYTES)
+            if not leases.progress([Progress(lease, further, said, text, record)], using=self.using):
+                raise fencing.refused(record, "lease_lost")
+            if by_ms is not None:
+                actor = self.actor()
+                operate.extend_timeout([record.id], by_ms, lease=lease, actor=actor, using=self.using)
+            record = inspect.find(record.id, using=self.using)
+        updated_at = responses.moment(clock.now(self.using))
+        return Response(responses.progress(record, acknowledged=True, updated_at=updated_at))
 
     def retrieve(self, request: Request, job_id: str) -> Response:
         """The last progress, ``null`` when none was reported."""
@@ -93,8 +80,7 @@ class CheckpointViewSet(OJSViewSet):
         state = encode(body["state"], "state", max_bytes=MAX_CHECKPOINT_BYTES)
         info = {name: body[name] for name in ("metadata", "step_index") if body.get(name) is not None}
         encode(info, "metadata", max_bytes=MAX_CHECKPOINT_BYTES)
-        lease_claim = lease_claim_of(request, body, self.caller, using=self.using)
-        saved = checkpoints.save(record.id, state, info, lease_claim, using=self.using)
+        saved = checkpoints.save(record.id, state, info, lease_claim_of(self, body), using=self.using)
         return Response(responses.checkpoint(saved))
 
     def retrieve(self, request: Request, job_id: str) -> Response:
@@ -115,7 +101,7 @@ class CheckpointViewSet(OJSViewSet):
     def destroy(self, request: Request, job_id: str) -> Response:
         """Forget the checkpoint, if there is one."""
         record = self.job(job_id)
-        lease_claim = lease_claim_of(request, self.body(required=False), self.caller, using=self.using)
+        lease_claim = lease_claim_of(self, self.body(required=False))
         checkpoints.clear(record.id, lease_claim, using=self.using)
         return Response({"deleted": True, "job_id": job_id})
 

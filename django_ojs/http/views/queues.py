@@ -14,7 +14,6 @@ from django_ojs.domain.kept import check_queue_config
 from django_ojs.domain.names import check_queue_name
 from django_ojs.http import listing, media, responses
 from django_ojs.http.base import OJSViewSet, missing
-from django_ojs.http.principal import parse_reason
 from django_ojs.models import Queue
 from django_ojs.services import queues
 from django_ojs.services.stream import any_of
@@ -57,7 +56,7 @@ class QueueViewSet(OJSViewSet):
             check_queue_config(body["config"])
             self.warn("config", "not kept: a queue has no configuration yet")
         is_new = bool(self.first_use([name]))
-        actor = self.actor(parse_reason(body))
+        actor = self.acting()
         queues.create(name, is_new=is_new, actor=actor, using=self.using)
         return Response(self._response(name), status=201)
 
@@ -92,7 +91,7 @@ class QueueViewSet(OJSViewSet):
 
     def _switch(self, name: str, paused: bool) -> Response:
         name = self.may_use(self._seen(check_queue_name(name, "queue")), "queue")
-        actor = self.actor(parse_reason(self.body(required=False)))
+        actor = self.acting()
         self.first_use([name])
         (queues.pause if paused else queues.resume)([name], actor=actor, using=self.using)
         shape = self._response(name)

@@ -11,13 +11,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from django_ojs.domain.errors import InvalidRequest, OJSError
-from django_ojs.domain.job import LARGE, JobRecord
+from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.jsonvalue import MAX_RESULT_BYTES, encode
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import State
 from django_ojs.http import listing, problems, responses
 from django_ojs.http.base import OJSViewSet, missing, parse_each
-from django_ojs.http.lease_claim import parse_lease
+from django_ojs.http.lease_claim import lease_id_in, parse_lease
 from django_ojs.services.fencing import refused
 from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
 from django_ojs.store import selectors
@@ -39,19 +39,16 @@ class ReportViewSet(OJSViewSet):
         outcomes = parse_each("jobs", items, partial(_outcome, principal=self.caller.key))
         ids = [outcome.lease.job_id for outcome in outcomes]
         records = selectors.jobs(ids, without=LARGE, using=self.using)
-        answers = [self._refusal(outcome, records.get(outcome.lease.job_id)) for outcome in outcomes]
-        accepted = [
-            outcome for outcome, answer in zip(outcomes, answers, strict=True) if answer is None
-        ]
-        settled = self._settle(accepted)
+        seen = {job_id for job_id, record in records.items() if self.caller.sees(record.queue)}
+        settled = self._settle([outcome for outcome in outcomes if outcome.lease.job_id in seen])
         results = [
-            self._response(outcome, answer or next(settled))
-            for outcome, answer in zip(outcomes, answers, strict=True)
+            self._response(job_id, next(settled) if job_id in seen else missing("job", str(job_id)))
+            for job_id in ids
         ]
         done = all(result["acknowledged"] for result in results)
         return Response({"acknowledged": done, "count": len(results), "results": results})
 
-    def _settle(self, outcomes: Sequence[Outcome]) -> Iterator[JobRecord | OJSError]:
+    def _settle(self, outcomes: Sequence[Outcome]) -> Iterator[JobRow | OJSError]:
         """The outcome of each report, in order; settled in parts whose jobs fit into memory."""
         ids = [outcome.lease.job_id for outcome in outcomes]
         start = 0
@@ -62,17 +59,10 @@ class ReportViewSet(OJSViewSet):
                 problem = _verdict(outcome, done)
                 yield problem if isinstance(problem, OJSError) else problem.small()
 
-    def _refusal(self, outcome: Outcome, record: JobRecord | None) -> OJSError | None:
-        """The error of a report about a job that the caller may not see, ``None`` for others."""
-        if record is None or not self.caller.sees(record.queue):
-            return missing("job", str(outcome.lease.job_id))
-        return None
-
-    def _response(self, outcome: Outcome, answer: JobRecord | OJSError) -> responses.JsonObject:
+    def _response(self, job_id: UUID, answer: JobRow | OJSError) -> responses.JsonObject:
         if isinstance(answer, OJSError):
             problem = problems.of(answer, request_id=self.request_id)
-            job_id = str(outcome.lease.job_id)
-            return {"acknowledged": False, "id": job_id, "job_id": job_id, **problem}
+            return {"acknowledged": False, "id": str(job_id), "job_id": str(job_id), **problem}
         return responses.acknowledged(answer)
 
 
@@ -84,17 +74,14 @@ def _outcome(item: Any, *, principal: str) -> Outcome:
         job_id = UUID(item[field])
     except (KeyError, TypeError, ValueError, AttributeError):
         raise InvalidRequest("job_id", "must be the id of a job") from None
-    lease = item.get("lease_id")
-    if lease is None and isinstance(item.get("lease"), dict):
-        lease = item["lease"].get("id")
     result = None
     if "result" in item:
         result = encode(item["result"], "result", max_bytes=MAX_RESULT_BYTES)
-    held = Lease(job_id, parse_lease(lease, "lease_id"))
+    held = Lease(job_id, parse_lease(lease_id_in(item), "lease_id"))
     return Outcome(held, Report.ACK, result, principal=principal)
 
 
-def _verdict(outcome: Outcome, settled: SettleResult) -> JobRecord | OJSError:
+def _verdict(outcome: Outcome, settled: SettleResult) -> JobRow | OJSError:
     if settled.job is None:
         return missing("job", str(outcome.lease.job_id))
     if settled.verdict is Verdict.LOST:

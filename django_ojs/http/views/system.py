@@ -6,15 +6,18 @@ from importlib.metadata import version
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError
+from django.http import HttpResponse
 from rest_framework.exceptions import NotFound as RouteNotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from django_ojs import clock
+from django_ojs.domain import exposition
+from django_ojs.domain.errors import PermissionDenied
 from django_ojs.http import listing, responses, routing
 from django_ojs.http.base import OPEN, OJSViewSet, missing
 from django_ojs.http.problems import PROBLEMS
-from django_ojs.services import inspect
+from django_ojs.services import inspect, metrics, tokens
 from django_ojs.store.sessions import statement_timeout
 
 VERSION = version("django-ojs")
@@ -30,7 +33,8 @@ class SystemViewSet(OJSViewSet):
         "manifest": (OPEN,),
         "problem": (OPEN,),
         "stats": ("inspect",),
-        "nothing": ("produce", "work", "inspect", "administer"),
+        "metrics": ("metrics", "inspect"),
+        "nothing": tokens.SCOPES,
     }
 
     def health(self, request: Request) -> Response:
@@ -81,13 +85,18 @@ class SystemViewSet(OJSViewSet):
                 },
                 "conformance_level": routing.conformance_level(),
                 "conformance_tier": "runtime",
+                "unique_job_strength": "strong",
                 "protocols": ["http"],
                 "backend": inspect.backend(self.using),
                 "capabilities": {
                     name: there for part in parts for name, there in part.declared().items()
                 },
                 "extensions": [part.extension for part in parts if part.extension],
-                "endpoints": {name: url for part in parts for name, url in part.endpoints.items()},
+                "endpoints": {
+                    name: routing.url_of(path)
+                    for part in parts
+                    for name, path in part.endpoints.items()
+                },
             }
         )
 
@@ -117,6 +126,21 @@ class SystemViewSet(OJSViewSet):
                 "computed_at": responses.moment(clock.now(self.using)),
             }
         )
+
+    def metrics(self, request: Request) -> HttpResponse:
+        """What monitoring scrapes: Prometheus text, or OpenMetrics for those who accept it."""
+        if not self.caller.unrestricted:
+            raise PermissionDenied("Metrics tell of all queues; this credential sees some of them.")
+        accepted = request.META.get("HTTP_ACCEPT", "")
+        openmetrics = "application/openmetrics-text" in accepted
+        with statement_timeout(listing.TIME_LIMIT_MS, using=self.using):
+            text = exposition.render(metrics.collect(using=self.using), openmetrics=openmetrics)
+        kind = exposition.PLAIN
+        if openmetrics:
+            kind = exposition.OPENMETRICS
+        elif "version=" in accepted:
+            kind = exposition.VERSIONED
+        return HttpResponse(text, content_type=kind)
 
     def nothing(self, request: Request, rest: str = "") -> Response:
         """Every other path below ``/ojs``: 404 for those who may come in at all."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from math import inf
 from typing import Any
 from uuid import UUID
 
+from django.db import transaction
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from django_ojs import clock, conf
 from django_ojs.domain import failures
+from django_ojs.domain.durations import parse_instant
 from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError
-from django_ojs.domain.job import LARGE, JobRecord
+from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.jsonvalue import MAX_RESULT_BYTES, encode
 from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.names import check_queue_name
@@ -37,8 +40,10 @@ from django_ojs.models import Worker
 from django_ojs.services import attempts, leases, operate, workers
 from django_ojs.services import claim as claiming
 from django_ojs.services.operate import Extension
+from django_ojs.services.rate_limits import operate as rate_limits
 from django_ojs.services.settle import Report, report
-from django_ojs.store import selectors
+from django_ojs.services.workflows import results
+from django_ojs.store import due_times, selectors
 
 MAX_COUNT = 100
 MAX_QUEUES = 100
@@ -63,11 +68,11 @@ class WorkViewSet(OJSViewSet):
         count = min(integer_field(body, "count", "max_jobs", "limit", least=1) or 1, MAX_COUNT)
         wait_ms = min(integer_field(body, "wait_ms", least=0) or 0, waiting.MAX_WAIT_MS)
         visibility_ms = visibility_ms_of(body)
-        worker_id = worker_id_of(body, required=False)
+        worker_id = None if body.get("worker_id") is None else worker_id_of(body)
         facts = worker_facts(body, queues)
         heard = False
 
-        def look() -> list[JobRecord]:
+        def look() -> list[JobRow]:
             nonlocal heard
             beats = False
             if worker_id is not None:
@@ -95,8 +100,21 @@ class WorkViewSet(OJSViewSet):
                 using=self.using,
             )
 
-        found = self.long_poll(look, queues, wait_ms) if wait_ms else look()
-        return Response({"jobs": [responses.claimed(record) for record in found or ()]})
+        found = self.long_poll(look, queues, wait_ms, soon=self._opening) if wait_ms else look()
+        parents = results.of_jobs(found or (), using=self.using)
+        return Response(
+            {
+                "jobs": [
+                    responses.claimed(record) | responses.given(parents.get(record.id))
+                    for record in found or ()
+                ]
+            }
+        )
+
+    def _opening(self) -> float:
+        """In how many seconds a rate limit may let somebody in because of the time."""
+        opens_at = due_times.next_admission(using=self.using)
+        return inf if opens_at is None else (opens_at - clock.now(self.using)).total_seconds()
 
     def ack(self, request: Request, job_id: str | None = None) -> Response:
         """The attempt succeeded; ``result`` is any JSON value."""
@@ -118,7 +136,21 @@ class WorkViewSet(OJSViewSet):
         if requeue and failure.retry_after_ms is not None:
             raise InvalidRequest("requeue", "gives the job back at once: leave out the delay")
         kind = Report.REQUEUE if requeue else Report.FAIL
-        return self._report(name, body, kind, failure=failure)
+        error = body.get("error")
+        asked = error.get("rate_limit_until") if isinstance(error, Mapping) else None
+        if asked is None:
+            return self._report(name, body, kind, failure=failure)
+        until, _ = parse_instant(asked, "error.rate_limit_until", clock.now(self.using))
+        # Together, so that nobody is let into the place of this job in between.
+        with transaction.atomic(using=self.using):
+            try:
+                answer = self._report(name, body, kind, failure=failure)
+            except OJSError as refusal:
+                refused = refusal
+            else:
+                rate_limits.block_of(self.key(name), until, reason=failure.message, using=self.using)
+                return answer
+        raise refused
 
     def beat(self, request: Request) -> Response:
         """A sign of life: renews the leases it names, and says which are lost."""
@@ -201,7 +233,7 @@ class WorkViewSet(OJSViewSet):
     def _report(self, name: str, body: Mapping[str, Any], kind: Report, **stopping: Any) -> Response:
         # With access to every queue the job need not be read first: the report checks it.
         key = self.key(name) if self.caller.unrestricted else self.job(name).id
-        lease_claim = lease_claim_of(self.request, body, self.caller, using=self.using)
+        lease_claim = lease_claim_of(self, body)
         try:
             settled = report(key, lease_claim, kind, **stopping, using=self.using)
         except NotFound:
@@ -237,7 +269,7 @@ def _beat_response(
     worker: Worker,
     order: str | None,
     named: list[tuple[UUID, UUID | None]],
-    records: Mapping[UUID, JobRecord],
+    records: Mapping[UUID, JobRow],
     kept: list[RenewedLease],
     extended: Mapping[UUID, Extension],
     stopping: Mapping[UUID, tuple[str, Stop | None]],
@@ -293,6 +325,6 @@ def _beat_response(
     }
 
 
-def _stop(job: JobRecord) -> Stop:
+def _stop(job: JobRow) -> Stop:
     assert job.started_at is not None
     return stop_of(job, started_at=job.started_at, total_at=total_deadline(job))

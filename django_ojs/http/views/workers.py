@@ -10,7 +10,6 @@ from django_ojs import clock
 from django_ojs.domain.errors import Conflict
 from django_ojs.http import listing, responses
 from django_ojs.http.base import OJSViewSet, missing
-from django_ojs.http.principal import parse_reason
 from django_ojs.models import Worker
 from django_ojs.services import workers
 
@@ -80,15 +79,15 @@ class WorkerViewSet(OJSViewSet):
     def destroy(self, request: Request, worker_id: str) -> Response:
         """Deregister a worker; its jobs keep their leases. A worker may do so for itself."""
         found = self._find(worker_id, own=not self.caller.may("administer"))
-        reason = parse_reason(self.body(required=False))
-        actor = None if found.principal == self.caller.key else self.actor(reason)
+        acting = self.acting()
+        actor = None if found.principal == self.caller.key else acting
         workers.deregister(found.name, found.principal, actor=actor, using=self.using)
         return Response({"ok": True, "deleted": True, "worker_id": worker_id})
 
     def _direct(self, worker_id: str, order: str | None) -> Response:
         key = self._find(worker_id).pk
-        actor = self.actor(parse_reason(self.body(required=False)))
-        return Response(self._response(workers.direct(key, order, actor=actor, using=self.using)))
+        row = workers.direct(key, order, actor=self.acting(), using=self.using)
+        return Response(self._response(row))
 
     def _response(self, row: Worker) -> responses.JsonObject:
         shape = responses.worker(row, clock.now(self.using))

@@ -2,46 +2,80 @@
 
 from __future__ import annotations
 
-import getpass
-import re
 import sys
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from django.core.management import load_command_class
 from django.core.management.base import CommandError, CommandParser
 
 from django_ojs import clock
-from django_ojs.domain.durations import format_instant, parse_instant, parse_seconds_ms
+from django_ojs.domain import exposition
+from django_ojs.domain.durations import format_instant, parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.job import Actor, JobRecord
 from django_ojs.domain.states import State
-from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, standard_options
+from django_ojs.management.base import (
+    EXIT_OVERDUE,
+    EXPIRY,
+    actor_of,
+    expiry_of,
+    moment,
+    parse_id,
+    plural,
+    standard_options,
+    table,
+)
+from django_ojs.management.job_text import lines_of
+from django_ojs.management.job_verbs import JobVerbs
+from django_ojs.management.rate_limit_verbs import RateLimitVerbs
+from django_ojs.management.run_verb import RunVerb
+from django_ojs.management.workflow_verbs import WorkflowVerbs
 from django_ojs.models import ApiToken
-from django_ojs.services import backlog, inspect, operate, prune, queues, tokens, workers
+from django_ojs.services import (
+    backlog,
+    health,
+    inspect,
+    metrics,
+    operate,
+    prune,
+    queues,
+    tokens,
+    unique,
+    workers,
+)
 from django_ojs.services.explain import explain
 from django_ojs.services.operate import Extension
 from django_ojs.store import invariants, selectors
 
-_EXPIRY = "an RFC 3339 time, or a time from now such as 90d, 12h or PT12H"
-_DAYS = re.compile(r"([0-9]{1,5})d", re.ASCII)
+_COMMANDS = {"worker": "runworker", "reap": "reap_timeouts"}
 
 
-class Command(OJSCommand):
+class Command(JobVerbs, RunVerb, WorkflowVerbs, RateLimitVerbs):
     """One subcommand per verb; every one takes ``--format json``."""
 
-    help = "Status; inspect, explain, retry, cancel, extend, pause, prune, check, tokens."
+    help = "Look at jobs, queues, workers and workflows, and act on them; run a worker or a reaper."
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """``ojs worker`` and ``ojs reap`` are ``runworker`` and ``reap_timeouts``, also where another
+        app has a command of that name.
+        """
+        if len(argv) > 2 and argv[2] in _COMMANDS:
+            command = load_command_class("django_ojs", _COMMANDS[argv[2]])
+            command.run_from_argv([argv[0], f"{argv[1]} {argv[2]}", *argv[3:]])
+            return
+        super().run_from_argv(argv)
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The verbs."""
         verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+        for name, command in _COMMANDS.items():
+            verbs.add_parser(name, help=f"the command {command}, with its options")
         self._verb(verbs, "status", "jobs by state and queue, workers, when the reaper last ran")
         self._verb(verbs, "inspect", "everything about one job", ids=1)
         self._verb(verbs, "explain", "why a job is not running", ids=1)
-        retry = self._verb(verbs, "retry", "give discarded jobs a new life", ids=2, reason=True)
-        retry.add_argument("--expires-at", help="new absolute expiry, or 'none' to clear it")
-        self._verb(verbs, "cancel", "cancel waiting and running jobs", ids=2, reason=True)
+        self.add_job_verbs(verbs, self._verb)
+        self.add_run_verb(verbs, self._verb)
         extend = self._verb(verbs, "extend", "give a running attempt more time", ids=1, reason=True)
         extend.add_argument("by", help="seconds, 5m, PT1H")
         for name, text in (("pause", "stop claims from queues"), ("resume", "allow them again")):
@@ -52,6 +86,17 @@ class Command(OJSCommand):
         pruned.add_argument("--dry-run", action="store_true")
         check = self._verb(verbs, "check", "verify the invariants of the stored jobs")
         check.add_argument("--slack", default="10", help="how late a reaper may be (default 10 s)")
+        check.add_argument(
+            "--repair", action="store_true", help="set the counters of workflows to what their rows say"
+        )
+        found = self._verb(verbs, "metrics", "what monitoring scrapes, as Prometheus text")
+        found.add_argument(
+            "--otlp", action="store_true", help="send it by OTLP, to OTEL_EXPORTER_OTLP_ENDPOINT"
+        )
+        workflows = verbs.add_parser("workflow", help="list, show, cancel and resume workflows")
+        self.add_workflow_verbs(workflows, self._verb)
+        limits = verbs.add_parser("rate-limit", help="list, show, set and clear rate limits")
+        self.add_rate_limit_verbs(limits, self._verb)
         self._token_verbs(verbs.add_parser("token", help="create, list, rotate and revoke API tokens"))
 
     def _token_verbs(self, parser: CommandParser) -> None:
@@ -63,7 +108,7 @@ class Command(OJSCommand):
         create.add_argument(
             "--queue", action="append", help="a queue, or a prefix that ends in '*' (default all)"
         )
-        create.add_argument("--expires-at", metavar="T", help=_EXPIRY)
+        create.add_argument("--expires-at", metavar="T", help=EXPIRY)
         self._verb(verbs, "list", "all tokens, without their secrets")
         rotate = self._verb(verbs, "rotate", "a successor; the old one works on for a while")
         rotate.add_argument("name", metavar="CLIENT")
@@ -71,7 +116,7 @@ class Command(OJSCommand):
         rotate.add_argument(
             "--expires-at",
             metavar="T|never",
-            help=f"of the successor: {_EXPIRY}, or never (default: as long as the old one was given)",
+            help=f"of the successor: {EXPIRY}, or never (default: as long as the old one was given)",
         )
         revoke = self._verb(verbs, "revoke", "end the tokens of a client, or one by its prefix")
         revoke.add_argument("name", metavar="CLIENT|PREFIX")
@@ -89,9 +134,12 @@ class Command(OJSCommand):
         return parser
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run the verb."""
         alias = self.alias(options)
-        verb: Callable[[str, dict[str, Any]], None] = getattr(self, f"do_{options['verb']}")
+        if options["verb"] in _COMMANDS:
+            raise CommandError(f"call the command {_COMMANDS[options['verb']]}", returncode=2)
+        verb: Callable[[str, dict[str, Any]], None] = getattr(
+            self, f"do_{options['verb'].replace('-', '_')}"
+        )
         with self.usable_database(alias):
             try:
                 verb(alias, options)
@@ -99,7 +147,6 @@ class Command(OJSCommand):
                 raise CommandError(str(error), returncode=2) from error
 
     def do_status(self, alias: str, options: dict[str, Any]) -> None:
-        """``ojs status``."""
         report = inspect.status(using=alias)
         if options["format"] == "json":
             self.emit(report)
@@ -108,19 +155,31 @@ class Command(OJSCommand):
         for queue in report["queues"]:
             name = queue["name"] + (" (paused)" if queue["paused"] else "")
             self._line(f"  {name}", {s: queue[s] for s in State}, report["count_cap"])
+        if any((flows := report["workflows"]).values()):
+            failed = flows["failed_last_hour"]
+            self.print_line(f"workflows: {flows['running']} running, {failed} failed in the last hour")
         for worker in report["workers"]:
-            of = f" of {worker['client']}" if worker["client"] else ""
-            self.print_line(
-                f"worker {worker['id']}{of}: {worker['phase']}, {worker['running']} of "
-                f"{worker['concurrency']} slots, heard {worker['heartbeat_age_seconds']} s ago"
-            )
+            self._worker(worker)
         if not report["workers"]:
             self.print_line("no workers")
         for name, when in report["last_runs"].items():
             self.print_line(f"{name} last ran at {when}")
         self._backlog(report["backlog"], report["count_cap"])
         for trouble in report["troubles"]:
-            self.print_line(trouble, style=self.style.WARNING)
+            self.print_line(f"{trouble['problem']} {trouble['remedy']}", style=self.style.WARNING)
+
+    def _worker(self, worker: dict[str, Any]) -> None:
+        of = f" of {worker['client']}" if worker["client"] else ""
+        # A client over HTTP need not say how many jobs it runs at a time.
+        most = worker["concurrency"]
+        doing = f"{plural(worker['running'], 'job')}" + (f" of {most} at a time" if most else "")
+        age = worker["heartbeat_age_seconds"]
+        silent = age > workers.STALE.total_seconds()
+        self.print_line(
+            f"worker {worker['id']}{of}: {'silent' if silent else worker['phase']}, {doing},"
+            f" heard {age:g} s ago",
+            style=self.style.WARNING if silent else None,
+        )
 
     def _backlog(self, backlog: dict[str, dict[str, Any]], cap: int) -> None:
         for name, behind in backlog.items():
@@ -135,99 +194,82 @@ class Command(OJSCommand):
         ]
         self.print_line(f"{name}: {', '.join(shown) or 'none'}")
 
-    def do_inspect(self, alias: str, options: dict[str, Any]) -> None:
-        """``ojs inspect ID``."""
-        job = inspect.find(_id(options["ids"][0]), using=alias)
-        story = {**inspect.describe(job), "attempts": inspect.attempts_of(job, using=alias)}
-        if options["format"] == "json":
-            self.emit(story)
+    def do_metrics(self, alias: str, options: dict[str, Any]) -> None:
+        if options["otlp"]:
+            self._send_metrics(alias)
             return
-        attempts = story.pop("attempts")
-        for name, value in story.items():
-            self.print_line(f"{name:22} {value}")
-        for row in attempts:
-            error = row["error"] or {}
-            why = f" {error.get('type')}: {error.get('message')}" if error else ""
-            self.print_line(
-                f"attempt {row['attempt']} (lease {row['lease_seq']}): {row['outcome']} after "
-                f"{row['seconds']} s on {row['worker_id']}{why}"
-            )
+        families = metrics.collect(using=alias)
+        if options["format"] == "json":
+            self.emit([_family(one) for one in families])
+        else:
+            self.stdout.write(exposition.render(families), ending="")
+
+    def _send_metrics(self, alias: str) -> None:
+        try:
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+            from django_ojs.observability import otel_metrics
+        except ImportError as error:
+            raise CommandError(
+                "--otlp: needs the package opentelemetry-exporter-otlp-proto-http"
+            ) from error
+        try:
+            sent = otel_metrics.send(OTLPMetricExporter(), using=alias)
+        except ConnectionError as error:
+            raise CommandError(f"--otlp: {error}") from error
+        self.print_line(f"metrics sent: {sent}")
+
+    def do_inspect(self, alias: str, options: dict[str, Any]) -> None:
+        job = inspect.find(parse_id(options["ids"][0], "job"), using=alias)
+        attempts = inspect.attempts_of(job, using=alias)
+        others = [str(other.id) for other in unique.other_holders(job, using=alias)]
+        story = {**inspect.describe(job), "attempts": attempts}
+        if job.unique_key is not None:
+            story["unique_holders"] = others
+        self.answer(options, story, lines_of(job, attempts, others))
 
     def do_explain(self, alias: str, options: dict[str, Any]) -> None:
-        """``ojs explain ID``."""
-        found = explain(_id(options["ids"][0]), using=alias)
-        if options["format"] == "json":
-            self.emit({"state": found.state, "summary": found.summary, "reasons": list(found.reasons)})
-            return
-        self.print_line(found.summary)
-        for reason in found.reasons:
-            self.print_line(f"- {reason}")
-
-    def do_retry(self, alias: str, options: dict[str, Any]) -> None:
-        """``ojs retry ID...``."""
-        text = options["expires_at"]
-        expiry: Any = False
-        if text is not None:
-            expiry = None
-            if text != "none":
-                expiry = _moment(text, "--expires-at", alias)
-        jobs = operate.retry_dead(_ids(options), actor=_actor(options), expires_at=expiry, using=alias)
-        self._jobs(jobs, options)
-
-    def do_cancel(self, alias: str, options: dict[str, Any]) -> None:
-        """``ojs cancel ID...``."""
-        self._jobs(operate.cancel(_ids(options), actor=_actor(options), using=alias), options)
+        found = explain(parse_id(options["ids"][0], "job"), using=alias)
+        value = {"state": found.state, "summary": found.summary, "reasons": list(found.reasons)}
+        self.answer(options, value, [found.summary, *(f"- {reason}" for reason in found.reasons)])
 
     def do_extend(self, alias: str, options: dict[str, Any]) -> None:
-        """``ojs extend ID BY``."""
         by_ms = parse_seconds_ms(options["by"], "by")
-        made = operate.extend_timeout(_ids(options), by_ms, actor=_actor(options), using=alias)
-        if options["format"] == "json":
-            self.emit([_extended(one) for one in made])
-        elif options["verbosity"]:
-            for one in made:
-                self.print_line(
-                    f"{one.job.id} {one.job.type} was extended by {one.extended_by_ms} ms:"
-                    f" told to stop at {format_instant(one.soft_deadline_at)},"
-                    f" ended at {format_instant(one.deadline_at)}"
-                )
+        made = operate.extend_timeout(_ids(options), by_ms, actor=actor_of(options), using=alias)
+        lines = (
+            f"{one.job.id} {one.job.type} was extended by {one.extended_by_ms} ms:"
+            f" told to stop at {format_instant(one.soft_deadline_at)},"
+            f" ended at {format_instant(one.deadline_at)}"
+            for one in made
+        )
+        self.confirm(options, [_extended(one) for one in made], lines)
 
     def do_pause(self, alias: str, options: dict[str, Any]) -> None:
-        """``ojs pause QUEUE...``."""
         unused = queues.unused(options["queues"], using=alias)
-        changed = queues.pause(options["queues"], actor=_actor(options), using=alias)
+        changed = queues.pause(options["queues"], actor=actor_of(options), using=alias)
         self._changed("paused", changed, options)
         for name in unused:
             self.print_line(f"{name}: nobody has used this queue yet: is the name right?", trouble=True)
 
     def do_resume(self, alias: str, options: dict[str, Any]) -> None:
-        """``ojs resume QUEUE...``."""
-        changed = queues.resume(options["queues"], actor=_actor(options), using=alias)
+        changed = queues.resume(options["queues"], actor=actor_of(options), using=alias)
         self._changed("resumed", changed, options)
 
     def do_prune(self, alias: str, options: dict[str, Any]) -> None:
-        """``ojs prune``."""
-        counts = prune.prune(limit=options["limit"], dry_run=options["dry_run"], using=alias)
-        if options["format"] == "json":
-            self.emit(dict(counts))
-        elif options["verbosity"]:
-            word = "would delete" if options["dry_run"] else "deleted"
-            shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-            self.print_line(f"{word}: {shown}")
+        counts = prune.prune(limit=options["limit"], dry_run=options["dry_run"], using=alias).counts
+        word = "would delete" if options["dry_run"] else "deleted"
+        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+        self.confirm(options, dict(counts), [f"{word}: {shown}"])
 
     def do_check(self, alias: str, options: dict[str, Any]) -> None:
-        """``ojs check``: exit 3 when an invariant is broken."""
+        """Exits 3 when an invariant is broken, and not mended."""
         slack = timedelta(milliseconds=parse_seconds_ms(options["slack"], "--slack"))
         now = clock.now(alias)
         findings = invariants.check(now=now, slack=slack, using=alias)
         silent = workers.silent(now=now, using=alias)
         waiting = {name: one._asdict() for name, one in backlog.backlog(now=now, using=alias).items()}
-        off = clock.disagreement(alias)
-        if off is not None and options["verbosity"]:
-            self.print_line(
-                f"the clock of the database is {off.total_seconds():+.1f} s off this host's",
-                trouble=True,
-            )
+        wrong = self.wrong_workflows(alias, repair=options["repair"])
+        troubles = health.problems(now=now, using=alias)
         if options["format"] == "json":
             self.emit(
                 {
@@ -235,6 +277,8 @@ class Command(OJSCommand):
                     "broken": [finding._asdict() for finding in findings],
                     "silent_workers": [one._asdict() for one in silent],
                     "backlog": waiting,
+                    "wrong_workflows": [str(drift) for drift in wrong],
+                    "troubles": [one.as_json() for one in troubles],
                 }
             )
         else:
@@ -244,33 +288,37 @@ class Command(OJSCommand):
                     f" (for example {', '.join(finding.examples)})",
                     style=self.style.ERROR,
                 )
+            for drift in wrong:
+                mended = " (repaired)" if options["repair"] else ""
+                self.print_line(f"{drift}{mended}", style=self.style.ERROR)
             for one in silent:
                 self.print_line(
                     f"worker {one.worker_id or 'without a name'} of {one.client} sends no heartbeats:"
                     f" {one.jobs} of its jobs will end by their heartbeat_timeout",
                     style=self.style.WARNING,
                 )
-            if not findings and options["verbosity"]:
+            for problem in troubles:
+                self.print_line(str(problem), style=self.style.WARNING)
+            if not (findings or wrong) and options["verbosity"]:
                 self.print_line(f"{len(invariants.RULES)} invariants hold")
             self._backlog(waiting, selectors.COUNT_CAP)
-        if findings:
+        if findings or (wrong and not options["repair"]):
             sys.exit(EXIT_OVERDUE)
 
     def do_token(self, alias: str, options: dict[str, Any]) -> None:
-        """``ojs token ...``."""
         verb: Callable[[str, dict[str, Any]], None] = getattr(self, f"_token_{options['token_verb']}")
         verb(alias, options)
 
     def _token_create(self, alias: str, options: dict[str, Any]) -> None:
         expires_at = None
         if options["expires_at"] is not None:
-            expires_at = _moment(options["expires_at"], "--expires-at", alias)
+            expires_at = moment(options["expires_at"], "--expires-at", alias)
         made = tokens.create(
             options["name"],
             scopes=options["scope"],
             queues=options["queue"] or ["*"],
             expires_at=expires_at,
-            actor=_actor(options),
+            actor=actor_of(options),
             using=alias,
         )
         self._shown_once(*made, options)
@@ -279,28 +327,20 @@ class Command(OJSCommand):
         overlap = timedelta(
             milliseconds=parse_seconds_ms(options["overlap"], "--overlap", allow_zero=True)
         )
-        text = options["expires_at"]
-        expiry: datetime | bool | None = False
-        if text is not None:
-            expiry = None if text == "never" else _moment(text, "--expires-at", alias)
+        expiry = expiry_of(options, "never", alias)
         made = tokens.rotate(
-            options["name"], overlap=overlap, expires_at=expiry, actor=_actor(options), using=alias
+            options["name"], overlap=overlap, expires_at=expiry, actor=actor_of(options), using=alias
         )
         self._shown_once(*made, options)
 
     def _shown_once(self, token: ApiToken, text: str, options: dict[str, Any]) -> None:
-        if options["format"] == "json":
-            self.emit({"client": token.name, "prefix": token.prefix, "token": text})
-            return
-        self.print_line(text)
-        self.print_line("This is shown once: store it now.", trouble=True)
+        self.answer(options, {"client": token.name, "prefix": token.prefix, "token": text}, [text])
+        if options["format"] != "json":
+            self.print_line("This is shown once: store it now.", trouble=True)
 
     def _token_revoke(self, alias: str, options: dict[str, Any]) -> None:
-        count = tokens.revoke(options["name"], actor=_actor(options), using=alias)
-        if options["format"] == "json":
-            self.emit({"revoked": count})
-        else:
-            self.print_line(f"{count} revoked")
+        count = tokens.revoke(options["name"], actor=actor_of(options), using=alias)
+        self.answer(options, {"revoked": count}, [f"{count} revoked"])
 
     def _token_list(self, alias: str, options: dict[str, Any]) -> None:
         now = clock.now(alias)
@@ -317,33 +357,19 @@ class Command(OJSCommand):
             }
             for token in tokens.listed(using=alias)
         ]
-        if options["format"] == "json":
-            self.emit(found)
-            return
-        if not found:
-            self.print_line("no tokens")
-            return
         rows = [("CLIENT", "PREFIX", "STATE", "SCOPES", "QUEUES", "EXPIRES")]
         for row in found:
             state = "live" if row["live"] else "revoked" if row["revoked_at"] else "expired"
             expires = format_instant(row["expires_at"]) if row["expires_at"] else "never"
             lists = ",".join(row["scopes"]), ",".join(row["queues"])
             rows.append((row["client"], row["prefix"], state, *lists, expires))
-        self.table(rows)
-
-    def _jobs(self, jobs: list[JobRecord], options: dict[str, Any]) -> None:
-        if options["format"] == "json":
-            self.emit([inspect.describe(job) for job in jobs])
-        elif options["verbosity"]:
-            for job in jobs:
-                self.print_line(f"{job.id} {job.type} is {job.state}")
+        self.answer(options, found, table(rows) if found else ["no tokens"])
 
     def _changed(self, word: str, names: list[str], options: dict[str, Any]) -> None:
-        if options["format"] == "json":
-            self.emit({word: names})
-        elif options["verbosity"]:
-            for name in options["queues"]:
-                self.print_line(f"{name} {'' if name in names else 'was already '}{word}")
+        lines = (
+            f"{name} {'' if name in names else 'was already '}{word}" for name in options["queues"]
+        )
+        self.confirm(options, {word: names}, lines)
 
 
 def _extended(made: Extension) -> dict[str, Any]:
@@ -353,30 +379,20 @@ def _extended(made: Extension) -> dict[str, Any]:
     }
 
 
-def _id(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidRequest("ID", f"{text!r} is not a job id") from None
-
-
 def _ids(options: dict[str, Any]) -> list[UUID]:
-    return [_id(text) for text in options["ids"]]
+    return [parse_id(text, "job") for text in options["ids"]]
 
 
-def _moment(text: str, option: str, alias: str) -> datetime:
-    """A time as people give it in a shell: whole days too, which the wire's durations have not."""
-    days = _DAYS.fullmatch(text)
-    value = timedelta(days=int(days[1])) if days else text
-    try:
-        return parse_instant(value, option, clock.now(alias))[0]
-    except InvalidRequest as error:
-        raise InvalidRequest(option, f"{error.rule} ({_EXPIRY})") from error
+def _family(family: exposition.Family) -> dict[str, Any]:
+    """A metric with its samples, for ``--format json``."""
+    samples = [
+        {"labels": dict(zip(family.labels, values, strict=True)), "value": _value(value)}
+        for values, value in sorted(family.values.items())
+    ]
+    return {"name": family.name, "type": family.kind, "help": family.help, "samples": samples}
 
 
-def _actor(options: dict[str, Any]) -> Actor:
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        name = ""
-    return Actor("command", name, options.get("reason", ""))
+def _value(value: float | exposition.Histogram) -> Any:
+    if isinstance(value, exposition.Histogram):
+        return {"count": value.count, "sum": value.sum, "buckets": [list(one) for one in value.below]}
+    return value

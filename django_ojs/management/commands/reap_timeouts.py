@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+from itertools import islice
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -17,6 +18,7 @@ from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, first_line
 from django_ojs.management.logs import add_log_format, set_up_logging
+from django_ojs.process_title import set_title
 from django_ojs.services import reap, reaper
 from django_ojs.services.reap import ReapResult
 from django_ojs.store.contention import impatient
@@ -86,6 +88,7 @@ class Command(OJSCommand):
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
+        set_title("reaper")
         if options["verbosity"]:
             self.print_line(f"reaping every {interval:g} s; stop with SIGTERM")
         maintenance = MaintenanceThread(lambda: None, using=alias, enforcing=True)
@@ -122,28 +125,21 @@ class Command(OJSCommand):
             thread.join(_PATIENCE)
 
     def _print_result(self, reaped: ReapResult, options: Any, word: str) -> None:
-        if options["format"] == "json":
-            self.emit(
-                {
-                    word: sum(reaped.counts.values()),
-                    "by_kind": dict(reaped.counts),
-                    "latest_ms": reaped.lateness_ms,
-                    "jobs": [str(job_id) for job_id in reaped.jobs],
-                }
-            )
-        elif options["verbosity"]:
-            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(reaped.counts.items()))
-            total = sum(reaped.counts.values())
-            late = f" ({kinds}; at most {reaped.lateness_ms / 1000:.2f} s late)" if total else ""
-            self.print_line(f"{total} {word}{late}")
-            if word == "overdue":
-                self._print_jobs(reaped)
-
-    def _print_jobs(self, reaped: ReapResult) -> None:
-        for job_id, kind in list(reaped.jobs.items())[:_SHOWN]:
-            self.print_line(f"  {job_id} {kind}")
-        if len(reaped.jobs) > _SHOWN:
-            self.print_line(f"  and {len(reaped.jobs) - _SHOWN} more: --format json names all")
+        total = sum(reaped.counts.values())
+        value = {
+            word: total,
+            "by_kind": dict(reaped.counts),
+            "latest_ms": reaped.lateness_ms,
+            "jobs": [str(job_id) for job_id in reaped.jobs],
+        }
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(reaped.counts.items()))
+        late = f" ({kinds}; at most {reaped.lateness_ms / 1000:.2f} s late)" if total else ""
+        lines = [f"{total} {word}{late}"]
+        if word == "overdue":
+            lines += [f"  {job_id} {kind}" for job_id, kind in islice(reaped.jobs.items(), _SHOWN)]
+            if len(reaped.jobs) > _SHOWN:
+                lines.append(f"  and {len(reaped.jobs) - _SHOWN} more: --format json names all")
+        self.confirm(options, value, lines)
 
 
 def _interval(text: str) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -16,11 +18,13 @@ from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.names import check_queue_name, check_worker_id
 from django_ojs.domain.reserved import is_own
-from django_ojs.handlers import registry
+from django_ojs.handlers import execution, registry
 from django_ojs.management.base import OJSCommand, plural
 from django_ojs.management.logs import add_log_format, log_format, set_up_logging
+from django_ojs.process_title import set_title
 from django_ojs.services import queues
-from django_ojs.worker.supervisor.config import Config, default_worker_id
+from django_ojs.services.phrases import humanize_duration
+from django_ojs.worker.supervisor.config import Config, Summary, default_worker_id
 from django_ojs.worker.supervisor.probes import HealthServer
 from django_ojs.worker.supervisor.reload import run_reloading
 from django_ojs.worker.supervisor.runner import Runner
@@ -65,6 +69,7 @@ class Command(OJSCommand):
         if options["reload"] and not os.environ.get("OJS_RELOADING"):
             sys.exit(run_reloading())
         alias = self.alias(options)
+        _refuse_unshared(alias)
         config = self._config(alias, options)
         if all(is_own(type=name) for name in registry.types()):
             modules = " or ".join(f"{name}.py" for name in conf.current().autodiscover)
@@ -78,6 +83,9 @@ class Command(OJSCommand):
             if verbosity and options["format"] == "text":
                 self._banner(config)
             connections.close_all()
+            # Imported before the fork, so that the executors share it.
+            execution.chain.members()
+            set_title(f"worker {config.worker_id}")
             runner = Runner(config)
             health = _health_server(options["health_host"], options["health_port"], runner)
             if health is not None:
@@ -87,20 +95,16 @@ class Command(OJSCommand):
                 health.close()
         rate = summary.jobs / summary.seconds if summary.seconds else 0.0
         per_job = summary.statements / summary.jobs if summary.jobs else 0.0
-        if options["format"] == "json":
-            self.emit(
-                {
-                    "jobs": summary.jobs,
-                    "seconds": round(summary.seconds, 3),
-                    "jobs_per_second": round(rate, 1),
-                    "statements_per_job": round(per_job, 3),
-                }
-            )
-        elif verbosity:
-            self.print_line(
-                f"{plural(summary.jobs, 'job')} in {summary.seconds:.2f} s, {rate:.0f} jobs/s, "
-                f"{per_job:.2f} statements per job"
-            )
+        value = {
+            "jobs": summary.jobs,
+            "completed": summary.completed,
+            "failed": summary.failed,
+            "given_back": summary.given_back,
+            "seconds": round(summary.seconds, 3),
+            "jobs_per_second": round(rate, 1),
+            "statements_per_job": round(per_job, 3),
+        }
+        self.confirm(options, value, _last_lines(summary, options["verbosity"]))
         if summary.exit_code:
             sys.exit(summary.exit_code)
 
@@ -109,17 +113,17 @@ class Command(OJSCommand):
             named = [check_queue_name(name, "--queue") for name in options["queue"]]
             excluded = [check_queue_name(n, "--exclude-queue") for n in options["exclude_queue"]]
             runtime = options["max_runtime"]
-            _at_most("--health-port", _at_least("--health-port", options["health_port"], 1), 65535)
+            _within("--health-port", options["health_port"], 1, 65535)
             return Config(
                 worker_id=check_worker_id(options["worker_id"] or default_worker_id(), "--worker-id"),
                 queues=tuple(named),
                 exclude=tuple(excluded),
-                concurrency=_at_least("--concurrency", options["concurrency"], 1),
+                concurrency=_within("--concurrency", options["concurrency"], 1),
                 drain=options["drain"],
                 once=options["once"],
-                max_jobs=_at_least("--max-jobs", options["max_jobs"], 1),
+                max_jobs=_within("--max-jobs", options["max_jobs"], 1),
                 max_runtime=None if runtime is None else _seconds("--max-runtime", runtime),
-                max_rss=_at_least("--max-rss", options["max_rss"], 1),
+                max_rss=_within("--max-rss", options["max_rss"], 1),
                 shutdown_timeout=_seconds(
                     "--shutdown-timeout", options["shutdown_timeout"], allow_zero=True
                 ),
@@ -152,12 +156,38 @@ class Command(OJSCommand):
             self.print_line(line)
 
 
+def _last_lines(summary: Summary, verbosity: int) -> Iterator[str]:
+    """What became of the jobs; with more verbosity what they cost."""
+    failed = f", {summary.failed} failed" if summary.failed else ""
+    back = f", {summary.given_back} given back unbegun" if summary.given_back else ""
+    took = humanize_duration(timedelta(seconds=summary.seconds))
+    yield f"ended after {took}: {plural(summary.completed, 'job')} completed{failed}{back}"
+    if verbosity > 1 and summary.jobs:
+        rate = summary.jobs / summary.seconds
+        yield f"{rate:.1f} jobs/s, {summary.statements / summary.jobs:.2f} statements per job"
+
+
+def _refuse_unshared(alias: str) -> None:
+    """Raise ``CommandError`` where no other process could see the jobs."""
+    connection: Any = connections[alias]
+    if connection.vendor == "sqlite" and connection.is_in_memory_db():
+        raise CommandError(
+            f"the database {alias!r} is SQLite in memory, which a worker's processes cannot share: "
+            "use a file; in tests, django_ojs.testing.drain() runs jobs in the process of the test"
+        )
+    if connection.in_atomic_block:
+        raise CommandError(
+            "a worker cannot run inside atomic(), since its processes see no uncommitted jobs; "
+            "in tests, django_ojs.testing.drain() runs jobs in the transaction of TestCase"
+        )
+
+
 def _health_server(host: str, port: int | None, runner: Runner) -> HealthServer | None:
     if port is None:
         return None
     checks = {"/status/started": runner.started, "/status/connected": runner.connected}
     try:
-        return HealthServer(host, port, checks)
+        return HealthServer(host, port, checks, {"/metrics": runner.metrics})
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise CommandError(f"--health-port: cannot listen on {host} port {port}: {why}") from error
@@ -213,15 +243,12 @@ def _error_text(error: InvalidRequest, options: dict[str, Any]) -> str:
     return f"{variable}: {error.rule}" if os.environ.get(variable) == shown else str(error)
 
 
-def _at_least(option: str, value: Any, least: int) -> Any:
+def _within(option: str, value: Any, least: int, most: float = math.inf) -> Any:
     if value is not None and value < least:
         raise InvalidRequest(option, f"must be at least {least}")
-    return value
-
-
-def _at_most(option: str, value: Any, most: int) -> None:
     if value is not None and value > most:
         raise InvalidRequest(option, f"must be at most {most}")
+    return value
 
 
 def _seconds(option: str, value: str, *, allow_zero: bool = False) -> float:

@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
-from django_ojs.domain.job import LARGE, JobRecord
+from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.store.columns import JOB, JOB_COLUMNS, ColumnType
 
 
@@ -51,6 +51,9 @@ class Dialect(ABC):
     def _for_share_now(self) -> str:
         """The one that can be told not to wait."""
         return self._for_share
+
+    current_read = ""
+    """How a read passes by the snapshot of its transaction; empty where it need not, or cannot."""
 
     limit = "LIMIT %s"
     """The limit of an ordered range: the parameter is the number of rows."""
@@ -182,10 +185,17 @@ class Dialect(ABC):
     def fast_loaders(self, cur: CursorWrapper) -> None:  # noqa: B027 - most drivers need nothing
         """Make a cursor that reads many jobs as fast as its driver can be."""
 
-    def jobs(self, rows: Iterable[Sequence[Any]]) -> list[JobRecord]:
+    def quick_row(self, driver: Any, statement: str) -> Sequence[Any] | None:
+        """One row of times and numbers, past what a driver does for each statement, if it lets us.
+
+        ``None`` where it does not, or the statement failed: then it is for a cursor.
+        """
+        return None
+
+    def jobs(self, rows: Iterable[Sequence[Any]]) -> list[JobRow]:
         """Rows selected as ``job_columns``."""
         if not self._decoded:
-            return [JobRecord._make(row) for row in rows]
+            return [JobRow._make(row) for row in rows]
         records = []
         for row in rows:
             values = list(row)
@@ -193,7 +203,7 @@ class Dialect(ABC):
                 value = values[index]
                 if value is not None:
                     values[index] = decode(value)
-            records.append(JobRecord._make(values))
+            records.append(JobRow._make(values))
         return records
 
     def decode(self, kind: ColumnType, value: Any) -> Any:

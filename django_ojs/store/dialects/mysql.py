@@ -18,6 +18,7 @@ class MySQL(Textual):
     null_safe_equals = "<=>"
     insert_ignoring = ("INSERT INTO", " ON DUPLICATE KEY UPDATE {key} = {table}.{key}")
     _for_share = " LOCK IN SHARE MODE"
+    current_read = _for_share
 
     @property
     def _for_share_now(self) -> str:

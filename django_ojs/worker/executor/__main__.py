@@ -8,15 +8,15 @@ import sys
 from django_ojs.worker.prefork.monitor import run_monitor
 
 
-def _serve(line: socket.socket, pulse: int) -> None:
+def _serve(channel: socket.socket, liveness: int) -> None:
     import django
 
     django.setup()
     from django_ojs.worker.executor.process import serve
 
-    serve(line, pulse)
+    serve(channel, liveness)
 
 
 if __name__ == "__main__":
-    _control, _line, _pulse = map(int, sys.argv[1:4])
-    run_monitor(socket.socket(fileno=_control), socket.socket(fileno=_line), _pulse, _serve)
+    _control, _channel, _liveness = map(int, sys.argv[1:4])
+    run_monitor(socket.socket(fileno=_control), socket.socket(fileno=_channel), _liveness, _serve)

@@ -1,8 +1,8 @@
-"""Threads that outlive a job, and which of them cost its process.
+"""Detect threads that outlive a job.
 
-One that the handler started and that still works would work on beside the next job: its executor is
-replaced. Threads that were there before, those of known exporters, and one that only waits in the pool
-of ``sync_to_async`` are no reason for that.
+A thread that the handler started would run on beside the next job, so the executor is replaced.
+Threads that existed before, those of known exporters, those of ``asyncio.to_thread``, whose calls are
+counted, and an idle one in the pool of ``sync_to_async`` do not count.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from asgiref.sync import SyncToAsync
 from django_ojs import clock, conf
 
 EXPORTERS = ("Otel", "sentry.", "ddtrace", "posthog")
-"""How the names of threads begin that send traces and errors away."""
+"""Prefixes of the names of threads that export traces and errors."""
 PATIENCE_S = 0.1
-"""How long the threads of a job, all together, may take to end after it."""
+"""Seconds that the threads of a job, all together, may take to end after it."""
 
 
 def is_background(thread: threading.Thread) -> bool:
-    """Whether it belongs to a known exporter or to ``OJS["BACKGROUND_THREADS"]``."""
+    """Whether the thread belongs to a known exporter or is in ``OJS["BACKGROUND_THREADS"]``."""
     return thread.name.startswith((*EXPORTERS, *conf.current().background_threads))
 
 
 class Threads:
-    """The threads of an executor that no handler is to blame for."""
+    """The threads of an executor that no handler has left behind."""
 
-    def __init__(self) -> None:
+    def __init__(self, pooled: Callable[[threading.Thread], bool]) -> None:
+        self._pooled = pooled
         self._known = set(threading.enumerate())
         self._pool_thread: threading.Thread | None = None
 
     def left(self, tidy: Callable[[], object]) -> int:
-        """How many threads the job has left at work.
+        """Count the threads that the job has left running.
 
-        ``tidy`` is run in the thread of ``sync_to_async`` where there is one: the database connections
-        of asynchronous handlers are opened there.
+        ``tidy`` runs in the thread of ``sync_to_async`` too, if there is one: asynchronous handlers
+        open their database connections there.
         """
         new = self._new()
         if self._pool_thread is None and not new:
@@ -48,7 +49,7 @@ class Threads:
         stuck = self._tidy_pool(tidy, until)
         new = self._new()
         for thread in new:
-            # One that another language has started cannot be joined.
+            # A thread that was not started by Python cannot be joined.
             with suppress(RuntimeError, AssertionError):
                 thread.join(max(0.0, until - clock.boottime()))
         left = sum(thread.is_alive() for thread in new)
@@ -56,13 +57,17 @@ class Threads:
         return left + (stuck and not left)
 
     def _new(self) -> list[threading.Thread]:
-        return [t for t in threading.enumerate() if t not in self._known and not is_background(t)]
+        return [
+            thread
+            for thread in threading.enumerate()
+            if thread not in self._known and not self._pooled(thread) and not is_background(thread)
+        ]
 
     def _tidy_pool(self, tidy: Callable[[], object], until: float) -> bool:
-        """Tidy up in the thread of ``sync_to_async``; whether it is still at work.
+        """Run ``tidy`` in the thread of ``sync_to_async``; return whether that thread is still busy.
 
-        Asking it is the only way to learn which one it is, and starts it where there is none yet: that
-        costs a thread in a process that has another one it cannot account for.
+        Only a task can find out which thread it is. The task starts the thread if there is none yet,
+        which happens only where another unknown thread is running.
         """
 
         def work() -> threading.Thread:
@@ -79,7 +84,7 @@ class Threads:
         return False
 
     def in_pool(self, work: Callable[[], object]) -> None:
-        """Run ``work`` in the thread of ``sync_to_async`` too, where there is one."""
+        """Run ``work`` in the thread of ``sync_to_async``, if there is one."""
         if self._pool_thread is not None:
             with suppress(NotInTime):
                 SyncToAsync.single_thread_executor.submit(work).result(PATIENCE_S)

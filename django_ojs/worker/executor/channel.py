@@ -18,7 +18,7 @@ _CHUNK = 1 << 16
 
 
 class DeferredSignal:
-    """A signal whose handling waits while the main thread must not be interrupted."""
+    """A signal whose handling is deferred while the main thread must not be interrupted."""
 
     def __init__(self, answer: Callable[[], None]) -> None:
         self._answer = answer
@@ -27,7 +27,7 @@ class DeferredSignal:
         self._missed = False
 
     def wake(self) -> None:
-        """From the signal handler, in the main thread."""
+        """Handle the signal, now or later. Called by the signal handler, in the main thread."""
         if self._busy:
             self._missed = True
         else:
@@ -47,10 +47,10 @@ class DeferredSignal:
 
 
 class Channel:
-    """Sends frames from any thread, receives them in the main thread, which makes it."""
+    """Sends frames from any thread; created, and frames received, in the main thread."""
 
-    def __init__(self, line: socket.socket, on_wakeup: Callable[[], None]) -> None:
-        self._line = line
+    def __init__(self, end: socket.socket, on_wakeup: Callable[[], None]) -> None:
+        self._socket = end
         self._deferred = DeferredSignal(on_wakeup)
         self._reader = FrameReader()
         self._unsent: list[str] = []
@@ -59,46 +59,46 @@ class Channel:
         self.wake = self._deferred.wake
 
     def buffer(self, frame: Frame | str) -> None:
-        """Send an object, or its JSON text, with whatever is sent next; from the main thread."""
+        """Queue an object, or its JSON text, for the next send. Main thread only."""
         with self._deferred, self._sending:
             self._unsent.append(_text(frame))
 
     def send(self, frame: Frame | str) -> None:
-        """Send an object, or its JSON text, now, after what was buffered."""
+        """Send what is queued, then an object or its JSON text."""
         with self._deferred, self._sending:
             self._unsent.append(_text(frame))
             self._write()
 
     def flush(self) -> None:
-        """Send what was buffered."""
+        """Send what is queued."""
         if self._unsent:
             with self._deferred, self._sending:
                 self._write()
 
     def _write(self) -> None:
-        self._line.sendall(pack_texts(self._unsent))
+        self._socket.sendall(pack_texts(self._unsent))
         self._unsent.clear()
 
     def receive(self, unless: Callable[[], object]) -> bool:
-        """Wait for bytes; False when the other end has hung up.
+        """Wait for bytes; return False when the other end has closed.
 
-        ``unless`` there is no need to any more: the wake-up signal may have brought what is waited for,
-        just before it was held back.
+        Does not wait if ``unless()`` holds: the wake-up signal may have read the expected frame just
+        before it was deferred.
         """
         with self._deferred:
             if unless():
                 return True
             try:
-                data = self._line.recv(_CHUNK)
+                data = self._socket.recv(_CHUNK)
             except OSError:
                 return False
             self.arrived.extend(self._reader.feed(data))
             return bool(data)
 
     def peek(self) -> None:
-        """Take what has arrived already."""
+        """Read what has arrived, without waiting."""
         with self._deferred, contextlib.suppress(OSError):
-            while data := self._line.recv(_CHUNK, socket.MSG_DONTWAIT):
+            while data := self._socket.recv(_CHUNK, socket.MSG_DONTWAIT):
                 self.arrived.extend(self._reader.feed(data))
                 if len(data) < _CHUNK:
                     break

@@ -1,4 +1,4 @@
-"""What is put in order around each job, so that no job sees anything of the one before."""
+"""Clean up around each job, so that no job sees traces of the one before."""
 
 from __future__ import annotations
 
@@ -10,44 +10,47 @@ from django_ojs import clock
 from django_ojs.worker import sessions
 from django_ojs.worker.executor import signal_calls
 from django_ojs.worker.executor.background import Threads
+from django_ojs.worker.executor.event_loop import CoroutineRunner
 from django_ojs.worker.executor.process_state import ProcessWatch
 from django_ojs.worker.prefork import linux
 
 _CHECK_AFTER_IDLE = 1.0
 
 
-def forget_inherited() -> None:
-    """A forked process must not use, nor close, the connections of its parent."""
+def drop_inherited_connections() -> None:
+    """Drop the parent's connections without closing them, which would end them for the parent too."""
     for connection in connections.all(initialized_only=True):
         connection.connection = None
 
 
 class Surroundings:
-    """What an executor was like before its first job, to be so again before the next."""
+    """The state of an executor before its first job, restored after each job."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: CoroutineRunner) -> None:
         sessions.watch_sessions()
         self._process = ProcessWatch()
-        self._threads = Threads()
+        self._loop = loop
+        self._threads = Threads(loop.pool.owns)
         self._idle_since: float | None = None
 
     def before_job(self) -> None:
-        """A connection that was idle for a while is tried before a handler depends on it."""
+        """Test connections that were idle for a while before a handler depends on them."""
         if self._idle_since is None or clock.boottime() - self._idle_since < _CHECK_AFTER_IDLE:
             return
         _try_connections()
         self._threads.in_pool(_try_connections)
 
     def after_job(self) -> list[str]:
-        """Roll back what the handler left open; say what else it has left or changed.
+        """Roll back what the handler left open; return what else it has left or changed.
 
-        Its alarm would go off in the next job, and what it has masked would not reach that.
+        Its alarm would interrupt the next job, and the signals that it blocked would not reach it.
         """
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal_calls.pthread_sigmask(signal.SIG_SETMASK, ())
         sessions.tidy_connections()
         left = self._process.differences()
-        if self._threads.left(sessions.tidy_connections):
+        left += self._loop.left()
+        if "threads" not in left and self._threads.left(sessions.tidy_connections):
             left.append("threads")
         if linux.has_children():
             left.append("child processes")

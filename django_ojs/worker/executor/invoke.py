@@ -1,23 +1,21 @@
-"""Call a handler, and turn what came out of it into something that can be stored."""
+"""Call a handler, and describe what it raised in a form that can be stored."""
 
 from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from django_ojs.domain.errors import HandlerNotFound, InvalidRequest, OJSError, TooLarge
-from django_ojs.domain.failures import Directive
-from django_ojs.domain.jsonvalue import (
-    MAX_BACKTRACE_BYTES,
-    MAX_ERROR_MESSAGE_BYTES,
-    sanitise_text,
-)
+from django_ojs.domain.failures import Directive, last_frames
+from django_ojs.domain.jsonvalue import MAX_ERROR_MESSAGE_BYTES, sanitise_text
+from django_ojs.domain.retry import class_name
 from django_ojs.handlers.context import JobContext
 from django_ojs.handlers.exceptions import DeadLetter, Discard, Fail, HandlerDecision, Retry, SoftStop
 from django_ojs.handlers.registry import JobHandler
 from django_ojs.worker import sessions
+from django_ojs.worker.executor.event_loop import CoroutineRunner
 from django_ojs.worker.prefork.frames import Frame
 
 Canceller = Callable[[Callable[[str], None] | None], None]
@@ -27,34 +25,37 @@ _DIRECTIVES: dict[type[HandlerDecision], Directive] = {
     DeadLetter: Directive.DEAD_LETTER,
     Fail: Directive.FAIL,
 }
-_OWN_FRAMES = ("django_ojs/worker/",)
+_MOST_BASES = 20
+_OWN_FRAMES = (
+    "django_ojs/worker/",
+    "django_ojs/handlers/execution.py",
+    "django_ojs/observability/",
+    "django_ojs/testing/",
+)
 
 
 def invoke(
     handler: JobHandler[Any, Any],
     context: JobContext,
-    args: Sequence[Any],
+    loop: CoroutineRunner,
     set_canceller: Canceller,
 ) -> Any:
-    """Run the handler; a coroutine in an event loop of its own."""
-    values = (context, *args) if handler.wants_context else tuple(args)
+    """Run the handler; a coroutine runs in ``loop``."""
     if not handler.is_async:
-        return handler.function(*values)
-    return asyncio.run(_run_coroutine(handler, values, context, set_canceller))
+        return handler.call(context)
+    return loop.run(_run_coroutine(handler, context, set_canceller))
 
 
 async def _run_coroutine(
     handler: JobHandler[Any, Any],
-    values: tuple[Any, ...],
     context: JobContext,
     set_canceller: Canceller,
 ) -> Any:
     loop = asyncio.get_running_loop()
-    task = loop.create_task(handler.function(*values))
+    task = loop.create_task(handler.call(context))
 
     def cancel(reason: str) -> None:
-        # From the wake-up signal's handler, in the loop's own thread: cancelled at the next turn of the
-        # loop.
+        # Called by the wake-up signal's handler, in the loop's own thread.
         def stop() -> None:
             sessions.close_connections()
             task.cancel(reason)
@@ -63,7 +64,7 @@ async def _run_coroutine(
 
     set_canceller(cancel)
     try:
-        # The wakeup descriptor of asyncio lets a signal interrupt the loop's wait.
+        # A signal interrupts the wait of the loop through asyncio's wake-up descriptor.
         return await task
     except asyncio.CancelledError:
         if context.cancel_reason is not None:
@@ -74,26 +75,26 @@ async def _run_coroutine(
 
 
 def failure_of(error: BaseException, stopped: str | None) -> Frame:
-    """The failure to report for what a handler raised; never raises itself.
+    """Describe what a handler raised, as a failure to report. Never raises.
 
-    ``stopped`` is the reason for which the handler was told to stop, if it was: then the failure is
-    that reason, and what the handler decided (:class:`Retry` and the like) is what happens next.
+    ``stopped`` is the reason if the handler was asked to stop: the failure then has that reason, and a
+    decision of the handler (:class:`Retry` and the like) is carried out.
     """
     try:
         return _failure_of(error, stopped)
     except BaseException:
-        # It defends itself even against being looked at.
+        # Even inspecting the exception raised.
         kind = type(error)
-        shown = f"<{kind.__name__} that cannot be shown>"
+        shown = f"<unprintable {kind.__name__}>"
         if stopped is not None:
             return {"stopped": stopped, "message": shown}
-        return {"type": _class_name(kind), "message": shown}
+        return {"type": class_name(kind), "message": shown}
 
 
 def _failure_of(error: BaseException, stopped: str | None) -> Frame:
     if stopped is not None:
-        told: Frame = {"stopped": stopped, "message": _text(error), "backtrace": _backtrace(error)}
-        return told | (_decided(error) if isinstance(error, HandlerDecision) else {})
+        failure: Frame = {"stopped": stopped, "message": _text(error), "backtrace": _backtrace(error)}
+        return failure | (_decided(error) if isinstance(error, HandlerDecision) else {})
     if isinstance(error, HandlerDecision):
         return _decision(error)
     kind, retryable = _type_name(error), True
@@ -107,7 +108,7 @@ def _failure_of(error: BaseException, stopped: str | None) -> Frame:
         "type": kind,
         "message": _text(error),
         "retryable": retryable,
-        "details": {"error_class": type(error).__name__},
+        "details": _classes(type(error)),
         "backtrace": [] if isinstance(error, OJSError) else _backtrace(error),
     }
 
@@ -118,7 +119,7 @@ def _decision(error: HandlerDecision) -> Frame:
     return {
         "type": _type_name(named),
         "message": _text(error) or _text(named),
-        "details": {"error_class": type(named).__name__},
+        "details": _classes(type(named)),
         "backtrace": [] if cause is None else _backtrace(cause),
         **_decided(error),
     }
@@ -134,34 +135,28 @@ def _type_name(error: BaseException) -> str:
     own = getattr(error, "ojs_error_type", None)
     if isinstance(own, str) and own:
         return own
-    return _class_name(type(error))
+    return class_name(type(error))
 
 
-def _class_name(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+def _classes(kind: type) -> Frame:
+    """What ``non_retryable_errors`` may list besides the type: the class, and those above it."""
+    above = [one for one in kind.__mro__ if issubclass(one, Exception)][:_MOST_BASES]
+    return {"error_class": kind.__name__, "error_bases": [class_name(one) for one in above]}
 
 
 def _text(error: BaseException) -> str:
-    """The exception's message, whatever its ``__str__`` does."""
+    """Return the exception's message, even if its ``__str__`` raises."""
     try:
         return sanitise_text(str(error), MAX_ERROR_MESSAGE_BYTES)
     except BaseException:
-        return f"<{type(error).__name__} that cannot be shown>"
+        return f"<unprintable {type(error).__name__}>"
 
 
 def _backtrace(error: BaseException) -> list[str]:
-    """Frames, outermost first, without locals and without the worker's own."""
+    """Format the frames, outermost first, without locals and without the worker's own frames."""
     try:
         found = traceback.TracebackException.from_exception(error, limit=-100)
         lines = [line.rstrip("\n") for line in found.format()]
     except BaseException:
         return []
-    kept: list[str] = []
-    room = MAX_BACKTRACE_BYTES
-    for line in reversed([line for line in lines if not any(own in line for own in _OWN_FRAMES)]):
-        text = sanitise_text(line, 4096)
-        room -= len(text.encode())
-        if room < 0:
-            break
-        kept.append(text)
-    return kept[::-1]
+    return last_frames([line for line in lines if not any(own in line for own in _OWN_FRAMES)])

@@ -1,4 +1,4 @@
-"""What a handler may have changed of its process for good: an executor that differs is replaced."""
+"""Detect what a handler has changed in its process: an executor that differs is replaced."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ _NAMES = (
     "XFSZ",
 )
 _SIGNALS = tuple(getattr(signal, f"SIG{name}") for name in _NAMES if hasattr(signal, f"SIG{name}"))
-"""Those that a handler may have a use for. The executor's own is set anew before every job."""
-
+"""Those that a handler may use. The executor's own signal is set again before every job."""
 
 _AUDITED = frozenset({"resource.setrlimit", "resource.prlimit", "os.chdir"})
-"""Audit events of what costs a system call each to read."""
+"""Audit events of state that takes a system call to read."""
 _READ_EVERY = 0.1
-"""Seconds. Code in C changes what it likes without an audit event: after that long all is read."""
+"""Seconds after which all state is read: code in C may change it without an audit event."""
 
 
 class ProcessState(NamedTuple):
-    """What a handler may change of its process and nobody puts back."""
+    """State of the process that a handler may change and nothing restores."""
 
     resource_limits: tuple[tuple[int, int], ...]
     working_folder: str | None
@@ -51,7 +50,7 @@ class ProcessState(NamedTuple):
     signal_handlers: tuple[Any, ...]
 
     def differs_from(self, before: ProcessState) -> list[str]:
-        """What has changed, in words."""
+        """Name what has changed."""
         if self == before:
             return []
         return [
@@ -62,9 +61,9 @@ class ProcessState(NamedTuple):
 
 
 class ProcessWatch:
-    """Compares this process with what it was at first. To be used in its main thread.
+    """Compares this process with its first state. Main thread only.
 
-    Twenty system calls after each job were more than the rest of what a short job costs its executor.
+    Reads little without need: twenty system calls cost more than all else that a short job costs.
     """
 
     def __init__(self) -> None:
@@ -74,7 +73,7 @@ class ProcessWatch:
         sys.addaudithook(self._note)
 
     def differences(self) -> list[str]:
-        """What has changed, in words."""
+        """Name what has changed since the first state."""
         now = clock.boottime()
         if self._touched or now - self._read_at > _READ_EVERY:
             self._touched, self._read_at = False, now
@@ -97,7 +96,7 @@ def _read_state() -> ProcessState:
 
 
 def _umask() -> int:
-    # There is no other way to read it; handlers are not running.
+    # It can only be read by setting it; no handler is running.
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""What a handler returns, as JSON text."""
+"""Encode the result of a handler as JSON text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _known = DjangoJSONEncoder().default
 
 
 def result_text(value: Any) -> str | None:
-    """The result as JSON text within its limits; ``None`` for no result.
+    """Encode a result within its limits; ``None`` for no result.
 
-    Dates, times, durations, UUIDs, decimals and lazy strings are written as Django's own encoder
-    writes them: the work is done, and an attempt more would not change what it returned. Raises
-    :class:`InvalidRequest` naming the path for what is still no JSON, :class:`TooLarge`.
+    Dates, times, durations, UUIDs, decimals and lazy strings are written as by Django's encoder: the
+    work is done, and another attempt would return the same. Raises :class:`TooLarge`, and
+    :class:`InvalidRequest` with the path to a value that cannot be encoded.
     """
     if value is None:
         return None
@@ -31,7 +31,7 @@ def result_text(value: Any) -> str | None:
 
 
 def _converted(value: Any, depth: int) -> Any:
-    """The value with what Django's encoder knows in its JSON form; the rest is left for the encoder."""
+    """Convert what Django's encoder knows; leave the rest as it is."""
     if isinstance(value, _PLAIN) or depth > MAX_DEPTH:
         return value
     if isinstance(value, dict):

@@ -1,6 +1,4 @@
-"""What is asked around every job of the module ``signal``, without its enumerations: those take ten
-times as long as the calls themselves.
-"""
+"""Functions of ``signal`` that every job needs, without its enums, which take ten times as long."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Framed JSON over a stream socket between the runner and its children.
+"""Framed JSON over a stream socket between the supervisor and its children.
 
-A packet is magic, length, CRC-32 and a JSON array of frames, which are objects: what is said in one
-breath travels, and is checked, once. Anything else on the line (a handler that wrote into a
-descriptor which is not its own) is a :class:`ProtocolError`, never a result.
+A packet is magic, length, CRC-32 and a JSON array of frames, which are objects: frames that are sent
+together share one header and one checksum. Any other bytes (from a handler that writes to a descriptor
+which is not its own) raise :class:`ProtocolError`; they are never taken for a result.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from typing import Any
 _HEADER = struct.Struct("!2sII")
 _MAGIC = b"OJ"
 MAX_PACKET = 8 << 20
-"""Bytes: twice what the largest frame can have."""
+"""Bytes: twice the largest frame."""
 _FULL = 1 << 20
-"""Bytes that the frames of a packet have together, unless it is a single one."""
+"""Bytes of frames in one packet; a larger frame gets a packet of its own."""
 
 WAKEUP_SIGNAL = signal.SIGUSR1
-"""Makes an executor look at its line while a handler runs."""
+"""Makes an executor read its channel while a handler runs."""
 Frame = dict[str, Any]
 text_of = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""A frame as JSON text."""
+"""Encode a frame as JSON text."""
 _decode = json.JSONDecoder().decode
 
 
 class ProtocolError(Exception):
-    """The other end wrote something that is not a packet."""
+    """The bytes received are not a packet."""
 
 
 def pack(*frames: Frame) -> bytes:
-    """Packets with these frames."""
+    """Encode frames as packets."""
     return pack_texts([text_of(frame) for frame in frames])
 
 
 def pack_texts(texts: Sequence[str]) -> bytes:
-    """Packets with frames that are JSON text."""
+    """Encode frames that are JSON text already as packets."""
     packets = bytearray()
     waiting: list[bytes] = []
     size = 0
@@ -58,13 +58,13 @@ def _packet(frames: Sequence[bytes]) -> bytes:
 
 
 class FrameReader:
-    """Collects bytes and gives out whole frames."""
+    """Collects bytes and returns whole frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that ``data`` completes. Raises :class:`ProtocolError`."""
+        """Return the frames that ``data`` completes. Raises :class:`ProtocolError`."""
         self._buffer += data
         frames: list[Frame] = []
         start, end = 0, len(self._buffer)

@@ -1,4 +1,4 @@
-"""Jobs that this worker holds the leases of."""
+"""The jobs whose leases this worker holds."""
 
 from __future__ import annotations
 
@@ -6,67 +6,69 @@ from dataclasses import dataclass
 from math import inf
 from uuid import UUID
 
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import Lease
 
 LONG = 0.03
-"""Seconds from which a job is one that others are stuck behind."""
+"""A job that has run for so many seconds is long: others should not wait behind it."""
 
 
 @dataclass(slots=True, eq=False)
 class Deadlines:
-    """When a job is told to stop and killed (boottime). Only ``supervisor.deadlines`` writes it."""
+    """When a job is asked to stop, and killed (boottime). Written by ``supervisor.deadlines`` only."""
 
     row: float
-    """When the row's deadline passes: extensions move it, and so does the time after an outage."""
+    """The deadline on the row; extensions and outages move it."""
     ends: float
-    """When the execution timeout and its grace period are over: only extensions move it."""
+    """The end of the execution timeout and its grace period; only extensions move it."""
     total_at: float = inf
-    """When the total timeout ends; what is left after it is a grace period."""
+    """The end of the total timeout, after which the handler has its grace period for clean-up."""
     soft_at: float | None = None
-    """When the handler is told to stop at its execution timeout; unknown before it has begun."""
+    """When the handler is asked to stop at its execution timeout; ``None`` before it has begun."""
     stop_reason: str | None = None
-    """Why the handler was told to stop."""
+    """Why the handler was asked to stop."""
     stopped_at: float | None = None
     kill_reason: str | None = None
+    heard_at: float | None = None
+    """When the last heartbeat was sent that arrived; ``None`` unless the job stops on a partition."""
     checking: bool = False
-    """Whether its row is being read before something is done about it."""
+    """Whether its row is being read again before the enforcer acts."""
 
 
 @dataclass(slots=True, eq=False)
 class LeasedJob:
     """A claimed job on its way through an executor; times are on :func:`boottime`.
 
-    ``seen_at`` is the last sign of life: liveness byte, or the handler's own heartbeat in manual mode.
-    Everything but ``deadlines`` and ``job`` (which an extension replaces) is written by the dispatcher
-    and the pool, in the supervisor's main thread.
+    ``seen_at`` is the last sign of life: a liveness byte or, in manual mode, the handler's heartbeat.
+    The enforcer writes ``deadlines`` and ``job`` (which an extension replaces), the dispatcher and the
+    pool write the rest, all in the supervisor's main thread.
     """
 
-    job: JobRecord
+    job: JobRow
     lease: str
     received_at: float
     deadlines: Deadlines
     text_bytes: int = 0
-    """About how much text the job holds."""
+    """The approximate size of the job's text."""
     seen_at: float = 0.0
     began_at: float | None = None
     manual: bool = False
     lost: bool = False
     why_lost: str = "lost"
     asked_back: bool = False
-    """Whether its executor was told to give it back unbegun."""
+    """Whether its executor was asked to give it back unbegun."""
 
     @property
     def job_id(self) -> UUID:
-        """The job's id."""
+        """The id of the job."""
         return self.job.id
 
     @property
     def held(self) -> Lease:
-        """The lease as the services name it."""
+        """The lease in the form that the services take."""
         assert self.job.lease_id is not None
         return Lease(self.job.id, self.job.lease_id)
 
 
 LeaseTable = dict[str, LeasedJob]
-"""Every job that this worker holds the lease of, by the lease."""
+"""The jobs whose leases this worker holds, by lease."""

@@ -1,6 +1,6 @@
-"""What Linux offers to own a tree of processes: subreapers, parent-death signals, ``/proc``.
+"""Ownership of a process tree on Linux: subreapers, parent-death signals, ``/proc``.
 
-Elsewhere these do less: process groups are killed, descendants that left them are not found.
+Other systems only kill the process group; descendants that left it are not found.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ def _prctl(option: int, value: int) -> None:
 
 
 def become_subreaper() -> None:
-    """Orphans among the descendants of this process become its children."""
+    """Adopt orphaned descendants of this process as its children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> None:
-    """SIGKILL for this process when its parent ends; at once if it has ended already."""
+    """Have this process killed when its parent ends, or end now if it has ended already."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def continue_with_parents_end() -> None:
-    """SIGCONT for this process when its parent ends: somebody may have stopped it by then."""
+    """Send this process SIGCONT when its parent ends, in case a handler has stopped it."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal."""
+    """Whether a signal has stopped the process."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] in ("T", "t")
@@ -50,7 +50,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def prefer_for_oom_kill() -> None:
-    """Let the kernel pick this process, not the runner, when memory runs out."""
+    """Let the kernel kill this process, not the supervisor, when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 
@@ -84,7 +84,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def has_children() -> bool:
-    """Whether this process has any child, living or not yet waited for; it takes none of them."""
+    """Whether this process has a child, running or a zombie. Reaps none."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -93,7 +93,7 @@ def has_children() -> bool:
 
 
 def thread_count() -> int:
-    """Threads of this process, those that Python did not start too."""
+    """Count the threads of this process, including those that Python did not start."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:
@@ -103,7 +103,7 @@ def thread_count() -> int:
 
 
 def rss_mib(pid: int) -> float:
-    """Resident memory of a process in MiB, 0 where it cannot be told."""
+    """The resident memory of a process in MiB; 0 where it is unknown."""
     try:
         with open(f"/proc/{pid}/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
@@ -112,10 +112,10 @@ def rss_mib(pid: int) -> float:
 
 
 def kill_below(pid: int, *, spare: frozenset[int] = frozenset(), patience: float = 5.0) -> int:
-    """SIGKILL everything below this process ``pid`` (its own) and wait until it is gone.
+    """Kill everything below ``pid``, which is this process, and wait until it is gone.
 
-    ``spare`` are children to leave alone with all that is below them. Returns how many different
-    processes were killed. Repeats, since a process may fork while it is being killed.
+    Children in ``spare`` are left alone with all that is below them. Returns the number of processes
+    killed. Repeats the scan, since a process may fork while it is being killed.
     """
     killed: set[int] = set()
     until = time.monotonic() + patience
@@ -139,7 +139,7 @@ def kill_below(pid: int, *, spare: frozenset[int] = frozenset(), patience: float
 
 
 def reap_children() -> dict[int, int]:
-    """Wait for children that have ended; their wait statuses by pid."""
+    """Reap the children that have ended; return their wait statuses by pid."""
     statuses = {}
     with contextlib.suppress(ChildProcessError):
         while True:

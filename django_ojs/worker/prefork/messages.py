@@ -1,7 +1,7 @@
 """Every message between supervisor, executors and monitors: its name, direction and fields.
 
 A message is a frame (:mod:`~django_ojs.worker.prefork.frames`) whose ``op`` is its name. ``lease``
-names the attempt that it is about, so that a late one cannot reach the next job.
+names the attempt that it is about, so that a late message cannot affect the next job.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.worker.prefork.frames import Frame, text_of
 
 
@@ -23,9 +23,14 @@ class Message(NamedTuple):
     fields: tuple[str, ...] = ()
 
 
-_JOB = ("id", "type", "queue", "attempt", "max_attempts", "meta", "args", "checkpoint")
+_JOB = (
+    *("id", "type", "queue", "attempt", "max_attempts", "meta", "args", "checkpoint"),
+    *("progress_data", "workflow_id"),
+)
+_ARGUMENTS = ("state", "by_ms", "after", "call")
+"""The arguments of the verbs of a call, one each."""
 MESSAGES = (
-    Message("supervisor", "executor", "run", ("lease", *_JOB, "deadline", "pulse")),
+    Message("supervisor", "executor", "run", ("lease", *_JOB, "deadline", "liveness_s")),
     Message("supervisor", "executor", "cancel", ("lease", "reason")),
     Message("supervisor", "executor", "return", ("lease",)),
     Message("supervisor", "executor", "reply", ("number", "value", "error", "message")),
@@ -35,31 +40,38 @@ MESSAGES = (
     Message("executor", "supervisor", "returned", ("lease",)),
     Message("executor", "supervisor", "progress", ("lease", "fraction", "message", "data")),
     Message("executor", "supervisor", "heartbeat", ("lease",)),
-    Message("executor", "supervisor", "call", ("lease", "number", "verb", "state", "by_ms")),
+    Message("executor", "supervisor", "call", (*("lease", "number", "verb"), *_ARGUMENTS)),
     Message("supervisor", "monitor", "kill"),
     Message("supervisor", "monitor", "closed"),
+    Message("supervisor", "monitor", "limit", ("at", "latest")),
     Message("monitor", "supervisor", "born", ("pid", "monitor")),
+    Message("monitor", "supervisor", "limited", ("at",)),
     Message("monitor", "supervisor", "gone", ("status", "swept")),
 )
-"""All of them; ``docs/explanation/architecture.md`` says what each means."""
+"""Every message; ``docs/explanation/architecture.md`` describes them."""
 
 READY: Frame = {"op": "ready"}
 KILL: Frame = {"op": "kill"}
 CLOSED: Frame = {"op": "closed"}
 
 
-def run(job: JobRecord, lease: str, *, deadline: str) -> str:
-    """Run this job after those that the executor has; made around JSON texts as they are stored.
+def run(job: JobRow, lease: str, *, deadline: str) -> str:
+    """Run this job after those that the executor has. Reuses the JSON text of the row as it is.
 
-    ``pulse`` is how many seconds apart the liveness thread writes.
+    ``liveness_s`` is the interval of the liveness thread in seconds.
     """
     return (
         f'{{"op":"run","lease":"{lease}","id":"{job.id}",{_kind(job.type, job.queue)},'
         f'"attempt":{job.attempt},"max_attempts":{job.max_attempts},"meta":{job.meta},'
         f'"args":{job.args},"checkpoint":{job.checkpoint or "null"},'
-        f'"deadline":"{deadline}",'
-        f'"pulse":{min(1.0, job.heartbeat_timeout_ms / 4000)}}}'
+        f'"progress_data":{job.progress_data or "null"},'
+        f'"deadline":"{deadline}",{_workflow(job)}'
+        f'"liveness_s":{min(1.0, job.heartbeat_timeout_ms / 4000)}}}'
     )
+
+
+def _workflow(job: JobRow) -> str:
+    return '"workflow_id":null,' if job.workflow_id is None else f'"workflow_id":"{job.workflow_id}",'
 
 
 @lru_cache(maxsize=256)
@@ -78,12 +90,12 @@ def give_back(lease: str) -> Frame:
 
 
 def reply(number: int, value: object) -> Frame:
-    """The answer to a call."""
+    """Answer a call."""
     return {"op": "reply", "number": number, "value": value}
 
 
 def refusal(number: int, error: str, message: str) -> Frame:
-    """A call that failed; ``error`` is ``lost``, ``conflict`` or ``trouble``."""
+    """Answer a call that failed; ``error`` is ``lost``, ``conflict`` or ``trouble``."""
     return {"op": "reply", "number": number, "value": None, "error": error, "message": message}
 
 
@@ -93,10 +105,9 @@ def begin(lease: str) -> str:
 
 
 def done(lease: str, took: float, left: list[str], outcome: Frame) -> Frame | str:
-    """The handler has ended; as text where all is well, which takes a fifth of the time.
+    """The handler has ended. A success is written as text, in a fifth of the time.
 
-    ``took`` is in seconds; ``left`` is what the handler left behind, for which its executor is
-    replaced.
+    ``took`` is in seconds. ``left`` is what the handler left behind; its executor is then replaced.
     """
     if left or not outcome["ok"]:
         return {"op": "done", "lease": lease, "took": took, "left": left, **outcome}
@@ -105,28 +116,40 @@ def done(lease: str, took: float, left: list[str], outcome: Frame) -> Frame | st
 
 
 def returned(lease: str) -> Frame:
-    """Given back unbegun."""
+    """The job is given back unbegun."""
     return {"op": "returned", "lease": lease}
 
 
 def progress(lease: str, fraction: float, message: str, data: str | None) -> Frame:
-    """How far the handler is, from 0 to 1; ``data`` is JSON text."""
+    """The progress of the handler: ``fraction`` from 0 to 1, ``data`` as JSON text."""
     return {"op": "progress", "lease": lease, "fraction": fraction, "message": message, "data": data}
 
 
 def heartbeat(lease: str) -> Frame:
-    """A sign of life of a handler that beats itself."""
+    """A sign of life that the handler sends itself."""
     return {"op": "heartbeat", "lease": lease}
 
 
 def call(lease: str, number: int, verb: str, **arguments: Any) -> Frame:
-    """The handler waits for the reply: ``checkpoint`` with ``state``, or ``extend`` with ``by_ms``."""
+    """The handler waits for the reply: ``checkpoint`` with ``state``, ``extend`` with ``by_ms``,
+    ``results`` of its workflow with ``after``, ``add`` to its workflow with ``call``.
+    """
     return {"op": "call", "lease": lease, "number": number, "verb": verb, **arguments}
 
 
 def born(pid: int, monitor: int) -> Frame:
     """The executor runs."""
     return {"op": "born", "pid": pid, "monitor": monitor}
+
+
+def limit(at: float | None, latest: float | None) -> Frame:
+    """Kill the executor at this time (boottime); the system does it at ``latest``. ``None``: never."""
+    return {"op": "limit", "at": at, "latest": latest}
+
+
+def limited(at: float | None) -> Frame:
+    """The limit is set."""
+    return {"op": "limited", "at": at}
 
 
 def gone(status: int | None, swept: int) -> Frame:

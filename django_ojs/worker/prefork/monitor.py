@@ -1,8 +1,9 @@
 """The monitor: a small process that owns one executor and everything that it starts.
 
-It is the subreaper of its executor, so that the executor's orphans become its children and those of
-other executors do not. It kills the tree on order, when its executor ends, and when the supervisor is
-gone. It reports when nothing is left; only then does the supervisor report the failure.
+It is the subreaper of its executor: it adopts the orphans of this executor and of no other. It kills
+the tree when it is ordered to, when its executor ends, when the supervisor is gone, and at a time that
+the supervisor has set, should it be suspended then. When nothing is left it reports the end; only then
+does the supervisor report the job as failed.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ import socket
 from collections.abc import Callable
 from typing import NoReturn
 
+from django_ojs.boottime import boottime
+from django_ojs.process_title import set_title
 from django_ojs.worker.prefork import linux, messages
-from django_ojs.worker.prefork.frames import FrameReader, ProtocolError, pack
+from django_ojs.worker.prefork.frames import Frame, FrameReader, ProtocolError, pack
+from django_ojs.worker.prefork.kill_timer import KillTimer
 
 _CLOSED_WAIT = 0.1
-"""Seconds for an executor that has closed its line to end: it is ending, or never will."""
+"""Seconds that an executor has to end after it closed its channel; then it is killed."""
 Serve = Callable[[socket.socket, int], None]
 _RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD)
 
 
-def run_monitor(control: socket.socket, line: socket.socket, pulse: int, serve: Serve) -> NoReturn:
-    """Run ``serve(line, pulse)`` in a child and stay until it and all below it are gone."""
+def run_monitor(
+    control: socket.socket, channel: socket.socket, liveness: int, serve: Serve
+) -> NoReturn:
+    """Run ``serve(channel, liveness)`` in a child; exit when it and everything below it are gone."""
     with contextlib.suppress(OSError):
         os.setsid()
     for number in _RESET:
@@ -43,13 +49,19 @@ def run_monitor(control: socket.socket, line: socket.socket, pulse: int, serve: 
     if executor == 0:
         _become_executor(me, control, readable, wakeup)
         try:
-            serve(line, pulse)
+            serve(channel, liveness)
         finally:
             os._exit(0)
-    line.close()
-    os.close(pulse)
+    set_title(f"monitor of {executor}")
+    channel.close()
+    os.close(liveness)
     _send(control, messages.born(executor, me))
-    status = _watch(control, readable, executor)
+    limit = _Limit()
+    status = _watch(control, readable, executor, limit)
+    if status is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(executor, signal.SIGKILL)
+    limit.lift()
     swept = linux.kill_below(me)
     if not linux.LINUX:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -69,20 +81,50 @@ def _become_executor(monitor: int, control: socket.socket, *descriptors: int) ->
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A handler that asks for input gets none, instead of the runner's terminal.
+    # A handler that reads standard input gets an end of file, not the supervisor's terminal.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     linux.prefer_for_oom_kill()
 
 
-def _watch(control: socket.socket, wakeup: int, executor: int) -> int | None:
-    """Wait for the executor's end or the order to kill it; its wait status, if it had ended."""
+class _Limit:
+    """When the executor is to be killed, whatever the supervisor does.
+
+    If this process cannot do it, since it is suspended too, the system kills it, and the executor with
+    it.
+    """
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._timer = KillTimer()
+
+    def take(self, frame: Frame) -> None:
+        self._at = frame["at"]
+        self._set(frame["latest"])
+
+    def lift(self) -> None:
+        self._set(None)
+
+    def _set(self, latest: float | None) -> None:
+        # A sandbox may have no such timer: this process then kills the executor when it goes on.
+        with contextlib.suppress(OSError):
+            self._timer.set(latest)
+
+    def left(self) -> float | None:
+        """Seconds until then."""
+        return None if self._at is None else max(0.0, self._at - boottime())
+
+
+def _watch(control: socket.socket, wakeup: int, executor: int, limit: _Limit) -> int | None:
+    """Wait until the executor ends, or is to be killed; return its wait status if it has ended."""
     reader = FrameReader()
     patience: float | None = None
     while True:
-        readable, _, _ = select.select([control.fileno(), wakeup], [], [], patience)
-        if not readable:
+        left = limit.left()
+        waits = [wait for wait in (patience, left) if wait is not None]
+        readable, _, _ = select.select([control.fileno(), wakeup], [], [], min(waits, default=None))
+        if not readable and (left is None or patience is not None or limit.left() == 0):
             return None
         if wakeup in readable:
             os.read(wakeup, 4096)
@@ -97,11 +139,15 @@ def _watch(control: socket.socket, wakeup: int, executor: int) -> int | None:
                 frames = [messages.KILL]
             if any(frame == messages.KILL for frame in frames):
                 return None
+            for frame in frames:
+                if frame["op"] == "limit":
+                    limit.take(frame)
+                    _send(control, messages.limited(frame["at"]))
             if any(frame == messages.CLOSED for frame in frames):
                 patience = _CLOSED_WAIT
 
 
 def _send(control: socket.socket, frame: dict[str, object]) -> None:
-    # The supervisor may be gone: the tree is killed all the same.
+    # The supervisor may be gone; the tree is killed in any case.
     with contextlib.suppress(OSError):
         control.sendall(pack(frame))

@@ -1,4 +1,4 @@
-"""The runner's side of its executors: starting them, feeding them, killing them."""
+"""The supervisor's side of its executors: start them, send them frames, kill them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from django_ojs.boottime import boottime
 from django_ojs.worker.prefork import linux, messages
@@ -30,26 +31,37 @@ from django_ojs.worker.prefork.zygote import ExecutorServer, ForkServerGone, Spa
 logger = logging.getLogger("django_ojs.worker")
 
 START_TIMEOUT = 60.0
+EXIT_TIMEOUT = 2.0
+"""Seconds that an executor has to end after it was asked to."""
 _CHUNK = 1 << 18
-NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-"""What a frame that no executor of ours sends, though well packed, raises where it is read."""
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""Raised while reading a well-framed but malformed message."""
 
 
 class Phase(Enum):
-    """Where an executor process is in its life."""
+    """The phase of an executor's life."""
 
     STARTING = "starting"
     READY = "ready"
+    LEAVING = "leaving"
+    """Asked to end; it runs what was registered with ``before_exit``."""
     DYING = "dying"
+
+
+class Replacement(NamedTuple):
+    """Why an executor is to be replaced: ``code`` for metrics, ``text`` for the log."""
+
+    code: str
+    text: str
 
 
 @dataclass(eq=False, slots=True)
 class Child:
-    """One executor process as the runner knows it."""
+    """One executor process, as the supervisor sees it."""
 
-    line: socket.socket
+    channel: socket.socket
     control: socket.socket
-    pulse: int
+    liveness: int
     started_at: float
     phase: Phase = Phase.STARTING
     pid: int = 0
@@ -59,30 +71,33 @@ class Child:
     jobs_done: int = 0
     done_at: float = 0.0
     """When its last job ended."""
-    recycle: str | None = None
+    asked_to_end_at: float = 0.0
+    recycle: Replacement | None = None
     outbox: list[str] = field(default_factory=list)
-    """Frames, as JSON text, that have not been packed yet."""
+    """Frames as JSON text, not packed yet."""
     unsent: bytearray = field(default_factory=bytearray)
+    limiting: float | None = None
+    """The limit that its monitor has yet to set; until then nothing is sent to the executor."""
     wake_pending: bool = False
-    """Whether the wake-up signal is for something that is not written yet."""
+    """Whether the wake-up signal must be repeated once everything is written."""
     reader: FrameReader = field(default_factory=FrameReader)
     control_reader: FrameReader = field(default_factory=FrameReader)
     status: int | None = None
     closed: bool = False
-    """Its ends are closed; one turn may find several of them ready, and the first be its last."""
+    """Whether its descriptors are closed. One turn may find several of them ready: check this first."""
 
     @property
     def assigned(self) -> list[LeasedJob]:
-        """Every job that this child has, begun or not."""
+        """The jobs that this executor has, begun or not."""
         return [*([self.running] if self.running else []), *self.queued]
 
     @property
     def idle(self) -> bool:
-        """Whether it could begin a job at once."""
+        """Whether a job could begin here at once."""
         return self.phase is Phase.READY and not self.running and not self.queued
 
     def is_long(self, now: float) -> bool:
-        """Whether what it runs has kept it for long already."""
+        """Whether its job has been running for long already."""
         return self.running is not None and now - (self.running.began_at or now) > LONG
 
 
@@ -90,7 +105,7 @@ Handler = Callable[[Child, Frame], None]
 
 
 class Pool:
-    """The executors of one runner. All methods are called from the runner's main thread."""
+    """The executors of one supervisor. Call methods from its main thread only."""
 
     def __init__(
         self,
@@ -104,7 +119,7 @@ class Pool:
         self._on_frame = on_frame
         self._on_gone = on_gone
         self._server = server
-        self._stumbles = 0
+        self._start_failures = 0
         self.children: list[Child] = []
         self.spawn_after = 0.0
         """When the next executor may be started (boottime)."""
@@ -118,73 +133,73 @@ class Pool:
         return iter(self.children)
 
     def fill(self, size: int, now: float) -> None:
-        """Start what is missing of ``size`` executors; patiently, after some that could not start."""
+        """Start missing executors up to ``size``, except while backing off after failures."""
         if now < self.spawn_after:
             return
-        for _ in range(size - sum(child.phase is not Phase.DYING for child in self.children)):
+        going = (Phase.LEAVING, Phase.DYING)
+        for _ in range(size - sum(child.phase not in going for child in self.children)):
             try:
                 self.spawn()
             except OSError as error:
-                logger.error("an executor cannot be started: %s", error)
+                logger.error("an executor could not be started: %s", error)
                 self.record_start_failure()
                 return
 
     def record_start_failure(self) -> None:
-        """An executor could not start, or ended before it ran anything: wait, longer each time.
+        """An executor could not start, or ended before it ran a job: back off, longer each time.
 
-        Those that end while it waits have mostly met with the same misfortune.
+        Failures during the back-off count once; they usually share a cause.
         """
         now = boottime()
         if now >= self.spawn_after:
-            self._stumbles += 1
-            self.spawn_after = now + min(10.0, 0.2 * 2 ** min(self._stumbles, 6))
+            self._start_failures += 1
+            self.spawn_after = now + min(10.0, 0.2 * 2 ** min(self._start_failures, 6))
 
     def started(self) -> None:
-        """An executor is ready."""
-        self._stumbles = 0
+        """An executor is ready: reset the back-off."""
+        self._start_failures = 0
 
     def spawn(self) -> Child:
-        """Start one more executor; it says ``ready`` when it can take jobs. Raises ``OSError``."""
+        """Start an executor, which sends ``ready`` when it can take jobs. Raises ``OSError``."""
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
-            line, child_line = socket.socketpair()
-            ours.callback(line.close)
-            theirs.callback(child_line.close)
+            channel, child_channel = socket.socketpair()
+            ours.callback(channel.close)
+            theirs.callback(child_channel.close)
             control, child_control = socket.socketpair()
             ours.callback(control.close)
             theirs.callback(child_control.close)
-            pulse, child_pulse = os.pipe()
-            ours.callback(os.close, pulse)
-            theirs.callback(os.close, child_pulse)
+            liveness, child_liveness = os.pipe()
+            ours.callback(os.close, liveness)
+            theirs.callback(os.close, child_liveness)
             try:
-                self._server.spawn(child_control, child_line, child_pulse)
+                self._server.spawn(child_control, child_channel, child_liveness)
             except ForkServerGone:
-                # Threads run by now, so a new fork server cannot be forked; fresh interpreters are
-                # safe.
+                # This process has threads by now, so it cannot fork another fork server.
                 self._server = SpawnServer()
-                self._server.spawn(child_control, child_line, child_pulse)
+                self._server.spawn(child_control, child_channel, child_liveness)
             ours.pop_all()
-        for end in (line, control):
+        for end in (channel, control):
             end.setblocking(False)
-        os.set_blocking(pulse, False)
-        child = Child(line, control, pulse, boottime())
+        os.set_blocking(liveness, False)
+        child = Child(channel, control, liveness, boottime())
         self.children.append(child)
-        self._selector.register(line, selectors.EVENT_READ, (self._read_line, child))
+        self._selector.register(channel, selectors.EVENT_READ, (self._read_channel, child))
         self._selector.register(control, selectors.EVENT_READ, (self._read_control, child))
-        self._selector.register(pulse, selectors.EVENT_READ, (self._read_pulse, child))
+        self._selector.register(liveness, selectors.EVENT_READ, (self._read_liveness, child))
         return child
 
     def send(self, child: Child, frame: Frame | str) -> None:
-        """Say something to a child, an object or its JSON text, at the next :meth:`flush`."""
+        """Queue a frame, an object or its JSON text, for the next :meth:`flush`."""
         child.outbox.append(frame if isinstance(frame, str) else text_of(frame))
 
     def flush(self) -> None:
-        """Write what was said since the last time, as far as it fits."""
+        """Write queued frames, as many as fit."""
         for child in self.children:
             if child.outbox:
                 self._write(child)
 
     def wake(self, child: Child) -> None:
-        """Make a child look at its line even while a handler runs."""
+        """Make an executor read its channel even while a handler runs."""
         self._write(child)
         child.wake_pending = bool(child.unsent)
         self._signal(child)
@@ -194,8 +209,22 @@ class Pool:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, WAKEUP_SIGNAL)
 
+    def end(self, child: Child) -> None:
+        """Let an executor without a job end by itself; ``check`` kills it if it does not in time."""
+        if child.phase is Phase.LEAVING:
+            # Asked already, when it was to be replaced: it keeps the time that it has left.
+            return
+        if child.phase is not Phase.READY:
+            self.kill(child)
+            return
+        child.phase = Phase.LEAVING
+        child.asked_to_end_at = boottime()
+        # It reads the end of the channel where it waits for the next job.
+        with contextlib.suppress(OSError):
+            child.channel.shutdown(socket.SHUT_WR)
+
     def kill(self, child: Child) -> None:
-        """SIGKILL the executor and everything below it; ``on_gone`` follows when nothing is left."""
+        """Kill the executor and everything below it; ``on_gone`` is called when nothing is left."""
         if child.phase is Phase.DYING:
             return
         child.phase = Phase.DYING
@@ -204,25 +233,42 @@ class Pool:
                 os.kill(child.pid, signal.SIGKILL)
         self._order(child, messages.KILL)
 
+    def limit(self, child: Child, moments: tuple[float, float] | None, *, wait: bool = False) -> None:
+        """Have its monitor kill the executor at the first of the moments (boottime), or the system at
+        the second; ``None``: never. With ``wait`` the executor gets no frame before that is set.
+        """
+        at, latest = moments or (None, None)
+        if wait:
+            child.limiting = at
+        self._order(child, messages.limit(at, latest))
+
     def _begin_close(self, child: Child) -> None:
-        """Its line has closed, mostly because it ends: let its monitor see with which status."""
+        """The channel has closed, usually at the executor's end: let its monitor report the status."""
         if child.phase is Phase.DYING:
             return
         child.phase = Phase.DYING
         self._order(child, messages.CLOSED)
 
     def _order(self, child: Child, order: Frame) -> None:
-        """Tell its monitor, which a handler may have stopped."""
-        # A monitor that is gone has left its last word on the line, or nothing: read there.
+        """Send an order to its monitor, and SIGCONT, since a handler may have stopped it."""
+        # If the monitor has exited, its final message (if any) is buffered: `_read_control` reads it.
         with contextlib.suppress(OSError):
             child.control.sendall(pack(order))
         self._signal_monitor(child, signal.SIGCONT)
 
-    def wake_monitors(self) -> None:
-        """Let monitors go on that a handler has stopped; end those that are stopped again."""
+    def check(self) -> None:
+        """Continue monitors that a handler has stopped; kill those whose executors are to die, and
+        executors that do not end.
+        """
         for child in self.children:
+            late = boottime() - child.asked_to_end_at > EXIT_TIMEOUT
+            if child.phase is Phase.LEAVING and late:
+                logger.warning("an executor did not end in %g s: process %d", EXIT_TIMEOUT, child.pid)
+                self.kill(child)
             if child.monitor and linux.is_stopped(child.monitor):
-                logger.warning("a handler has stopped the monitor of its executor: %d", child.monitor)
+                logger.warning(
+                    "a handler has stopped the monitor of its executor: process %d", child.monitor
+                )
                 dying = child.phase is Phase.DYING
                 self._signal_monitor(child, signal.SIGKILL if dying else signal.SIGCONT)
 
@@ -232,16 +278,17 @@ class Pool:
                 os.kill(child.monitor, number)
 
     def close(self) -> None:
-        """After the last child: end the fork server."""
+        """End the fork server, after the last child."""
         self._server.close()
 
     def _write(self, child: Child) -> None:
         was_blocked = bool(child.unsent)
-        child.unsent += pack_texts(child.outbox)
-        child.outbox.clear()
+        if child.limiting is None:
+            child.unsent += pack_texts(child.outbox)
+            child.outbox.clear()
         try:
             while child.unsent:
-                sent = child.line.send(child.unsent)
+                sent = child.channel.send(child.unsent)
                 del child.unsent[:sent]
         except BlockingIOError:
             pass
@@ -250,9 +297,9 @@ class Pool:
         if bool(child.unsent) is not was_blocked:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.unsent else 0)
             with contextlib.suppress(KeyError):
-                self._selector.modify(child.line, events, (self._read_line, child))
+                self._selector.modify(child.channel, events, (self._read_channel, child))
 
-    def _read_line(self, child: Child, mask: int) -> None:
+    def _read_channel(self, child: Child, mask: int) -> None:
         if child.closed:
             return
         if mask & selectors.EVENT_WRITE:
@@ -264,7 +311,7 @@ class Pool:
             return
         garbage = False
         try:
-            data = child.line.recv(_CHUNK)
+            data = child.channel.recv(_CHUNK)
             frames = child.reader.feed(data)
         except BlockingIOError:
             return
@@ -275,12 +322,12 @@ class Pool:
         try:
             for frame in frames:
                 self._on_frame(child, frame)
-        except NONSENSE as error:
+        except MALFORMED as error:
             logger.error("an executor sent a malformed frame: %r", error)
             data, garbage = b"", True
         if not data:
-            # Ended, closed by the handler, or garbage: the process can say nothing any more.
-            self._unregister(child.line)
+            # It has ended, the handler closed the channel, or it sent garbage: nothing more will come.
+            self._unregister(child.channel)
             if garbage:
                 self.kill(child)
             else:
@@ -302,23 +349,25 @@ class Pool:
                 if child.phase is Phase.DYING:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(child.pid, signal.SIGKILL)
+            elif frame["op"] == "limited" and frame["at"] == child.limiting:
+                child.limiting = None
             elif frame["op"] == "gone":
                 self._dispose(child, frame["status"])
                 return
         if not data:
-            # The monitor died without a word; its executor died with it, the rest is swept.
+            # The monitor died without a report. Its executor died with it; sweep the rest.
             self._server.sweep(child.monitor)
             self._dispose(child)
 
-    def _read_pulse(self, child: Child, mask: int) -> None:
+    def _read_liveness(self, child: Child, mask: int) -> None:
         if child.closed:
             return
         try:
-            beat = os.read(child.pulse, 4096)
+            beat = os.read(child.liveness, 4096)
         except BlockingIOError:
             return
         if not beat:
-            self._unregister(child.pulse)
+            self._unregister(child.liveness)
         elif child.running is not None and not child.running.manual:
             child.running.seen_at = boottime()
 
@@ -329,26 +378,21 @@ class Pool:
         self.children.remove(child)
         self._drain(child)
         child.phase = Phase.DYING
-        for end in (child.line, child.control, child.pulse):
+        for end in (child.channel, child.control, child.liveness):
             self._unregister(end)
-        child.line.close()
+        child.channel.close()
         child.control.close()
-        os.close(child.pulse)
+        os.close(child.liveness)
         child.status = status
         self._on_gone(child, status)
 
     def _drain(self, child: Child) -> None:
-        """Frames that were written before the end still count."""
-        with contextlib.suppress(OSError, ProtocolError, *NONSENSE):
-            while data := child.line.recv(_CHUNK):
+        """Handle the frames that were written before the end."""
+        with contextlib.suppress(OSError, ProtocolError, *MALFORMED):
+            while data := child.channel.recv(_CHUNK):
                 for frame in child.reader.feed(data):
                     self._on_frame(child, frame)
 
     def _unregister(self, end: socket.socket | int) -> None:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(end)
-
-
-def rss_mib(child: Child) -> float:
-    """Resident memory of an executor."""
-    return linux.rss_mib(child.pid) if child.pid else 0.0

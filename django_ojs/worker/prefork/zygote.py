@@ -1,8 +1,8 @@
-"""Where executors come from: a process with Django loaded, one thread and no connections.
+"""The fork server: a process with Django loaded, one thread and no connections.
 
-Forking it costs milliseconds and shares its memory. It is forked from the runner before that starts
-threads; where imports have started some already, or off Linux, children are fresh interpreters
-instead, which is slower and always safe.
+Forking it takes milliseconds and shares its memory. The supervisor forks it before starting threads.
+Where imports have started threads already, and on other systems than Linux, executors are fresh
+interpreters instead: slower, but always safe.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 from typing import NoReturn, Protocol
 
+from django_ojs.process_title import set_title
 from django_ojs.worker.prefork import linux
 from django_ojs.worker.prefork.monitor import Serve, run_monitor
 
@@ -26,30 +27,30 @@ class ExecutorServer(Protocol):
 
     mode: str
 
-    def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
-        """Start a monitor on these ends; the caller closes its own copies."""
+    def spawn(self, control: socket.socket, channel: socket.socket, liveness: int) -> None:
+        """Start a monitor with these descriptors; the caller closes its own copies."""
 
     def sweep(self, dead: int) -> None:
-        """Kill what the monitor ``dead`` has left behind."""
+        """Kill what the dead monitor with this process id has left behind."""
 
     def close(self) -> None:
-        """Nothing will be spawned any more."""
+        """End the server: nothing more will be spawned."""
 
 
 class ForkServerGone(OSError):
-    """The fork server process has ended; a new one is needed."""
+    """The fork server has ended; executors must be started in another way."""
 
 
 class ForkServer:
-    """A forked copy of this process, taken while it has one thread."""
+    """Forks monitors from a copy of this process that was made while it had one thread."""
 
     mode = "fork"
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # What has been imported stays: no collection need look at it again, here, nor write to its
-        # pages in the children.
+        # Imported objects stay for good. Frozen, they are skipped by garbage collections, which would
+        # otherwise write to pages that the children share.
         gc.collect()
         gc.freeze()
         self.pid = os.fork()
@@ -61,20 +62,20 @@ class ForkServer:
                 os._exit(1)
         theirs.close()
 
-    def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
+    def spawn(self, control: socket.socket, channel: socket.socket, liveness: int) -> None:
         """Raises :class:`ForkServerGone` when the fork server has ended."""
         try:
-            socket.send_fds(self._ours, [b"spawn"], [control.fileno(), line.fileno(), pulse])
+            socket.send_fds(self._ours, [b"spawn"], [control.fileno(), channel.fileno(), liveness])
         except OSError as error:
             raise ForkServerGone(str(error)) from error
 
     def sweep(self, dead: int) -> None:
-        """Best effort: a fork server that is gone has taken its orphans to init."""
+        """Best effort: if the fork server has ended, its orphans now belong to init."""
         with contextlib.suppress(OSError):
             self._ours.send(b"sweep %d" % dead)
 
     def close(self) -> None:
-        """The fork server ends when its line closes."""
+        """Close the socket, on which the fork server ends, and wait for its end."""
         self._ours.close()
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
@@ -87,6 +88,7 @@ def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     linux.become_subreaper()
+    set_title("fork server")
     monitors: set[int] = set()
     while True:
         select.select([requests], [], [])
@@ -94,42 +96,42 @@ def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
         if not message:
             os._exit(0)
         if message.startswith(b"sweep"):
-            # The runner has not heard yet of monitors that are being born, so this process keeps
-            # the list. The dead one is not spared: its line closes before its children are handed
-            # over, so it may still have them.
+            # This process keeps the list of monitors, since the supervisor does not know yet of those
+            # that are starting. The dead one is not spared: its socket closes before its children are
+            # handed over, so it may still have them.
             monitors &= linux.children(os.getpid()) - {int(message.split()[1])}
             linux.kill_below(os.getpid(), spare=frozenset(monitors), patience=1.0)
             continue
         try:
             monitor = os.fork()
         except OSError:
-            # No process to be had now: the runner learns it when the monitor's ends close below.
+            # The supervisor notices when the descriptors close below.
             monitor = None
         if monitor == 0:
             requests.close()
-            _keep(descriptors, serve)
+            _become_monitor(descriptors, serve)
         if monitor is not None:
             monitors.add(monitor)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _keep(descriptors: list[int], serve: Serve) -> NoReturn:
-    control, line, pulse = descriptors
-    run_monitor(socket.socket(fileno=control), socket.socket(fileno=line), pulse, serve)
+def _become_monitor(descriptors: list[int], serve: Serve) -> NoReturn:
+    control, channel, liveness = descriptors
+    run_monitor(socket.socket(fileno=control), socket.socket(fileno=channel), liveness, serve)
 
 
 class SpawnServer:
-    """Every monitor is a fresh interpreter."""
+    """Starts each monitor as a fresh interpreter."""
 
     mode = "exec"
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[bytes]] = []
 
-    def spawn(self, control: socket.socket, line: socket.socket, pulse: int) -> None:
+    def spawn(self, control: socket.socket, channel: socket.socket, liveness: int) -> None:
         """Start ``python -m django_ojs.worker.executor`` with the three descriptors."""
-        descriptors = (control.fileno(), line.fileno(), pulse)
+        descriptors = (control.fileno(), channel.fileno(), liveness)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._started = [child for child in self._started if child.poll() is None]
         self._started.append(
@@ -143,17 +145,17 @@ class SpawnServer:
         )
 
     def sweep(self, dead: int) -> None:
-        """The orphans of a dead monitor have gone to init, out of reach."""
+        """Nothing: the orphans of a dead monitor belong to init now."""
 
     def close(self) -> None:
-        """Collect the monitors that have ended."""
+        """Wait for the monitors, which are ending."""
         for child in self._started:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=1)
 
 
 def open_server(serve: Serve, harmless: int) -> ExecutorServer:
-    """The fastest fork server that is safe here: ``harmless`` threads do not forbid a fork."""
+    """Return a fork server if forking is safe here: no threads but ``harmless`` ones, on Linux."""
     if linux.LINUX and linux.thread_count() == 1 + harmless:
         return ForkServer(serve)
     return SpawnServer()

@@ -1,4 +1,4 @@
-"""What a worker is asked to do, and what it says when it is done."""
+"""The options of a worker, and the summary of its run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXIT_OK, EXIT_ERROR, EXIT_RECYCLE, EXIT_INTERRUPTED = 0, 1, 75, 130
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What ``runworker`` was asked to do. ``queues`` empty means all but ``exclude``."""
+    """The options of ``runworker``. Empty ``queues`` means all but ``exclude``."""
 
     worker_id: str
     queues: Sequence[str] = ()
@@ -34,7 +34,7 @@ class Config:
     using: str = "default"
 
     def identity(self) -> WorkerInfo:
-        """What the worker's row says of it."""
+        """Describe the worker for its row."""
         return WorkerInfo(
             id=self.worker_id,
             incarnation=clock.new_lease(),
@@ -47,21 +47,29 @@ class Config:
         )
 
     def sources(self) -> Sources:
-        """Where to claim from. Without queue names: all queues, those that are created later too."""
+        """The sources of claims. Without queue names: all queues, including later ones."""
         named = [name for name in self.queues if name not in self.exclude] if self.queues else None
         return claim.sources(named, registry.types(), excluded=self.exclude)
 
 
 @dataclass(slots=True)
 class Summary:
-    """What a worker did in its life."""
+    """What a worker did, from start to end."""
 
-    jobs: int = 0
+    completed: int = 0
+    failed: int = 0
+    """Attempts, of which some will be retried."""
+    given_back: int = 0
     seconds: float = 0.0
     statements: int = 0
     exit_code: int = EXIT_OK
 
+    @property
+    def jobs(self) -> int:
+        """How many jobs, or attempts of them, it has run."""
+        return self.completed + self.failed
+
 
 def default_worker_id() -> str:
-    """Host, process and a little chance: unique enough, and readable."""
+    """Make a readable id of host, process id and random digits."""
     return f"{socket.gethostname()}-{os.getpid()}-{clock.new_lease().hex[:6]}"

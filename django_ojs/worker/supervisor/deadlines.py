@@ -1,52 +1,57 @@
-"""The clocks of running jobs: told to stop at their timeout, killed at the end of the grace period.
+"""Enforce the deadlines of running jobs: soft stop at the timeout, hard stop after the grace period.
 
-The total timeout settles the outcome at once; its handler is told at that moment, and has its grace
-period for clean-up. Nobody is told twice. Before it acts, the enforcer asks the row once more (one
-statement for all that are due), so that an extension made elsewhere is honoured and the reason that
-the handler sees is the true one. Without a database it acts on what is known.
+The total timeout settles the outcome at once; the handler gets its soft stop then, and has the grace
+period for clean-up. No handler gets two soft stops. Before acting, the enforcer reads the rows again
+(one statement for all jobs that are due), so that extensions made elsewhere count and handlers see the
+true reason. If the database does not answer, it acts on what it knows.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import inf
 from uuid import UUID
 
 from django_ojs import clock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import RenewedLease
 from django_ojs.domain.timeouts import after, total_deadline
 from django_ojs.services import attempts
+from django_ojs.services.job_defaults import stops_on_partition
 from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork.leased import Deadlines, LeasedJob, LeaseTable
 from django_ojs.worker.prefork.pool import Child, Phase, Pool
+from django_ojs.worker.supervisor import partition
 from django_ojs.worker.supervisor.shutdown import Shutdown
 from django_ojs.worker.threads.database import DatabaseThread
 
 logger = logging.getLogger("django_ojs.worker")
 
 SILENT = ("cancelled", "stalled", "lost")
-"""Reasons to stop a job that nobody is to be told about: the server has ended the attempt."""
+"""Reasons to stop a job without a report if its lease is lost: the server has ended the attempt."""
 _GRACED = (*SILENT, "total_timeout")
-"""Reasons from which the grace period counts."""
+"""Reasons after which the grace period starts with the soft stop."""
 _PATIENCE = 0.2
 
 
-def deadlines_of(job: JobRecord, on_boottime: Callable[[datetime], float]) -> Deadlines:
-    """The deadlines of a job that was just claimed."""
+def deadlines_of(job: JobRow, on_boottime: Callable[[datetime], float]) -> Deadlines:
+    """Compute the deadlines of a job that was just claimed."""
     assert job.started_at is not None and job.deadline_at is not None
     row = on_boottime(job.deadline_at)
     total = total_deadline(job)
+    heard_at = on_boottime(job.started_at) if stops_on_partition(job.type, job.queue) else None
     if total is None:
-        return Deadlines(row, row)
+        return Deadlines(row, row, heard_at=heard_at)
     whole = job.timeout_ms + job.grace_period_ms + job.extended_ms
-    return Deadlines(row, on_boottime(after(job.started_at, whole)), on_boottime(total))
+    ends = on_boottime(after(job.started_at, whole))
+    return Deadlines(row, ends, on_boottime(total), heard_at=heard_at)
 
 
 class DeadlineEnforcer:
-    """Signals and kills. Runs in the runner's main thread."""
+    """Stops jobs softly and hard. Runs in the supervisor's main thread."""
 
     def __init__(
         self,
@@ -64,11 +69,13 @@ class DeadlineEnforcer:
         self._shutdown = shutdown
         self._on_lost = on_lost
         self._using = using
-        self._until: float | None = None
+        self._act_at: float | None = None
+        self.soft_stops: Counter[str] = Counter()
+        self.kills: Counter[str] = Counter()
 
     def moments(self) -> list[float]:
-        """When something here is due (boottime)."""
-        moments = [] if self._until is None else [self._until]
+        """The times at which something is due (boottime)."""
+        moments = [] if self._act_at is None else [self._act_at]
         for child in self._pool:
             leased = child.running
             if leased is None or child.phase is not Phase.READY or leased.deadlines.checking:
@@ -77,8 +84,13 @@ class DeadlineEnforcer:
         return [moment for moment in moments if moment < inf]
 
     def tick(self, now: float) -> None:
-        """Look after what is due."""
-        if self._until is not None and now >= self._until:
+        """Act on what is due."""
+        for child in list(self._pool):
+            leased = child.running
+            if leased is not None and child.phase is Phase.READY and partition.kill_at(leased) <= now:
+                # There is nothing to ask first, and no time for it.
+                self._kill(child, leased, now)
+        if self._act_at is not None and now >= self._act_at:
             self._act(now)
         due = [
             child.running
@@ -92,15 +104,15 @@ class DeadlineEnforcer:
             self._check(due, now)
 
     def begun(self, leased: LeasedJob, now: float) -> None:
-        """The handler has started: its execution timeout counts from now, within the row's."""
+        """The handler has started: its execution timeout counts from now, up to the row's deadline."""
         limit = (leased.job.timeout_ms + leased.job.extended_ms) / 1000
         leased.deadlines.soft_at = min(now + limit, leased.deadlines.ends)
 
     def renewed(
         self, sent: Iterable[str], found: Sequence[RenewedLease], reasons: Mapping[UUID, str] = {}
     ) -> None:
-        """The database's answer about these leases: deadlines of those that it found; the others are
-        lost, for a reason that may be known.
+        """Apply what the database answered about leases: new deadlines for those ``found``; the others
+        are lost.
         """
         by_lease = {lease.lease_id.hex: lease for lease in found}
         for lease in sent:
@@ -115,15 +127,33 @@ class DeadlineEnforcer:
                     leased.lost = True
                     self._on_lost(leased)
 
-    def apply_deadline(self, leased: LeasedJob, deadline_at: datetime | None, extended_ms: int) -> None:
-        """The row has another deadline: the handler's own clocks move as far as it was extended.
+    def heard(self, sent: Iterable[str], found: Sequence[RenewedLease], at: float) -> None:
+        """The heartbeat that was sent at this time has arrived for the leases ``found``."""
+        self.renewed(sent, found)
+        for lease in found:
+            leased = self._leases.get(lease.lease_id.hex)
+            if leased is None or leased.deadlines.heard_at is None:
+                continue
+            leased.deadlines.heard_at = max(leased.deadlines.heard_at, at)
+            for child in self._pool:
+                if leased in child.assigned:
+                    self._pool.limit(child, partition.watched(leased))
 
-        After an outage the server waits longer, for reports (decision T9); nobody runs longer for it.
+    def ended(self, leased: LeasedJob) -> None:
+        """Its executor has ended: note it if its monitor has killed it, since no heartbeat arrived."""
+        now = clock.boottime()
+        if leased.deadlines.kill_reason is None and partition.kill_at(leased) <= now:
+            self._note_kill(leased, "lost")
+
+    def apply_deadline(self, leased: LeasedJob, deadline_at: datetime | None, extended_ms: int) -> None:
+        """Apply the deadline of the row: the handler's own deadlines move by as much as was extended.
+
+        After an outage the server waits longer for reports (decision T9), but jobs run no longer.
         """
         known = leased.job
         assert known.deadline_at is not None
         assert deadline_at is not None
-        # Set back by the server's clock only: by the clock of this process nothing has moved.
+        # An earlier deadline means that the server's clock was set; the clock here has not moved.
         leased.deadlines.row += max(0.0, (deadline_at - known.deadline_at) / timedelta(seconds=1))
         longer = (extended_ms - known.extended_ms) / 1000
         leased.deadlines.ends += longer
@@ -132,10 +162,11 @@ class DeadlineEnforcer:
         leased.job = known._replace(deadline_at=deadline_at, extended_ms=extended_ms)
 
     def request_stop(self, child: Child, leased: LeasedJob, reason: str) -> None:
-        """Tell a handler to stop, or kill it where it has no grace period."""
+        """Ask a handler to stop, or kill it if it has no grace period."""
         leased.deadlines.stop_reason, leased.deadlines.stopped_at = reason, clock.boottime()
+        self.soft_stops[reason] += 1
         level = logging.WARNING if reason in ("stalled", "lost") else logging.INFO
-        logger.log(level, "%s %s is told to stop: %s", leased.job.type, leased.job_id, reason)
+        _log(level, "soft stop of %s %s: %s", leased, reason)
         if leased.job.grace_period_ms == 0:
             self._kill(child, leased, leased.deadlines.stopped_at)
             return
@@ -143,13 +174,16 @@ class DeadlineEnforcer:
         self._pool.wake(child)
 
     def _soft_at(self, leased: LeasedJob) -> float:
-        """When it is to be told to stop; never, once it has been told."""
+        """The time of the soft stop; infinity once it has been sent."""
         if leased.deadlines.stop_reason is not None or leased.deadlines.soft_at is None:
             return inf
         if leased.lost:
             return 0.0
         return min(
-            leased.deadlines.soft_at, leased.deadlines.total_at, self._shutdown_signal_at(leased)
+            leased.deadlines.soft_at,
+            leased.deadlines.total_at,
+            partition.soft_at(leased),
+            self._shutdown_signal_at(leased),
         )
 
     def _shutdown_signal_at(self, leased: LeasedJob) -> float:
@@ -158,16 +192,18 @@ class DeadlineEnforcer:
         return self._shutdown.kill_at - min(leased.job.grace_period_ms / 1000, 10.0)
 
     def _reason(self, leased: LeasedJob, now: float) -> str:
-        """Why it is told to stop ``now``; of two clocks the total timeout goes first (decision T8)."""
+        """The reason for a soft stop ``now``; the total timeout goes first (decision T8)."""
         assert leased.deadlines.soft_at is not None
         if leased.lost:
             return leased.why_lost
         if leased.deadlines.total_at <= min(now, leased.deadlines.soft_at):
             return "total_timeout"
-        return "timeout" if leased.deadlines.soft_at <= now else "shutdown"
+        if leased.deadlines.soft_at <= now:
+            return "timeout"
+        return "lost" if partition.soft_at(leased) <= now else "shutdown"
 
     def _kill_at(self, leased: LeasedJob) -> float:
-        moments = [leased.deadlines.ends]
+        moments = [leased.deadlines.ends, partition.kill_at(leased)]
         if self._shutdown.kill_at is not None:
             moments.append(self._shutdown.kill_at)
         if leased.deadlines.stop_reason in _GRACED and leased.deadlines.stopped_at is not None:
@@ -178,31 +214,31 @@ class DeadlineEnforcer:
         return min(self._kill_at(leased), self._soft_at(leased)) <= now
 
     def _check(self, due: Sequence[LeasedJob], now: float) -> None:
-        """Ask the row once more before acting: somebody may have extended it, or taken it away."""
+        """Read the rows again before acting: a job may have been extended, or its lease lost."""
         held = [leased.held for leased in due]
         for leased in due:
             leased.deadlines.checking = True
-        if self._until is None:
-            self._until = now + _PATIENCE
+        if self._act_at is None:
+            self._act_at = now + _PATIENCE
 
-        def then(seen: attempts.Look | None, error: Exception | None) -> None:
+        def then(seen: attempts.LeaseCheck | None, error: Exception | None) -> None:
             if seen is not None:
                 for leased in due:
                     self._follow_total(leased, seen.now)
                 self.renewed([lease.lease_id.hex for lease in held], seen.kept, seen.reasons)
             self._act(clock.boottime())
 
-        self._database.call(lambda: attempts.look(held, using=self._using), then)
+        self._database.call(lambda: attempts.check(held, using=self._using), then)
 
     def _follow_total(self, leased: LeasedJob, database_now: datetime) -> None:
-        """The total timeout is of the database's clock, which may have been set."""
+        """Convert the total timeout again: the database's clock may have been set."""
         total = total_deadline(leased.job)
         if total is not None:
             leased.deadlines.total_at = clock.boottime() + (total - database_now) / timedelta(seconds=1)
 
     def _act(self, now: float) -> None:
-        """Signal and kill what is still due with the deadlines as they are known now."""
-        self._until = None
+        """Stop what is still due by the deadlines as they are known now."""
+        self._act_at = None
         for child in list(self._pool):
             leased = child.running
             if leased is None or not leased.deadlines.checking:
@@ -217,14 +253,25 @@ class DeadlineEnforcer:
 
     def _kill(self, child: Child, leased: LeasedJob, now: float) -> None:
         if leased.deadlines.kill_reason is None:
-            leased.deadlines.kill_reason = reason = self._kill_reason(leased, now)
-            logger.info("%s %s is killed: %s", leased.job.type, leased.job_id, reason)
+            self._note_kill(leased, self._kill_reason(leased, now))
         self._pool.kill(child)
+
+    def _note_kill(self, leased: LeasedJob, reason: str) -> None:
+        leased.deadlines.kill_reason = reason
+        self.kills[reason] += 1
+        _log(logging.INFO, "hard stop of %s %s: %s", leased, reason)
 
     def _kill_reason(self, leased: LeasedJob, now: float) -> str:
         known, kill_at = leased.deadlines, self._shutdown.kill_at
         if leased.lost or known.stop_reason in _GRACED:
             return known.stop_reason or leased.why_lost
+        if known.stop_reason is None and partition.kill_at(leased) <= now:
+            return "lost"
         timed_out = known.ends <= now or known.stop_reason == "timeout"
         stopping = kill_at is not None and kill_at < known.ends
         return "timeout" if timed_out and not stopping else "shutdown"
+
+
+def _log(level: int, text: str, leased: LeasedJob, reason: str) -> None:
+    job_id = str(leased.job_id)
+    logger.log(level, text, leased.job.type, job_id, reason, extra={"job_id": job_id})

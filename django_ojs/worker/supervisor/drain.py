@@ -1,7 +1,7 @@
-"""When a worker is done: a drain with nothing left, one job, or a shutdown with all reports written.
+"""Decide when a worker is done: nothing left to drain, or all reports written at a shutdown.
 
-A claim that commits while the runner leaves would keep its jobs until they are stalled, so the end is
-decided by a call over the database thread, behind every claim that was made before it.
+Jobs of a claim that commits while the supervisor exits would be held until they stall. The decision is
+therefore made by a call on the database thread, after every claim that was made before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PATIENCE = 5.0
 
 
 class DrainController:
-    """Asked by the runner after every turn in which nothing is held any more."""
+    """Asked by the supervisor in every turn in which the worker holds no job."""
 
     def __init__(
         self,
@@ -45,20 +45,20 @@ class DrainController:
 
     @property
     def near(self) -> bool:
-        """Whether nothing may be claimed, since the end is being decided or has been."""
+        """Whether nothing may be claimed, because the end is being or has been decided."""
         return self._checking or self._drained
 
     def work_goes_on(self) -> None:
-        """Something was claimed, or a job ended and may have made another."""
+        """Something was claimed, or a job ended and may have enqueued another."""
         self._empty = self._asked = False
 
     def queue_was_empty(self, left: bool) -> None:
-        """A claim brought nothing; ``left`` if others hold what there is."""
+        """A claim found nothing; ``left`` if there are jobs, but others hold them."""
         self._empty = not left
         self._asked = False
 
     def drained(self) -> bool:
-        """Whether nothing is available any more, what is due included."""
+        """Whether nothing is available any more, and nothing scheduled is due."""
         if self._database.unwritten:
             return False
         if not self._asked and not self._drained:
@@ -70,7 +70,7 @@ class DrainController:
         return self._drained
 
     def flush_barrier_passed(self) -> bool:
-        """Whether everything that the database thread claimed has arrived at the runner."""
+        """Whether everything that the database thread claimed has arrived here."""
         if self._barrier is None:
             self._barrier = False
 
@@ -82,26 +82,24 @@ class DrainController:
         return self._barrier
 
     def gave_up(self) -> bool:
-        """The database did not take the last reports in time: their leases will run out."""
+        """Whether the database did not take the last reports in time: their leases will expire."""
         at = self._shutdown.kill_at
         return at is not None and clock.boottime() >= at + _PATIENCE
 
     def _look_again(self) -> None:
-        """Promote what is due and look once more, while nothing is claimed."""
+        """Promote what is due and look again, while nothing is claimed."""
 
         def work() -> bool:
             if self._promotes:
-                # What is left is available work all the same: the drain goes on.
+                # One slice. If more is due, what was promoted keeps the drain going.
                 promote.promote(seconds=SLICE, using=self._using)
-            # A handler may have made a queue since the last look, or a client that died before it
-            # could say so.
+            # A handler, or a client that died before its notification, may have created a queue.
             queues.discover(using=self._using)
             return has_work(self._where, using=self._using)
 
         def then(left: bool | None, error: Exception | None) -> None:
             self._checking = self._asked = False
-            # Something may have been claimed, and released, since the database thread last found
-            # nothing.
+            # Jobs may have been claimed and released since the last empty claim.
             self._drained = error is None and not left and not self._dispatcher.leases
             self._empty = self._empty and self._drained
             self._database.wake()

@@ -1,4 +1,4 @@
-"""From what an executor said, or how it ended, to the failure that is reported of its job."""
+"""The failure to report for a job, from its executor's frames or its end."""
 
 from __future__ import annotations
 
@@ -6,15 +6,34 @@ import os
 import signal
 from dataclasses import replace
 
+from django_ojs import clock
 from django_ojs.domain.failures import Directive, Failure
+from django_ojs.domain.timeouts import Fired, TimeoutKind
+from django_ojs.signals import EXECUTOR_DIED, EventRecord, deliver, executor_died
 from django_ojs.worker.prefork.frames import Frame
+from django_ojs.worker.prefork.leased import LeasedJob
+
+
+def ended(leased: LeasedJob, reason: str, report: Frame) -> Failure:
+    """The failure of an attempt that was stopped. The server has not ended it, even if the reason is
+    ``lost``: no heartbeat arrived, and its worker has stopped it for that.
+    """
+    failure = stopped(reason, report)
+    if reason != "lost":
+        return failure
+    message = "No heartbeat arrived in time: the worker has stopped the job"
+    after_ms = report.get("retry_after_ms")
+    stalled = replace(failure, type="stalled", message=message, retry_after_ms=after_ms)
+    now, limit_ms = clock.boottime(), leased.job.heartbeat_timeout_ms
+    silent_ms = int((now - (leased.deadlines.heard_at or now)) * 1000)
+    return replace(stalled, fired=Fired(TimeoutKind.STALLED, limit_ms, silent_ms))
 
 
 def stopped(reason: str, report: Frame) -> Failure:
-    """The failure of an attempt that was told to stop or killed.
+    """The failure of an attempt that was stopped, softly or hard.
 
-    What its handler decided in the grace period is what happens next (OJS retry 7.2); the type stays
-    that of the timeout or shutdown.
+    A decision of the handler in the grace period is carried out (OJS retry 7.2); the type of the
+    failure is still that of the timeout or shutdown.
     """
     details = {"raised": report["message"]} if report.get("message") else {}
     after_ms = report.get("retry_after_ms")
@@ -26,7 +45,7 @@ def stopped(reason: str, report: Frame) -> Failure:
         retry_after_ms=after_ms,
     )
     if reason in ("timeout", "total_timeout"):
-        # Which of the two clocks it was is for the server to say.
+        # The server decides which of the two timeouts it was.
         return failure
     message = "the worker was shut down before the job could finish"
     return replace(failure, type="shutdown", message=message, retry_after_ms=after_ms or 0)
@@ -46,13 +65,33 @@ def reported(report: Frame) -> Failure:
     )
 
 
+def announce(leased: LeasedJob, status: int | None) -> None:
+    """Notify the receivers of ``executor_died`` that nothing is left of what ran this job."""
+    if not executor_died.receivers:
+        return
+    job, reason = leased.job, leased.deadlines.kill_reason
+    now = clock.boottime()
+    data = {
+        "job_id": str(job.id),
+        "job_type": job.type,
+        "queue": job.queue,
+        "attempt": job.attempt,
+        "meta": job.json("meta"),
+        "worker_id": job.worker_id,
+        "seconds": now - (leased.began_at or now),
+        "reason": reason or "crash",
+        "message": "" if reason else crash(status).message,
+    }
+    deliver(EventRecord(clock.new_id(), EXECUTOR_DIED, clock.host_time(), data))
+
+
 def _directive(report: Frame) -> Directive | None:
     directive = report.get("directive")
     return None if directive is None else Directive(directive)
 
 
 def crash(status: int | None) -> Failure:
-    """What is known of an executor that ended in the middle of a job."""
+    """The failure of a job whose executor ended while running it."""
     if status is None:
         return Failure("worker_crash", "the executor closed its channel", details={})
     if os.WIFSIGNALED(status):

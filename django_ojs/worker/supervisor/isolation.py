@@ -1,8 +1,7 @@
-"""While no heartbeat reaches the database, claim nothing and ask what this worker still holds.
+"""While no heartbeat reaches the database, claim nothing and check which leases still hold.
 
-The server may have given the jobs to other workers, and the answer to a heartbeat cannot say so. The
-question goes through the database thread, on another connection. During an outage it has no answer,
-and the jobs go on.
+The server may have given the jobs to other workers, and no answer to a heartbeat can report it. The
+check uses the connection of the database thread. During an outage it fails too, and the jobs go on.
 """
 
 from __future__ import annotations
@@ -21,12 +20,17 @@ _SHORT = 0.5
 
 
 class PartitionGuard:
-    """Watches the heartbeats from the main loop. ``claims_suspended`` while nothing may be claimed."""
+    """Watches the heartbeats from the main loop; sets ``claims_suspended`` while none arrives."""
 
     def __init__(
-        self, beats: HeartbeatThread, database: DatabaseThread, dispatcher: Dispatcher, *, using: str
+        self,
+        heartbeat: HeartbeatThread,
+        database: DatabaseThread,
+        dispatcher: Dispatcher,
+        *,
+        using: str,
     ) -> None:
-        self._beats = beats
+        self._heartbeat = heartbeat
         self._database = database
         self._dispatcher = dispatcher
         self._using = using
@@ -34,21 +38,21 @@ class PartitionGuard:
         self._ask_at = 0.0
         self.claims_suspended = False
 
-    def look(self, now: float) -> None:
-        """Called in every turn of the loop."""
-        silent = self._beats.silent_for(now)
+    def check(self, now: float) -> None:
+        """Suspend or resume claiming. Called in every turn of the loop."""
+        silent = self._heartbeat.silent_for(now)
         if silent < _SHORT:
             if self.claims_suspended and not silent:
                 self.claims_suspended = False
-                logger.info("heartbeats arrive again")
+                logger.info("heartbeats reach the database again: claiming resumes")
             return
         held = list(self._dispatcher.leases.values())
         default = conf.current().limits.heartbeat_timeout_ms or 0
-        # What is claimed next may have the default, however patient those at hand are.
+        # The next claim may bring a job with the default, however long the others may be silent.
         timeout = min([default, *(running.job.heartbeat_timeout_ms for running in held)]) / 1000
         if not self.claims_suspended and silent > timeout / 2:
             self.claims_suspended = True
-            logger.error("no heartbeat has arrived for %.1f s: nothing is claimed", silent)
+            logger.error("no heartbeat reaches the database: claiming is suspended (%.1f s)", silent)
         if self.claims_suspended and held and not self._asked and now >= self._ask_at:
             self._ask_at = now + timeout / 4
             self._ask()

@@ -1,4 +1,4 @@
-"""The supervisor's main loop: sockets of the executors, calls of other threads, one wake-up socket."""
+"""The supervisor's main loop: descriptors of executors, and calls from other threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class EventLoop:
-    """Waits for descriptors and calls; ``selector`` has ``(callback, argument)`` for each."""
+    """Waits for descriptors and calls; ``selector`` holds ``(callback, argument)`` for each."""
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
@@ -22,16 +22,16 @@ class EventLoop:
 
     @property
     def wakeup_fd(self) -> int:
-        """A byte written here ends the wait."""
+        """The descriptor that ends the wait when a byte is written to it."""
         return self._wakeup.fileno()
 
     @property
     def has_calls(self) -> bool:
-        """Whether calls wait already."""
+        """Whether calls are waiting."""
         return bool(self._calls)
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Run ``call`` in the loop; from any thread."""
+        """Run ``call`` in the loop. From any thread."""
         self._calls.append(call)
         try:
             self._wakeup.send(b".")
@@ -39,23 +39,23 @@ class EventLoop:
             pass
 
     def wake_up(self) -> None:
-        """End the wait; from any thread."""
+        """End the wait. From any thread."""
         self.call_soon(lambda: None)
 
     def wait(self, seconds: float) -> None:
-        """Wait for descriptors and calls, and run what is for them."""
+        """Wait for descriptors and calls, and handle them."""
         self.wait_for_descriptors(seconds)
         while self._calls:
             self._calls.popleft()()
 
     def wait_for_descriptors(self, seconds: float) -> None:
-        """The same without calls."""
+        """Wait for descriptors and handle them; run no calls."""
         for key, mask in self.selector.select(seconds):
             callback, argument = key.data
             callback(argument, mask)
 
     def close(self) -> None:
-        """Close what was opened here."""
+        """Close the selector and the sockets."""
         self.selector.close()
         self._readable.close()
         self._wakeup.close()

@@ -1,4 +1,4 @@
-"""How long jobs take and how large they are, so that the worker claims what it will start soon."""
+"""How many jobs to claim ahead: estimated from how long recent jobs took and how large they were."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from django_ojs.worker.threads.fetcher import AHEAD_BYTES
 
 SHORT = 0.005
 QUEUED_BYTES = 256 << 10
-"""What waits in an executor, behind the first, may hold no more than so much."""
+"""Bytes of text that may be queued in an executor behind its first job."""
 _LONG_AHEAD = 0.2
-"""How many long ones may be expected among the jobs claimed ahead: behind them the others go back."""
+"""Long jobs to expect, at most, among those claimed ahead: jobs behind them are given back."""
 _MOST = 2000
 _WELL_KNOWN = 100
 
@@ -24,9 +24,9 @@ class _Type:
 
 
 class PrefetchPolicy:
-    """Moving figures of durations, per type and over all, of the time that executors need, of sizes.
+    """Moving averages of durations (by type and overall), executor time and sizes.
 
-    ``horizon`` is how far ahead the worker claims, in seconds; 0 for not at all.
+    ``horizon`` is how many seconds ahead the worker claims; 0 turns that off.
     """
 
     def __init__(self, horizon: float) -> None:
@@ -38,20 +38,18 @@ class PrefetchPolicy:
         self._bytes = 1.0
 
     def claimed(self, text_bytes: int) -> None:
-        """A job was claimed: how much text it holds."""
+        """Record the size of a claimed job."""
         self._bytes = max(float(text_bytes), 0.98 * self._bytes)
 
     def add(self, job_type: str, seconds: float, needed: float) -> None:
-        """One finished job: how long its handler ran, and how long it kept its executor from the next.
+        """Record how long the handler of a finished job ran, and how long its executor was taken.
 
-        The latter is more where the job is large or the machine busy, and while jobs that are claimed
-        wait for the runner.
+        ``needed`` is the longer for large jobs, on a busy machine, and when the supervisor is late.
         """
         known = self._types.get(job_type)
         if known is None:
             known = self._types[job_type] = _Type(seconds, 0.0)
-        # Of all jobs it is remembered for long: one in a hundred is enough to have all executors stuck
-        # again and again.
+        # Long memory for the overall share: one slow job in a hundred suffices to block executors.
         for one, memory in ((known, 0.02), (self._every, 0.002)):
             one.seen += 1
             one.mean += max(0.05, 1 / one.seen) * (seconds - one.mean)
@@ -62,11 +60,10 @@ class PrefetchPolicy:
         self._count = 0.98 * self._count + 1
 
     def prefetch(self, slots: int, going: int) -> int:
-        """Jobs that ``slots`` executors will start within the horizon, beyond those that they run.
+        """Estimate how many jobs ``slots`` executors will start within the horizon.
 
-        By the time that jobs need and by their size, no more than can be expected not to be stuck
-        behind long ones, and no more than have been seen. ``going`` is how many of the executors are
-        not in a long job now.
+        Limited by the size of jobs, by how many will not wait behind long ones, and by how many have
+        been seen. ``going`` is the number of executors that are not in a long job now.
         """
         if self._every.seen < 4:
             return 0
@@ -77,10 +74,10 @@ class PrefetchPolicy:
         return int(min(fitting, self._every.seen, _MOST))
 
     def queue_depth(self, job_type: str) -> int:
-        """Frames of this type that may wait in an executor behind the running one.
+        """How many jobs of this type may be queued in an executor behind the running one.
 
-        One, and more only if fewer than one in a hundred of the type take over 5 ms, and of all jobs
-        while the type is not well known; none where nothing is claimed ahead.
+        0 without prefetching. More than one only if fewer than one in a hundred take over 5 ms: of the
+        type, and of all jobs too while the type is little known.
         """
         if not self._horizon:
             return 0

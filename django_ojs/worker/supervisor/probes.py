@@ -1,6 +1,6 @@
-"""Answers for an orchestrator's probes, which cost the worker next to nothing whoever asks.
+"""Health checks for an orchestrator's probes.
 
-One thread serves all connections; none of them is waited for. No answer touches the database.
+One thread serves all connections without blocking on any of them. No answer queries the database.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from django_ojs import clock
 logger = logging.getLogger("django_ojs.worker")
 
 CONNECTIONS = 16
-"""How many may be open; beyond them the oldest that has not said what it wants is closed."""
+"""Open connections at most; a further one closes the oldest, which has not sent its request yet."""
 PATIENCE = 5.0
-"""Seconds within which a request must have arrived and its answer been taken."""
+"""Seconds in which a connection must send its request and take the answer."""
 _MOST_BYTES = 8192
 _NO_DESCRIPTOR = 0.2
 _REASONS = {
@@ -37,21 +37,29 @@ _REASONS = {
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    line: socket.socket
+    sock: socket.socket
     until: float
-    heard: bytearray = field(default_factory=bytearray)
+    received: bytearray = field(default_factory=bytearray)
 
 
 class HealthServer(threading.Thread):
-    """Answers 200 where a check of ``checks``, by path, holds, otherwise 503.
+    """Answers 200 if the check of a path in ``checks`` holds, otherwise 503. A path in ``pages`` gets
+    its text.
 
-    Its descriptors are taken when it is made and kept: however many connect, none is missing
-    elsewhere. Raises ``OSError`` where the address cannot be had.
+    Reserves its descriptors when it is created, so that connections leave none short elsewhere.
+    Raises ``OSError`` if it cannot listen on the address.
     """
 
-    def __init__(self, host: str, port: int, checks: Mapping[str, Callable[[], bool]]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        checks: Mapping[str, Callable[[], bool]],
+        pages: Mapping[str, Callable[[], str]] = {},
+    ) -> None:
         super().__init__(name="ojs-health", daemon=True)
         self._checks = checks
+        self._pages = pages
         self._selector = selectors.DefaultSelector()
         self._listeners = _listen(host, port)
         self._wake_end, self._wake_in = socket.socketpair()
@@ -65,12 +73,14 @@ class HealthServer(threading.Thread):
     def close(self) -> None:
         """Stop answering."""
         self._closing = True
-        self._wake_in.send(b".")
+        # The thread may have seen that, and closed its sockets, before it is woken.
+        with contextlib.suppress(OSError):
+            self._wake_in.send(b".")
         if self.is_alive():
             self.join(PATIENCE)
 
     def run(self) -> None:
-        """Until closed."""
+        """Serve until closed."""
         try:
             while not self._closing:
                 for key, _ in self._selector.select(self._wait()):
@@ -80,8 +90,8 @@ class HealthServer(threading.Thread):
             for connection in list(self._open):
                 self._hang_up(connection)
             self._selector.close()
-            for line in (*self._listeners, self._wake_end, self._wake_in):
-                line.close()
+            for sock in (*self._listeners, self._wake_end, self._wake_in):
+                sock.close()
             for descriptor in self._spare:
                 os.close(descriptor)
 
@@ -97,7 +107,7 @@ class HealthServer(threading.Thread):
         if self._accept_after is not None and self._accept_after <= now:
             self._listen_again()
 
-    # Connections come and go.
+    # Connections.
 
     def _listen_again(self) -> None:
         self._accept_after = None
@@ -111,23 +121,23 @@ class HealthServer(threading.Thread):
         if self._spare:
             os.close(self._spare.pop())
         try:
-            line, _ = listener.accept()
+            sock, _ = listener.accept()
         except BlockingIOError:
             self._keep_spare()
         except OSError as error:
-            # Somebody else was quicker with the descriptor: no reason to try without a pause.
-            logger.warning("the health port cannot answer: %s", error)
+            # Another thread took the descriptor: pause before the next attempt.
+            logger.warning("the health port cannot accept a connection: %s", error)
             self._keep_spare()
             self._accept_after = clock.boottime() + _NO_DESCRIPTOR
             for one in self._listeners:
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(one)
         else:
-            line.setblocking(False)
-            connection = _Connection(line, clock.boottime() + PATIENCE)
+            sock.setblocking(False)
+            connection = _Connection(sock, clock.boottime() + PATIENCE)
             self._open.append(connection)
-            self._selector.register(line, selectors.EVENT_READ, partial(self._read, connection))
-            # A probe has sent its request by now.
+            self._selector.register(sock, selectors.EVENT_READ, partial(self._read, connection))
+            # The request of a probe has usually arrived by now.
             self._read(connection)
 
     def _keep_spare(self) -> None:
@@ -137,8 +147,8 @@ class HealthServer(threading.Thread):
 
     def _hang_up(self, connection: _Connection) -> None:
         self._open.remove(connection)
-        self._selector.unregister(connection.line)
-        connection.line.close()
+        self._selector.unregister(connection.sock)
+        connection.sock.close()
         self._keep_spare()
 
     # Requests and answers.
@@ -147,19 +157,19 @@ class HealthServer(threading.Thread):
         if connection not in self._open:
             return
         try:
-            heard = connection.line.recv(_MOST_BYTES)
+            received = connection.sock.recv(_MOST_BYTES)
         except BlockingIOError:
             return
         except OSError:
-            heard = b""
-        connection.heard += heard
-        whole = b"\r\n\r\n" in connection.heard or b"\n\n" in connection.heard
-        if heard and (whole or len(connection.heard) > _MOST_BYTES):
-            # It fits into the buffer of a connection on which nothing was sent yet.
+            received = b""
+        connection.received += received
+        whole = b"\r\n\r\n" in connection.received or b"\n\n" in connection.received
+        if received and (whole or len(connection.received) > _MOST_BYTES):
+            # The answer fits into the empty send buffer.
             with contextlib.suppress(OSError):
-                connection.line.send(self._answer(bytes(connection.heard)))
-                connection.line.shutdown(socket.SHUT_WR)
-        elif heard:
+                connection.sock.send(self._answer(bytes(connection.received)))
+                connection.sock.shutdown(socket.SHUT_WR)
+        elif received:
             return
         self._hang_up(connection)
 
@@ -170,9 +180,11 @@ class HealthServer(threading.Thread):
         method, path = words[0], words[1].split(b"?", 1)[0].decode("latin-1")
         if method not in (b"GET", b"HEAD"):
             return _response(405, "GET or HEAD")
+        if path in self._pages:
+            return _response(200, self._pages[path]().removesuffix("\n"), body=method == b"GET")
         check = self._checks.get(path)
         if check is None:
-            text = "\n".join(self._checks)
+            text = "\n".join((*self._checks, *self._pages))
             return _response(200 if path == "/" else 404, text, body=method == b"GET")
         status, text = (200, "ok") if check() else (503, "not yet")
         return _response(status, text, body=method == b"GET")
@@ -188,31 +200,31 @@ def _response(status: int, text: str, *, body: bool = True) -> bytes:
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:
-    """Sockets on every address that the host is: ``localhost`` has two, ``::`` takes IPv4 too."""
+    """Listen on every address of the host: ``localhost`` has two, ``::`` accepts IPv4 too."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     made: list[socket.socket] = []
     trouble: OSError | None = None
     with contextlib.ExitStack() as on_failure:
         for family, kind, protocol, _, address in dict.fromkeys(found):
             try:
-                line = socket.socket(family, kind, protocol)
+                sock = socket.socket(family, kind, protocol)
             except OSError as error:
                 trouble = error
                 continue
-            on_failure.callback(line.close)
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            on_failure.callback(sock.close)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                line.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, host != "::")
             try:
-                line.bind(address)
+                sock.bind(address)
             except OSError as error:
                 if made or error.errno != errno.EADDRNOTAVAIL:
                     raise
                 trouble = error
                 continue
-            line.listen(1024)
-            line.setblocking(False)
-            made.append(line)
+            sock.listen(1024)
+            sock.setblocking(False)
+            made.append(sock)
         if not made:
             raise trouble or OSError(f"{host} has no address")
         on_failure.pop_all()

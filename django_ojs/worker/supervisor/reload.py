@@ -17,7 +17,7 @@ _EVERY = 1.0
 
 
 def run_reloading() -> int:
-    """Until interrupted; returns the exit code of the last child."""
+    """Run until interrupted; return the exit code of the last child."""
     child = _start()
     seen = _modified()
     stopping = threading.Event()
@@ -43,7 +43,7 @@ def run_reloading() -> int:
             continue
         if stopping.is_set() or code == 0:
             return code
-        # It failed, perhaps on a half-written file: wait for the next change.
+        # The worker failed, perhaps on a file being edited: wait for the next change.
         while not stopping.is_set() and _modified() == seen:
             clock.pause(_EVERY)
         if stopping.is_set():

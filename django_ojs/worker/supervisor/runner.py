@@ -1,4 +1,4 @@
-"""The runner: one loop over executors, clocks and signals; it never waits for the database."""
+"""The supervisor: one loop over executors, clocks and signals that never waits for the database."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import logging
 import signal
 import threading
 
-from django_ojs import clock, conf
-from django_ojs.domain.job import JobRecord
+from django_ojs import clock
+from django_ojs.domain.exposition import render
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import RenewedLease
-from django_ojs.services.workers import Directive, register
+from django_ojs.services.settle import Report
+from django_ojs.services.workers import register
 from django_ojs.signals import delivered_by
 from django_ojs.store.notifications import Notifier, place_of
 from django_ojs.store.sessions import (
@@ -20,7 +22,7 @@ from django_ojs.store.sessions import (
 )
 from django_ojs.worker.executor.background import is_background
 from django_ojs.worker.executor.process import serve
-from django_ojs.worker.prefork.pool import START_TIMEOUT, Child, Phase, Pool, rss_mib
+from django_ojs.worker.prefork.pool import Child, Phase, Pool
 from django_ojs.worker.prefork.zygote import open_server
 from django_ojs.worker.supervisor.config import (
     EXIT_ERROR,
@@ -34,11 +36,13 @@ from django_ojs.worker.supervisor.dispatcher import Dispatcher
 from django_ojs.worker.supervisor.drain import DrainController
 from django_ojs.worker.supervisor.isolation import PartitionGuard
 from django_ojs.worker.supervisor.loop import EventLoop
+from django_ojs.worker.supervisor.metrics import Parts, families
+from django_ojs.worker.supervisor.recycling import Recycler
 from django_ojs.worker.supervisor.shutdown import Shutdown, WorkerPhase
-from django_ojs.worker.supervisor.signals import Orders
+from django_ojs.worker.supervisor.signals import SignalQueue
 from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Claims, Moment
-from django_ojs.worker.threads.heartbeat import HeartbeatThread, Report
+from django_ojs.worker.threads.heartbeat import HeartbeatThread, WorkerSnapshot
 from django_ojs.worker.threads.maintenance import MaintenanceThread
 from django_ojs.worker.threads.polling import poll_schedule_for
 from django_ojs.worker.threads.reaper import ReaperThread
@@ -47,8 +51,6 @@ from django_ojs.worker.threads.receivers import Receivers
 logger = logging.getLogger("django_ojs.worker")
 
 _IDLE_WAIT = 1.0
-_LOOK_EVERY = 0.5
-"""How often the memory and the monitors of executors are looked at."""
 
 
 class Runner:
@@ -58,28 +60,25 @@ class Runner:
         self.config = config
         self.shutdown = Shutdown()
         self._using = config.using
-        # The fork server starts before any thread, and before there is a descriptor of the supervisor's
-        # that handlers would inherit.
-        # Exporters start their threads anew after a fork, which is why they may be there already.
+        # Fork the server before starting threads, and before opening descriptors that handlers would
+        # inherit. Threads of exporters may run already: they are restarted after a fork.
         server = open_server(serve, sum(map(is_background, threading.enumerate())))
         self._loop = EventLoop()
-        self._orders = Orders(self._loop.wakeup_fd)
+        self._signals = SignalQueue(self._loop.wakeup_fd)
         self._pool = Pool(self._loop.selector, server, on_frame=self._on_frame, on_gone=self._on_gone)
-        self._claimed = 0
         self._killed_early = False
-        self._told_quiet = False
-        self._look_due = 0.0
+        self._quiet_by_directive = False
         self._started = clock.boottime()
         self._first_claim: float | None = None
         self._exit_code = EXIT_OK
         self.info = config.identity()
         where = config.sources()
-        self._listener: Notifier | None = None
+        self._notifier: Notifier | None = None
         if Notifier.possible(self._using):
-            self._listener = Notifier(self._on_payload, self._using)
+            self._notifier = Notifier(self._on_payload, self._using)
         claims = Claims(
             where,
-            poll_schedule_for(self._using, self._listener),
+            poll_schedule_for(self._using, self._notifier),
             config.worker_id,
             self._on_claimed,
             self._on_empty,
@@ -88,12 +87,9 @@ class Runner:
         self._database = DatabaseThread(self._loop, self._using, claims)
         self._receivers = Receivers(reporter=self._database, on_room=self._loop.wake_up)
         self._dispatcher = Dispatcher(
-            self._pool,
-            self._database,
-            self.shutdown,
-            using=self._using,
-            worker_id=config.worker_id,
+            self._pool, self._database, self.shutdown, using=self._using, worker_id=config.worker_id
         )
+        self._recycler = Recycler(self._pool, self.shutdown, config)
         self._drain = DrainController(
             self._database,
             self._dispatcher,
@@ -102,10 +98,20 @@ class Runner:
             promotes=config.maintenance,
             using=self._using,
         )
-        self._beats = HeartbeatThread(
+        self._heartbeat = HeartbeatThread(
             self.info, self._report, self._on_beat, self._on_directive, self._using
         )
-        self._silence = PartitionGuard(self._beats, self._database, self._dispatcher, using=self._using)
+        self._partition_guard = PartitionGuard(
+            self._heartbeat, self._database, self._dispatcher, using=self._using
+        )
+        self._parts = Parts(
+            self._pool,
+            self._dispatcher,
+            self._database,
+            self._heartbeat,
+            self._receivers,
+            self._recycler,
+        )
         self._maintenance: list[MaintenanceThread | ReaperThread] = []
         if config.maintenance:
             maintenance = MaintenanceThread(self._database.wake, using=self._using)
@@ -127,14 +133,18 @@ class Runner:
         return any(child.phase is Phase.READY for child in self._pool)
 
     def connected(self) -> bool:
-        """Whether the database answered last time."""
+        """Whether the database answered the last statement."""
         return self._database.connected.is_set()
+
+    def metrics(self) -> str:
+        """What only this process knows, for Prometheus. From any thread."""
+        return render(families(self._parts))
 
     # The loop.
 
     def run(self) -> Summary:
-        """Work until told to stop or, with ``drain`` and ``once``, until there is nothing to do."""
-        # Here, behind the fork server's fork: what handlers leave open is their own affair.
+        """Work until asked to stop or, with ``drain`` or ``once``, until there is nothing to do."""
+        # These apply to the supervisor only: the fork server has been forked.
         with (
             lock_timeout(self._using),
             idle_transaction_timeout(self._using),
@@ -148,8 +158,8 @@ class Runner:
         register(self.info, using=self._using)
         if (off := clock.disagreement(self._using)) is not None:
             seconds = off.total_seconds()
-            logger.warning("the clock of the database is %+.1f s off this host's", seconds)
-        for thread in (self._beats, self._database, *self._maintenance, self._listener):
+            logger.warning("the clock of the database is off this host's: %+.1f s", seconds)
+        for thread in (self._heartbeat, self._database, *self._maintenance, self._notifier):
             if thread is not None:
                 thread.start()
         try:
@@ -158,21 +168,26 @@ class Runner:
         finally:
             ended = clock.boottime()
             self._close()
+        reported = self._dispatcher.reported
         return Summary(
-            jobs=self._dispatcher.finished,
+            completed=reported[Report.ACK],
+            failed=reported[Report.FAIL],
+            given_back=reported[Report.RELEASE],
             seconds=ended - (self._first_claim or self._started),
-            statements=sum(one.statements for one in (self._database, self._beats, *self._maintenance)),
+            statements=sum(
+                one.statements for one in (self._database, self._heartbeat, *self._maintenance)
+            ),
             exit_code=self._exit_code,
         )
 
     def _turn(self) -> None:
         self._loop.wait(self._wait())
-        for order in self._orders.take():
-            self._obey(order)
+        for number in self._signals.take():
+            self._handle_signal(number)
         now = clock.boottime()
         self._limits(now)
-        self._silence.look(now)
-        self._tend_children(now)
+        self._partition_guard.check(now)
+        self._recycler.check(now)
         self._dispatcher.tick(now)
         self._dispatcher.assign()
         self._ask_for_jobs(now)
@@ -180,7 +195,7 @@ class Runner:
         self._dispatcher.hand_over()
 
     def _wait(self) -> float:
-        if self._loop.has_calls or self._orders:
+        if self._loop.has_calls or self._signals:
             return 0.0
         now = clock.boottime()
         waits = [_IDLE_WAIT]
@@ -190,8 +205,8 @@ class Runner:
         if self.shutdown.kill_at is not None:
             waits.append(max(0.0, self.shutdown.kill_at - now))
         if any(child.running is not None for child in self._pool):
-            # A monitor that a handler has stopped says nothing.
-            waits.append(max(0.0, self._look_due - now))
+            # A monitor that a handler has stopped sends nothing: it must be checked.
+            waits.append(max(0.0, self._recycler.due_at - now))
         if not self.shutdown.begun and len(self._pool.children) < self.config.concurrency:
             waits.append(max(0.0, self._pool.spawn_after - now))
         return min(waits)
@@ -202,8 +217,8 @@ class Runner:
         free = sum(1 for child in self._pool if child.idle and child.recycle is None)
         busy = len(self._dispatcher.leases)
         room = 0
-        ending = self._drain.near or (self.config.once and self._claimed)
-        claims_suspended = self._silence.claims_suspended or self._receivers.full
+        ending = self._drain.near or (self.config.once and self._dispatcher.claimed)
+        claims_suspended = self._partition_guard.claims_suspended or self._receivers.full
         if self.shutdown.phase is WorkerPhase.RUNNING and not ending and not claims_suspended:
             ahead = 0
             if now - self._dispatcher.last_done < 0.05:
@@ -215,32 +230,31 @@ class Runner:
             if self.config.once:
                 room = min(room, 1)
             if self.config.max_jobs is not None:
-                room = min(room, self.config.max_jobs - self._claimed)
+                room = min(room, self.config.max_jobs - self._dispatcher.claimed)
             if busy and room and room < ahead // 2:
                 room = 0
         self._database.want(room, free)
 
-    def _on_claimed(self, jobs: list[JobRecord], at: Moment) -> None:
+    def _on_claimed(self, jobs: list[JobRow], at: Moment) -> None:
         self._drain.work_goes_on()
-        self._claimed += len(jobs)
         if self._first_claim is None:
             self._first_claim = at.boottime
         self._database.delivered()
         self._dispatcher.take(jobs, at)
         if self.shutdown.begun:
             self._dispatcher.give_back_unbegun()
-        self._beats.hurry(min(job.heartbeat_timeout_ms for job in jobs))
+        self._heartbeat.hurry(min(job.heartbeat_timeout_ms for job in jobs))
 
     def _on_empty(self, left: bool) -> None:
         self._drain.queue_was_empty(left)
 
-    def _report(self) -> Report:
-        """Called by the heartbeat thread."""
-        return Report(
+    def _report(self) -> WorkerSnapshot:
+        """Describe this worker. Called by the heartbeat thread."""
+        return WorkerSnapshot(
             self.shutdown.phase, list(self._dispatcher.leases.values()), self._database.held_up()
         )
 
-    # What arrives.
+    # Callbacks.
 
     def _on_frame(self, child: Child, frame: dict[str, object]) -> None:
         if frame.get("op") == "ready":
@@ -253,85 +267,66 @@ class Runner:
         if child.jobs_done == 0 and not child.running and child.recycle is None:
             self._pool.record_start_failure()
             if not self.shutdown.begun:
-                logger.error("an executor ended before it ran anything (status %s)", status)
+                logger.error("an executor ended before it ran a job: status %s", status)
         self._drain.work_goes_on()
         self._dispatcher.on_gone(child, status)
 
-    def _on_beat(self, sent: list[str], kept: list[RenewedLease]) -> None:
-        self._loop.call_soon(lambda: self._dispatcher.enforcer.renewed(sent, kept))
+    def _on_beat(self, sent: list[str], kept: list[RenewedLease], at: float | None) -> None:
+        enforcer = self._dispatcher.enforcer
+        if at is None:
+            self._loop.call_soon(lambda: enforcer.renewed(sent, kept))
+        else:
+            self._loop.call_soon(lambda: enforcer.heard(sent, kept, at))
 
-    def _on_directive(self, directive: Directive) -> None:
-        if directive.order == "quiet":
-            self._told_quiet = True
+    def _on_directive(self, directive: str | None) -> None:
+        if directive == "quiet":
+            self._quiet_by_directive = True
             self._loop.call_soon(self.quiet)
-        elif directive.order is None and self._told_quiet:
-            # Taken back. What a signal has said is not undone by a beat.
-            self._told_quiet = False
+        elif directive is None and self._quiet_by_directive:
+            # The directive was withdrawn. This must not undo a signal.
+            self._quiet_by_directive = False
             self._loop.call_soon(self.resume)
-        elif directive.order in ("terminate", "replaced"):
-            if directive.order == "replaced":
-                logger.error("another worker has started under the id %s", self.info.id)
-            self._loop.call_soon(lambda: self.stop(str(directive.order)))
+        elif directive in ("terminate", "replaced"):
+            if directive == "replaced":
+                logger.error("another worker has started under this id: %s", self.info.id)
+            self._loop.call_soon(lambda: self.stop(str(directive)))
 
     def _on_payload(self, payload: str) -> None:
-        """Called by the listener."""
+        """Handle a notification. Called by the notifier."""
         if payload.startswith("w:"):
             if payload[2:] == self.info.id:
-                self._beats.now()
+                self._heartbeat.now()
         else:
             self._database.wake(*place_of(payload))
 
-    # Executors.
-
-    def _tend_children(self, now: float) -> None:
-        for child in list(self._pool):
-            if child.phase is Phase.STARTING and now - child.started_at > START_TIMEOUT:
-                logger.error("an executor did not start within %s seconds", START_TIMEOUT)
-                self._pool.kill(child)
-            elif child.running is None and child.phase is Phase.READY:
-                if child.jobs_done >= conf.current().executor_max_jobs:
-                    child.recycle = "it has run its number of jobs"
-                if child.recycle and not child.queued:
-                    logger.info("recycling an executor: %s", child.recycle)
-                    self._pool.kill(child)
-        if now >= self._look_due:
-            self._look_due = now + _LOOK_EVERY
-            self._pool.wake_monitors()
-            most = self.config.max_rss
-            for child in self._pool:
-                if most is not None and rss_mib(child) > most:
-                    child.recycle = f"it uses more than {most:g} MiB"
-        if not self.shutdown.begun:
-            self._pool.fill(self.config.concurrency, now)
-
     # Stopping.
 
-    def _obey(self, order: signal.Signals) -> None:
-        if order == signal.SIGTSTP:
+    def _handle_signal(self, number: signal.Signals) -> None:
+        if number == signal.SIGTSTP:
             self.quiet()
-        elif order == signal.SIGCONT:
+        elif number == signal.SIGCONT:
             self.resume()
         else:
-            self.stop(order.name)
-            if order == signal.SIGINT and self._killed_early:
+            self.stop(number.name)
+            if number == signal.SIGINT and self._killed_early:
                 self._exit_code = EXIT_INTERRUPTED
 
     def quiet(self) -> None:
-        """Claim nothing more; what runs goes on."""
+        """Claim nothing more; running jobs go on."""
         if self.shutdown.phase is WorkerPhase.RUNNING:
             self.shutdown.phase = WorkerPhase.QUIET
-            logger.info("quiet: no more jobs are claimed")
-            self._beats.now()
+            logger.info("quiet: claiming is suspended")
+            self._heartbeat.now()
 
     def resume(self) -> None:
         """Claim again, unless stopping."""
         if self.shutdown.phase is WorkerPhase.QUIET:
             self.shutdown.phase = WorkerPhase.RUNNING
-            logger.info("running again")
-            self._beats.now()
+            logger.info("running again: claiming resumes")
+            self._heartbeat.now()
 
     def stop(self, reason: str) -> None:
-        """Shut down gracefully (decision L8); the second time, at once."""
+        """Shut down gracefully (decision L8); at the second signal, at once."""
         now = clock.boottime()
         running = sum(child.running is not None for child in self._pool)
         if self.shutdown.begun:
@@ -342,16 +337,16 @@ class Runner:
                 self._dispatcher.give_back_unbegun()
             return
         self.shutdown.phase = WorkerPhase.TERMINATE
-        told = "stopping (%s): jobs running: %d, for up to %g s; a second SIGTERM or SIGINT kills them"
-        logger.info(told, reason, running, self.config.shutdown_timeout)
+        text = "stopping (%s): jobs running: %d, for up to %g s; a second SIGTERM or SIGINT kills them"
+        logger.info(text, reason, running, self.config.shutdown_timeout)
         self.shutdown.kill_at = now + self.config.shutdown_timeout
         self._dispatcher.give_back_unbegun()
-        self._beats.now()
+        self._heartbeat.now()
 
     def _limits(self, now: float) -> None:
-        for thread in (self._database, self._beats):
+        for thread in (self._database, self._heartbeat):
             if not thread.is_alive() and not self.shutdown.begun:
-                logger.critical("the thread %s has died: stopping", thread.name)
+                logger.critical("a thread has died: stopping (%s)", thread.name)
                 self._exit_code = EXIT_ERROR
                 self.stop("a thread died")
         config = self.config
@@ -371,29 +366,30 @@ class Runner:
                 self._exit_code = EXIT_ERROR
                 return True
             return False
-        if self.config.once and self._claimed:
+        if self.config.once and self._dispatcher.claimed:
             return self._drain.flush_barrier_passed() and not self._database.unwritten
         return (self.config.drain or self.config.once) and self._drain.drained()
 
     def _close(self) -> None:
-        self._orders.close()
+        self._signals.close()
         self.shutdown.phase = WorkerPhase.TERMINATE
-        for thread in (self._listener, *self._maintenance):
+        for thread in (self._notifier, *self._maintenance):
             if thread is not None:
                 thread.close()
         for child in list(self._pool):
-            self._pool.kill(child)
+            self._pool.end(child)
         until = clock.boottime() + 6.0
         while self._pool.children and clock.boottime() < until:
             self._loop.wait_for_descriptors(0.1)
+            self._pool.check()
         self._dispatcher.hand_over()
         self._database.close()
         self._database.join(5.0)
-        for thread in (*self._maintenance, self._listener):
+        for thread in (*self._maintenance, self._notifier):
             if thread is not None:
                 thread.join(2.0)
-        self._beats.close()
-        self._beats.join(5.0)
+        self._heartbeat.close()
+        self._heartbeat.join(5.0)
         at = self.shutdown.kill_at
         self._receivers.close(at - clock.boottime() if at else self.config.shutdown_timeout)
         self._pool.close()

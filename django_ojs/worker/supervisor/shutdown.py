@@ -1,4 +1,4 @@
-"""Whether the worker goes on: the runner writes it, the others read it."""
+"""The state of a shutdown: written by the runner, read by its collaborators."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class WorkerPhase(StrEnum):
-    """What a worker is about, as its row says."""
+    """The phase of a worker, as stored on its row."""
 
     RUNNING = "running"
     QUIET = "quiet"
@@ -16,9 +16,7 @@ class WorkerPhase(StrEnum):
 
 @dataclass(slots=True)
 class Shutdown:
-    """The phase, and when (boottime) everything that still runs is killed; ``None`` before that is
-    known.
-    """
+    """The phase, and when (boottime) running jobs are killed; ``None`` unless stopping."""
 
     phase: WorkerPhase = WorkerPhase.RUNNING
     kill_at: float | None = None

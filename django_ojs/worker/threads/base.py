@@ -1,4 +1,4 @@
-"""The base of the runner's threads: each has a connection of its own and counts its statements."""
+"""The base of the worker's threads: each has its own connection and counts its statements."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from django.db import connections
 
 from django_ojs.store.contention import impatient
 
+STATEMENT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""The bounds by which the durations of claims and settlements are counted."""
+
 
 class MainLoop(Protocol):
-    """The supervisor's loop, as its threads see it."""
+    """The supervisor's loop, as its threads use it."""
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Run ``call`` in the supervisor's thread, soon. From any thread."""
+        """Run ``call`` in the supervisor's thread. From any thread."""
 
 
 class ConnectedThread(threading.Thread):
-    """Opens its connection on first use and closes it when :meth:`work` returns."""
+    """Opens its connection at the first statement and closes it when :meth:`work` returns."""
 
     def __init__(self, name: str, using: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -29,10 +32,10 @@ class ConnectedThread(threading.Thread):
 
     @abstractmethod
     def work(self) -> None:
-        """What the thread does, until it is told to end."""
+        """Do the work of the thread until it is closed."""
 
     def run(self) -> None:
-        """Do the work with the connection of this thread."""
+        """Call :meth:`work`, then close the connection."""
         connection = connections[self._using]
         try:
             with connection.execute_wrapper(self._count), impatient():

@@ -1,6 +1,6 @@
-"""The thread that talks to the database for the supervisor, so that the supervisor never waits for it.
+"""The database thread: statements for the supervisor, so that the supervisor never waits for them.
 
-It writes outcomes, makes calls and claims jobs, in this order of creation, on one connection.
+It makes calls, writes outcomes and claims jobs on one connection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_ojs import clock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.store.batches import OUTAGE
 from django_ojs.store.contention import is_held
 from django_ojs.worker.threads.base import ConnectedThread, MainLoop
@@ -26,7 +26,7 @@ _Call = tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]
 
 
 class DatabaseThread(ConnectedThread):
-    """Outcomes, calls and claims, one after the other. Without ``claims`` it claims nothing."""
+    """Runs calls, outcomes and claims, one at a time. Without ``claims`` it claims nothing."""
 
     def __init__(self, loop: MainLoop, using: str, claims: Claims | None = None) -> None:
         super().__init__("ojs-database", using)
@@ -35,11 +35,12 @@ class DatabaseThread(ConnectedThread):
         self._state = ConnectionState(using)
         self._outcomes = OutcomeWriter(loop, self._state, using)
         self._fetcher = Fetcher(claims, loop, self._state, self._changed, using)
+        self.claims_took, self.settlements_took = self._fetcher.took, self._outcomes.took
         self._calls: deque[_Call] = deque()
         self._later: list[tuple[float, _Call]] = []
         self._closing = False
         self.connected = self._state.connected
-        # What the supervisor asks of the fetcher.
+        # The supervisor calls these directly.
         self.want = self._fetcher.want
         self.delivered = self._fetcher.delivered
         self.wake = self._fetcher.wake
@@ -47,7 +48,7 @@ class DatabaseThread(ConnectedThread):
     # Called by the supervisor.
 
     def settle(self, outcomes: Sequence[Pending]) -> None:
-        """Write outcomes; each is kept until it is written or its time has passed."""
+        """Queue outcomes; each is kept until it is written or its time has passed."""
         with self._changed:
             self._outcomes.add(outcomes)
             self._changed.notify()
@@ -60,19 +61,21 @@ class DatabaseThread(ConnectedThread):
 
     @property
     def unwritten(self) -> int:
-        """Outcomes that are not durable yet."""
+        """The number of outcomes that are not durable yet."""
         return len(self._outcomes)
 
-    def held_up(self) -> list[JobRecord]:
-        """The jobs whose outcome is not written yet: this worker still holds their leases.
+    @property
+    def outages(self) -> int:
+        """How often the database stopped answering."""
+        return self._state.outages
 
-        The first attempt to write may wait too, behind other work that waits for a lock.
-        """
+    def held_up(self) -> list[JobRow]:
+        """The jobs whose outcome is not written yet: this worker still holds their leases."""
         with self._changed:
             return self._outcomes.jobs()
 
     def close(self) -> None:
-        """Claim nothing more, write what is queued, then end."""
+        """Claim nothing more, finish what is queued, then end."""
         with self._changed:
             self._closing = True
             self._fetcher.stop()
@@ -81,7 +84,7 @@ class DatabaseThread(ConnectedThread):
     # The thread.
 
     def work(self) -> None:
-        """Until closed and everything is written."""
+        """Work until closed and everything is written."""
         running = True
         while running:
             try:
@@ -107,7 +110,7 @@ class DatabaseThread(ConnectedThread):
                 return False
             want, immediate = self._fetcher.wanted()
         self._make(calls)
-        # Executors without work come first; the outcomes of the others can wait for one claim.
+        # Feed idle executors first; outcomes can wait for one claim.
         if want and immediate:
             self._fetcher.look(want, immediate)
         if outcomes:
@@ -118,7 +121,7 @@ class DatabaseThread(ConnectedThread):
         return True
 
     def _make(self, calls: Sequence[_Call]) -> None:
-        """Make calls until one waits in vain for a lock: reports must not wait behind them all."""
+        """Make calls; if one meets a lock, retry it and the rest later, so that reports go first."""
         for index, call in enumerate(calls):
             if not self._answer(*call):
                 at = clock.boottime() + _AGAIN
@@ -127,7 +130,7 @@ class DatabaseThread(ConnectedThread):
                 return
 
     def _idle_for(self) -> float | None:
-        """Seconds until there is something to do, ``None`` for until another thread notifies."""
+        """Seconds until there is something to do; ``None`` to wait for another thread."""
         done = self._closing and not (self._outcomes or self._later)
         due_at = self._outcomes.due_at()
         if self._calls or done or not all(due_at):
@@ -137,7 +140,7 @@ class DatabaseThread(ConnectedThread):
         return min(waits + ([] if pause is None else [pause]), default=None)
 
     def _answer(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> bool:
-        """Whether there was an answer: a call about a row that is locked elsewhere has none yet."""
+        """Make a call and hand over its answer; return False if its row is locked elsewhere."""
         value: Any = None
         error: Exception | None = None
         try:
@@ -146,7 +149,7 @@ class DatabaseThread(ConnectedThread):
             error = trouble
         if error is not None and is_held(error):
             return False
-        # First the answer, then the pause: the supervisor acts on what it knows without a database.
+        # Answer before pausing: during an outage the supervisor acts on what it knows.
         self._loop.call_soon(lambda: then(value, error))
         if isinstance(error, OUTAGE):
             self._state.failed(error)

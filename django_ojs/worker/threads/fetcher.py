@@ -1,4 +1,4 @@
-"""Claiming: how many jobs the supervisor can take, where and when to look for them."""
+"""The fetcher: claims as many jobs as the supervisor can take."""
 
 from __future__ import annotations
 
@@ -12,44 +12,48 @@ from typing import NamedTuple
 from django.db import connections
 
 from django_ojs import clock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.exposition import Durations
+from django_ojs.domain.job import JobRow
 from django_ojs.services.claim import claim, has_work
 from django_ojs.store.batches import OUTAGE
 from django_ojs.store.sources import Sources
-from django_ojs.worker.threads.base import MainLoop
+from django_ojs.worker.threads.base import STATEMENT_SECONDS, MainLoop
 from django_ojs.worker.threads.connection import ConnectionState
 from django_ojs.worker.threads.polling import PollSchedule
 
 logger = logging.getLogger("django_ojs.worker")
 AHEAD_BYTES = 8 << 20
-"""What is claimed ahead may hold no more than so much text."""
+"""Bytes of text of the jobs claimed ahead, at most."""
+_TOGETHER = 0.05
+"""Seconds within which two clocks are read at one moment."""
+_LOOKS = 3
 
 
 class Moment(NamedTuple):
-    """One moment on the database's clock and on this process's own."""
+    """One moment on the database's clock and on this process's clock."""
 
     database: datetime
     boottime: float
 
     def of(self, moment: datetime) -> float:
-        """``moment``, a database time, on this process's clock."""
+        """Convert ``moment``, a database time, to this process's clock."""
         return self.boottime + (moment - self.database).total_seconds()
 
 
 @dataclass(slots=True)
 class Claims:
-    """What to claim, when to look, and whom to tell."""
+    """What to claim, when to look, and the callbacks for the result."""
 
     where: Sources
     schedule: PollSchedule
     worker_id: str
-    on_claimed: Callable[[list[JobRecord], Moment], None]
+    on_claimed: Callable[[list[JobRow], Moment], None]
     on_empty: Callable[[bool], None]
     ends: bool = False
 
 
 class Fetcher:
-    """Claims jobs for a supervisor that says how many it wants. ``changed`` guards its state."""
+    """Claims the number of jobs that the supervisor wants. ``changed`` guards its state."""
 
     def __init__(
         self,
@@ -71,29 +75,30 @@ class Fetcher:
         self._empty = False
         self._passed_over = False
         self._announced: set[tuple[str, str]] = set()
+        self.took = Durations(STATEMENT_SECONDS)
 
     # Called by the supervisor.
 
     def want(self, jobs: int, immediate: int) -> None:
-        """How many jobs the supervisor can take now, and how many of them can begin at once."""
+        """Set how many jobs the supervisor can take now, and how many of them can begin at once."""
         with self._changed:
             rises = jobs > self._want
             self._want, self._immediate = jobs, immediate
             if immediate and self._passed_over:
-                # What may not be claimed ahead was passed over; now it can begin at once.
+                # Jobs that may not be claimed ahead were passed over; now they can begin.
                 self._passed_over, rises = False, True
                 self._schedule.wake()
             if rises:
                 self._changed.notify()
 
     def delivered(self) -> None:
-        """The supervisor has counted what was claimed: what it wants from now on comes on top."""
+        """The supervisor has received the claimed jobs: what it wants next comes in addition."""
         with self._changed:
             self._delivered = True
             self._want = 0
 
     def wake(self, queue: str = "", job_type: str = "") -> None:
-        """Something may have become available: of this type in this queue; empty for any."""
+        """Look soon: a job of this type may be available in this queue; empty for any."""
         with self._changed:
             self._announced.add((queue, job_type))
             self._schedule.wake()
@@ -106,7 +111,7 @@ class Fetcher:
         self._want = 0
 
     def wanted(self) -> tuple[int, int]:
-        """How many jobs to claim, and how many of them can begin at once."""
+        """Return how many jobs to claim, and how many of them can begin at once."""
         return (self._want if self._delivered else 0), self._immediate
 
     def pause(self) -> float | None:
@@ -114,15 +119,15 @@ class Fetcher:
         return self._schedule.pause() if self._want > 0 and self._delivered else None
 
     def look(self, want: int, immediate: int) -> None:
-        """Claim, if it is time to look."""
+        """Claim if a look is due."""
         if self._claims is not None and self._schedule.due(connections[self._using]):
             self._claim(self._claims, want, immediate)
 
     def _where(self, where: Sources) -> tuple[Sources | None, bool]:
-        """Where to claim from, if anywhere, and whether to look first.
+        """Return where to claim from, if anywhere, and whether to look first.
 
-        If the last look at all sources found nothing, whatever came since was announced: one type of
-        one queue is then claimed from without a look.
+        If the last look at all sources found nothing, later jobs were announced. A single announced
+        type and queue is claimed from without a look.
         """
         with self._changed:
             announced, self._announced = self._announced, set()
@@ -139,6 +144,7 @@ class Fetcher:
             if where is None:
                 # The notification was for a queue or a type that this worker does not serve.
                 return
+            began = clock.boottime()
             jobs = claim(
                 where,
                 probe=probe,
@@ -149,10 +155,11 @@ class Fetcher:
                 beats=True,
                 using=self._using,
             )
-            # Only a worker that is to end must know whether others hold what there is.
+            self.took.add(clock.boottime() - began)
+            # Only a draining worker needs to know whether others hold the remaining jobs.
             left = claims.ends and not jobs
             left = left and has_work(claims.where, using=self._using)
-            at = Moment(clock.now(self._using), clock.boottime())
+            at = _moment(self._using)
         except Exception as error:
             if not isinstance(error, OUTAGE):
                 logger.exception("claiming failed")
@@ -163,7 +170,7 @@ class Fetcher:
         self._state.succeeded()
         self._passed_over = not jobs and not immediate
         if jobs or probe:
-            # A look at what was announced puts off no look at everything.
+            # An empty claim of what was announced does not postpone the look at everything.
             self._empty = not jobs and not self._passed_over
             self._schedule.record(len(jobs))
         if not jobs:
@@ -172,3 +179,13 @@ class Fetcher:
         with self._changed:
             self._delivered = False
         self._loop.call_soon(lambda: claims.on_claimed(jobs, at))
+
+
+def _moment(using: str) -> Moment:
+    """The present. Read again if this process was suspended between the two clocks."""
+    for _ in range(_LOOKS):
+        before = clock.boottime()
+        at = Moment(clock.now(using), before)
+        if clock.boottime() - before < _TOGETHER:
+            break
+    return at

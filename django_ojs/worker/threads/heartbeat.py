@@ -1,4 +1,4 @@
-"""The heartbeat thread: first up, last down, on a connection of its own (decision T4)."""
+"""The heartbeat thread: started first, closed last, with its own connection (decision T4)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_ojs import clock
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.services import leases, reaper, workers
-from django_ojs.services.workers import Directive, WorkerInfo
+from django_ojs.services.workers import WorkerInfo
 from django_ojs.store.contention import is_held
 from django_ojs.worker.prefork.leased import LeasedJob
 from django_ojs.worker.threads.base import ConnectedThread
@@ -23,29 +23,33 @@ logger = logging.getLogger("django_ojs.worker")
 LONGEST = 5.0
 _SHORTEST = 0.05
 _AGAIN = 1.0
-"""How often it is tried, in seconds from one beginning to the next, while beats fail."""
+"""Seconds from the start of a failed beat to the next one."""
 _SLACK = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What the runner says of itself to the thread."""
+class WorkerSnapshot:
+    """The state of the worker at one moment."""
 
     phase: str
     held: Sequence[LeasedJob]
-    held_up: Sequence[JobRecord] = ()
-    """Jobs that have ended, and whose outcome the database does not take."""
+    held_up: Sequence[JobRow] = ()
+    """Jobs that have ended, but whose outcome is not written yet."""
 
 
 class HeartbeatThread(ConnectedThread):
-    """Beats for every lease whose job shows life: every 5 s, or a quarter of the shortest timeout."""
+    """Renews the lease of every living job, every 5 s or a quarter of the shortest timeout.
+
+    ``on_beat`` gets the leases sent, those that hold, and when (boottime) they were renewed: a moment
+    before that. ``None``: they were only looked at.
+    """
 
     def __init__(
         self,
         info: WorkerInfo,
-        report: Callable[[], Report],
-        on_beat: Callable[[list[str], list[RenewedLease]], None],
-        on_directive: Callable[[Directive], None],
+        report: Callable[[], WorkerSnapshot],
+        on_beat: Callable[[list[str], list[RenewedLease], float | None], None],
+        on_directive: Callable[[str | None], None],
         using: str,
     ) -> None:
         super().__init__("ojs-heartbeat", using)
@@ -59,9 +63,10 @@ class HeartbeatThread(ConnectedThread):
         self._interval = LONGEST
         self._trying_since: float | None = None
         self._vouched_at: dict[str, float] = {}
+        self.failures = 0
 
     def silent_for(self, now: float) -> float:
-        """For how long (boottime seconds) beats have been failing, or the one under way has hung."""
+        """Seconds for which beats have failed, or the current one has not returned."""
         since = self._trying_since
         return 0.0 if since is None else max(0.0, now - since)
 
@@ -71,33 +76,33 @@ class HeartbeatThread(ConnectedThread):
             self._wake.set()
 
     def now(self) -> None:
-        """Beat at once: a notification said that something was taken away."""
+        """Beat at once: a lease may be lost, or a directive may be waiting."""
         self._worker_due = 0.0
         self._wake.set()
 
     def close(self) -> None:
-        """One last beat that says so, then end."""
+        """Deregister the worker, then end."""
         self._closing = True
         self._wake.set()
 
     def work(self) -> None:
-        """Until closed."""
+        """Beat until closed."""
         while not self._closing:
             self._wake.wait(self.beat())
             self._wake.clear()
         self._deregister()
 
     def beat(self) -> float:
-        """Beat once; returns in how many seconds the next is due."""
+        """Beat once; return the seconds until the next beat."""
         now = clock.boottime()
         if self._beat(now):
             return self._interval
-        # An attempt to connect that hung has been the pause: whoever judges the silence may have got
-        # through meanwhile.
+        self.failures += 1
+        # If connecting took long, retry at once: the reaper may have a connection already.
         return max(_SHORTEST, min(self._interval, now + _AGAIN - clock.boottime()))
 
     def _beat(self, now: float) -> bool:
-        """Whether nothing failed."""
+        """Send what is due; return False if that failed."""
         try:
             report = self._report()
             jobs = [*(running.job for running in report.held), *report.held_up]
@@ -107,7 +112,7 @@ class HeartbeatThread(ConnectedThread):
             vouched_at: dict[str, float] = {}
             silent: list[LeasedJob] = []
             for running in report.held:
-                # Read once: a sign of life that comes during the write is for the next beat.
+                # Read once: a sign of life during the write counts for the next beat.
                 seen_at = running.seen_at
                 (
                     alive
@@ -116,7 +121,7 @@ class HeartbeatThread(ConnectedThread):
                 ).append(running)
                 vouched_at[running.lease] = seen_at
             self._vouched_at = vouched_at
-            # After a failure there is always something to try: silence must not pass for success.
+            # After a failure, always send something, so that recovery is observable.
             due = now >= self._worker_due or self._trying_since is not None
             vouched = [running.held for running in alive]
             vouched += [Lease(job.id, job.lease_id) for job in report.held_up if job.lease_id]
@@ -125,12 +130,12 @@ class HeartbeatThread(ConnectedThread):
             renewed: list[RenewedLease] = []
             if vouched:
                 renewed = kept = leases.beat(vouched, using=self._using)
-                self._on_beat([running.lease for running in alive], kept)
+                self._on_beat([running.lease for running in alive], kept, now)
             if silent:
-                # Not vouched for, but still to be stopped once somebody has taken them away.
+                # Not renewed, but to be stopped once their lease is lost.
                 held = [running.held for running in silent]
                 kept = leases.holds(held, using=self._using)
-                self._on_beat([running.lease for running in silent], kept)
+                self._on_beat([running.lease for running in silent], kept, None)
             if due:
                 directive = workers.report(
                     self._info, phase=report.phase, running=len(report.held), using=self._using
@@ -146,7 +151,7 @@ class HeartbeatThread(ConnectedThread):
                 reaper.note_outage()
                 connections[self._using].close()
         except Exception:
-            # Whatever it was, the next beat must come: without beats every job here is stalled.
+            # Go on after any error: without beats every job here would stall.
             logger.exception("a heartbeat failed")
             connections[self._using].close()
         return False
@@ -157,14 +162,14 @@ class HeartbeatThread(ConnectedThread):
                 self._info.id, None, incarnation=self._info.incarnation, using=self._using
             )
         except (DatabaseError, InterfaceError, OSError) as error:
-            logger.warning("could not deregister: %s", error)
+            logger.warning("the worker could not be deregistered: %s", error)
 
 
 def _shows_life(running: LeasedJob, seen_at: float, vouched_at: float, now: float) -> bool:
-    """Whether the runner may vouch for this job.
+    """Whether the lease of this job may be renewed.
 
-    Before it has begun the runner's own life is enough. Afterwards a pulse of the executor must be
-    fresh, or in manual mode the handler must have spoken since the last beat.
+    Before it has begun the supervisor's own life is enough. Afterwards a liveness byte of its executor
+    must be fresh or, in manual mode, the handler must have sent something since the last beat.
     """
     if running.began_at is None:
         return True

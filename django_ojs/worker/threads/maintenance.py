@@ -1,4 +1,4 @@
-"""The thread that does the periodic work that no deadline waits for: promotion, pruning, roll-ups."""
+"""The maintenance thread: periodic work without deadlines (promotion, pruning, roll-ups)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ logger = logging.getLogger("django_ojs.worker")
 
 _AGAIN = 1.0
 _SLOW = 0.5
-"""Seconds that a slice takes only if it is hard to find out what is due."""
+"""A slice that takes longer finds it hard to see what is due (seconds)."""
 _UNUSED_AFTER = 2.0
 """Seconds without work after which the connection is closed."""
 
 
 class MaintenanceThread(ConnectedThread):
-    """Runs every registered maintenance task when it is due; those for scheduled jobs when told to.
+    """Runs registered maintenance tasks when they are due; those for scheduled jobs on request.
 
-    In turns of one slice each, promotion first, so that none of them waits for another's backlog.
-    Where the database has one writer at a time, and after everything but promotion, it rests as long
-    as it has worked. With ``enforcing`` only maintenance tasks of ``reap_timeouts`` are run.
+    Each gets one slice per turn, promotion first, so that none waits for the backlog of another. The
+    thread pauses for as long as a turn took if the database has a single writer, or other tasks than
+    promotion have more to do. With ``enforcing`` it runs the tasks of ``reap_timeouts`` only.
     """
 
     def __init__(self, on_promoted: Callable[[], None], *, using: str, enforcing: bool = False) -> None:
@@ -39,24 +39,24 @@ class MaintenanceThread(ConnectedThread):
         self._due: dict[str, float] = {}
         self._behind: set[str] = set()
         self.disconnected = threading.Event()
-        """Set while the connection is closed for want of work."""
+        """Set while the connection is closed because there is no work."""
 
     def promote(self) -> None:
-        """Jobs are due: have those maintenance tasks run now. From any thread."""
+        """Run the tasks for scheduled jobs now: some jobs are due. From any thread."""
         self._scheduled_due = True
         self._woken.set()
 
     def promoting(self) -> bool:
-        """Whether more is due, or hard to find: this goes on by itself. From any thread."""
+        """Whether promotion is behind, and goes on by itself. From any thread."""
         return bool(self._behind)
 
     def close(self) -> None:
-        """End after the slice in hand."""
+        """End after the current slice."""
         self._closing.set()
         self._woken.set()
 
     def work(self) -> None:
-        """Until closed."""
+        """Run tasks until closed."""
         while not self._closing.is_set():
             wait = self._turn()
             if wait > _UNUSED_AFTER and not self._woken.wait(_UNUSED_AFTER):
@@ -70,22 +70,22 @@ class MaintenanceThread(ConnectedThread):
             self._woken.clear()
 
     def _turn(self) -> float:
-        """One slice of whatever is due; seconds until the next turn."""
+        """Run one slice of each task that is due; return the seconds until the next turn."""
         began = clock.boottime()
         scheduled_due, self._scheduled_due = self._scheduled_due, False
         only_promoted = True
         for task in hooks.maintenance_tasks():
             if self._closing.is_set() or (self._enforcing and not task.enforces):
                 continue
-            told = 0.0 if scheduled_due or not task.scheduled else float("inf")
-            if began < self._due.get(task.name, told):
+            first = 0.0 if scheduled_due or not task.scheduled else float("inf")
+            if began < self._due.get(task.name, first):
                 continue
             more = self._run(task)
             only_promoted = only_promoted and (task.scheduled or not more)
         now = clock.boottime()
         next_at = min(self._due.values(), default=now + _AGAIN)
         if next_at <= now and not (only_promoted and self._has_row_locks()):
-            # A wake-up is no reason to rest less: it would come again and again.
+            # Not shortened by wake-ups, which would come again and again.
             self._closing.wait(now - began)
             return 0.0
         return max(0.0, next_at - now)
@@ -94,23 +94,23 @@ class MaintenanceThread(ConnectedThread):
         return connections[self._using].features.has_select_for_update
 
     def _run(self, task: MaintenanceTask) -> bool:
-        """One slice; whether there is more. One that fails holds up no other, and is tried again."""
+        """Run one slice; return whether there is more. A failed one is retried, and blocks no other."""
         began = clock.boottime()
         try:
             done = task.run(self._using)
         except Exception as error:
             if isinstance(error, (Error, OSError)):
-                logger.warning("the maintenance task %s failed: %s", task.name, error)
+                logger.warning("a maintenance task failed: %s: %s", task.name, error)
                 with suppress(Error, OSError):
                     connections[self._using].close()
             else:
-                logger.exception("the maintenance task %s failed", task.name)
+                logger.exception("a maintenance task failed: %s", task.name)
             self._due[task.name] = clock.boottime() + _AGAIN
             self._behind.discard(task.name)
             return False
         if done.counts.get("promoted"):
             self._on_promoted()
-        # To find that nothing is due can take long itself: nobody else is to wait for that.
+        # Finding nothing due can be slow too: meanwhile the reaper thread should not look as well.
         took = clock.boottime() - began
         slow = task.scheduled and took > _SLOW
         if slow or (task.scheduled and done.more):

@@ -1,4 +1,4 @@
-"""Outcomes on their way into the database: kept until they are durable or their lease has ended."""
+"""Outcomes on their way to the database, kept until they are written or their lease has ended."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from itertools import islice
 from django.db import DatabaseError
 
 from django_ojs import clock
+from django_ojs.domain.exposition import Durations
 from django_ojs.domain.failures import Failure
-from django_ojs.domain.job import JobRecord
+from django_ojs.domain.job import JobRow
 from django_ojs.services import leases
 from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
 from django_ojs.store.batches import OUTAGE, in_batches
 from django_ojs.store.contention import is_held
-from django_ojs.worker.threads.base import MainLoop
+from django_ojs.worker.threads.base import STATEMENT_SECONDS, MainLoop
 from django_ojs.worker.threads.connection import ConnectionState
 
 logger = logging.getLogger("django_ojs.worker")
@@ -31,9 +32,9 @@ _REFUSED = (Verdict.LOST, Verdict.MISSING)
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """An outcome that is not durable yet. After ``until`` (boottime seconds) it is dropped once the
-    attempt has been ended. While somebody else holds its job's row, or the database refuses it alone
-    (``refusals``), it is tried again at ``again_at``.
+    """An outcome that is not durable yet. After ``until`` (boottime) it is dropped if the server has
+    ended the attempt. While its row is locked elsewhere, or the database refuses it alone
+    (``refusals``), it is retried at ``again_at``.
     """
 
     outcome: Outcome
@@ -43,13 +44,14 @@ class Pending:
 
 
 class OutcomeWriter:
-    """The outcomes that are not durable yet. :class:`DatabaseThread` guards the queue with its lock."""
+    """The queue of outcomes to write. :class:`DatabaseThread` guards it with its lock."""
 
     def __init__(self, loop: MainLoop, state: ConnectionState, using: str) -> None:
         self._loop = loop
         self._state = state
         self._using = using
         self._pending: deque[Pending] = deque()
+        self.took = Durations(STATEMENT_SECONDS)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -58,22 +60,23 @@ class OutcomeWriter:
         """Queue outcomes."""
         self._pending.extend(outcomes)
 
-    def jobs(self) -> list[JobRecord]:
-        """The claimed jobs whose outcome is queued."""
+    def jobs(self) -> list[JobRow]:
+        """The jobs whose outcome is queued."""
         known = (pending.outcome.claimed for pending in self._pending)
         return [claimed for claimed in known if claimed is not None]
 
     def ready(self, now: float) -> list[Pending]:
-        """The next batch to be written."""
+        """The next batch to write."""
         return list(islice((one for one in self._pending if one.again_at <= now), _BATCH))
 
     def due_at(self) -> list[float]:
-        """When each is to be tried; 0 for at once."""
+        """When to write each; 0 for at once."""
         return [one.again_at for one in self._pending]
 
     def write(self, batch: Sequence[Pending]) -> None:
-        """Settle these; on the thread that has the connection."""
+        """Settle a batch. Database thread only."""
         tried_at: datetime | None = None
+        began = clock.boottime()
         try:
             tried_at = clock.now(self._using)
             in_batches(
@@ -89,13 +92,15 @@ class OutcomeWriter:
             self._state.failed(error)
             self._drop_expired()
         else:
+            self.took.add(clock.boottime() - began)
             self._state.succeeded()
             if any(pending.refusals for pending in batch):
                 self._drop_expired()
 
     def _write(self, tried_at: datetime, batch: Sequence[Pending]) -> None:
         answers = settle([_known(one) for one in batch], wait=False, using=self._using)
-        held = [one for one, said in zip(batch, answers, strict=True) if said.verdict is Verdict.HELD]
+        pairs = zip(batch, answers, strict=True)
+        held = [one for one, answer in pairs if answer.verdict is Verdict.HELD]
         _tried(held, tried_at)
         self._settled(batch, answers)
 
@@ -109,15 +114,14 @@ class OutcomeWriter:
         if any(answer.verdict in _REFUSED for answer in answers):
             self._loop.call_soon(lambda: self._log_refusals(batch, answers))
         elif not self._pending:
-            # A runner that is ending waits for nothing else.
+            # Wake the supervisor, which may wait for this to end.
             self._loop.call_soon(lambda: None)
 
     def _refuse(self, pending: Pending, error: Exception) -> None:
-        """A report that cannot be stored becomes a failure that says so.
+        """Report a failure instead of an outcome that cannot be stored.
 
-        If even that cannot be written, the lease runs out. By an error that the database may be to
-        blame for, only after several tries: work that is done is not run again for two connections
-        that were cut.
+        If even that cannot be written, the lease expires. An error that may be the database's fault is
+        retried first: two cut connections should not cost finished work.
         """
         if isinstance(error, OUTAGE):
             pending.refusals += 1
@@ -126,15 +130,17 @@ class OutcomeWriter:
                 return
         lease, kind = pending.outcome.lease, pending.outcome.report
         about = {"job_id": str(lease.job_id), "report": str(kind)}
-        logger.error("the report of job %s was refused: %s", lease.job_id, error, extra=about)
+        logger.error("the database refused a report: job %s: %s", lease.job_id, error, extra=about)
         failure = Failure("report_refused", f"the report could not be stored: {error}")
-        told = pending.outcome._replace(report=Report.FAIL, result=None, failure=failure, claimed=None)
+        failed = pending.outcome._replace(
+            report=Report.FAIL, result=None, failure=failure, claimed=None
+        )
         try:
-            answers = settle([told], wait=False, using=self._using)
+            answers = settle([failed], wait=False, using=self._using)
         except OUTAGE:
             raise
         except Exception:
-            logger.exception("job %s cannot be reported", lease.job_id, extra=about)
+            logger.exception("a report could not be stored: job %s", lease.job_id, extra=about)
             self._pending.remove(pending)
         else:
             self._settled([pending], answers)
@@ -142,17 +148,19 @@ class OutcomeWriter:
     def _log_refusals(self, batch: Sequence[Pending], answers: Sequence[SettleResult]) -> None:
         for pending, answer in zip(batch, answers, strict=True):
             if answer.verdict in _REFUSED:
+                job_id, kind = str(pending.outcome.lease.job_id), str(pending.outcome.report)
                 logger.warning(
-                    "report refused: %s of job %s: the lease is %s",
-                    pending.outcome.report,
-                    pending.outcome.lease.job_id,
+                    "report refused: %s of job %s, lease %s",
+                    kind,
+                    job_id,
                     answer.verdict,
+                    extra={"job_id": job_id, "report": kind},
                 )
 
     def _drop_expired(self) -> None:
-        """Past its deadline an outcome is nobody's any more, if the server has ended the attempt.
+        """Drop outcomes past their deadline if the server has ended the attempt.
 
-        After an outage it has not, but waits for reports (decision T9): it is asked.
+        After an outage it waits for reports instead (decision T9), so the leases are checked.
         """
         now = clock.boottime()
         late = [pending for pending in self._pending if pending.until < now]
@@ -166,15 +174,14 @@ class OutcomeWriter:
         for pending in late:
             if pending.outcome.lease.lease_id not in waited_for:
                 self._pending.remove(pending)
-                logger.error(
-                    "report abandoned: the database did not take that of job %s before the deadline",
-                    pending.outcome.lease.job_id,
-                )
+                job_id = str(pending.outcome.lease.job_id)
+                text = "report abandoned, not written before the deadline: job %s"
+                logger.error(text, job_id, extra={"job_id": job_id})
 
 
 def _tried(batch: Sequence[Pending], at: datetime | None) -> None:
-    """These reports wait for somebody else's lock since ``at``, if not for longer: by that they are
-    judged (decision T6b). ``None`` after an outage, which is no such wait.
+    """Note that reports wait for a lock since ``at`` or earlier: they are judged by that time
+    (decision T6b). ``None`` after an outage, which is no such wait.
     """
     for pending in batch:
         first = None if at is None else pending.outcome.tried_at or at
@@ -182,12 +189,12 @@ def _tried(batch: Sequence[Pending], at: datetime | None) -> None:
 
 
 def _known(pending: Pending) -> Outcome:
-    """The outcome; by the row, not by the record that was claimed, once that was held."""
+    """The outcome to settle; after a lock by the row, since the claimed record may be outdated."""
     return pending.outcome._replace(claimed=None) if pending.again_at else pending.outcome
 
 
 def _size(pending: Pending) -> int:
-    """What its job will have written."""
+    """The approximate bytes that settling the outcome writes."""
     outcome = pending.outcome
     history = len(outcome.claimed.errors) if outcome.claimed is not None else 0
     return len(outcome.result or "") + history

@@ -1,4 +1,4 @@
-"""When a worker claims next: on notification, when the SQLite file changes, and by polling."""
+"""When to claim next: after a notification, after a change of the SQLite file, and by polling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django_ojs.store.notifications import Notifier
 
 
 class PollSchedule:
-    """Adaptive polling: at once after a claim that got jobs, else ever more slowly."""
+    """Adaptive polling: at once after a claim that got jobs, otherwise with growing pauses."""
 
     fastest = 0.02
     slowest = 0.5
@@ -32,14 +32,14 @@ class PollSchedule:
         return 0.0 if self._woken.is_set() else max(0.0, self._next - clock.boottime())
 
     def due(self, connection: BaseDatabaseWrapper) -> bool:
-        """Whether to claim now; clears a wake-up."""
+        """Whether to claim now. Clears a wake-up."""
         if self._woken.is_set():
             self._woken.clear()
             return True
         return clock.boottime() >= self._next
 
     def record(self, got: int) -> None:
-        """Adapt to a claim that got so many jobs."""
+        """Adapt the pause to the number of jobs that a claim got."""
         if got:
             self._pause = self.fastest
             self._next = 0.0
@@ -59,23 +59,22 @@ class NotifiedSchedule(PollSchedule):
         self._listening = listening
 
     def record(self, got: int) -> None:
-        """Adapt to a claim that got so many jobs."""
+        """Adapt the pause to the number of jobs that a claim got."""
         if not got and self._listening.is_set():
             self._pause = max(self._pause, self._net)
         super().record(got)
 
 
 class FileChangeSchedule(PollSchedule):
-    """SQLite: stat the file every 10 to 100 ms, and claim only when another connection committed.
-
-    The longer since the last job, the slower.
+    """SQLite: check the file every 10 to 100 ms (the longer idle, the slower), and claim only after a
+    commit of another connection.
     """
 
     slowest = 2.0
     _fastest_look = 0.01
     _slowest_look = 0.1
     _settles = 1.0
-    """Seconds from the last write of a commit to the file until other connections see it."""
+    """Seconds after a write to the file until its commit is visible to other connections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,18 +85,18 @@ class FileChangeSchedule(PollSchedule):
         self._settled = False
 
     def pause(self) -> float:
-        """Seconds until the next look at the file, or claim."""
+        """Seconds until the next check of the file, or claim."""
         idle = clock.boottime() - self._got_at
         look = min(self._slowest_look, max(self._fastest_look, idle / 50))
         return min(look, super().pause())
 
     def due(self, connection: BaseDatabaseWrapper) -> bool:
-        """Whether another connection has committed since, or the poll is due."""
+        """Whether another connection has committed since the last call, or a poll is due."""
         changed = self._is_written(connection) and self._is_foreign(connection)
         return super().due(connection) or changed
 
     def record(self, got: int) -> None:
-        """Adapt to a claim that got so many jobs."""
+        """Adapt the pause to the number of jobs that a claim got."""
         super().record(got)
         if got:
             self._got_at = clock.boottime()
@@ -128,14 +127,14 @@ class FileChangeSchedule(PollSchedule):
             connection.ensure_connection()
             ((version,),) = connection.connection.execute("PRAGMA data_version").fetchall()
         except Exception:
-            # The claim will raise the same error, and handles it.
+            # The claim will raise the same error and handle it.
             return True
         known, self._version = self._version, int(version)
         return known != self._version
 
 
-def poll_schedule_for(using: str, listener: Notifier | None = None) -> PollSchedule:
-    """The schedule for the database ``using``; ``listener`` is its notifier, if there is one."""
+def poll_schedule_for(using: str, notifier: Notifier | None = None) -> PollSchedule:
+    """The schedule for the database ``using``; ``notifier`` is its notifier, if there is one."""
     if connections[using].vendor == "sqlite":
         return FileChangeSchedule()
-    return PollSchedule() if listener is None else NotifiedSchedule(listener.listening)
+    return PollSchedule() if notifier is None else NotifiedSchedule(notifier.listening)

@@ -1,4 +1,4 @@
-"""The thread that enforces deadlines, on a connection of its own: no other work is in its way."""
+"""The reaper thread: enforces deadlines on its own connection, behind no other work."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _AGAIN = 1.0
 
 
 class ReaperThread(ConnectedThread):
-    """Ten times a second, five when nothing has changed for a while, one statement says what falls
-    due next: a deadline, which this thread enforces, or a scheduled time, of which it tells
-    ``on_scheduled``. What is known to fall due before the next look is done at its time.
+    """Asks ten times a second, and five when nothing changes, what falls due next: a deadline, which
+    it enforces, or a scheduled time, for which it calls ``on_scheduled``. It acts on time on what is
+    known to fall due before the next look.
 
-    While ``promoting`` says that a backlog of scheduled jobs is being worked off, nobody asks for the
-    next of them: MariaDB reads past all that were promoted lately, which takes it seconds.
+    While ``promoting()`` holds it does not ask for scheduled jobs: MariaDB would read past all those
+    that were promoted lately, which takes seconds.
 
-    ``lag`` is for the reaper of a worker: one that kills a job on time reports it itself.
-    ``on_reaped`` gets what each pass did, ``on_failed`` the error of a look that failed; at most
-    ``limit`` jobs are ended in a pass.
+    Deadlines are enforced ``lag`` seconds late, because a worker that kills a job on time reports it
+    itself. ``on_reaped`` gets the result of each pass, which ends at most ``limit`` jobs; ``on_failed``
+    gets the error of a look that failed.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class ReaperThread(ConnectedThread):
         self._changed_at = clock.boottime()
 
     def close(self) -> None:
-        """End after the pass in hand."""
+        """End after the current pass."""
         self._closing.set()
 
     def work(self) -> None:
-        """Until closed."""
+        """Enforce deadlines until closed."""
         while not self._closing.is_set():
             began = clock.boottime()
             try:
                 next_at = self._look(began)
             except (Error, OSError) as error:
                 self._failed(began, error)
-                # Who waited for a lock has waited already; it may be free at any moment.
+                # After waiting for a lock, look soon: it may be free at any moment.
                 again = self._look_every if is_held(error) else _AGAIN
                 next_at = clock.boottime() + again
             except Exception:
@@ -94,7 +94,7 @@ class ReaperThread(ConnectedThread):
             self._closing.wait(max(0.0, next_at - clock.boottime()))
 
     def _failed(self, began: float, error: Exception) -> None:
-        """An outage is what a new connection confirms, or what has taken its time (decision T9)."""
+        """It is an outage if a new connection fails too, or the failure took long (decision T9)."""
         if clock.boottime() - began > _AGAIN or not answers(self._using):
             reaper.note_outage()
         self._on_failed(error)
@@ -102,7 +102,7 @@ class ReaperThread(ConnectedThread):
             connections[self._using].close()
 
     def _look(self, now: float) -> float:
-        """See what falls due next, and do what is due; returns when to look again."""
+        """Read what falls due next and act on what is due; return when to look again."""
         self.statements += 1
         before, self._next_due = self._next_due, self._probe.look(scheduled=not self._promoting())
         self._scans.saw()
@@ -111,7 +111,8 @@ class ReaperThread(ConnectedThread):
             self._changed_at = now
         if (wait := self._until(next_due.scheduled)) <= 0:
             self._on_scheduled()
-        if now >= self._reap_at or self._until(next_due.deadline) <= -self._lag:
+        overdue = self._until(next_due.deadline) <= -self._lag
+        if now >= self._reap_at or overdue or clock.step(self._using) is not None:
             reaped = self._scans.tick(limit=self._limit)
             self._on_reaped(reaped)
             self._reap_at = now + min(_BEATS_EVERY, max(0.0, self._until(reaped.next_due) + self._lag))

@@ -19,7 +19,7 @@ from django.db import OperationalError
 from django_ojs import signals
 from django_ojs.services import leases, workers
 from django_ojs.worker.prefork import pool
-from django_ojs.worker.supervisor import runner
+from django_ojs.worker.supervisor import recycling
 from django_ojs.worker.threads import heartbeat as heartbeat_thread
 from django_ojs.worker.threads import receivers
 from tests.faults import mutants
@@ -68,7 +68,7 @@ def _few_events_wait() -> None:
     _receiver_hangs()
 
 
-def _note_event(event: signals.Event, **_: Any) -> None:
+def _note_event(event: signals.EventRecord, **_: Any) -> None:
     note(os.environ["OJS_SABOTAGE_DIARY"], event.kind, event.data.get("job_id"), os.getpid())
 
 
@@ -83,15 +83,15 @@ def _no_process() -> None:
 
 def _loop_fails() -> None:
     """Whatever the runner does next needs a descriptor, and there is none."""
-    kind: Any = runner.Runner
-    kind._tend_children = _failing(kind._tend_children, OSError(errno.EMFILE, "sabotaged"))
+    kind: Any = recycling.Recycler
+    kind.check = _failing(kind.check, OSError(errno.EMFILE, "sabotaged"))
 
 
 def _in_executors(end: Callable[[], Any]) -> None:
     """Executors import what the worker could import; a thread makes them fresh interpreters."""
     if "runworker" in sys.argv:
         threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
-        users: tuple[Any, ...] = (runner, pool)
+        users: tuple[Any, ...] = (recycling, pool)
         for module in users:
             module.START_TIMEOUT = 1.0
     else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from django_ojs.domain.limits import NAMES as LIMITS
+from django_ojs.domain.retry import MAX_ATTEMPTS, UNLIMITED
 from django_ojs.http.openapi import fields as f
+from django_ojs.http.openapi.schemas.rate_limits import RateLimitInput
 
 
 class RetryPolicyComponent(f.Component):
@@ -27,7 +29,14 @@ class RetryPolicyInput(f.Body):
     """
 
     max_attempts = f.described(
-        {"type": "integer", "minimum": 0, "maximum": 100_000}, "Executions, not retries."
+        {
+            "anyOf": [
+                f.integer(minimum=0, maximum=MAX_ATTEMPTS),
+                {"const": UNLIMITED},
+                {"type": "null"},
+            ]
+        },
+        f"Executions, not retries. `null` is no limit; it is returned as {UNLIMITED}.",
     )
     initial_interval = f.duration()
     initial_interval_ms = f.milliseconds("Also `initial_delay_ms`, `base_delay_ms`.")
@@ -56,6 +65,28 @@ class LimitsInput(f.Body):
     total_timeout_ms = f.milliseconds()
     enqueue_ttl = f.duration("How long it may wait for its first start.")
     enqueue_ttl_ms = f.milliseconds()
+    attempt_ttl = f.duration("How long each attempt may wait for its start once it is available.")
+    attempt_ttl_ms = f.milliseconds()
+
+
+class UniquePolicyInput(f.Body):
+    """Which jobs count as the same, and what becomes of the second (OJS unique jobs 2)."""
+
+    keys = f.array(f.one_of("type", "queue", "args", "meta"), "What is compared; `type` always is.")
+    key = f.described(
+        {"type": ["string", "array"], "items": {"type": "string"}},
+        "A text in place of all that; an array is `keys`, or `args_keys`.",
+    )
+    args_keys = f.array(f.text(), "Names of arguments, or of members of the first object in `args`.")
+    meta_keys = f.array(f.text(), "With `meta` among the keys.")
+    period = f.duration("A job that was created longer ago does not count.")
+    period_ms = f.milliseconds()
+    states = f.array(
+        f.text(), "Jobs in other states do not count. By default the five of jobs that go on."
+    )
+    on_conflict = f.one_of("reject", "ignore", "use_existing", "replace", "replace_except_schedule")
+    debounce_ms = f.milliseconds()
+    max_wait_ms = f.milliseconds()
 
 
 class JobOptions(LimitsInput):
@@ -71,8 +102,10 @@ class JobOptions(LimitsInput):
     retry = f.described(RetryPolicyInput, "Also `retry_policy`.")
     pending = f.boolean("Wait for `activate`.")
     meta = f.mapping("Also `metadata`. At most 64 KiB.")
-    unique = f.mapping("Checked, kept and returned; not enforced.")
-    rate_limit = f.mapping("Checked, kept and returned; not enforced.")
+    unique = f.described(
+        UniquePolicyInput, "409 with the existing job, or 200 with `deduplicated`, for an equal one."
+    )
+    rate_limit = RateLimitInput
     workflow_timeout = f.duration("Checked, kept and returned; not enforced.")
 
 
@@ -126,6 +159,7 @@ class RetryRequest(Reason):
     queue = f.name("Another queue.")
     override = f.mapping("`queue`, `priority` and `expires_at` may stand in here too, and win.")
     priority = f.priority("Another priority.")
+    allow_duplicate = f.boolean("Even while an equal unique job waits or runs; otherwise that is 409.")
 
 
 class LeaseClaimFields(f.Body):
@@ -225,6 +259,8 @@ class JobFields(f.Component):
     total_timeout_ms = f.integer()
     enqueue_ttl = f.integer()
     enqueue_ttl_ms = f.integer()
+    attempt_ttl = f.integer()
+    attempt_ttl_ms = f.integer()
     visibility_timeout = f.integer()
     visibility_timeout_ms = f.integer()
     created_at = f.timestamp()
@@ -289,12 +325,7 @@ class BatchAnswer(f.Component):
     count = f.integer()
 
 
-class JobPage(f.Component):
-    """A page of jobs; ``items`` equals ``jobs``."""
-
-    jobs = f.array(JobComponent)
-    items = f.array(JobComponent)
-    pagination = f.Pagination
+JobPage = f.page("JobPage", "jobs", JobComponent)
 
 
 class Result(f.Component):

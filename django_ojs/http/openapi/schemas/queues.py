@@ -74,12 +74,7 @@ class QueueRequest(f.Body):
     config = f.mapping("Checked; not kept.")
 
 
-class QueuePage(f.Component):
-    """A page of queues; ``items`` equals ``queues``."""
-
-    queues = f.array(QueueComponent)
-    items = f.array(QueueComponent)
-    pagination = f.Pagination
+QueuePage = f.page("QueuePage", "queues", QueueComponent)
 
 
 class DeadLetterStats(f.Component):

@@ -33,6 +33,7 @@ class Manifest(f.Component):
     implementation = f.mapping(values=f.text())
     conformance_level = f.integer()
     conformance_tier = f.text()
+    unique_job_strength = f.one_of("strong")
     protocols = f.strings()
     backend = f.text()
     capabilities = f.mapping(values=f.boolean())
@@ -89,12 +90,7 @@ class SchemaRequest(f.Body):
     schema = f.mapping("JSON Schema; not empty.")
 
 
-class SchemaPage(f.Component):
-    """A page of schemas; ``items`` equals ``schemas``."""
-
-    schemas = f.array(Schema)
-    items = f.array(Schema)
-    pagination = f.Pagination
+SchemaPage = f.page("SchemaPage", "schemas", Schema)
 
 
 class SchemaVersion(f.Component):

@@ -64,7 +64,9 @@ class FailureComponent(f.Body):
     code = f.text("A directive in capitals counts as one.")
     message = f.text()
     retryable = f.boolean()
-    details = f.mapping("`error_class` is compared with `non_retryable_errors` too.")
+    details = f.mapping(
+        "`error_class` is compared with `non_retryable_errors` too, and so is each of `error_bases`."
+    )
     backtrace = f.described({"type": ["array", "string"]}, "Also `stack_trace`, `traceback`.")
     directive = f.directive()
     retry_after = f.duration("When it is retried, in place of the backoff. Also `next_retry_delay`.")

@@ -13,15 +13,26 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from django_ojs import JobHandler, State, cancel, clock
-from django_ojs.models import Job
+from django_ojs import (
+    JobHandler,
+    State,
+    cancel,
+    cancel_workflow,
+    clock,
+    get_workflow,
+    resume_workflow,
+)
+from django_ojs.models import Job, Workflow
 from example_project.showcase import jobs, misbehave, outcome, readings
 from example_project.showcase.models import Reading, Thumbnail
 from example_project.showcase.outcome import Planned
+from example_project.showcase.overview import PICTURE
 from example_project.showcase.processes import Processes, poll
 
 FINISHED = (State.COMPLETED, State.CANCELLED, State.DISCARDED)
 FOLDERS = ("mail", "thumbnails", "reports", "demo")
+REPAIRED = "demo/repaired"
+"""The file that a step of the workflow waits for, in vain at first."""
 
 
 class Command(BaseCommand):
@@ -62,12 +73,15 @@ class Command(BaseCommand):
             self.stdout.write(f"the logs are in {self.var / 'demo'}")
             sys.exit(1)
         self.stdout.write(
-            f"demo finished: {len(rows)} jobs and five timeouts as expected, "
+            f"demo finished: {len(rows)} jobs, a workflow and five timeouts as expected, "
             f"{Reading.objects.count():,} readings imported, no process left, {seconds:.1f} s"
         )
 
     def _prepare(self) -> None:
         """Forget what an earlier demo made, and cancel what one that was broken off left."""
+        running = Workflow.objects.filter(name="overview", state="running")
+        for workflow_id in running.values_list("id", flat=True):
+            cancel_workflow(workflow_id, reason="left by an earlier demo", by="demo")
         left = Job.objects.filter(queue__startswith="example.").exclude(state__in=FINISHED)
         for job_id in left.values_list("id", flat=True):
             cancel(str(job_id), reason="left by an earlier demo", by="demo")
@@ -78,10 +92,9 @@ class Command(BaseCommand):
 
     def _enqueue(self) -> list[Planned]:
         """Start with the import, so that there is something to kill it in the middle of."""
-        self.imports = [
-            self._plan(f"import {city}", jobs.import_readings, city, 400, 0.1)
-            for city in readings.FILES
-        ]
+        self.workflow = jobs.overview(REPAIRED).enqueue()
+        members = Job.objects.filter(workflow_id=self.workflow.id).order_by("workflow_step")
+        self.imports = [Planned(job.id, f"import {job.args[0]}") for job in members]
         planned = [*self.imports, self._plan("report", jobs.report)]
         planned += [
             self._plan(f"thumbnail {path.name}", jobs.thumbnail, path.name)
@@ -107,7 +120,7 @@ class Command(BaseCommand):
             self._plan("crash exit", misbehave.crash, "exit", error="worker_crash"),
             self._plan("crash segfault", misbehave.crash, "segfault", error="worker_crash"),
         ]
-        self.stdout.write(f"{len(planned)} jobs enqueued")
+        self.stdout.write(f"{len(planned)} jobs enqueued, {self.workflow.open - 2} wait in a workflow")
         return planned
 
     def _plan(
@@ -140,6 +153,8 @@ class Command(BaseCommand):
         else:
             found.append("the import had not begun after 20 s")
         self.processes.start("importer-2", *importer)
+        found += self._resume(seconds)
+        planned += self._later_steps()
         ids = [plan.id for plan in planned]
         if not poll(lambda: not _unfinished(ids), seconds):
             found.append(f"{_unfinished(ids)} jobs had not ended after {seconds:g} s")
@@ -149,6 +164,32 @@ class Command(BaseCommand):
             found.append("processes that a job started outlived it")
         found += self._not_resumed()
         return found
+
+    def _resume(self, seconds: float) -> Iterator[str]:
+        """Wait until a step of the workflow has timed out, mend what it waited for, resume it."""
+        if not poll(lambda: get_workflow(self.workflow).finished_at, seconds):
+            yield f"the workflow had not ended after {seconds:g} s"
+            return
+        ended = get_workflow(self.workflow)
+        codes = [error["code"] for error in ended.errors]
+        if (ended.state, ended.completed, ended.cancelled, codes) != ("failed", 3, 1, ["timeout"]):
+            yield f"the workflow is {ended}, not failed by the timeout of its fourth step"
+            return
+        self.stdout.write("a step of the workflow has timed out and the last one did not start")
+        (self.var / REPAIRED).touch()
+        resume_workflow(ended, reason="what it waited for is there", by="demo")
+        self.stdout.write("resumed the workflow")
+        if not poll(lambda: get_workflow(self.workflow).finished_at, seconds):
+            yield f"the resumed workflow had not ended after {seconds:g} s"
+        ended = get_workflow(self.workflow)
+        if (ended.state, ended.completed, ended.runs) != ("completed", 5, 2):
+            yield f"the resumed workflow is {ended}, not completed"
+
+    def _later_steps(self) -> list[Planned]:
+        """The jobs of the workflow that were enqueued when those before them had ended."""
+        imports = [plan.id for plan in self.imports]
+        later = Job.objects.filter(workflow_id=self.workflow.id).exclude(id__in=imports)
+        return [Planned(job.id, _label(job)) for job in later.order_by("created_at")]
 
     def _half_way(self) -> bool:
         ids = [plan.id for plan in self.imports]
@@ -174,9 +215,20 @@ class Command(BaseCommand):
         mails = [path for path in (self.var / "mail").glob("*") if path.is_file()]
         if not any("This message was sent by a job." in path.read_text() for path in mails):
             yield "no mail was sent"
+        if not (self.var / PICTURE).is_file():
+            yield "the overview was not drawn"
+        said = "".join(path.read_text() for path in mails)
+        for subject in ("The overview failed", "The overview is ready"):
+            if said.count(f"Subject: {subject}") != 1:
+                yield f"no mail or several say {subject!r}"
         report = self.var / "reports" / "temperatures.md"
         if not report.is_file() or report.read_text(encoding="utf-8").count("| January |") != 2:
             yield "the report is missing or incomplete"
+
+
+def _label(job: Job) -> str:
+    is_callback = (job.workflow_step or 0) < 0
+    return "overview failed" if is_callback else job.type.removeprefix("example.")
 
 
 def _unfinished(ids: list[UUID]) -> int:

@@ -1,0 +1,1 @@
+"""What others are told of jobs: logs, traces, errors. Each module imports its library itself."""

@@ -1,0 +1,36 @@
+"""Times in words, in the language and the time zone of the reader."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.utils.timezone import localtime
+from django.utils.translation import gettext as _
+
+
+def humanize_duration(span: timedelta | None) -> str:
+    """A span in its two largest units: ``1 h 5 min``, ``3.2 s``; a dash for ``None``."""
+    if span is None:
+        return "—"
+    if span < timedelta(0):
+        return f"-{humanize_duration(-span)}"
+    seconds = span.total_seconds()
+    if seconds < 60:
+        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
+    for unit, name, smaller, small_name in (
+        (86_400, _("d"), 3600, _("h")),
+        (3600, _("h"), 60, _("min")),
+        (60, _("min"), 1, _("s")),
+    ):
+        if seconds >= unit:
+            whole, rest = divmod(int(seconds), unit)
+            part = rest // smaller
+            return f"{whole} {name} {part} {small_name}" if part else f"{whole} {name}"
+    return "0 s"
+
+
+def say_moment(moment: datetime, now: datetime) -> str:
+    """A time, and how far it is from ``now``."""
+    distance = humanize_duration(abs(moment - now))
+    said = _("in %s") % distance if moment >= now else _("%s ago") % distance
+    return f"{localtime(moment):%Y-%m-%d %H:%M:%S %Z} ({said})"

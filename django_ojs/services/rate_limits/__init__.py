@@ -1,0 +1,1 @@
+"""Rate limits: which jobs are held, and when they are let in (OJS rate limiting)."""

@@ -1,0 +1,88 @@
+"""What a rate limit still allows, counted from rows: exact while the row of the key is locked."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db.models import Count
+
+from django_ojs.domain.rate_limit import (
+    Opening,
+    RateLimitPolicy,
+    Standing,
+    Window,
+    free_places,
+    parse_rate_limit,
+)
+from django_ojs.models import RateLimit, RateLimitPlace, RateLimitStart
+
+_Status = RateLimitPlace.Status
+_TAKEN = (_Status.ADMITTED, _Status.RUNNING, _Status.ENDING)
+
+
+def effective(row: RateLimit, now: datetime) -> RateLimitPolicy:
+    """The limits in force: an operator's override over the policy of the jobs."""
+    limits = dict(row.policy)
+    if row.override is not None and (row.override_until is None or row.override_until > now):
+        limits |= row.override
+    if not limits.keys() - {"on_limit"}:
+        return RateLimitPolicy(row.key)
+    return parse_rate_limit(limits, named=False)._replace(key=row.key)
+
+
+def counts_starts(row: RateLimit) -> bool:
+    """Whether starts under this key are to be counted."""
+    return any({"rate", "throttle"} & limits.keys() for limits in (row.policy, row.override or {}))
+
+
+class Room(NamedTuple):
+    """How many jobs may be let in; ``None`` for any number.
+
+    ``strategy`` is what allows the fewest, with its ``limit``; ``opens_at`` when that changes by time.
+    """
+
+    places: int | None
+    standing: Standing
+    strategy: str = ""
+    limit: int = 0
+    opens_at: datetime | None = None
+
+
+def standing_of(key: str, using: str) -> Standing:
+    """Count the places that are taken."""
+    rows = RateLimitPlace.objects.using(using).filter(key=key, status__in=_TAKEN)
+    counts = dict(rows.values_list("status").annotate(Count("pk")).order_by())
+    running = counts.get(_Status.RUNNING, 0) + counts.get(_Status.ENDING, 0)
+    return Standing(counts.get(_Status.ADMITTED, 0), running)
+
+
+def room_of(row: RateLimit, limits: RateLimitPolicy, now: datetime, using: str) -> Room:
+    """What is free under a key."""
+    standing = standing_of(row.key, using)
+    if row.blocked_until is not None and row.blocked_until > now:
+        return Room(0, standing, "blocked", 0, row.blocked_until)
+    places, strategy, limit, opens_at = free_places(limits, standing), "", 0, None
+    if places is not None:
+        strategy, limit = "concurrency", limits.concurrency or 0
+    for name, window in limits.windows():
+        opening = opening_of(row.key, window, standing, now, using)
+        if places is None or opening.starts < places:
+            places, strategy, limit, opens_at = opening.starts, name, window.limit, opening.at
+        elif not places and not opening.starts:
+            # Both have to open.
+            opens_at = max(filter(None, (opens_at, opening.at)), default=None)
+    return Room(places, standing, strategy, limit, opens_at)
+
+
+def opening_of(key: str, window: Window, standing: Standing, now: datetime, using: str) -> Opening:
+    """What a window still allows. Who was let in and has not started counts as if he started now."""
+    allowed = window.limit - standing.admitted
+    if allowed <= 0:
+        return Opening(0)
+    starts = RateLimitStart.objects.using(using).filter(key=key, started_at__gt=now - window.period)
+    newest = starts.order_by("-started_at")
+    last = newest.values_list("started_at", flat=True)[allowed - 1 : allowed].first()
+    if last is not None:
+        return Opening(0, last + window.period)
+    return Opening(allowed - newest.order_by().count())

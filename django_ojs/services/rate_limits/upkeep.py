@@ -1,0 +1,48 @@
+"""Rate limits over time: openings, keys that nobody uses any more, rows against jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db.models import Exists, OuterRef
+
+from django_ojs.domain.rate_limit import MAX_PERIOD
+from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
+from django_ojs.models import RateLimit, RateLimitPlace, RateLimitStart
+from django_ojs.services.rate_limits import admission
+from django_ojs.store.contention import in_transaction
+
+
+def _admit(using: str) -> MaintenanceResult:
+    done = admission.admit_due(seconds=SLICE, using=using)
+    return MaintenanceResult({"rate_limits": done} if done else {}, more=done > 0)
+
+
+def prune(before: datetime, room: int, dry_run: bool, using: str) -> int:
+    """Delete up to ``room`` keys that were not used since a time, with their starts."""
+    over = RateLimitPlace.objects.using(using).filter(until__lt=before)
+    if not dry_run:
+        over.filter(status=RateLimitPlace.Status.ENDING)._raw_delete(using)
+    rows = RateLimit.objects.using(using).filter(used_at__lt=before, override__isnull=True)
+    rows = rows.filter(~Exists(RateLimitPlace.objects.using(using).filter(key=OuterRef("key"))))
+    # A start counts for as long as a period may last.
+    recent = RateLimitStart.objects.using(using).filter(started_at__gt=before - MAX_PERIOD)
+    rows = rows.filter(~Exists(recent.filter(key=OuterRef("key"))))
+    keys = list(rows.order_by("used_at").values_list("key", flat=True)[:room])
+    if keys and not dry_run:
+        _delete(keys, before, using=using)
+    return len(keys)
+
+
+@in_transaction
+def _delete(keys: list[str], before: datetime, *, using: str = "") -> None:
+    # In the order in which admissions lock them, and again by age: one may be in use by now.
+    rows = RateLimit.objects.using(using).select_for_update().filter(pk__in=keys, used_at__lt=before)
+    old = [row.key for row in rows.order_by("key")]
+    RateLimitStart.objects.using(using).filter(key__in=old)._raw_delete(using)
+    RateLimit.objects.using(using).filter(pk__in=old)._raw_delete(using)
+    for key in old:
+        admission.free_queue_of(key, using)
+
+
+TASK = MaintenanceTask("rate_limits", 0.1, _admit, enforces=True, scheduled=True)

@@ -1,0 +1,50 @@
+"""Remove what a test has enqueued so far."""
+
+from __future__ import annotations
+
+from django.db import models, transaction
+
+from django_ojs import conf
+from django_ojs.models import (
+    Attempt,
+    Event,
+    Job,
+    LeaseBeat,
+    RateLimit,
+    RateLimitDue,
+    RateLimitPlace,
+    RateLimitStart,
+    UniqueKey,
+    Workflow,
+    WorkflowStep,
+)
+from django_ojs.testing import recorded
+
+CLEARED: tuple[type[models.Model], ...] = (
+    Attempt,
+    Event,
+    LeaseBeat,
+    RateLimitDue,
+    RateLimitPlace,
+    RateLimitStart,
+    RateLimit,
+    UniqueKey,
+    WorkflowStep,
+    Job,
+    Workflow,
+)
+
+
+def clear(*, using: str | None = None) -> None:
+    """Remove every job and workflow, with their attempts, events, unique keys and rate limits: what
+    follows begins anew.
+
+    For what a test sets up. Known queues, workers and planned failures stay.
+    """
+    if recorded.jobs() is not None:
+        recorded.clear()
+        return
+    using = using or conf.current().database
+    with transaction.atomic(using=using):
+        for model in CLEARED:
+            model._default_manager.using(using).all()._raw_delete(using)

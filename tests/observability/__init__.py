@@ -1,0 +1,1 @@
+"""Logs, traces and errors, with the real libraries."""

@@ -1,0 +1,132 @@
+"""Which events of jobs become events of Sentry, with its real client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sentry_sdk
+from sentry_sdk.envelope import Envelope
+from sentry_sdk.transport import Transport
+
+from django_ojs import api
+from django_ojs.handlers import execution
+from django_ojs.observability import sentry
+from django_ojs.observability.sentry import OJSIntegration, frames_of
+from django_ojs.services import operate
+from django_ojs.signals import job_discarded, job_failed
+from tests.services.support import fail, make, take
+
+pytestmark = pytest.mark.usefixtures("ojs_db")
+
+
+class Captured(Transport):
+    """A transport that keeps the events."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.events: list[Any] = []
+
+    def capture_envelope(self, envelope: Envelope) -> None:
+        self.events += [event for event in [envelope.get_event()] if event is not None]
+
+
+@pytest.fixture
+def captured() -> Iterator[Captured]:
+    transport = Captured()
+    before = sentry_sdk.get_global_scope().client
+    sentry_sdk.init(
+        dsn="http://key@127.0.0.1:9/1",
+        transport=transport,
+        integrations=[OJSIntegration()],
+        default_integrations=False,
+        auto_enabling_integrations=False,
+    )
+    if sentry.NAME not in execution.chain.names():
+        # Sentry calls it once in a process, for the first test.
+        OJSIntegration.setup_once()
+    yield transport
+    sentry_sdk.get_client().close()
+    sentry_sdk.get_global_scope().set_client(before)
+    job_failed.disconnect(dispatch_uid="django_ojs.observability.sentry.failed")
+    job_discarded.disconnect(dispatch_uid="django_ojs.observability.sentry.discarded")
+    execution.chain.reset()
+
+
+def test_frames() -> None:
+    backtrace = [
+        "Traceback (most recent call last):",
+        '  File "/srv/a.py", line 1, in first\n    x = 1\n        ^',
+        "KeyError: 1",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        "Traceback (most recent call last):",
+        '  File "/srv/a.py", line 3, in <module>\n    run()',
+        '  File "/srv/b.py", line 12, in run',
+        "ValueError: no",
+    ]
+    assert frames_of(backtrace) == [
+        {
+            "filename": "/srv/a.py",
+            "abs_path": "/srv/a.py",
+            "lineno": 3,
+            "function": "<module>",
+            "context_line": "run()",
+        },
+        {"filename": "/srv/b.py", "abs_path": "/srv/b.py", "lineno": 12, "function": "run"},
+    ]
+    assert frames_of(["Error: no", "    at run (b.js:12:3)"]) == []
+
+
+def failing(max_attempts: int, **failure: Any) -> api.JobRecord:
+    """A job whose first attempt has failed."""
+    (job,) = make(retry={"max_attempts": max_attempts})
+    fail(*take(), **failure)
+    return api.get(job)
+
+
+def test_an_attempt_that_will_be_repeated_is_no_event(captured: Captured) -> None:
+    assert failing(2).state == "retryable"
+    assert captured.events == []
+
+
+def test_a_discarded_job_is_one_event(captured: Captured) -> None:
+    job = failing(1, backtrace=['  File "/srv/a.py", line 3, in run', "test.Error: no"])
+    (event,) = captured.events
+    assert event["level"] == "error"
+    assert event["tags"]["ojs.queue"] == "default"
+    assert event["contexts"]["ojs"]["job_id"] == str(job.id)
+    assert "fingerprint" not in event
+    (exception,) = event["exception"]["values"]
+    assert (exception["type"], exception["value"]) == ("Error", "no")
+    assert exception["stacktrace"]["frames"][0]["function"] == "run"
+
+
+def test_what_a_person_discards_is_no_event(captured: Captured) -> None:
+    (job,) = make()
+    operate.discard([job.id])
+    assert api.get(job).state == "discarded"
+    assert captured.events == []
+
+
+@pytest.mark.parametrize("type", ["worker_crash", "timeout"])
+def test_what_no_code_has_seen_is_an_event_though_it_is_repeated(captured: Captured, type: str) -> None:
+    failing(2, type=type)
+    (event,) = captured.events
+    kind = "execution" if type == "timeout" else type
+    assert event["fingerprint"] == ["ojs", "test.job", kind]
+    assert event["contexts"]["ojs"]["state"] == "retryable"
+
+
+def test_without_the_integration_nothing_is_sent(captured: Captured) -> None:
+    transport = Captured()
+    sentry_sdk.init(
+        dsn="http://key@127.0.0.1:9/1",
+        transport=transport,
+        default_integrations=False,
+        auto_enabling_integrations=False,
+    )
+    failing(1)
+    assert (captured.events, transport.events) == ([], [])

@@ -1,0 +1,37 @@
+"""Coroutines of one executor share its event loop, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_ojs import api
+from tests.process.tools import StartWorker, in_state
+from tests.workload import jobs
+
+pytestmark = pytest.mark.process
+
+
+def test_a_client_outlives_the_job_that_opened_it(worker: StartWorker) -> None:
+    made = [jobs.use_client.enqueue() for _ in range(10)]
+    runner = worker("--drain", "--concurrency=1")
+    assert runner.wait(30) == 0
+    assert len({tuple(in_state(job, "completed").result) for job in made}) == 1, "process and loop"
+    assert "left behind" not in runner.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "found"), [("task", ""), ("stubborn task", "tasks"), ("thread", "threads")]
+)
+def test_what_a_coroutine_leaves_runs_beside_no_other_job(
+    worker: StartWorker, what: str, found: str
+) -> None:
+    """A task ends when it is cancelled; for what does not end the process is replaced."""
+    left = jobs.leave_async.enqueue(what)
+    after = [jobs.count_async.enqueue() for _ in range(5)]
+    runner = worker("--drain", "--concurrency=1")
+    assert runner.wait(60) == 0
+    pids = [in_state(job, "completed").result for job in (left, *after)]
+    assert len(set(pids[1:])) == 1
+    assert (pids[0] != pids[1]) is bool(found)
+    assert f"a handler left behind: {found}" in runner.stderr if found else "left" not in runner.stderr
+    assert [api.get(job).attempt for job in (left, *after)] == [1] * 6

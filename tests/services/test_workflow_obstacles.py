@@ -1,0 +1,107 @@
+"""What stands in the way of a workflow holds up nothing else, and is not lost."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_ojs import WorkflowRecord, chain, enqueue, get, get_workflow, group, step
+from django_ojs.clock import FrozenClock
+from django_ojs.models import Job, Workflow
+from django_ojs.services import reap, settle
+from django_ojs.services.settle import Outcome, Report
+from django_ojs.services.workflows import upkeep
+from django_ojs.store.contention import impatient
+
+from .support import ack, bounded, elsewhere, held, take
+
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
+
+
+@pytest.fixture
+def row_locks(vendor: str) -> None:
+    """Rows that can be locked one by one."""
+    if vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+
+
+def take_one() -> Any:
+    (job,) = take(1)
+    return job
+
+
+def locking_workflow(made: WorkflowRecord) -> AbstractContextManager[None]:
+    """For the block another session holds the row of the workflow."""
+    return elsewhere(lambda: list(Workflow.objects.select_for_update().filter(pk=made.id)))
+
+
+def test_a_held_workflow_is_in_no_other_report_s_way(row_locks: None) -> None:
+    made = group(step("test.job"), step("test.job")).enqueue()
+    plain = enqueue("test.job")
+    jobs = take(3)
+    outcomes = [Outcome(held(job), Report.ACK, "null", None, job) for job in jobs]
+    with bounded(), locking_workflow(made), impatient():
+        verdicts = [one.verdict for one in settle.settle(outcomes, wait=False)]
+        assert sorted(verdicts) == ["held", "held", "settled"]
+        assert get(plain).state == "completed"
+    late = [outcome for outcome, verdict in zip(outcomes, verdicts, strict=True) if verdict == "held"]
+    assert [one.verdict for one in settle.settle(late)] == ["settled", "settled"]
+    assert get_workflow(made).state == "completed"
+
+
+def test_a_held_workflow_is_in_no_deadline_s_way(row_locks: None, frozen: FrozenClock) -> None:
+    busy = group(step("test.job", timeout="5s", grace_period=0)).enqueue(workflow_timeout="10s")
+    free = group(step("test.job", delay=60)).enqueue(workflow_timeout="10s")
+    plain = enqueue("test.job", timeout="5s", grace_period=0, retry={"max_attempts": 1})
+    assert len(take(2)) == 2
+    frozen.advance(11)
+    with bounded(), locking_workflow(busy), impatient():
+        assert reap.reap().counts == {"workflow": 1, "execution": 1}
+    assert (get_workflow(free).state, get(plain).state) == ("failed", "discarded")
+    assert get_workflow(busy).state == "running"
+    reap.reap()
+    assert get_workflow(busy).state == "failed"
+
+
+def test_a_held_job_does_not_stop_the_end_of_its_workflow(row_locks: None, frozen: FrozenClock) -> None:
+    made = group(step("test.job"), step("test.job")).enqueue(workflow_timeout="10s")
+    first = take_one()
+    frozen.advance(11)
+    with bounded(), elsewhere(lambda: list(Job.objects.select_for_update().filter(pk=first.id))):
+        reap.reap()
+        found = get_workflow(made)
+        assert (found.state, found.open, found.cancelled) == ("failed", 1, 1)
+    assert upkeep.finish(using="default")
+    found = get_workflow(made)
+    assert (found.open, found.finished_at is not None) == (0, True)
+
+
+def test_a_step_that_the_settings_no_longer_allow_does_not_stop_the_report_before_it() -> None:
+    first = step("test.job")
+    second = step("test.job", timeout="1h")
+    made = chain(first, second, step("test.job", when="ended")).enqueue()
+    with override_settings(OJS={"DEFAULTS": {"total_timeout": "10s", "timeout": "5s"}}):
+        ack(take_one())
+        found = get_workflow(made)
+        assert found.error is not None and found.error["type"] == "step_refused"
+        assert "step-1" in found.error["message"] and "total_timeout" in found.error["message"]
+        assert (found.state, found.completed, found.cancelled, found.open) == ("running", 1, 1, 1)
+        ack(take_one())
+    found = get_workflow(made)
+    assert (found.state, found.completed, found.cancelled) == ("failed", 2, 1)
+    assert list(upkeep.drifts()) == []
+
+
+def test_a_pass_of_the_reaper_ends_workflows_at_their_deadline(frozen: FrozenClock) -> None:
+    made = group(step("test.job"), step("test.job")).enqueue(workflow_timeout="10s")
+    frozen.advance(9)
+    assert reap.reap().counts == {}
+    frozen.advance(2)
+    assert reap.reap().counts == {"workflow": 1}
+    found = get_workflow(made)
+    assert (found.state, found.cancelled, found.finished_at is not None) == ("failed", 2, True)
+    assert found.error is not None
+    assert (found.error["limit_seconds"], found.error["elapsed_seconds"]) == (10, 11)

@@ -1,0 +1,68 @@
+"""Tasks of ``django.tasks`` in tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from tests.settings import HAS_TASKS
+
+if not HAS_TASKS:
+    pytest.skip("django-tasks is not installed", allow_module_level=True)
+
+from django_ojs.tasks_backend import OJSTask, task
+from django_ojs.tasks_backend.compat import TaskResultStatus, task_backends
+from django_ojs.testing import Drained, assert_enqueued, drain, fail_next, perform
+from tests.workload.django_tasks import add
+
+KIT = "django_ojs.testing"
+
+
+def backend(name: str) -> Any:
+    """Settings with a backend of the testing kit."""
+    return override_settings(TASKS={"default": {"BACKEND": f"{KIT}.{name}", "QUEUES": []}})
+
+
+def double(number: int) -> int:
+    """A task."""
+    return 2 * number
+
+
+def test_immediately() -> None:
+    with backend("ImmediateBackend"):
+        made = task(timeout="10m", retry={"max_attempts": 5})(double)
+        assert isinstance(made, OJSTask)
+        result = made.enqueue(4)
+        assert (result.status, result.return_value) == (TaskResultStatus.SUCCESSFUL, 8)
+        assert made.using(priority=0).enqueue(1).return_value == 2
+
+
+def test_only_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    with backend("DummyBackend"):
+        made = task(timeout="10m")(double)
+        # The backend copies its tasks by the name of the module that they are in.
+        monkeypatch.setitem(globals(), "double", made)
+        made.enqueue(4)
+        known: Any = task_backends["default"]
+        assert [one.args for one in known.results] == [[4]]
+        known.clear()
+        assert known.results == []
+
+
+def test_tasks_are_drained_and_found(database: str) -> None:
+    result = add.enqueue(1, 2, scale=3)
+    assert_enqueued(add, args=[1, 2], kwargs={"scale": 3}, count=1)
+    assert drain() == Drained(completed=1)
+    result.refresh()
+    assert result.status is TaskResultStatus.SUCCESSFUL
+    fail_next(add, ValueError)
+    again = add.enqueue(1, 2)
+    assert drain() == Drained(failed=1, discarded=1)
+    again.refresh()
+    assert again.status is TaskResultStatus.FAILED
+
+
+def test_a_task_is_performed() -> None:
+    assert perform(add, 1, 2, kwargs={"scale": 3}).state == "completed"
