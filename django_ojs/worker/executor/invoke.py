@@ -29,6 +29,7 @@ _MOST_BASES = 20
 _OWN_FRAMES = (
     "django_ojs/worker/",
     "django_ojs/handlers/execution.py",
+    "django_ojs/handlers/registry.py",
     "django_ojs/observability/",
     "django_ojs/testing/",
 )
