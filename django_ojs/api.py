@@ -38,6 +38,7 @@ from django_ojs.handlers.context import JobContext
 from django_ojs.handlers.exceptions import DeadLetter, Discard, Fail, LeaseGone, Retry, SoftStop
 from django_ojs.handlers.execution import chain as execution_middleware
 from django_ojs.handlers.execution import current
+from django_ojs.handlers.periodic import periodic
 from django_ojs.handlers.registry import JobHandler, job
 from django_ojs.handlers.workflows import WorkflowBuilder, batch, chain, group, step, workflow
 from django_ojs.hooks import before_exit
@@ -117,6 +118,7 @@ __all__ = [
     "jobs",
     "new_id",
     "pause_queues",
+    "periodic",
     "reschedule",
     "resume_queues",
     "resume_workflow",

@@ -15,15 +15,16 @@ from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from django_ojs.domain import events
+from django_ojs.domain import events, schedule
 from django_ojs.domain.durations import parse_seconds_ms
-from django_ojs.domain.envelope import check_priority
+from django_ojs.domain.envelope import check_priority, from_call
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.jsonvalue import MAX_ENVELOPE_BYTES
 from django_ojs.domain.limits import CONFIGURABLE, Limits
 from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.rate_limit import stored_rate_limit
 from django_ojs.domain.retry import RetryPolicy, parse_policy, with_names
+from django_ojs.domain.schedule import ScheduleSpec
 from django_ojs.domain.sections import Section, choice, count, flag, optional, text, words
 from django_ojs.domain.unique import UNIQUE_OPTIONS, UniquePolicy, declared
 
@@ -38,6 +39,7 @@ _RETENTION_MS: Mapping[str, int | None] = {
     "workers": _DAY_MS,
     "queues": 7 * _DAY_MS,
     "rate_limits": 7 * _DAY_MS,
+    "cron": 30 * _DAY_MS,
     "audit": 365 * _DAY_MS,
     "stats": 30 * _DAY_MS,
 }
@@ -141,6 +143,7 @@ class Settings:
     background_threads: tuple[str, ...]
     http: HttpSettings
     admin: AdminSettings
+    schedules: Mapping[str, ScheduleSpec]
 
 
 def _defaults(
@@ -222,6 +225,7 @@ def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
         background_threads=whole.read("BACKGROUND_THREADS", words("beginnings of names"), ()),
         http=_http(whole.section("HTTP")),
         admin=_admin(whole.section("ADMIN")),
+        schedules=_schedules(whole.section("CRON")),
     )
     whole.close()
     return settings, wrong
@@ -234,6 +238,29 @@ def _queues(section: Section) -> dict[str, DefaultsLayer]:
         except InvalidRequest as error:
             section.wrong.append(error)
     return {name: _defaults(section.section(name), queue=False) for name in section.keys}
+
+
+def _schedules(section: Section) -> dict[str, ScheduleSpec]:
+    return {name: spec for name in section.keys if (spec := section.read(name, _schedule(name), None))}
+
+
+def _schedule(name: str) -> Callable[[Any, str], ScheduleSpec | None]:
+    def parse(item: object, where: str) -> ScheduleSpec:
+        if not isinstance(item, Mapping):
+            raise InvalidRequest(where, "must be a dict")
+        given = dict(item)
+        timed = {key: given.pop(key) for key in schedule.OPTIONS if key in given}
+        expression, kind = given.pop("schedule", None), given.pop("type", name)
+        args, kwargs = given.pop("args", ()), given.pop("kwargs", None)
+        try:
+            envelope = from_call(kind, args, now=schedule.NO_TIME, kwargs=kwargs, **given)
+            return schedule.make(name, expression, envelope, timed)
+        except TypeError as error:
+            raise InvalidRequest(where, str(error)) from None
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{where}[{error.field!r}]", error.rule) from None
+
+    return parse
 
 
 def _http(section: Section) -> HttpSettings:

@@ -160,6 +160,9 @@ rate_limit_exceeded = JobSignal()
 rate_limit_released = JobSignal()
 rate_limit_dropped = JobSignal()
 rate_limit_dynamic_adjusted = JobSignal()
+cron_triggered = JobSignal()
+cron_skipped = JobSignal()
+cron_missed = JobSignal()
 
 executor_died = JobSignal()
 """No event of Open Job Spec, and never stored: sent by the worker whose executor has ended without a

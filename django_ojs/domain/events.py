@@ -54,6 +54,9 @@ class Kind(StrEnum):
     RATE_LIMIT_RELEASED = "rate_limit.released"
     RATE_LIMIT_DROPPED = "rate_limit.dropped"
     RATE_LIMIT_DYNAMIC_ADJUSTED = "rate_limit.dynamic_adjusted"
+    CRON_TRIGGERED = "cron.triggered"
+    CRON_SKIPPED = "cron.skipped"
+    CRON_MISSED = "cron.missed"
 
 
 ROUTINE: frozenset[str] = frozenset(

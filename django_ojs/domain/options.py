@@ -101,6 +101,21 @@ class UsingOptions(EnqueueOptions, StepOptions, total=False):
     """The options of ``handler.using()``, for ``enqueue()`` and ``step()``."""
 
 
+class PeriodicOptions(TypedDict, total=False):
+    """The options of ``@periodic``."""
+
+    every: Duration | None
+    timezone: str | None
+    overlap: Literal["skip", "allow", "cancel_previous", "enqueue"] | None
+    catch_up: Literal["none", "one"] | None
+    catch_up_within: Duration | None
+    jitter: Duration | None
+    enabled: bool | None
+    starts_at: datetime | str | None
+    ends_at: datetime | str | None
+    description: str | None
+
+
 class WorkflowOptions(TypedDict, total=False):
     """The options with which a workflow is enqueued."""
 

@@ -5,6 +5,7 @@ import django.db.models.functions.datetime
 import django_ojs.domain.states
 import django_ojs.models.fields
 import django_ojs.models.indexes
+import django_ojs.domain.schedule
 from django.db import migrations, models
 
 
@@ -25,6 +26,62 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.CreateModel(
+            name='Schedule',
+            fields=[
+                ('name', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, primary_key=True, serialize=False, verbose_name='name')),
+                ('source', models.CharField(choices=[('code', 'code'), ('settings', 'settings'), ('admin', 'admin'), ('http', 'HTTP')], max_length=8, verbose_name='declared in')),
+                ('fingerprint', models.CharField(db_default='', default='', max_length=64)),
+                ('expression', models.CharField(max_length=255, verbose_name='schedule')),
+                ('timezone', models.CharField(db_default='UTC', default='UTC', max_length=64, verbose_name='time zone')),
+                ('type', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='job type')),
+                ('queue', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='queue')),
+                ('template', models.JSONField(default=dict, verbose_name='job')),
+                ('overlap', models.CharField(choices=[('skip', 'skip'), ('allow', 'allow'), ('cancel_previous', 'cancel the previous job'), ('enqueue', 'one after the other')], default=django_ojs.domain.schedule.Overlap['SKIP'], max_length=16, verbose_name='overlap')),
+                ('catch_up', models.CharField(choices=[('none', 'none'), ('one', 'the last one')], default=django_ojs.domain.schedule.CatchUp['ONE'], max_length=8, verbose_name='catch up')),
+                ('catch_up_within_ms', models.BigIntegerField(default=600000)),
+                ('jitter_ms', models.BigIntegerField(default=0)),
+                ('enabled', models.BooleanField(default=True, verbose_name='enabled')),
+                ('description', models.TextField(blank=True, default='', verbose_name='description')),
+                ('starts_at', models.DateTimeField(blank=True, null=True, verbose_name='starts')),
+                ('ends_at', models.DateTimeField(blank=True, null=True, verbose_name='ends')),
+                ('paused_at', models.DateTimeField(null=True, verbose_name='paused')),
+                ('paused_by', models.CharField(db_default='', default='', max_length=255, verbose_name='paused by')),
+                ('pause_reason', models.TextField(default='', verbose_name='reason for the pause')),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), verbose_name='created')),
+                ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), verbose_name='changed')),
+                ('due_at', models.DateTimeField(null=True, verbose_name='next tick')),
+                ('last_run_at', models.DateTimeField(null=True, verbose_name='last run')),
+                ('last_job_id', models.UUIDField(null=True, verbose_name='last job')),
+                ('run_count', models.BigIntegerField(db_default=0, default=0, verbose_name='runs')),
+            ],
+            options={
+                'verbose_name': 'schedule',
+                'verbose_name_plural': 'schedules',
+                'permissions': [('run_schedule', 'Can run schedules now, and fill in missed runs'), ('pause_schedule', 'Can pause and resume schedules')],
+                'indexes': [django_ojs.models.indexes.HotIndex(fields=['due_at'], name='ojs_schedule_due', only=models.Q(('due_at__isnull', False)))],
+            },
+        ),
+        migrations.CreateModel(
+            name='ScheduleRun',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('schedule', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='schedule')),
+                ('tick', models.DateTimeField(verbose_name='time')),
+                ('outcome', models.CharField(choices=[('fired', 'enqueued'), ('skipped', 'skipped'), ('missed', 'missed'), ('refused', 'refused')], max_length=8, verbose_name='outcome')),
+                ('reason', models.TextField(default='', verbose_name='reason')),
+                ('job_id', models.UUIDField(null=True, verbose_name='job')),
+                ('count', models.BigIntegerField(db_default=1, default=1, verbose_name='ticks')),
+                ('by', models.CharField(db_default='', default='', max_length=255, verbose_name='by')),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), verbose_name='decided')),
+            ],
+            options={
+                'verbose_name': 'run of a schedule',
+                'verbose_name_plural': 'runs of schedules',
+                'indexes': [models.Index(fields=['tick'], name='ojs_schedule_run_age')],
+                'constraints': [models.UniqueConstraint(fields=('schedule', 'tick'), name='ojs_schedule_run_tick')],
+            },
+        ),
         migrations.CreateModel(
             name='MaintenanceRun',
             fields=[

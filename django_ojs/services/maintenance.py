@@ -6,6 +6,7 @@ from django_ojs import hooks
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.services import promote, prune, queues, rollup
 from django_ojs.services.rate_limits import upkeep as rate_limits
+from django_ojs.services.schedules import upkeep as schedules
 from django_ojs.services.workflows import upkeep
 
 
@@ -32,5 +33,6 @@ def register_all() -> None:
     """Register the core's maintenance tasks; the reaper keeps its own record
     (``services.reaper``).
     """
-    for task in (PROMOTE, rate_limits.TASK, PRUNE, DISCOVER, rollup.TASK, upkeep.TASK):
+    over_time = (PRUNE, DISCOVER, rollup.TASK, upkeep.TASK)
+    for task in (PROMOTE, schedules.DECLARE, schedules.FIRE, rate_limits.TASK, *over_time):
         hooks.register_maintenance_task(task)

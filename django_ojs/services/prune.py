@@ -18,6 +18,7 @@ from django_ojs.models import AuditEntry, Event, MaintenanceRun, Worker
 from django_ojs.models.maintenance import PRUNE
 from django_ojs.services import queues, rollup
 from django_ojs.services.rate_limits import upkeep as rate_limits
+from django_ojs.services.schedules import upkeep as schedules
 from django_ojs.services.workflows import upkeep
 from django_ojs.store import deleting, leases, locking, unique_keys
 from django_ojs.store.contention import atomically
@@ -112,7 +113,7 @@ def _due(now: datetime, using: str) -> Iterator[tuple[str, datetime, _Delete]]:
     kinds |= {name: partial(_jobs, state, dead) for name, state, dead in JOBS}
     kinds |= {"events": _events, "audit": _audit, "stats": rollup.forget, "workers": _workers}
     kinds["queues"] = partial(_queues, now)
-    kinds["rate_limits"] = rate_limits.prune
+    kinds |= {"rate_limits": rate_limits.prune, "cron": schedules.prune}
     yield "unique_keys", now - UNIQUE_KEYS, _unique_keys
     keep = conf.current().retention_ms
     counted = rollup.counted_until(using)

@@ -11,7 +11,7 @@ from django.db import connections
 
 from django_ojs import clock
 from django_ojs.domain.states import State
-from django_ojs.models import Job, LeaseBeat, RateLimit, RateLimitDue, Workflow
+from django_ojs.models import Job, LeaseBeat, RateLimit, RateLimitDue, Schedule, Workflow
 from django_ojs.store.columns import DUE, ColumnType, among
 from django_ojs.store.dialect import cursor, dialect
 
@@ -31,6 +31,9 @@ _SCHEDULED = ", ".join(
 _ADMISSION = (
     f"(SELECT due_at FROM {RateLimit._meta.db_table} WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1),"
     f" (SELECT due_at FROM {RateLimitDue._meta.db_table} ORDER BY id LIMIT 1)"
+)
+_SCHEDULE = (
+    f"(SELECT due_at FROM {Schedule._meta.db_table} WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1)"
 )
 
 
@@ -64,8 +67,15 @@ def _first(moments: Sequence[Any], using: str) -> datetime | None:
 
 
 def next_start(*, using: str) -> datetime | None:
-    """Return when a job may become available, or be admitted, because of the time: one statement."""
-    return _earliest(f"{_SCHEDULED}, {_ADMISSION}", using)
+    """Return when a job may become available, be admitted or be enqueued by a schedule: one
+    statement.
+    """
+    return _earliest(f"{_SCHEDULED}, {_ADMISSION}, {_SCHEDULE}", using)
+
+
+def next_tick(*, using: str) -> datetime | None:
+    """Return when a schedule is due next, by one statement."""
+    return _earliest(_SCHEDULE, using)
 
 
 def next_admission(*, using: str) -> datetime | None:
@@ -74,7 +84,9 @@ def next_admission(*, using: str) -> datetime | None:
 
 
 class NextDue(NamedTuple):
-    """When something falls due next: a deadline; a scheduled time, or an opening of a rate limit."""
+    """When something falls due next: a deadline; a scheduled time, an opening of a rate limit, or the
+    tick of a schedule.
+    """
 
     deadline: datetime | None = None
     scheduled: datetime | None = None
@@ -92,7 +104,7 @@ class DueProbe:
         self._cursor: Any = None
 
     def look(self, *, scheduled: bool = True) -> NextDue:
-        """Read the next deadline and, if ``scheduled``, the next scheduled time or opening."""
+        """Read the next deadline and, if ``scheduled``, what else falls due."""
         connection = connections[self._using]
         with connection.wrap_database_errors:
             connection.ensure_connection()
@@ -102,7 +114,7 @@ class DueProbe:
             sent = clock.boottime()
             asked = f"{_DEADLINE}, {_WORKFLOW}"
             if scheduled:
-                asked += f", {_SCHEDULED}, {_ADMISSION}"
+                asked += f", {_SCHEDULED}, {_ADMISSION}, {_SCHEDULE}"
             statement = f"SELECT {asked}, {_clock(self._using)}"
             row = dialect(self._using).quick_row(self._connection, statement)
             if row is None:

@@ -14,6 +14,8 @@ from django_ojs.models import (
     RateLimitDue,
     RateLimitPlace,
     RateLimitStart,
+    Schedule,
+    ScheduleRun,
     UniqueKey,
     Workflow,
     WorkflowStep,
@@ -28,6 +30,8 @@ CLEARED: tuple[type[models.Model], ...] = (
     RateLimitPlace,
     RateLimitStart,
     RateLimit,
+    ScheduleRun,
+    Schedule,
     UniqueKey,
     WorkflowStep,
     Job,
@@ -36,8 +40,8 @@ CLEARED: tuple[type[models.Model], ...] = (
 
 
 def clear(*, using: str | None = None) -> None:
-    """Remove every job and workflow, with their attempts, events, unique keys and rate limits: what
-    follows begins anew.
+    """Remove every job and workflow, with their attempts, events, unique keys, rate limits and
+    schedules: what follows begins anew.
 
     For what a test sets up. Known queues, workers and planned failures stay.
     """

@@ -12,6 +12,7 @@ from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.services.promote import promote
 from django_ojs.services.rate_limits import admission
 from django_ojs.services.reap import reap
+from django_ojs.services.schedules import declared, fire
 from django_ojs.store import due_times
 from django_ojs.testing.committing import as_committed, refuse_atomic
 from django_ojs.testing.draining import drain, is_draining
@@ -36,6 +37,11 @@ def without_database() -> Iterator[None]:
         return
     with clock.using_clock(_HostClock()):
         yield
+
+
+def _tick(using: str) -> None:
+    declared.sync(using=using)
+    fire.fire_due(using=using)
 
 
 class JobClock:
@@ -97,11 +103,11 @@ class JobClock:
     ) -> datetime:
         """Move on by so much; returns the new time.
 
-        ``by`` is seconds, ``timedelta`` or ``"90m"``. Stops at every moment at which something falls
-        due on the way, and does there what a worker and a reaper do: jobs and retries become available,
-        rate limits let jobs in, TTLs, timeouts, missed heartbeats and deadlines of workflows are
-        enforced, jobs that run in this process send their signs of life. With ``work`` the jobs that
-        are available are run, too, now and at each stop.
+        ``by`` is seconds, ``timedelta`` or ``"90m"``. Stops at every moment at which something
+        falls due on the way, and does there what a worker and a reaper do: jobs and retries become
+        available, schedules enqueue, rate limits let jobs in, TTLs, timeouts, missed heartbeats and
+        deadlines of workflows are enforced, jobs that run in this process send their signs of life.
+        With ``work`` the jobs that are available are run, too, now and at each stop.
         """
         refuse_atomic("advance()", self._alias)
         step = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
@@ -126,6 +132,7 @@ class JobClock:
             due_times.next_due(using=using),
             due_times.next_deadline(using=using),
             due_times.next_admission(using=using),
+            due_times.next_tick(using=using),
             *(stall.due for stall in stalls),
         ]
         return min((moment for moment in known if moment is not None), default=None)
@@ -133,6 +140,7 @@ class JobClock:
     def _enforce(self, work: bool) -> None:
         using = self._alias
         as_committed(using, beat_all)
+        as_committed(using, partial(_tick, using))
         as_committed(using, partial(promote, using=using))
         as_committed(using, partial(admission.admit_due, at_once=True, using=using))
         as_committed(using, partial(reap, using=using))

@@ -1,0 +1,66 @@
+"""The schedules that the code and the settings of this process declare, and their rows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from django.core.exceptions import ImproperlyConfigured
+
+from django_ojs import clock, conf
+from django_ojs.domain.schedule import DECLARED, ScheduleSource, ScheduleSpec
+from django_ojs.models import Schedule
+from django_ojs.services.schedules import rows
+from django_ojs.store.contention import in_transaction
+
+logger = logging.getLogger("django_ojs")
+
+_declared: dict[str, ScheduleSpec] = {}
+
+
+def declare(spec: ScheduleSpec) -> None:
+    """Declare a schedule in code. Raises ``ValueError`` if its name has another declaration."""
+    if _declared.get(spec.name, spec) != spec:
+        raise ValueError(f"a schedule named {spec.name!r} is declared twice")
+    _declared[spec.name] = spec
+
+
+def declared() -> Iterator[tuple[ScheduleSpec, ScheduleSource]]:
+    """All declared schedules; those of the code before those of the settings."""
+    for spec in _declared.values():
+        yield spec, ScheduleSource.CODE
+    for name, spec in conf.current().schedules.items():
+        if name in _declared:
+            raise ImproperlyConfigured(f"OJS['CRON'][{name!r}] is declared in code too")
+        yield spec, ScheduleSource.SETTINGS
+
+
+def is_here(row: Schedule) -> bool:
+    """Whether this process may enqueue the jobs of a schedule: it declares the same, or nobody does."""
+    if row.source not in DECLARED:
+        return True
+    spec = _declared.get(row.name) or conf.current().schedules.get(row.name)
+    return spec is not None and spec.fingerprint() == row.fingerprint
+
+
+def sync(*, using: str) -> list[str]:
+    """Give each declared schedule its row; the names of those that changed.
+
+    Who starts last wins. A schedule of the same name that somebody made over HTTP or in the admin
+    becomes the declared one. One statement where nothing has changed.
+    """
+    wanted = {spec.name: (spec, source) for spec, source in declared()}
+    if not wanted:
+        return []
+    rows_known = Schedule.objects.using(using).filter(name__in=wanted)
+    known = dict(rows_known.values_list("name", "fingerprint"))
+    changed = [name for name, (spec, _) in wanted.items() if known.get(name) != spec.fingerprint()]
+    for name in sorted(changed):
+        _put(*wanted[name], using=using)
+        logger.info("schedule %s: %s", name, "changed" if name in known else "new")
+    return changed
+
+
+@in_transaction
+def _put(spec: ScheduleSpec, source: ScheduleSource, *, using: str = "") -> None:
+    rows.put(spec, source, now=clock.now(using), using=using)

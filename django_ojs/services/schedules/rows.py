@@ -1,0 +1,113 @@
+"""The row of a schedule: made, changed, and where it stands."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django_ojs.domain import stored_envelope
+from django_ojs.domain.cron import Tick, Timing, timing_of
+from django_ojs.domain.envelope import Envelope
+from django_ojs.domain.errors import NotFound
+from django_ojs.domain.schedule import ScheduleSource, ScheduleSpec
+from django_ojs.models import Schedule
+from django_ojs.services.job_defaults import queue_of
+
+MOMENT = timedelta(microseconds=1)
+_TIMING = ("expression", "timezone", "enabled", "starts_at", "ends_at")
+_SAME = (*_TIMING, "overlap", "catch_up", "catch_up_within_ms", "jitter_ms", "description")
+
+
+def locked(name: str, *, using: str) -> Schedule:
+    """Lock a schedule. Raises :class:`NotFound`."""
+    row = Schedule.objects.using(using).select_for_update().filter(pk=name).first()
+    if row is None:
+        raise no_schedule(name)
+    return row
+
+
+def no_schedule(name: str) -> NotFound:
+    """There is no schedule of this name."""
+    return NotFound(
+        f"no schedule is named {name[:255]!r}", resource_type="cron", resource_id=name[:255]
+    )
+
+
+def put(
+    spec: ScheduleSpec, source: ScheduleSource, *, now: datetime, using: str
+) -> tuple[Schedule, bool]:
+    """Make or change a schedule, and whether it is new. To be called in a transaction.
+
+    A change keeps what has run, and a pause; the next tick stays unless the times have changed.
+    """
+    values = {name: getattr(spec, name) for name in _SAME} | {
+        "source": source,
+        "fingerprint": spec.fingerprint(),
+        "type": spec.envelope.type,
+        "queue": queue_of(spec.envelope),
+        "template": spec.template(),
+        "updated_at": now,
+    }
+    schedules = Schedule.objects.using(using)
+    fresh = Schedule(name=spec.name, created_at=now, **values)
+    fresh.due_at = next_due(fresh, now)
+    row = schedules.select_for_update().filter(pk=spec.name).first()
+    if row is None:
+        # Two may make it at once: the second finds the row of the first.
+        schedules.bulk_create([fresh], ignore_conflicts=True)
+        row = locked(spec.name, using=using)
+        if row.created_at == now and row.fingerprint == fresh.fingerprint:
+            return row, True
+    times_changed = any(getattr(row, name) != values[name] for name in _TIMING)
+    for name, value in values.items():
+        setattr(row, name, value)
+    if times_changed or row.due_at is None:
+        row.due_at = next_due(row, now)
+    row.save(using=using)
+    return row, False
+
+
+def timing(row: Schedule) -> Timing:
+    """When a schedule is due."""
+    return timing_of(row.expression, row.timezone)
+
+
+def is_on(row: Schedule) -> bool:
+    """Whether it has ticks: it is enabled, and not paused."""
+    return row.enabled and row.paused_at is None
+
+
+def next_tick(row: Schedule, after: datetime) -> Tick | None:
+    """The first tick after a time, between the start and the end of the schedule."""
+    if row.starts_at is not None and after < row.starts_at:
+        after = row.starts_at - MOMENT
+    tick = timing(row).after(after)
+    if tick is None or (row.ends_at is not None and tick.at >= row.ends_at):
+        return None
+    return tick
+
+
+def next_due(row: Schedule, after: datetime) -> datetime | None:
+    """The time of :func:`next_tick`; ``None`` of a schedule that is off."""
+    tick = next_tick(row, after) if is_on(row) else None
+    return None if tick is None else tick.at
+
+
+def tick_at(row: Schedule, due: datetime) -> Tick:
+    """The tick that a schedule is due for."""
+    tick = timing(row).after(due - MOMENT)
+    return tick if tick is not None and tick.at == due else Tick(due)
+
+
+def next_run(row: Schedule) -> datetime | None:
+    """When the next job is enqueued: the next tick that is not left out; ``None`` if there is none."""
+    if row.due_at is None:
+        return None
+    tick: Tick | None = tick_at(row, row.due_at)
+    while tick is not None and tick.skipped:
+        tick = next_tick(row, tick.at)
+    return None if tick is None else tick.at
+
+
+def envelope_of(row: Schedule) -> Envelope:
+    """The request for its jobs."""
+    return stored_envelope.load(row.template).envelope
