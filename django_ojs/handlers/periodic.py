@@ -31,10 +31,10 @@ def periodic(
     given by ``using()``.
 
     ``overlap`` is what happens while the last job has not ended: ``skip``, ``allow``,
-    ``cancel_previous``, or ``enqueue``, one after the other. ``catch_up`` says whether the last of
-    the ticks that were missed (``one``), or none, is made up for, if it is not older than
-    ``catch_up_within``, ten minutes by default. ``jitter`` is up to how much later, at random, the
-    job starts. Between ``starts_at`` and ``ends_at``, if given, and only if ``enabled``. Durations
+    ``cancel_previous``, or ``enqueue``, one after the other. With ``catch_up="one"`` the last of the
+    ticks that were missed is made up for, if it is not older than ``catch_up_within``, ten minutes by
+    default; with ``"none"`` none is. ``jitter`` is up to how much later, at random, the job starts.
+    There are ticks between ``starts_at`` and ``ends_at``, if given, and only if ``enabled``. Durations
     are seconds, ``timedelta``, ``"10s"`` or ISO 8601.
 
     Raises :class:`InvalidRequest` for a bad option, ``TypeError`` for an unknown one and for
