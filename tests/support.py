@@ -303,5 +303,8 @@ def drop_dead_rows() -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SET lock_timeout = '60s'")
-            cursor.execute("TRUNCATE django_ojs_job, django_ojs_queue CASCADE")
+            cursor.execute(
+                "TRUNCATE django_ojs_job, django_ojs_queue, django_ojs_event, django_ojs_attempt"
+                " CASCADE"
+            )
             cursor.execute("RESET lock_timeout")
