@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from django_ojs.http.base import OJSViewSet
 from django_ojs.http.routing import Feature, Route, register
+from django_ojs.http.views.cron import CronViewSet
 from django_ojs.http.views.dead_letter import BareDeadLetterViewSet, DeadLetterViewSet
 from django_ojs.http.views.events import EventViewSet
 from django_ojs.http.views.jobs import FlatJobViewSet, JobViewSet
@@ -175,6 +176,27 @@ WORKFLOWS = Feature(
     ("workflows",),
     endpoints={"workflows": "workflows"},
 )
+CRON = Feature(
+    "cron",
+    (
+        Route(
+            "cron",
+            CronViewSet,
+            {"post": "create", "get": "list"},
+            ("crons", "admin/cron", "admin/crons"),
+        ),
+        Route(
+            "cron/{name}",
+            CronViewSet,
+            {"get": "retrieve", "put": "update", "patch": "partial_update", "delete": "destroy"},
+            ("crons/{name}", "admin/cron/{name}", "admin/crons/{name}"),
+        ),
+        Route("cron/{name}/runs", CronViewSet, {"get": "runs"}),
+        *_verbs("cron/{name}", CronViewSet, "pause", "resume", "trigger"),
+    ),
+    ("cron_jobs",),
+    endpoints={"cron": "cron"},
+)
 RATE_LIMITS = Feature(
     "rate_limits",
     (
@@ -211,6 +233,7 @@ CORE_FEATURES = (
     QUEUES,
     DEAD_LETTER,
     EVENTS,
+    CRON,
     WORKFLOWS,
     RATE_LIMITS,
     UNIQUE,

@@ -109,6 +109,7 @@ def _acts_without_a_body(template: str) -> bool:
         "resume",
         "quiet",
         "terminate",
+        "trigger",
     } and ("{" in template)
 
 

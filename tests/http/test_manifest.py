@@ -31,7 +31,7 @@ def manifest() -> dict[str, Any]:
 def test_what_is_fully_there_and_nothing_else() -> None:
     found = manifest()
     assert set(found["extensions"]) == EXTENSIONS
-    assert (found["conformance_level"], found["conformance_tier"]) == (1, "runtime")
+    assert (found["conformance_level"], found["conformance_tier"]) == (4, "runtime")
     assert found["unique_job_strength"] == "strong"
     assert found["capabilities"]["unique_jobs"] is True
     assert found["capabilities"]["batch_enqueue"] is True

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django_ojs.http.listing import MAX_LIMIT, MAX_OFFSET
 from django_ojs.http.openapi import fields as f
-from django_ojs.http.openapi.schemas import jobs, queues, rate_limits, system, work, workflows
+from django_ojs.http.openapi.schemas import cron, jobs, queues, rate_limits, system, work, workflows
 from django_ojs.http.problems import PROBLEMS
 
 Parameters = Mapping[str, f.JsonSchema]
@@ -69,6 +69,10 @@ _WORKFLOWS: Parameters = {
     "type": f.text("One or more, with commas."),
     "name": f.text("The whole name."),
 }
+_CRON: Parameters = {
+    **_LIST,
+    "enabled": f.described({"type": "boolean"}, "Only those that are, or are not."),
+}
 _RESULTS: Parameters = {
     "after": f.integer("`next_after` of an earlier page.", minimum=0),
     "limit": _PAGE["limit"],
@@ -80,7 +84,7 @@ PATH_PARAMETERS: Parameters = {
     "job_id": f.uuid("The id of a job."),
     "worker_id": f.text("The id of a worker."),
     "workflow_id": f.uuid("The id of a workflow."),
-    "name": f.text("The name of a queue."),
+    "name": f.text("The name of a queue, or of a schedule."),
     "key": f.text("The key of a rate limit; `queue:` and its name for that of a queue."),
     "type": f.text("A job type."),
     "version": f.integer("Of the schema.", minimum=1, maximum=2**31 - 1),
@@ -179,6 +183,18 @@ OPERATIONS: Mapping[str, Documented] = {
     "RateLimitViewSet.update": _ok(rate_limits.RateLimitComponent, rate_limits.OverrideRequest),
     "RateLimitViewSet.update_queue": _ok(rate_limits.RateLimitComponent, rate_limits.OverrideRequest),
     "RateLimitViewSet.destroy_override": _ok(rate_limits.RateLimitComponent),
+    "CronViewSet.create": Documented(
+        {201: cron.ScheduleAnswer, 200: cron.ScheduleAnswer}, cron.ScheduleRequest
+    ),
+    "CronViewSet.list": _ok(cron.SchedulePage, query=_CRON),
+    "CronViewSet.retrieve": _ok(cron.ScheduleAnswer),
+    "CronViewSet.runs": _ok(cron.ScheduleRunPage, query=_LIST),
+    "CronViewSet.update": _ok(cron.ScheduleAnswer, cron.ScheduleRequest),
+    "CronViewSet.partial_update": _ok(cron.ScheduleAnswer, cron.ScheduleRequest),
+    "CronViewSet.destroy": _ok(cron.ScheduleAnswer, jobs.Reason),
+    "CronViewSet.pause": _ok(cron.ScheduleAnswer, jobs.Reason),
+    "CronViewSet.resume": _ok(cron.ScheduleAnswer, jobs.Reason),
+    "CronViewSet.trigger": _ok(cron.TriggerAnswer, jobs.Reason),
     "SystemViewSet.health": Documented({200: system.Health, 503: system.Health}),
     "SystemViewSet.ready": Documented({200: system.Ready, 503: system.Ready}),
     "SystemViewSet.manifest": _ok(system.Manifest),

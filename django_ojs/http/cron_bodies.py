@@ -1,0 +1,88 @@
+"""A schedule in a request, in every form that clients send (OJS cron 2, WIRE 1.16)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django_ojs.domain import schedule
+from django_ojs.domain.envelope import Envelope
+from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.schedule import ScheduleSpec
+
+_EXPRESSION = ("expression", "cron", "schedule")
+_OF_JOB = ("type", "args", "meta", "metadata", "options")
+_TEMPLATE = "job_template"
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "timezone": ("timezone",),
+    "overlap": ("overlap_policy", "overlap"),
+    "catch_up": ("catch_up",),
+    "catch_up_within": ("catch_up_within",),
+    "jitter": ("jitter",),
+    "enabled": ("enabled",),
+    "starts_at": ("starts_at",),
+    "ends_at": ("ends_at",),
+    "description": ("description",),
+}
+"""The options of a schedule, by the names that they have on the wire, which the first of them is."""
+KNOWN = frozenset(
+    {"name", "specversion", "reason", _TEMPLATE, *_EXPRESSION, *_OF_JOB}
+    | {name for names in _OPTIONS.values() for name in names}
+)
+"""What the body of a schedule may have."""
+Parse = Callable[[Mapping[str, Any]], Envelope]
+"""Makes an envelope of the body of a job, for the caller of the request."""
+
+
+def spec_of(body: Mapping[str, Any], parse: Parse) -> ScheduleSpec:
+    """The schedule that a request asks for; the fields of ``job_template`` win over flat ones.
+
+    Raises :class:`InvalidRequest` naming the field as the client wrote it.
+    """
+    template = body.get(_TEMPLATE)
+    if template is not None and not isinstance(template, Mapping):
+        raise InvalidRequest(_TEMPLATE, "must be an object")
+    flat = {name: body[name] for name in _OF_JOB if body.get(name) is not None}
+    given = {"args": [], **flat, **{k: v for k, v in (template or {}).items() if v is not None}}
+    try:
+        envelope = parse(given)
+    except InvalidRequest as error:
+        if template is not None and error.field.split(".")[0].split("[")[0] in template:
+            error.details = {**error.details, "field": f"{_TEMPLATE}.{error.field}"}
+        raise
+    field, expression = _first(body, _EXPRESSION)
+    if expression is None:
+        raise InvalidRequest("expression", "is required")
+    if body.get("name") is None:
+        raise InvalidRequest("name", "is required")
+    options = {name: _first(body, names)[1] for name, names in _OPTIONS.items()}
+    try:
+        return schedule.make(body["name"], expression, envelope, options)
+    except InvalidRequest as error:
+        named = {"expression": field, "schedule": field}
+        named |= {name: _first(body, names)[0] for name, names in _OPTIONS.items()}
+        raise InvalidRequest(named.get(error.field, error.field), error.rule) from None
+
+
+def merged(known: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
+    """The schedule that is there, as we show it, with what a request changes in its own spelling."""
+    replaced = {
+        name
+        for names in (_EXPRESSION, *_OPTIONS.values())
+        for name in names
+        if any(one in body for one in names)
+    }
+    template = dict(known[_TEMPLATE])
+    given = body.get(_TEMPLATE)
+    template |= given if isinstance(given, Mapping) else {}
+    template |= {name: body[name] for name in _OF_JOB if name in body}
+    kept = {name: known[name] for name in KNOWN if name in known and name not in replaced}
+    kept = {name: value for name, value in kept.items() if name not in _OF_JOB}
+    return {**kept, **{k: v for k, v in body.items() if k not in _OF_JOB}, _TEMPLATE: template}
+
+
+def _first(body: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, Any]:
+    for name in names:
+        if body.get(name) is not None:
+            return name, body[name]
+    return names[0], None
