@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CLAIMED = (
     "level-0-core",
     "level-1-reliable",
+    "level-2-scheduled/cron",
     "level-2-scheduled/delay",
     "level-2-scheduled/ttl",
     "level-3-workflows",

@@ -18,21 +18,18 @@ from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.states import State
 from django_ojs.management.base import (
     EXIT_OVERDUE,
-    EXPIRY,
     actor_of,
-    expiry_of,
-    moment,
     parse_id,
     plural,
     standard_options,
-    table,
 )
+from django_ojs.management.cron_verbs import CronVerbs
 from django_ojs.management.job_text import lines_of
 from django_ojs.management.job_verbs import JobVerbs
 from django_ojs.management.rate_limit_verbs import RateLimitVerbs
 from django_ojs.management.run_verb import RunVerb
+from django_ojs.management.token_verbs import TokenVerbs
 from django_ojs.management.workflow_verbs import WorkflowVerbs
-from django_ojs.models import ApiToken
 from django_ojs.services import (
     backlog,
     health,
@@ -41,7 +38,6 @@ from django_ojs.services import (
     operate,
     prune,
     queues,
-    tokens,
     unique,
     workers,
 )
@@ -52,7 +48,7 @@ from django_ojs.store import invariants, selectors
 _COMMANDS = {"worker": "runworker", "reap": "reap_timeouts"}
 
 
-class Command(JobVerbs, RunVerb, WorkflowVerbs, RateLimitVerbs):
+class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, TokenVerbs):
     """One subcommand per verb; every one takes ``--format json``."""
 
     help = "Look at jobs, queues, workers and workflows, and act on them; run a worker or a reaper."
@@ -97,29 +93,10 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, RateLimitVerbs):
         self.add_workflow_verbs(workflows, self._verb)
         limits = verbs.add_parser("rate-limit", help="list, show, set and clear rate limits")
         self.add_rate_limit_verbs(limits, self._verb)
-        self._token_verbs(verbs.add_parser("token", help="create, list, rotate and revoke API tokens"))
-
-    def _token_verbs(self, parser: CommandParser) -> None:
-        """``ojs token create|list|rotate|revoke``."""
-        verbs = parser.add_subparsers(dest="token_verb", required=True, metavar="VERB")
-        create = self._verb(verbs, "create", "a token for a client; shown once")
-        create.add_argument("name", metavar="CLIENT")
-        create.add_argument("--scope", action="append", required=True, choices=tokens.SCOPES)
-        create.add_argument(
-            "--queue", action="append", help="a queue, or a prefix that ends in '*' (default all)"
-        )
-        create.add_argument("--expires-at", metavar="T", help=EXPIRY)
-        self._verb(verbs, "list", "all tokens, without their secrets")
-        rotate = self._verb(verbs, "rotate", "a successor; the old one works on for a while")
-        rotate.add_argument("name", metavar="CLIENT")
-        rotate.add_argument("--overlap", default="24h", help="how long (default 24h; 0 for not at all)")
-        rotate.add_argument(
-            "--expires-at",
-            metavar="T|never",
-            help=f"of the successor: {EXPIRY}, or never (default: as long as the old one was given)",
-        )
-        revoke = self._verb(verbs, "revoke", "end the tokens of a client, or one by its prefix")
-        revoke.add_argument("name", metavar="CLIENT|PREFIX")
+        schedules = verbs.add_parser("cron", help="list, run, pause and resume schedules, and fill in")
+        self.add_cron_verbs(schedules, self._verb)
+        made = verbs.add_parser("token", help="create, list, rotate and revoke API tokens")
+        self.add_token_verbs(made, self._verb)
 
     def _verb(
         self, verbs: Any, name: str, text: str, *, ids: int = 0, reason: bool = False
@@ -304,66 +281,6 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, RateLimitVerbs):
             self._backlog(waiting, selectors.COUNT_CAP)
         if findings or (wrong and not options["repair"]):
             sys.exit(EXIT_OVERDUE)
-
-    def do_token(self, alias: str, options: dict[str, Any]) -> None:
-        verb: Callable[[str, dict[str, Any]], None] = getattr(self, f"_token_{options['token_verb']}")
-        verb(alias, options)
-
-    def _token_create(self, alias: str, options: dict[str, Any]) -> None:
-        expires_at = None
-        if options["expires_at"] is not None:
-            expires_at = moment(options["expires_at"], "--expires-at", alias)
-        made = tokens.create(
-            options["name"],
-            scopes=options["scope"],
-            queues=options["queue"] or ["*"],
-            expires_at=expires_at,
-            actor=actor_of(options),
-            using=alias,
-        )
-        self._shown_once(*made, options)
-
-    def _token_rotate(self, alias: str, options: dict[str, Any]) -> None:
-        overlap = timedelta(
-            milliseconds=parse_seconds_ms(options["overlap"], "--overlap", allow_zero=True)
-        )
-        expiry = expiry_of(options, "never", alias)
-        made = tokens.rotate(
-            options["name"], overlap=overlap, expires_at=expiry, actor=actor_of(options), using=alias
-        )
-        self._shown_once(*made, options)
-
-    def _shown_once(self, token: ApiToken, text: str, options: dict[str, Any]) -> None:
-        self.answer(options, {"client": token.name, "prefix": token.prefix, "token": text}, [text])
-        if options["format"] != "json":
-            self.print_line("This is shown once: store it now.", trouble=True)
-
-    def _token_revoke(self, alias: str, options: dict[str, Any]) -> None:
-        count = tokens.revoke(options["name"], actor=actor_of(options), using=alias)
-        self.answer(options, {"revoked": count}, [f"{count} revoked"])
-
-    def _token_list(self, alias: str, options: dict[str, Any]) -> None:
-        now = clock.now(alias)
-        found = [
-            {
-                "client": token.name,
-                "prefix": token.prefix,
-                "scopes": token.scopes,
-                "queues": token.queues,
-                "live": tokens.is_live(token, now),
-                "expires_at": token.expires_at,
-                "revoked_at": token.revoked_at,
-                "last_used_at": token.last_used_at,
-            }
-            for token in tokens.listed(using=alias)
-        ]
-        rows = [("CLIENT", "PREFIX", "STATE", "SCOPES", "QUEUES", "EXPIRES")]
-        for row in found:
-            state = "live" if row["live"] else "revoked" if row["revoked_at"] else "expired"
-            expires = format_instant(row["expires_at"]) if row["expires_at"] else "never"
-            lists = ",".join(row["scopes"]), ",".join(row["queues"])
-            rows.append((row["client"], row["prefix"], state, *lists, expires))
-        self.answer(options, found, table(rows) if found else ["no tokens"])
 
     def _changed(self, word: str, names: list[str], options: dict[str, Any]) -> None:
         lines = (

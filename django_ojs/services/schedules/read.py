@@ -1,0 +1,46 @@
+"""A schedule as people look at it: where it stands, and what is ahead of it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from django_ojs.domain.cron import Interval
+from django_ojs.models import Schedule
+from django_ojs.services.schedules import fire, rows
+
+MOST_AHEAD = 1000
+
+
+class Ahead(NamedTuple):
+    """A time ahead. ``local`` is what the clocks of its zone show, which leave out a ``skipped`` one."""
+
+    at: datetime
+    local: datetime
+    skipped: bool
+    shifted: timedelta
+    """By how much the clocks have changed since the time before."""
+
+
+def ahead(row: Schedule, count: int, after: datetime) -> list[Ahead]:
+    """The next ``count`` ticks after a time, also of a schedule that is off."""
+    zone = ZoneInfo(row.timezone) if row.timezone != "UTC" else after.tzinfo
+    found: list[Ahead] = []
+    tick = rows.next_tick(row, after)
+    if row.due_at is not None and isinstance(rows.timing(row), Interval):
+        tick = rows.tick_at(row, row.due_at)
+    before = after.astimezone(zone).utcoffset()
+    while tick is not None and len(found) < count:
+        local = tick.at.astimezone(zone)
+        offset = local.utcoffset()
+        shifted = (offset or timedelta()) - (before or timedelta())
+        found.append(Ahead(tick.at, local, tick.skipped, shifted))
+        before = offset
+        tick = rows.next_tick(row, tick.at)
+    return found
+
+
+def is_late(row: Schedule, now: datetime) -> bool:
+    """Whether it is due for so long that nobody seems to look after it."""
+    return row.due_at is not None and now - row.due_at > fire.LATE
