@@ -63,13 +63,18 @@ class Timing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """``@every 5m``: as long after the last tick as that, whatever the clock says."""
+    """``@every 5m``: as long after the last tick as that, whatever the clock says.
+
+    ``anchor`` is any of the ticks; without one they are counted from the moment that is asked about.
+    """
 
     every: timedelta
+    anchor: datetime | None = None
 
     def after(self, moment: datetime) -> Tick | None:
-        """The tick that follows one at ``moment``."""
-        return Tick(moment + self.every)
+        """The first tick after ``moment``."""
+        past = (moment - self.anchor) % self.every if self.anchor is not None else timedelta()
+        return Tick(moment - past + self.every)
 
 
 @dataclass(frozen=True, slots=True)

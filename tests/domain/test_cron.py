@@ -202,7 +202,16 @@ def test_utc_needs_no_database_of_zones() -> None:
 
 
 def test_an_interval_counts_from_the_last_tick() -> None:
-    assert timing_of("@every 5m", "Europe/Berlin") == Interval(timedelta(minutes=5))
+    timing = timing_of("@every 5m", "Europe/Berlin")
+    assert timing == Interval(timedelta(minutes=5))
+    anchored = Interval(timedelta(minutes=5), at("2026-01-01T12:01"))
+    for moment, following in (
+        ("11:52", "11:56"),
+        ("11:56", "12:01"),
+        ("12:01", "12:06"),
+        ("12:59", "13:01"),
+    ):
+        assert anchored.after(at(f"2026-01-01T{moment}")) == (at(f"2026-01-01T{following}"), False)
 
 
 def test_the_last_one_that_was_missed_is_found_near_and_far() -> None:

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from django_ojs.domain.cron import Interval
 from django_ojs.models import Schedule
 from django_ojs.services.schedules import fire, rows
 
@@ -14,7 +13,7 @@ MOST_AHEAD = 1000
 
 
 class Ahead(NamedTuple):
-    """A time ahead. ``local`` is what the clocks of its zone show, which leave out a ``skipped`` one."""
+    """A time ahead. ``local`` is what the clocks of its zone show, ``skipped``: leave out."""
 
     at: datetime
     local: datetime
@@ -28,8 +27,6 @@ def ahead(row: Schedule, count: int, after: datetime) -> list[Ahead]:
     zone = ZoneInfo(row.timezone) if row.timezone != "UTC" else after.tzinfo
     found: list[Ahead] = []
     tick = rows.next_tick(row, after)
-    if row.due_at is not None and isinstance(rows.timing(row), Interval):
-        tick = rows.tick_at(row, row.due_at)
     before = after.astimezone(zone).utcoffset()
     while tick is not None and len(found) < count:
         local = tick.at.astimezone(zone)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django_ojs.domain import stored_envelope
-from django_ojs.domain.cron import Tick, Timing, timing_of
+from django_ojs.domain.cron import Interval, Tick, Timing, timing_of
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import NotFound
 from django_ojs.domain.schedule import ScheduleSource, ScheduleSpec
@@ -68,7 +69,8 @@ def put(
 
 def timing(row: Schedule) -> Timing:
     """When a schedule is due."""
-    return timing_of(row.expression, row.timezone)
+    found = timing_of(row.expression, row.timezone)
+    return replace(found, anchor=row.due_at) if isinstance(found, Interval) else found
 
 
 def is_on(row: Schedule) -> bool:
