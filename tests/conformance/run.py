@@ -22,6 +22,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,6 +105,7 @@ def _served(options: argparse.Namespace) -> Iterator[str]:
         }
         manage = [sys.executable, "manage.py"]
         subprocess.run([*manage, "migrate", "--verbosity", "0"], cwd=ROOT, env=environment, check=True)
+        _delete_schedules(manage, environment)
         if options.bare:
             options.token = _token(manage, environment)
         process = subprocess.Popen([*manage, "serve", "--port", str(port)], cwd=ROOT, env=environment)
@@ -115,6 +117,15 @@ def _served(options: argparse.Namespace) -> Iterator[str]:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
             process.wait(30)
+
+
+def _delete_schedules(manage: list[str], environment: dict[str, str]) -> None:
+    """Cases expect the names that they register to be new, and do not delete all of them."""
+    command = [*manage, "ojs", "cron"]
+    run = partial(subprocess.run, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    for found in json.loads(run([*command, "list", "--format", "json"]).stdout):
+        if found["source"] == "http":
+            run([*command, "delete", found["name"]])
 
 
 def _token(manage: list[str], environment: dict[str, str]) -> str:
