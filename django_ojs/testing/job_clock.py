@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 
 from django_ojs import clock, conf
 from django_ojs.domain.durations import parse_seconds_ms
+from django_ojs.domain.suggestions import did_you_mean
 from django_ojs.services.promote import promote
 from django_ojs.services.rate_limits import admission
 from django_ojs.services.reap import reap
@@ -39,9 +40,15 @@ def without_database() -> Iterator[None]:
         yield
 
 
-def _tick(using: str) -> None:
-    declared.sync(using=using)
-    fire.fire_due(using=using)
+def _declare(schedules: bool | Collection[str], using: str) -> None:
+    if isinstance(schedules, str):
+        raise TypeError("schedules: must be True, or a list of names")
+    only = None if schedules is True else list(schedules or ())
+    known = {spec.name for spec, _ in declared.declared()}
+    for name in only or ():
+        if name not in known:
+            raise ValueError(did_you_mean(name, sorted(known), "schedules"))
+    declared.sync(only, using=using)
 
 
 class JobClock:
@@ -96,6 +103,7 @@ class JobClock:
         by: timedelta | int | str | None = None,
         *,
         work: bool = False,
+        schedules: bool | Collection[str] = False,
         days: float = 0,
         hours: float = 0,
         minutes: float = 0,
@@ -107,7 +115,9 @@ class JobClock:
         falls due on the way, and does there what a worker and a reaper do: jobs and retries become
         available, schedules enqueue, rate limits let jobs in, TTLs, timeouts, missed heartbeats and
         deadlines of workflows are enforced, jobs that run in this process send their signs of life.
-        With ``work`` the jobs that are available are run, too, now and at each stop.
+        With ``work`` the jobs that
+        are available are run, too, now and at each stop. Schedules that the code or the settings
+        declare are left out, unless ``schedules`` names them, or is true.
         """
         refuse_atomic("advance()", self._alias)
         step = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
@@ -116,6 +126,8 @@ class JobClock:
         if step < timedelta(0):
             raise ValueError("advance() goes forward: freeze() sets any time")
         until = self.freeze() + step
+        if schedules:
+            as_committed(self._alias, partial(_declare, schedules, self._alias))
         self._enforce(work)
         while (moment := self._next()) is not None and self.now < moment < until:
             self.freeze(moment)
@@ -140,7 +152,7 @@ class JobClock:
     def _enforce(self, work: bool) -> None:
         using = self._alias
         as_committed(using, beat_all)
-        as_committed(using, partial(_tick, using))
+        as_committed(using, partial(fire.fire_due, using=using))
         as_committed(using, partial(promote, using=using))
         as_committed(using, partial(admission.admit_due, at_once=True, using=using))
         as_committed(using, partial(reap, using=using))

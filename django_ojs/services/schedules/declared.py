@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -43,13 +43,15 @@ def is_here(row: Schedule) -> bool:
     return spec is not None and spec.fingerprint() == row.fingerprint
 
 
-def sync(*, using: str) -> list[str]:
-    """Give each declared schedule its row; the names of those that changed.
+def sync(only: Collection[str] | None = None, *, using: str) -> list[str]:
+    """Give each declared schedule, or those of these names, its row; the names of those that changed.
 
     Who starts last wins. A schedule of the same name that somebody made over HTTP or in the admin
     becomes the declared one. One statement where nothing has changed.
     """
-    wanted = {spec.name: (spec, source) for spec, source in declared()}
+    wanted = {
+        spec.name: (spec, source) for spec, source in declared() if only is None or spec.name in only
+    }
     if not wanted:
         return []
     rows_known = Schedule.objects.using(using).filter(name__in=wanted)
