@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -24,6 +25,8 @@ from django_ojs.models import (
     MinuteStat,
     Queue,
     RateLimit,
+    Schedule,
+    ScheduleRun,
     Worker,
     Workflow,
     WorkflowStep,
@@ -367,6 +370,21 @@ def hostile() -> list[UUID]:
         )
         limits = {"concurrency": 1}
         RateLimit.objects.create(key=text, policy=limits, override=limits, override_by=text)
+        schedule = Schedule.objects.create(
+            name=text,
+            source="admin",
+            expression="*/5 * * * *",
+            type=text,
+            queue=text,
+            template={"type": text, "args_json": json.dumps([text, {text: text}])},
+            description=text,
+            paused_at=now,
+            paused_by=text,
+            pause_reason=text,
+        )
+        ScheduleRun.objects.create(
+            schedule=schedule.name, tick=now, outcome="refused", reason=text, by=text
+        )
         for state in State:
             active = state == State.ACTIVE
             job = Job.objects.create(

@@ -173,11 +173,12 @@ def test_a_tick_that_is_too_old_is_not_made_up_for(frozen: FrozenClock) -> None:
     assert outcomes() == [("missed", "late"), ("fired", "")]
 
 
-def test_a_time_in_the_gap_is_skipped_and_said(frozen: FrozenClock) -> None:
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_time_in_the_gap_is_skipped_and_said(frozen: FrozenClock, late: int) -> None:
     frozen.time = datetime(2026, 3, 28, 12, tzinfo=UTC)
     row = put("30 2 * * *", timezone="Europe/Berlin")
     assert rows.next_run(row) == datetime(2026, 3, 30, 0, 30, tzinfo=UTC)
-    tick(frozen, datetime(2026, 3, 29, 1, tzinfo=UTC))
+    tick(frozen, datetime(2026, 3, 29, 1 + late, tzinfo=UTC))
     assert outcomes() == [("skipped", "dst_skip")]
     (event,) = Event.objects.filter(kind="cron.skipped")
     assert event.data["reason"] == "dst_skip"

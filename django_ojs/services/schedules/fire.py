@@ -89,7 +89,8 @@ def _advance(seen: Schedule, *, using: str = "") -> bool:
     if row.due_at is None or row.due_at != seen.due_at or row.fingerprint != seen.fingerprint:
         return True
     due = tick = row.due_at
-    if now - due > LATE:
+    left_out = rows.tick_at(row, due).skipped
+    if now - due > LATE and not left_out:
         found = _caught_up(row, due, now)
         _missed(row, due, until=found or now, now=now, using=using)
         if found is None:
@@ -98,7 +99,7 @@ def _advance(seen: Schedule, *, using: str = "") -> bool:
             return True
         tick = found
     row.due_at = rows.next_due(row, tick)
-    if rows.tick_at(row, tick).skipped:
+    if left_out:
         record_run(row, tick, TickResult(_SKIPPED, "dst_skip"), now=now, using=using)
     elif not _is_done(row, tick, using):
         record_run(row, tick, _run(row, tick, now=now, using=using), now=now, using=using)
