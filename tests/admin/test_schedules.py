@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from django_ojs.clock import FrozenClock
 from django_ojs.domain import schedule
@@ -66,6 +68,20 @@ def test_the_list_says_when_and_what_became_of_the_last(frozen: FrozenClock) -> 
     assert "skipped" in page(browser, "schedule/")
     assert "report" in page(browser, "schedule/", q="rep")
     assert "/schedule/report/" not in page(browser, "schedule/", q="port")
+
+
+def test_the_list_takes_no_statement_a_row() -> None:
+    browser = login("view_schedule")
+    counts = []
+    for number in range(3):
+        envelope = from_call("report.make", [], now=schedule.NO_TIME)
+        spec = schedule.make(f"s{number}", "@daily", envelope)
+        operate.put(spec, source=schedule.ScheduleSource.ADMIN)
+        operate.run_now(spec.name)
+        with CaptureQueriesContext(connection) as seen:
+            page(browser, "schedule/")
+        counts.append(len(seen))
+    assert counts[0] == counts[-1] <= 12
 
 
 def test_the_page_shows_the_times_ahead_and_the_history() -> None:
