@@ -163,13 +163,14 @@ class ScheduleAdmin(OJSModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """The list has the last tick of each, by one statement."""
-        found = super().get_queryset(request)
+        found: QuerySet[Any] = super().get_queryset(request)
         if not self.is_list(request):
             return found
         runs = ScheduleRun.objects.filter(schedule=OuterRef("pk")).order_by("-tick")
         columns = {"tick": "tick", "result": "outcome", "made": "job_id", "count": "count"}
         last = {f"last_{name}": Subquery(runs.values(column)[:1]) for name, column in columns.items()}
-        return found.annotate(**last)
+        found = found.annotate(**last)
+        return found
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
