@@ -19,6 +19,7 @@ from sentry_sdk.integrations.logging import ignore_logger
 
 from django_ojs import conf, hooks
 from django_ojs.handlers import execution
+from django_ojs.observability import sentry_check_ins as check_ins
 from django_ojs.signals import EventRecord, job_discarded, job_failed
 
 if TYPE_CHECKING:
@@ -37,15 +38,19 @@ class OJSIntegration(Integration):
 
     With ``report_retries`` every attempt that fails is an event, not only those of which no code has
     seen the end (timeouts, stalls, crashes) and the last one. With ``send_arguments`` events have the
-    arguments of the job.
+    arguments of the job. With ``check_ins`` each job of a schedule is a check-in of the monitor of that
+    name, which Sentry makes.
     """
 
     identifier = "ojs"
     origin = "auto.queue.ojs"
 
-    def __init__(self, *, report_retries: bool = False, send_arguments: bool = False) -> None:
+    def __init__(
+        self, *, report_retries: bool = False, send_arguments: bool = False, check_ins: bool = False
+    ) -> None:
         self.report_retries = report_retries
         self.send_arguments = send_arguments
+        self.check_ins = check_ins
 
     @staticmethod
     def setup_once() -> None:
@@ -79,7 +84,7 @@ def isolate(context: JobContext, next: execution.Next) -> Any:
             if context.kwargs:
                 about["kwargs"] = context.kwargs
         scope.set_context("ojs", about)
-        return next(context)
+        return check_ins.around(context, next) if integration.check_ins else next(context)
 
 
 @hooks.before_exit
@@ -122,6 +127,8 @@ def _capture(integration: OJSIntegration, event: EventRecord, error: Mapping[str
         if name in data
     }
     stored, backtrace = _stored(data["job_id"], data["attempt"])
+    if integration.check_ins and data["state"] == "discarded":
+        check_ins.given_up(data["job_id"], stored.get("meta"))
     about |= {name: value for name, value in stored.items() if name not in ("args", "meta")}
     if integration.send_arguments and "args" in stored:
         about["args"] = stored["args"]

@@ -13,6 +13,7 @@ from django_ojs import clock
 from django_ojs.domain.durations import format_instant
 from django_ojs.models import MaintenanceRun, Worker
 from django_ojs.services import reaper, workers
+from django_ojs.services.schedules import upkeep
 from django_ojs.store import server_health
 from django_ojs.store.server_health import ServerHealth
 
@@ -24,6 +25,7 @@ MANY_DEAD = 10_000
 """Dead rows of a table that are always in order; beyond, half as many as there are live ones."""
 MANY_VERSIONS = 1_000_000
 """Old versions of rows that MariaDB may keep."""
+_NAMED = 5
 LARGE_LOG = 64 * 2**20
 """Bytes of SQLite's write-ahead log."""
 
@@ -43,6 +45,10 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     "clock_off": (
         gettext_noop("The database's clock is %(seconds)+.1f s ahead of the clock of %(host)s."),
         gettext_noop("Have both set by NTP; deadlines follow the database's clock."),
+    ),
+    "schedules_late": (
+        gettext_noop("%(count)d schedules are late: %(names)s."),
+        gettext_noop("Run a worker or reap_timeouts of the version that declares them."),
     ),
     "worker_versions": (
         gettext_noop("Workers of different versions are running: %(versions)s."),
@@ -133,6 +139,7 @@ def problems(
     return [
         *of_reaper(scans, now),
         *_of_maintenance(runs, now),
+        *_of_schedules(now, using),
         *_of_workers(now, using),
         *of_server(server_health.read(using)),
     ]
@@ -147,6 +154,12 @@ def _of_maintenance(runs: Iterable[MaintenanceRun], now: datetime) -> Iterator[H
         if run.name != reaper.NAME and now - run.last_run_at > _patience(run, OLD):
             at = format_instant(run.last_run_at)
             yield HealthProblem("maintenance_overdue", {"task": run.name, "at": at})
+
+
+def _of_schedules(now: datetime, using: str) -> Iterator[HealthProblem]:
+    if names := upkeep.late(now, using=using):
+        shown = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+        yield HealthProblem("schedules_late", {"count": len(names), "names": shown})
 
 
 def _of_workers(now: datetime, using: str) -> Iterator[HealthProblem]:

@@ -21,6 +21,7 @@ from django_ojs.models import (
     Queue,
     RateLimit,
     RateLimitPlace,
+    Schedule,
     Total,
     Worker,
     Workflow,
@@ -177,6 +178,7 @@ def _gauges(now: datetime, using: str) -> list[Family]:
         *_maintenance(now, using),
         _workflows(using),
         *_rate_limits(using),
+        _schedules(now, using),
     ]
 
 
@@ -273,6 +275,15 @@ def _rate_limits(using: str) -> list[Family]:
         busy = places.filter(status__in=(status.RUNNING, status.ENDING))
         running.values[key,] = selectors.capped(busy)
     return [waiting, running]
+
+
+def _schedules(now: datetime, using: str) -> Family:
+    text = f"How long ago the schedule was due: 0 while it is enqueued in time; {MOST_QUEUES} at most."
+    family = Family("ojs_schedule_late_seconds", "gauge", text, ("schedule",))
+    rows = Schedule.objects.using(using).filter(due_at__isnull=False).order_by("name")
+    for name, due_at in rows.values_list("name", "due_at")[:MOST_QUEUES]:
+        family.values[name,] = 0.0 if due_at is None else _age(due_at, now)
+    return family
 
 
 def _age(moment: datetime, now: datetime) -> float:

@@ -13,7 +13,8 @@ django.setup()
 import django_ojs
 from importlib import import_module
 from django_ojs.management import base
-own = {f"observability.{name}" for name in ("tracing", "sentry", "prometheus", "otel_metrics")}
+own = {"tracing", "sentry", "sentry_check_ins", "prometheus", "otel_metrics"}
+own = {f"observability.{name}" for name in own}
 own.add("testing.worker_settings")  # of a process that a test starts
 for found in pkgutil.walk_packages(django_ojs.__path__, "django_ojs."):
     if found.name.removeprefix("django_ojs.") not in own:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,11 +13,14 @@ from sentry_sdk.transport import Transport
 
 from django_ojs import api
 from django_ojs.handlers import execution
-from django_ojs.observability import sentry
+from django_ojs.models import Schedule
+from django_ojs.observability import sentry, sentry_check_ins
 from django_ojs.observability.sentry import OJSIntegration, frames_of
 from django_ojs.services import operate
 from django_ojs.signals import job_discarded, job_failed
+from django_ojs.testing.in_process import InProcessSupervisor
 from tests.services.support import fail, make, take
+from tests.support import not_none
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
 
@@ -27,9 +31,12 @@ class Captured(Transport):
     def __init__(self) -> None:
         super().__init__({})
         self.events: list[Any] = []
+        self.check_ins: list[Any] = []
 
     def capture_envelope(self, envelope: Envelope) -> None:
         self.events += [event for event in [envelope.get_event()] if event is not None]
+        checks = [item for item in envelope.items if item.type == "check_in"]
+        self.check_ins += [not_none(item.payload.json) for item in checks]
 
 
 @pytest.fixture
@@ -130,3 +137,56 @@ def test_without_the_integration_nothing_is_sent(captured: Captured) -> None:
     )
     failing(1)
     assert (captured.events, transport.events) == ([], [])
+
+
+def test_the_jobs_of_a_schedule_are_check_ins(captured: Captured) -> None:
+    Schedule.objects.create(
+        name="shop.daily", source="code", expression="0 6 * * *", timezone="Europe/Berlin"
+    )
+    done, given_up = make(2, meta={"cron_name": "shop.daily"}, retry={"max_attempts": 1})
+    plain = make(1)[0]
+    with checking_in():
+        for job in take(3):
+            context = not_none(InProcessSupervisor(job, using="default").context())
+            if job.id != given_up.id:
+                sentry.isolate(context, lambda context: "ok")
+            else:
+                fail(job)
+    found = [(one["monitor_slug"], one["check_in_id"], one["status"]) for one in captured.check_ins]
+    assert found == [
+        ("shop-daily", done.id.hex, "in_progress"),
+        ("shop-daily", done.id.hex, "ok"),
+        ("shop-daily", given_up.id.hex, "error"),
+    ]
+    assert plain.id.hex not in {one["check_in_id"] for one in captured.check_ins}
+    config = captured.check_ins[0]["monitor_config"]
+    assert config["schedule"] == {"type": "crontab", "value": "0 6 * * *"}
+    assert config["timezone"] == "Europe/Berlin"
+
+
+@contextmanager
+def checking_in() -> Iterator[None]:
+    integration = not_none(sentry._integration())
+    integration.check_ins = True
+    sentry_check_ins.config_of.cache_clear()
+    try:
+        yield
+    finally:
+        integration.check_ins = False
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("@daily", {"type": "crontab", "value": "0 0 * * *"}),
+        ("@every 90m", {"type": "interval", "value": 90, "unit": "minute"}),
+        ("@every 90s", None),
+        ("0 0 6 * * *", None),
+    ],
+)
+def test_what_sentry_is_to_expect(expression: str, expected: Any) -> None:
+    sentry_check_ins.config_of.cache_clear()
+    Schedule.objects.create(name="x", source="code", expression=expression)
+    found = sentry_check_ins.config_of("x")
+    assert (found and found["schedule"]) == expected
+    assert sentry_check_ins.config_of("unknown") is None

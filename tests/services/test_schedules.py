@@ -19,7 +19,7 @@ from django_ojs.domain.errors import Conflict, InvalidRequest, NotFound
 from django_ojs.domain.job import Actor
 from django_ojs.domain.schedule import ScheduleSource
 from django_ojs.models import AuditEntry, Event, Job, Schedule, ScheduleRun
-from django_ojs.services import promote
+from django_ojs.services import health, metrics, promote
 from django_ojs.services.prune import prune
 from django_ojs.services.schedules import declared, fire, operate, rows
 from django_ojs.services.schedules.declared import sync
@@ -441,3 +441,15 @@ def test_a_scheduled_job_becomes_available(frozen: FrozenClock) -> None:
     frozen.time = not_none(row.due_at) + timedelta(seconds=2)
     promote.promote(using="default")
     assert jobs()[0].state == "available"
+
+
+def test_late_schedules_are_a_problem(frozen: FrozenClock) -> None:
+    row = put()
+    frozen.time = not_none(row.due_at) + timedelta(seconds=30)
+    late = [found for found in health.problems(using="default") if found.code == "schedules_late"]
+    assert late == []
+    frozen.advance(60)
+    (found,) = [found for found in health.problems(using="default") if found.code == "schedules_late"]
+    assert str(found).startswith("1 schedules are late: report.")
+    (family,) = [one for one in metrics.collect() if one.name == "ojs_schedule_late_seconds"]
+    assert family.values == {("report",): 90.0}

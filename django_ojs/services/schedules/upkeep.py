@@ -19,9 +19,10 @@ def _fire(using: str) -> MaintenanceResult:
     return MaintenanceResult({"schedules": done} if done else {}, more=done > 0)
 
 
-def late(now: datetime, *, using: str) -> int:
-    """How many schedules are due for so long that nobody seems to look after them."""
-    return Schedule.objects.using(using).filter(due_at__lt=now - fire.LATE).count()
+def late(now: datetime, *, using: str) -> list[str]:
+    """The schedules that are due for so long that nobody seems to look after them."""
+    rows = Schedule.objects.using(using).filter(due_at__lt=now - fire.LATE).order_by("name")
+    return list(rows.values_list("name", flat=True))
 
 
 def prune(before: datetime, room: int, dry_run: bool, using: str) -> int:
