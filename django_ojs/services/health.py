@@ -47,7 +47,7 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
         gettext_noop("Have both set by NTP; deadlines follow the database's clock."),
     ),
     "schedules_late": (
-        gettext_noop("%(count)d schedules are late: %(names)s."),
+        gettext_noop("Late schedules (%(count)d): %(names)s."),
         gettext_noop("Run a worker or reap_timeouts of the version that declares them."),
     ),
     "worker_versions": (

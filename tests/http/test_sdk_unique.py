@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import venv
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.http.sdks import javascript, python, told
 from tests.http.support import LiveApi
-from tests.http.test_sdk_workflows import checkout, told
 
 pytestmark = [pytest.mark.long, pytest.mark.process]
 
@@ -73,24 +70,9 @@ def check(made: dict[str, Any]) -> None:
 
 
 def test_the_client_for_python(live: LiveApi, server: int, tmp_path: Path) -> None:
-    source = checkout("OJS_SDK_PYTHON")
-    venv.create(tmp_path / "sdk", with_pip=True)
-    python = tmp_path / "sdk" / "bin" / "python"
-    pip: list[str | Path] = [python, "-m", "pip", "install", "-q", source, "cryptography"]
-    subprocess.run(pip, check=True, timeout=300)
-    check(told([python, "-c", PYTHON, f"http://127.0.0.1:{server}"]))
+    check(told([python(tmp_path), "-c", PYTHON, f"http://127.0.0.1:{server}"]))
 
 
 def test_the_client_for_javascript(live: LiveApi, server: int, tmp_path: Path) -> None:
     """It names arguments: which of their fields are compared."""
-    source = checkout("OJS_SDK_JS")
-    copy = tmp_path / "sdk"
-    shutil.copytree(source, copy, ignore=shutil.ignore_patterns(".git", "node_modules", "dist"))
-    quiet: dict[str, Any] = {"check": True, "timeout": 300, "stdout": subprocess.DEVNULL, "cwd": copy}
-    install = ["npm", "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"]
-    subprocess.run(install, **quiet)
-    # It emits in spite of types that it does not find: those of serverless platforms.
-    subprocess.run(["npx", "tsc", "-p", "tsconfig.json"], **{**quiet, "check": False})
-    script = tmp_path / "client.mjs"
-    script.write_text(JAVASCRIPT.replace("SDK", str(copy / "dist" / "esm" / "index.js")))
-    check(told(["node", script, f"http://127.0.0.1:{server}"]))
+    check(told([*javascript(tmp_path, JAVASCRIPT), f"http://127.0.0.1:{server}"]))

@@ -450,6 +450,6 @@ def test_late_schedules_are_a_problem(frozen: FrozenClock) -> None:
     assert late == []
     frozen.advance(60)
     (found,) = [found for found in health.problems(using="default") if found.code == "schedules_late"]
-    assert str(found).startswith("1 schedules are late: report.")
+    assert str(found).startswith("Late schedules (1): report.")
     (family,) = [one for one in metrics.collect() if one.name == "ojs_schedule_late_seconds"]
     assert family.values == {("report",): 90.0}
