@@ -138,6 +138,17 @@ class TaskLimits(_TaskPolicy, total=False):
     on_partition: OnPartition | None
 
 
+class TaskModes(TypedDict, total=False):
+    """How the handler of a task gives signs of life, and is told to stop."""
+
+    heartbeat: HeartbeatMode | None
+    soft: SoftStopMode | None
+
+
+class LimitsOptions(TaskLimits, TaskModes, total=False):
+    """The options of ``@limits``."""
+
+
 class _CallOptions(_TaskPolicy, total=False):
     priority: int | None
     queue_name: str | None
@@ -146,13 +157,11 @@ class _CallOptions(_TaskPolicy, total=False):
     tags: Sequence[str] | None
 
 
-class TaskOptions(TaskLimits, _CallOptions, total=False):
+class TaskOptions(TaskLimits, TaskModes, _CallOptions, total=False):
     """The options of ``@task``."""
 
     takes_context: bool
     type: str | None
-    heartbeat: HeartbeatMode | None
-    soft: SoftStopMode | None
 
 
 class TaskUsingOptions(_CallOptions, total=False):

@@ -19,7 +19,7 @@ from django_ojs.handlers import registry
 from django_ojs.handlers.registry import JobHandler
 from django_ojs.tasks_backend.compat import AnyTask, InvalidTask, Task
 from django_ojs.tasks_backend.context import TaskContext
-from django_ojs.tasks_backend.task import policy_of, type_of
+from django_ojs.tasks_backend.task import MODES, check_mode, mode_of, policy_of, type_of
 
 _declared: dict[str, AnyTask] = {}
 """By job type the task that was declared first: what results are about."""
@@ -31,8 +31,8 @@ class TaskHandler(JobHandler[..., Any]):
     """Calls the function of a task. ``policy`` are the limits that it declares for its type."""
 
     def __init__(self, task: AnyTask, job_type: str, policy: Mapping[str, Any]) -> None:
-        heartbeat: Any = getattr(task, "heartbeat", None) or "auto"
-        soft: Any = getattr(task, "soft", None) or "raise"
+        heartbeat: Any = mode_of(task, "heartbeat") or "auto"
+        soft: Any = mode_of(task, "soft") or "raise"
         super().__init__(task.func, job_type, heartbeat=heartbeat, soft=soft)
         self.policy = policy
         self._first = 0
@@ -91,10 +91,11 @@ def adopt(task: AnyTask) -> str:
     one, and for wrong options.
     """
     job_type = type_of(task)
-    if getattr(task, "heartbeat", None) not in (None, "auto", "manual"):
-        raise InvalidTask(f"{task.module_path}: heartbeat: must be one of auto, manual")
-    if getattr(task, "soft", None) not in (None, "raise", "flag"):
-        raise InvalidTask(f"{task.module_path}: soft: must be one of raise, flag")
+    try:
+        for name in MODES:
+            check_mode(name, getattr(task, name, None))
+    except InvalidRequest as error:
+        raise InvalidTask(f"{task.module_path}: {error}") from error
     known = _declared.get(job_type)
     if known is not None and known.func is task.func and known.takes_context == task.takes_context:
         return job_type

@@ -17,6 +17,7 @@ from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.options import (
     Duration,
     HeartbeatMode,
+    LimitsOptions,
     OnPartition,
     SoftStopMode,
     TaskLimits,
@@ -34,6 +35,7 @@ _SHORTHANDS = ("max_attempts", "backoff")
 _DECLARED = names(TaskLimits)
 POLICY = tuple(name for name in _DECLARED if name not in _SHORTHANDS)
 """What a task declares for its job type."""
+MODES = {"heartbeat": ("auto", "manual"), "soft": ("raise", "flag")}
 _LIMITS_OF = "__ojs_limits__"
 
 
@@ -139,22 +141,39 @@ def type_of(task: AnyTask) -> str:
 
 def policy_of(task: AnyTask) -> dict[str, Any]:
     """The limits and the retry policy of a task: its own over those of :func:`limits`."""
-    found = dict(getattr(task.func, _LIMITS_OF, {}))
+    given = getattr(task.func, _LIMITS_OF, {})
+    found = {name: value for name, value in given.items() if name not in MODES}
     own = {name: getattr(task, name, None) for name in _DECLARED}
     return _written_out({**found, **{name: value for name, value in own.items() if value is not None}})
 
 
-def limits(**options: Unpack[TaskLimits]) -> Callable[[F], F]:
-    """Declare limits and retry policy of a task on its function, below ``@task``.
+def mode_of(task: AnyTask, name: str) -> str | None:
+    """``heartbeat`` or ``soft`` of a task: its own, or that of :func:`limits`."""
+    found: str | None = getattr(task, name, None) or getattr(task.func, _LIMITS_OF, {}).get(name)
+    return found
+
+
+def check_mode(name: str, value: object) -> None:
+    """Raise :class:`InvalidRequest` for a mode that there is not."""
+    if value is not None and value not in MODES[name]:
+        raise InvalidRequest(name, f"must be one of {', '.join(MODES[name])}")
+
+
+def limits(**options: Unpack[LimitsOptions]) -> Callable[[F], F]:
+    """Declare limits, retry policy, ``heartbeat`` and ``soft`` of a task on its function, below
+    ``@task``.
 
     For reusable apps: other backends ignore them. Raises :class:`InvalidRequest` for a bad one,
     ``TypeError`` for an unknown one.
     """
-    check_names("@limits()", options, _DECLARED)
+    check_names("@limits()", options, names(LimitsOptions))
+    for name in MODES:
+        check_mode(name, options.get(name))
     given = _written_out({name: value for name, value in options.items() if value is not None})
 
     def declare(function: F) -> F:
-        job_defaults(given, function.__qualname__, decorator="@limits")
+        own = {name: value for name, value in given.items() if name not in MODES}
+        job_defaults(own, function.__qualname__, decorator="@limits")
         setattr(function, _LIMITS_OF, given)
         return function
 

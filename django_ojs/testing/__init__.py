@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from django_ojs.testing.committing import commits as commits
     from django_ojs.testing.draining import Drained as Drained
     from django_ojs.testing.draining import drain as drain
+    from django_ojs.testing.draining import run_jobs as run_jobs
     from django_ojs.testing.failing import fail_all as fail_all
     from django_ojs.testing.failing import fail_next as fail_next
     from django_ojs.testing.holding import running as running
@@ -52,6 +53,7 @@ _MODULES = {
     "inline": "modes",
     "perform": "performing",
     "refute_enqueued": "assertions",
+    "run_jobs": "draining",
     "running": "holding",
 }
 __all__ = sorted(_MODULES)

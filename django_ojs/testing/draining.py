@@ -99,6 +99,10 @@ def drain(
         _draining.pop()
 
 
+run_jobs = drain
+"""Another name for it."""
+
+
 def _drain(
     queues: Sequence[str] | None, with_scheduled: bool, max_jobs: int, raise_failures: bool, using: str
 ) -> Drained:

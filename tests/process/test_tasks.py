@@ -110,3 +110,10 @@ def test_tasks_are_steps_of_workflows(drained: StartWorker, tasks: Any) -> None:
     results = sorted(value(add.get_result(str(row.id))) for row in rows)
     assert results == [2, 9, 11, 21, 31, 41, 51, 84]
     assert Job.objects.filter(queue="low_priority").count() == 1
+
+
+def test_limits_declare_how_a_task_is_told_to_stop(drained: StartWorker, tasks: Any) -> None:
+    """Nothing is raised in it at its timeout, and what it returns within its grace period counts."""
+    made = tasks.patient.enqueue("x")
+    drained()
+    assert value(made) == "told: timeout"

@@ -23,7 +23,7 @@ from django_ojs.models import Job
 from django_ojs.tasks_backend import OJSBackend, OJSTask, limits, task
 from django_ojs.tasks_backend.compat import InvalidTask, Task, TaskResultStatus, task_backends
 from django_ojs.tasks_backend.handlers import TaskHandler, adopt, adopt_all
-from tests.workload.django_tasks import add, flaky, limited, overrun, shape, throttled
+from tests.workload.django_tasks import add, flaky, limited, overrun, patient, shape, throttled
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 PATH = "django_ojs.tasks_backend.OJSBackend"
@@ -333,3 +333,12 @@ def test_what_is_declared_is_of_our_class() -> None:
 
 def test_the_checks_of_a_project_with_tasks_are_silent() -> None:
     call_command("check")
+
+
+def test_limits_say_how_a_task_is_told_to_stop() -> None:
+    handler = registry.find("tests.workload.django_tasks.patient")
+    assert (handler.soft, handler.heartbeat) == ("flag", "manual")
+    assert Job.objects.get(pk=patient.enqueue("x").id).timeout_ms == 1_000
+    for name, wrong in (("soft", "hard"), ("heartbeat", "never")):
+        with pytest.raises(InvalidRequest, match=f"{name}: must be one of"):
+            limits(**{name: wrong})  # type: ignore[arg-type]

@@ -63,3 +63,12 @@ def throttled(number: int) -> None: ...
 @task(max_attempts=1)
 def both(ctx: JobContext, value: int) -> list[Any]:
     return [ctx.attempt, value]
+
+
+@task(takes_context=True)
+@limits(timeout="1s", grace_period=10, soft="flag", heartbeat="manual", heartbeat_timeout=60)
+def patient(context: TaskContext, diary: str) -> str:
+    """Nothing is raised in it: it looks, and returns what it has."""
+    while not context.job.cancelled:
+        time.sleep(0.01)
+    return f"told: {context.job.cancel_reason}"
