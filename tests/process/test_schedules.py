@@ -19,7 +19,7 @@ from django_ojs.clock import FrozenClock
 from django_ojs.domain import schedule
 from django_ojs.domain.cron import Interval, Tick, firing
 from django_ojs.domain.envelope import from_call
-from django_ojs.models import Job, Schedule, ScheduleRun
+from django_ojs.models import Job, Schedule, ScheduleRun, Workflow
 from django_ojs.services.schedules import fire, operate, rows
 from tests.process.tools import Start, StartWorker
 from tests.races.schedules import COUNT, names
@@ -82,6 +82,19 @@ fire.fire_due(using="default")
     assert fire.fire_due(using="default") == 1
     assert fire.fire_due(using="default") == 0
     assert Job.objects.count() == ScheduleRun.objects.filter(outcome="fired").count() == 1
+
+
+def test_a_workflow_of_a_tick_is_enqueued_once_whatever_dies(drained: StartWorker) -> None:
+    """Its job enqueues it under an id that is made of the tick, and is killed before it returns."""
+    envelope = from_call("work.start-of-tick", [], now=schedule.NO_TIME)
+    spec = schedule.make("numbers", "@hourly", envelope)
+    operate.put(spec, source=schedule.ScheduleSource.ADMIN)
+    _, run = operate.run_now("numbers")
+    drained()
+    started = Job.objects.get(pk=not_none(run.job_id))
+    assert (started.state, started.attempt) == ("completed", 2)
+    assert str(Workflow.objects.get().id) == started.result
+    assert sorted(job.args[0] for job in Job.objects.filter(type="work.echo")) == [1, 2, 3]
 
 
 class Looking:

@@ -182,6 +182,7 @@ def test_a_time_in_the_gap_is_skipped_and_said(frozen: FrozenClock, late: int) -
     assert outcomes() == [("skipped", "dst_skip")]
     (event,) = Event.objects.filter(kind="cron.skipped")
     assert event.data["reason"] == "dst_skip"
+    assert event.data["gap"] == {"from": "2026-03-29T02:00:00", "to": "2026-03-29T03:00:00"}
     assert not jobs()
     row.refresh_from_db()
     assert row.due_at == datetime(2026, 3, 30, 0, 30, tzinfo=UTC)

@@ -15,14 +15,17 @@ from django.db import connections, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_ojs import api, clock
+from django_ojs import api, clock, periodic
+from django_ojs.clock import FrozenClock
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import Duplicate, InvalidRequest
 from django_ojs.handlers import registry
-from django_ojs.models import Job
+from django_ojs.models import Job, Schedule
+from django_ojs.services.schedules import declared, fire
 from django_ojs.tasks_backend import OJSBackend, OJSTask, limits, task
 from django_ojs.tasks_backend.compat import InvalidTask, Task, TaskResultStatus, task_backends
 from django_ojs.tasks_backend.handlers import TaskHandler, adopt, adopt_all
+from tests.support import not_none
 from tests.workload.django_tasks import add, flaky, limited, overrun, patient, shape, throttled
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
@@ -342,3 +345,18 @@ def test_limits_say_how_a_task_is_told_to_stop() -> None:
     for name, wrong in (("soft", "hard"), ("heartbeat", "never")):
         with pytest.raises(InvalidRequest, match=f"{name}: must be one of"):
             limits(**{name: wrong})  # type: ignore[arg-type]
+
+
+def test_a_task_is_enqueued_on_a_schedule(frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(declared, "_declared", {})
+    decorated = periodic("@hourly", name="tasks.hourly", args=[1], kwargs={"scale": 2})(add)
+    assert decorated is add
+    with pytest.raises(ValueError, match="declared twice"):
+        periodic("@daily", name="tasks.hourly")(add)
+    declared.sync(using="default")
+    row = Schedule.objects.get()
+    frozen.time = not_none(row.due_at)
+    fire.fire_due(using="default")
+    job = Job.objects.get()
+    assert (job.type, job.args, job.meta["cron_name"]) == (TYPE, [1, {"scale": 2}], "tasks.hourly")
+    assert add.get_result(str(job.id)).kwargs == {"scale": 2}

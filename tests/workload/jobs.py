@@ -11,6 +11,7 @@ import signal
 import subprocess
 import threading
 import time
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -18,7 +19,7 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from django_ojs.api import JobContext, SoftStop, current, job
+from django_ojs.api import JobContext, SoftStop, batch, current, job, uuid7
 from django_ojs.models import Queue
 from tests.support import not_none
 from tests.workload import exclusive, misbehaving, stopping  # noqa: F401
@@ -28,6 +29,16 @@ from tests.workload.tools import AT_ONCE, DEAF, LATER, SOFT, note, wait_for
 @job("work.echo")
 def echo(value: Any) -> Any:
     return value
+
+
+@job("work.start-of-tick", retry=AT_ONCE)
+def start_of_tick(ctx: JobContext) -> str:
+    """Enqueues a workflow under the id of its tick, and dies the first time."""
+    tick = datetime.fromisoformat(ctx.meta["cron_triggered_at"])
+    made = batch(echo.steps([[1], [2]]), on_success=echo.step(3)).enqueue(id=uuid7(tick, "numbers"))
+    if ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return str(made.id)
 
 
 @job("work.keywords", retry={"max_attempts": 1})

@@ -35,6 +35,8 @@ logger = logging.getLogger("django_ojs")
 
 LATE = timedelta(seconds=60)
 """A tick that is older was missed: nobody was there to enqueue its job."""
+LEFT_OUT = "dst_skip"
+"""Why a tick was skipped that no clock showed (OJS cron 5.2)."""
 _PAGE = 100
 _COUNTED = 100_000
 """Up to how many missed ticks are counted."""
@@ -100,7 +102,7 @@ def _advance(seen: Schedule, *, using: str = "") -> bool:
         tick = found
     row.due_at = rows.next_due(row, tick)
     if left_out:
-        record_run(row, tick, TickResult(_SKIPPED, "dst_skip"), now=now, using=using)
+        record_run(row, tick, TickResult(_SKIPPED, LEFT_OUT), now=now, using=using)
     elif not _is_done(row, tick, using):
         record_run(row, tick, _run(row, tick, now=now, using=using), now=now, using=using)
     row.save(using=using, update_fields=_MOVED)
@@ -246,6 +248,11 @@ def record_run(
             data |= {"existing_job_id": str(result.job_id), "active_job_id": str(result.job_id)}
         if result.outcome == _MISSED:
             data["count"] = result.ticks
+            logger.warning(
+                "schedule %s: %d ticks were missed: %s", row.name, result.ticks, result.reason
+            )
+        if result.reason == LEFT_OUT:
+            data["gap"] = dict(zip(("from", "to"), rows.gap_at(row, tick), strict=True))
     publish([JobEvent(_KINDS[result.outcome], data)], now=now, using=using)
     return run
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django_ojs.domain import stored_envelope
-from django_ojs.domain.cron import Interval, Tick, Timing, timing_of
+from django_ojs.domain.cron import Interval, Tick, Timing, timing_of, zone_of
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import NotFound
 from django_ojs.domain.schedule import ScheduleSource, ScheduleSpec
@@ -98,6 +98,14 @@ def tick_at(row: Schedule, due: datetime) -> Tick:
     """The tick that a schedule is due for."""
     tick = timing(row).after(due - MOMENT)
     return tick if tick is not None and tick.at == due else Tick(due)
+
+
+def gap_at(row: Schedule, tick: datetime) -> tuple[str, str]:
+    """The times on the clock between which there are none, just after a tick that is left out."""
+    zone = zone_of(row.timezone)
+    before = (tick.astimezone(zone) + MOMENT).replace(tzinfo=None)
+    after = (tick + MOMENT).astimezone(zone).replace(tzinfo=None)
+    return before.isoformat(), after.isoformat()
 
 
 def next_run(row: Schedule) -> datetime | None:
