@@ -1,4 +1,6 @@
-"""The official SDKs, unmodified, from the checkouts that ``OJS_SDK_PYTHON`` and ``OJS_SDK_JS`` name."""
+"""The official SDKs, unmodified, from the checkouts that ``OJS_SDK_PYTHON``, ``OJS_SDK_JS`` and
+``OJS_SDK_GO`` name.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ import venv
 from pathlib import Path
 from typing import Any
 
-from tests.http.test_sdk_workflows import checkout, told
+from tests.http.test_sdk_workflows import checkout, go, told
 
-__all__ = ["checkout", "javascript", "python", "told"]
+__all__ = ["checkout", "go", "javascript", "python", "told"]
 
 
 def python(folder: Path) -> Path:

@@ -1,6 +1,6 @@
 """Unique jobs of the official SDKs, unmodified: refused, found and replaced by their own clients.
 
-``OJS_SDK_PYTHON`` and ``OJS_SDK_JS`` name checkouts of their repositories.
+``OJS_SDK_PYTHON``, ``OJS_SDK_JS`` and ``OJS_SDK_GO`` name checkouts of their repositories.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.http.sdks import javascript, python, told
+from tests.http.sdks import go, javascript, python, told
 from tests.http.support import LiveApi
 
 pytestmark = [pytest.mark.long, pytest.mark.process]
@@ -62,6 +62,51 @@ console.log(JSON.stringify({
 }));
 """
 
+GO = """
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	ojs "github.com/openjobspec/ojs-go-sdk"
+)
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func main() {
+	ctx := context.Background()
+	client := must(ojs.NewClient(os.Args[1], ojs.WithAuthToken("dev")))
+	enqueue := func(n int, conflict string) (*ojs.Job, error) {
+		policy := ojs.UniquePolicy{Key: []string{"n"}, OnConflict: conflict}
+		args, unique := ojs.Args{"n": n}, ojs.WithUnique(policy)
+		return client.Enqueue(ctx, "t.unique", args, ojs.WithQueue("sdk"), unique)
+	}
+	first := must(enqueue(1, "reject"))
+	_, err := enqueue(1, "reject")
+	var refusal *ojs.Error
+	if !errors.Is(err, ojs.ErrDuplicate) || !errors.As(err, &refusal) {
+		panic(err)
+	}
+	found := must(enqueue(1, "ignore"))
+	made := must(enqueue(1, "replace"))
+	other := must(enqueue(2, "reject"))
+	was := must(client.GetJob(ctx, first.ID))
+	fmt.Println(string(must(json.Marshal(map[string]any{
+		"first": first.ID, "refused": refusal.Details["existing_job_id"], "found": found.ID,
+		"new": made.ID, "other": other.ID, "was": was.State,
+	}))))
+}
+"""
+
 
 def check(made: dict[str, Any]) -> None:
     assert made["first"] == made["refused"] == made["found"]
@@ -76,3 +121,8 @@ def test_the_client_for_python(live: LiveApi, server: int, tmp_path: Path) -> No
 def test_the_client_for_javascript(live: LiveApi, server: int, tmp_path: Path) -> None:
     """It names arguments: which of their fields are compared."""
     check(told([*javascript(tmp_path, JAVASCRIPT), f"http://127.0.0.1:{server}"]))
+
+
+def test_the_client_for_go(live: LiveApi, server: int, tmp_path: Path) -> None:
+    """It names arguments too."""
+    check(told([go(tmp_path, GO), f"http://127.0.0.1:{server}"]))

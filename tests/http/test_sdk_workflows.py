@@ -142,6 +142,23 @@ def told(command: Sequence[str | Path], **options: Any) -> dict[str, Any]:
     return found
 
 
+def go(folder: Path, program: str) -> Path:
+    """The program, built with the SDK for Go."""
+    source = checkout("OJS_SDK_GO")
+    if shutil.which("go") is None:
+        pytest.skip("there is no Go")
+    (folder / "main.go").write_text(program)
+    (folder / "go.mod").write_text(
+        "module client\n\ngo 1.22\n\nrequire github.com/openjobspec/ojs-go-sdk v0.0.0\n\n"
+        f"replace github.com/openjobspec/ojs-go-sdk => {source}\n"
+    )
+    own = {"GOFLAGS": "-mod=mod", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
+    environment = {**os.environ, **own, "GOCACHE": str(folder / "c")}
+    command = ["go", "build", "-o", "client", "."]
+    subprocess.run(command, check=True, timeout=300, cwd=folder, env=environment)
+    return folder / "client"
+
+
 def work_off(live: LiveApi) -> list[str]:
     """Complete what is waiting, as long as there is something; the types in their order."""
     types: list[str] = []
@@ -196,24 +213,7 @@ def test_the_client_for_javascript(live: LiveApi, server: int, tmp_path: Path) -
 
 
 def test_the_client_for_go(live: LiveApi, server: int, tmp_path: Path) -> None:
-    source = checkout("OJS_SDK_GO")
-    if shutil.which("go") is None:
-        pytest.skip("there is no Go")
-    (tmp_path / "main.go").write_text(GO)
-    (tmp_path / "go.mod").write_text(
-        "module client\n\ngo 1.22\n\nrequire github.com/openjobspec/ojs-go-sdk v0.0.0\n\n"
-        f"replace github.com/openjobspec/ojs-go-sdk => {source}\n"
-    )
-    environment = {
-        **os.environ,
-        "GOFLAGS": "-mod=mod",
-        "GOPROXY": "off",
-        "GOCACHE": str(tmp_path / "c"),
-    }
-    subprocess.run(
-        ["go", "build", "-o", "client", "."], check=True, timeout=300, cwd=tmp_path, env=environment
-    )
-    made = told([tmp_path / "client", f"http://127.0.0.1:{server}"])
+    made = told([go(tmp_path, GO), f"http://127.0.0.1:{server}"])
     assert {made[kind]["state"] for kind in ("chain", "group", "batch")} == {"running"}
     assert [step["type"] for step in made["chain"]["steps"]] == ["t.a", "t.b"]
     assert made["cancelled"] == "cancelled"
