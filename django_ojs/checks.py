@@ -18,6 +18,7 @@ from django_ojs import clock, conf, hooks
 from django_ojs.domain.retry import UNLIMITED
 from django_ojs.domain.states import TERMINAL
 from django_ojs.services.job_defaults import policy_of
+from django_ojs.services.schedules.declared import declared_twice
 
 Message = checks.CheckMessage
 _OURS = ("runworker", "reap_timeouts", "ojs")
@@ -30,6 +31,7 @@ def register_all() -> None:
     checks.register(check_limits, "ojs")
     checks.register(check_retry_policies, "ojs")
     checks.register(check_unique_policies, "ojs")
+    checks.register(check_schedules, "ojs")
     checks.register(check_database_settings, "ojs")
     checks.register(check_database, checks.Tags.database)
     checks.register(check_reaper, "ojs", deploy=True)
@@ -103,6 +105,17 @@ def check_limits(config: conf.Settings, **kwargs: Any) -> Iterator[Message]:
                 hint="Give the type a total_timeout of its own, or lower its timeout.",
                 id="ojs.E010",
             )
+
+
+@_of_settings
+def check_schedules(config: conf.Settings, **kwargs: Any) -> Iterator[Message]:
+    """``ojs.E016``: a schedule of the settings has the name of one that the code declares."""
+    for name in declared_twice():
+        yield checks.Error(
+            f"OJS['CRON'][{name!r}] is declared in code too",
+            hint="Remove one of the two, or give one of them another name.",
+            id="ojs.E016",
+        )
 
 
 @_of_settings

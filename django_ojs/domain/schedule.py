@@ -20,6 +20,8 @@ from django_ojs.domain.workflow import Call
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*", re.ASCII)
 MAX_DESCRIPTION = 1000
+_LONGEST_LIMITED = 250
+"""Its rate limit is named after it."""
 CATCH_UP_WITHIN_MS = 600_000
 """Ten minutes: a deployment loses no nightly job, and last week's newsletter is not sent today."""
 NO_TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -125,6 +127,8 @@ def make(
     )
     if spec.overlap is Overlap.ENQUEUE and (envelope.extra or {}).get("rate_limit") is not None:
         raise InvalidRequest("overlap", "'enqueue' is a rate limit: the job cannot have another one")
+    if spec.overlap is Overlap.ENQUEUE and len(spec.name) > _LONGEST_LIMITED:
+        raise InvalidRequest("name", f"must be at most {_LONGEST_LIMITED} long with overlap 'enqueue'")
     if spec.starts_at is not None and spec.ends_at is not None and spec.ends_at <= spec.starts_at:
         raise InvalidRequest("ends_at", "must be after starts_at")
     return spec

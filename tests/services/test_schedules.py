@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.core.checks import run_checks
 from django.db import connection, connections, transaction
 from django.test import override_settings
 
@@ -21,7 +22,7 @@ from django_ojs.domain.schedule import ScheduleSource
 from django_ojs.models import AuditEntry, Event, Job, Schedule, ScheduleRun
 from django_ojs.services import health, metrics, promote
 from django_ojs.services.prune import prune
-from django_ojs.services.schedules import declared, fire, operate, rows
+from django_ojs.services.schedules import declared, fire, operate, read, rows
 from django_ojs.services.schedules.declared import sync
 from django_ojs.store import due_times
 from tests.support import not_none
@@ -242,6 +243,19 @@ def test_a_unique_job_that_is_there_already_is_skipped(frozen: FrozenClock) -> N
     assert len(jobs()) == 1
 
 
+def test_a_schedule_that_cannot_be_read_holds_up_no_other(frozen: FrozenClock) -> None:
+    put(name="broken")
+    put(name="report")
+    Schedule.objects.filter(pk="broken").update(timezone="Mars/Base")
+    assert tick(frozen, START + 5 * MINUTE) == 2
+    ((outcome, reason),) = outcomes("broken")
+    assert (outcome, reason.startswith("timezone: must be an IANA name")) == ("refused", True)
+    assert outcomes("report") == [("fired", "")]
+    assert Schedule.objects.get(pk="broken").due_at is None
+    assert read.ahead(Schedule.objects.get(pk="broken"), 3, START) == []
+    assert put(name="broken").due_at is not None
+
+
 def test_many_look_and_one_enqueues(frozen: FrozenClock) -> None:
     for index in range(20):
         put(name=f"s{index:02}")
@@ -392,6 +406,14 @@ class TestDeclared:
         with pytest.raises(Conflict, match="declared in code"):
             operate.delete("report")
 
+    def test_the_code_wins_over_the_settings_and_a_check_says_so(self) -> None:
+        declared.declare(spec())
+        with override_settings(OJS={"CRON": {"report": {"schedule": "@daily"}}}):
+            assert sync(using="default") == ["report"]
+            (found,) = [one for one in run_checks(tags=["ojs"]) if one.id == "ojs.E016"]
+            assert "OJS['CRON']['report'] is declared in code too" in str(found)
+        assert Schedule.objects.get().source == "code"
+
     def test_two_declarations_of_one_name_are_refused(self) -> None:
         declared.declare(spec())
         declared.declare(spec())
@@ -406,6 +428,7 @@ class TestDeclared:
         ({"every": "5m"}, "schedule: must be given, or every: one of the two"),
         ({"name": "Über"}, "name: must be of a-z"),
         ({"overlap": "never"}, "overlap: must be one of skip, allow, cancel_previous, enqueue"),
+        ({"overlap": "enqueue", "name": "a" * 251}, "name: must be at most 250 long"),
         ({"catch_up": "all"}, "catch_up: must be one of none, one"),
         ({"jitter": "-1s"}, "jitter: must"),
         ({"enabled": 1}, "enabled: must be true or false"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator
 
-from django.core.exceptions import ImproperlyConfigured
-
 from django_ojs import clock, conf
 from django_ojs.domain.schedule import DECLARED, ScheduleSource, ScheduleSpec
 from django_ojs.models import Schedule
@@ -26,13 +24,17 @@ def declare(spec: ScheduleSpec) -> None:
 
 
 def declared() -> Iterator[tuple[ScheduleSpec, ScheduleSource]]:
-    """All declared schedules; those of the code before those of the settings."""
+    """All declared schedules: those of the code, then those of the settings with other names."""
     for spec in _declared.values():
         yield spec, ScheduleSource.CODE
     for name, spec in conf.current().schedules.items():
-        if name in _declared:
-            raise ImproperlyConfigured(f"OJS['CRON'][{name!r}] is declared in code too")
-        yield spec, ScheduleSource.SETTINGS
+        if name not in _declared:
+            yield spec, ScheduleSource.SETTINGS
+
+
+def declared_twice() -> list[str]:
+    """The schedules of the settings whose names the code has taken."""
+    return sorted(_declared.keys() & conf.current().schedules)
 
 
 def is_here(row: Schedule) -> bool:

@@ -62,6 +62,10 @@ def fire_due(*, seconds: float | None = None, using: str) -> int:
         for row in found:
             try:
                 moved = _turn(row, using=using)
+            except OJSError as error:
+                # Its zone is gone, say: the others are not to wait for it.
+                logger.error("schedule %s is given up: %s", row.name, error)
+                moved = _give_up(row, TickResult(_REFUSED, str(error)), using=using)
             except DatabaseError as error:
                 if not is_contention(error):
                     raise
@@ -80,7 +84,8 @@ def _turn(row: Schedule, *, using: str) -> bool:
         return _advance(row, using=using)
     # Another version of the code declares it, or none does any more.
     if clock.now(using) - (row.due_at or clock.now(using)) > LATE:
-        return _give_up(row, using=using)
+        logger.warning("schedule %s: no process declares it any more", row.name)
+        return _give_up(row, TickResult(_MISSED, "undeclared"), using=using)
     return False
 
 
@@ -258,16 +263,14 @@ def record_run(
 
 
 @in_transaction
-def _give_up(seen: Schedule, *, using: str = "") -> bool:
-    """Nobody who declares the schedule has moved it on for long: it waits for one that does."""
+def _give_up(seen: Schedule, result: TickResult, *, using: str = "") -> bool:
+    """Leave a schedule without a next tick until it is declared, or changed, again."""
     row = rows.locked(seen.name, using=using)
     now = clock.now(using)
     if row.due_at is None or row.due_at != seen.due_at:
         return True
     due = row.due_at
     row.due_at = None
-    result = TickResult(_MISSED, "undeclared")
     record_run(row, due, result, now=now, using=using)
     row.save(using=using, update_fields=["due_at"])
-    logger.warning("schedule %s: no process declares it any more", row.name)
     return True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
+from django_ojs.domain.cron import zone_of
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.models import Schedule
 from django_ojs.services.schedules import fire, rows
 
@@ -13,7 +14,7 @@ MOST_AHEAD = 1000
 
 
 class Ahead(NamedTuple):
-    """A time ahead. ``local`` is what the clocks of its zone show, ``skipped``: leave out."""
+    """A time ahead; ``local`` is what the clocks of its zone show. They leave out a ``skipped`` one."""
 
     at: datetime
     local: datetime
@@ -24,9 +25,12 @@ class Ahead(NamedTuple):
 
 def ahead(row: Schedule, count: int, after: datetime) -> list[Ahead]:
     """The next ``count`` ticks after a time, also of a schedule that is off."""
-    zone = ZoneInfo(row.timezone) if row.timezone != "UTC" else after.tzinfo
     found: list[Ahead] = []
-    tick = rows.next_tick(row, after)
+    try:
+        zone = zone_of(row.timezone)
+        tick = rows.next_tick(row, after)
+    except InvalidRequest:  # Its zone is gone, say.
+        return []
     before = after.astimezone(zone).utcoffset()
     while tick is not None and len(found) < count:
         local = tick.at.astimezone(zone)
