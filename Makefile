@@ -32,9 +32,9 @@ test: $(STAMP) ## the fast tests, on every database that answers: make test [DB=
 test-all: $(STAMP) ## all tests, then the matrix of Python and Django, then the soak
 	$(BIN)/python -m tests.run --all $(if $(DB),--db $(DB)) $(ARGS)
 	$(if $(MATRIX),PYENV_VERSION=$(MATRIX) )$(BIN)/python -m tox run
-	$(MAKE) soak SOAK_DB=pg SOAK_SECONDS=60
-	$(MAKE) soak SOAK_DB=mariadb SOAK_SECONDS=60
-	$(MAKE) soak SOAK_DB=sqlite SOAK_SECONDS=60
+	$(MAKE) soak SOAK_DB=pg SOAK_SECONDS=60 LIMITS_SECONDS=30
+	$(MAKE) soak SOAK_DB=mariadb SOAK_SECONDS=60 LIMITS_SECONDS=30
+	$(MAKE) soak SOAK_DB=sqlite SOAK_SECONDS=60 LIMITS_SECONDS=30
 
 check: lint types contracts fast ## lint, types, contracts, missing migrations, fast tests on SQLite
 
