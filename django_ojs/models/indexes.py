@@ -45,7 +45,8 @@ class HotIndex(models.Index):
         if schema_editor.connection.vendor == "sqlite":
             # SQLite compares words: claims say NOT held, and Django writes "held" = 0 from 6.1 on.
             condition = str(statement.parts["condition"])
-            statement.parts["condition"] = re.sub(r'("\w+") = 0\b', r"NOT \1", condition)
+            parts: dict[str, Any] = statement.parts
+            parts["condition"] = re.sub(r'("\w+") = 0\b', r"NOT \1", condition)
         return statement
 
     def deconstruct(self) -> tuple[str, Sequence[Any], dict[str, Any]]:
