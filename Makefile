@@ -9,7 +9,7 @@ PORT   ?= 8000
 MATRIX := $(shell pyenv versions --bare 2>/dev/null | grep -E '^3\.1[1-9]\.[0-9]+$$' | paste -sd:)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check lint types contracts fast serve conformance bench faults soak docs lock clean
+.PHONY: help setup demo test test-all check lint types contracts fast serve conformance bench faults soak docs package lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -79,6 +79,10 @@ docs: $(STAMP) ## the pages as a site, in build/docs: make docs [LINKS=1 asks ev
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
 	$(if $(LINKS),$(BIN)/sphinx-build -W --keep-going -q -b linkcheck docs build/links)
 	@echo "build/docs/index.html"
+
+package: $(STAMP) ## sdist and wheel: what is in them, a job with the wheel alone; the workflow files
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
+	$(BIN)/python -m pytest -q tests/docs/test_package.py
 
 lock: $(STAMP) ## write requirements-dev.lock from what is installed
 	$(BIN)/python -m tests.lock
