@@ -12,12 +12,12 @@ from django.db import transaction
 from PIL import Image
 
 from django_ojs import JobContext, Retry, WorkflowBuilder, job, workflow
-from example_project.showcase import files, misbehave, readings
+from example_project.showcase import files, incident, misbehave, readings
 from example_project.showcase.models import Reading, Thumbnail
 from example_project.showcase.overview import announce, draw, summarise
 
 PICTURES = Path(__file__).parent / "pictures"
-__all__ = ["import_readings", "misbehave", "overview", "report", "send_mail", "thumbnail"]
+__all__ = ["import_readings", "incident", "misbehave", "overview", "report", "send_mail", "thumbnail"]
 
 
 @job(

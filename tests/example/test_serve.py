@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import re
 import signal
 import socket
 from pathlib import Path
 
 import pytest
+from django.contrib.auth import get_user_model
 
 from django_ojs.domain.job import Actor
 from django_ojs.models import Worker
@@ -44,7 +46,8 @@ def test_a_stopped_worker_is_replaced(ojs_db: None, tmp_path: Path) -> None:
         assert serve.running, serve.stderr
         poll(lambda: status(port) == 200)
         assert (status(port, "/"), status(port, "/admin/login/")) == (302, 200)
-        assert "manage.py createsuperuser" in serve.stdout
+        (password,) = re.findall(r"log in as admin with the password (\S+)", serve.stdout)
+        assert get_user_model().objects.get(username="admin").check_password(password)
         serve.send(signal.SIGTERM)
         assert serve.wait(30) == 0, serve.stderr
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_ojs import (
     JobHandler,
@@ -23,7 +23,7 @@ from django_ojs import (
     resume_workflow,
 )
 from django_ojs.models import Job, Workflow
-from example_project.showcase import jobs, misbehave, outcome, readings
+from example_project.showcase import incident, jobs, misbehave, outcome, readings
 from example_project.showcase.models import Reading, Thumbnail
 from example_project.showcase.outcome import Planned
 from example_project.showcase.overview import PICTURE
@@ -45,13 +45,26 @@ class Command(BaseCommand):
         parser.add_argument(
             "--seconds", type=float, default=45, help="longest wait for all jobs (default 45)"
         )
+        parser.add_argument(
+            "--incident",
+            action="store_true",
+            help="a bad deploy instead, for a look at the admin: it leaves what it did",
+        )
+        parser.add_argument(
+            "--failures", type=int, default=30_000, help="jobs that fail in it (default 30,000)"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Prepare, run, look."""
+        if options["failures"] < 3:
+            raise CommandError("--failures: must be at least 3, one for each reason")
         began = clock.boottime()
         self.var = Path(settings.VAR_DIR)
         self._prepare()
         self.processes = Processes(f"{clock.now('default'):%Y%m%dT%H%M%S.%f}", self.var / "demo")
+        if options["incident"]:
+            self._incident(options["failures"], options["seconds"], began)
+            return
         found: list[str] = []
         try:
             planned = self._enqueue()
@@ -76,6 +89,20 @@ class Command(BaseCommand):
             f"demo finished: {len(rows)} jobs, a workflow and five timeouts as expected, "
             f"{Reading.objects.count():,} readings imported, no process left, {seconds:.1f} s"
         )
+
+    def _incident(self, failures: int, patience: float, began: float) -> None:
+        """What an operator finds in the admin; leaves it there."""
+        try:
+            deploy = incident.Deploy(failures, failures // 10)
+            found = incident.happen(deploy, self.processes, self.stdout.write, patience)
+        finally:
+            left = self.processes.stop()
+        for sentence in found + left:
+            self.stdout.write(self.style.ERROR(f"wrong: {sentence}"))
+        seconds = clock.boottime() - began
+        self.stdout.write(f"incident finished in {seconds:.1f} s: look at it with make serve")
+        if found + left:
+            sys.exit(1)
 
     def _prepare(self) -> None:
         """Forget what an earlier demo made, and cancel what one that was broken off left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import sys
 from datetime import UTC, datetime
@@ -45,8 +46,11 @@ class Command(BaseCommand):
         processes.start(*worker)
         processes.start("reaper", "reap_timeouts", "--loop")
         self.stdout.write(f"http://{address}/admin/ with a worker and a reaper; logs in {logs}")
-        if not get_user_model().objects.filter(is_staff=True, is_active=True).exists():
-            self.stdout.write("nobody can log in yet: make a user with manage.py createsuperuser")
+        users = get_user_model().objects
+        if settings.DEBUG and not users.filter(is_staff=True, is_active=True).exists():
+            password = secrets.token_urlsafe(9)
+            users.create_superuser("admin", "admin@example.com", password)
+            self.stdout.write(f"made a user: log in as admin with the password {password}")
         ended: list[str] = []
         while not told:
             poll(lambda: told or processes.ended(), _FOREVER, 0.2)
