@@ -13,6 +13,7 @@ from django_ojs.admin.cells import attempt_of
 from django_ojs.admin.clocks import clocks
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.admin.timeline import picture, spans
+from django_ojs.admin.verdict import of_application, verdict
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.reserved import RETRIED_FROM
 from django_ojs.domain.states import TERMINAL
@@ -26,7 +27,6 @@ MOST_ATTEMPTS = 50
 MOST_EVENTS = 100
 MOST_RELATED = 10
 RELATED_WINDOW = 5_000
-_APPLICATION = ("site-packages", "dist-packages", "/lib/python", "django_ojs/worker")
 
 
 def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
@@ -64,6 +64,7 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         "progress_message": job.progress_message,
         "history": [_event(row) for row in events],
         "why": explained(job, now, using),
+        "verdict": verdict(job, attempts),
         "related": _related(job, using),
     }
 
@@ -116,7 +117,7 @@ def _attempt(row: Attempt) -> dict[str, Any]:
         "lasted": humanize_duration(row.ended_at - row.started_at),
         "type": error.get("type", ""),
         "message": error.get("message", ""),
-        "application": [line for line in trace if not any(part in line for part in _APPLICATION)],
+        "application": of_application(trace),
         "trace": trace,
         "late": row.late_report,
     }

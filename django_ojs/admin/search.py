@@ -21,6 +21,9 @@ _INDEX = re.compile("[0-9]{1,9}", re.ASCII)
 """Indexes of lists; longer numbers are taken for keys."""
 _IDS = {"id": "pk", "workflow": "workflow_id"}
 """The qualifiers that are served by an index of their own."""
+_SHORT_ID = re.compile("…?[0-9a-fA-F]{12}")
+_FULL_ID = re.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}")
+_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\*?")
 MOST_KEYS = 20
 """The longest path into a JSON value."""
 
@@ -41,7 +44,7 @@ class JobSearch:
 
 
 def parse(text: str, *, shows_args: bool = True) -> JobSearch:
-    """The words of a search: ``type:mail.send error:timeout args.order_id:42 tag:"a b"``.
+    """The words of a search: ``mail. error:KeyError args.order_id:42 tag:"a b"``.
 
     Redacted values, and arguments that the user may not see, cannot be searched: a search would
     reveal them by guessing.
@@ -49,7 +52,7 @@ def parse(text: str, *, shows_args: bool = True) -> JobSearch:
     found = JobSearch()
     for name, value, typed in terms(text, _QUALIFIER):
         if name is None:
-            _id(found, value)
+            _bare(found, value)
             continue
         head, _, key = name.partition(".")
         keys = [part for part in key.split(".") if part]
@@ -75,8 +78,24 @@ def _id(found: JobSearch, value: str, column: str = "pk") -> None:
         found.unknown.append(value)
 
 
+def _bare(found: JobSearch, value: str) -> None:
+    """A word without a qualifier: an id, the end of one as the list shows it, or how a type begins."""
+    if _SHORT_ID.fullmatch(value):
+        found.windowed &= Q(pk__endswith=value[-12:].lower())
+    elif _TYPE.fullmatch(value) and not _FULL_ID.fullmatch(value):
+        found.windowed &= Q(type__startswith=value.removesuffix("*"))
+    else:
+        _id(found, value)
+
+
 def _type(value: str) -> Q:
     return Q(type__startswith=value[:-1]) if value.endswith("*") else Q(type=value)
+
+
+def _error(value: str) -> Q:
+    """By its name, or by the last part of it."""
+    named = Q(error__type=value)
+    return named if "." in value or not value else named | Q(error__type__endswith=f".{value}")
 
 
 def _tag(value: str) -> Q:
@@ -94,7 +113,7 @@ _QUALIFIERS: dict[str, Callable[[str], Q]] = {
     # Empty: jobs of this project's own workers, which have no credential.
     "client": lambda value: Q(lease_principal=value or None),
     "tag": _tag,
-    "error": lambda value: Q(error__type=value),
+    "error": _error,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
@@ -265,6 +266,34 @@ def test_the_page_of_a_finished_job(frozen: FrozenClock) -> None:
         assert job_event in text, job_event
     assert text.count("<rect") == 4
     assert "Why isn't this running" not in text
+
+
+def test_the_page_of_a_failed_job_begins_with_where_it_failed(frozen: FrozenClock) -> None:
+    browser = login("view_job")
+    job = make(retry={"max_attempts": 1})[0]
+    claimed = take()
+    frozen.advance(2)
+    trace = [
+        "Traceback (most recent call last):",
+        '  File "/srv/app/shop/jobs.py", line 37, in handle\n    order["currency"]',
+        '  File "/usr/lib/python3.11/collections/abc.py", line 9, in get\n    raise KeyError(key)',
+        "KeyError: 'currency'",
+    ]
+    fail(*claimed, type="builtins.KeyError", backtrace=trace)
+    text = html.unescape(page(browser, f"job/{job.id}/change/"))
+    verdict = "Failed after 1 attempt in 2 s: KeyError: no in shop/jobs.py:37, handle()"
+    assert verdict in text
+    assert text.index(verdict) < text.index("Timeouts")
+    frame = text.partition('<pre class="ojs-frame">')[2].partition("</pre>")[0]
+    assert 'order["currency"]' in frame
+    assert "collections/abc.py" not in frame
+
+
+def test_a_job_that_did_not_fail_has_no_verdict() -> None:
+    browser = login("view_job")
+    job = make()[0]
+    ack(*take())
+    assert "ojs-verdict" not in page(browser, f"job/{job.id}/change/")
 
 
 def test_why_a_job_waits() -> None:

@@ -18,7 +18,7 @@ from django_ojs.api import enqueue
 from django_ojs.models import Job, MaintenanceRun, Queue, Worker
 from django_ojs.store.selectors import COUNT_CAP
 from tests.admin.support import login, page, worker
-from tests.services.support import ack, make, take
+from tests.services.support import ack, fail, make, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("no_users")]
 KEY = "12345678-1234-7234-8234-123456789abc"
@@ -186,6 +186,43 @@ def test_the_words_that_hide_are_settings() -> None:
     with override_settings(OJS={"ADMIN": {"REDACT": ["tenant"]}}):
         assert search.parse("meta.tenant_id:1").unknown
         assert not search.parse("meta.password:1").unknown
+
+
+def test_a_bare_word_is_how_a_type_begins_or_the_end_of_an_id() -> None:
+    browser = login("view_job")
+    sent, other = enqueue("mail.send", []), enqueue("video.mail", [])
+    for word in (
+        "mail.",
+        "mail",
+        "mail.send",
+        "mail.*",
+        f"…{str(sent.id)[-12:]}",
+        str(sent.id)[-12:].upper(),
+    ):
+        assert ids(page(browser, "job/", q=word)) == [str(sent.id)], word
+    found = browser.get("/admin/django_ojs/job/", {"q": str(other.id)})
+    found = browser.get("/admin/django_ojs/job/", {"q": str(other.id)})
+    assert found["Location"].endswith(f"/{other.id}/change/")
+    assert ids(page(browser, "job/", q="mail queue:other")) == []
+
+
+def test_an_error_is_found_by_its_last_name() -> None:
+    browser = login("view_job")
+    jobs = make(3, retry={"max_attempts": 1})
+    for claimed, name in zip(
+        take(3), ("builtins.KeyError", "app.errors.MyKeyError", "KeyError"), strict=True
+    ):
+        fail(claimed, type=name)
+    found = {
+        word: set(ids(page(browser, "job/", q=word, state="discarded")))
+        for word in ("error:KeyError", "error:builtins.KeyError", "error:MyKeyError")
+    }
+    first, second, third = (str(job.id) for job in jobs)
+    assert found == {
+        "error:KeyError": {first, third},
+        "error:builtins.KeyError": {first},
+        "error:MyKeyError": {second},
+    }
 
 
 @pytest.mark.parametrize("escaped", [False, True])
