@@ -108,7 +108,17 @@ def _tasks(system: str, scale: Scale) -> list[Check]:
     drained = Measure(system, "task_drain", options=(("jobs", scale.jobs),))
     plain = Measure(system, "drain", options=(("jobs", scale.jobs),))
     database, unit = _DATABASES[system], "jobs/s"
+    peers: list[Check] = []
+    for name, peer in (("django-ox", "ox"), ("django-tasks-db", "tasks_db")) * (system == "ojs"):
+        for what, ours, workload, jobs in (
+            ("enqueue a task", enqueued, "enqueue_one", scale.enqueues),
+            ("drain tasks", drained, "drain", scale.jobs_for(peer)),
+        ):
+            theirs = Measure(peer, workload, options=(("jobs", jobs),), once=not scale.even)
+            figures = (Figure(measure, "rate", unit) for measure in (ours, theirs))
+            peers.append(Ratio(f"{what}, {database}", next(figures), name, next(figures)))
     return [
+        *peers,
         Ratio(
             f"enqueue a task, {database}",
             Figure(enqueued, "rate", unit),
