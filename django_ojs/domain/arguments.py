@@ -29,6 +29,11 @@ def split(args: list[Any], meta: Mapping[str, Any]) -> tuple[list[Any], dict[str
     return args, {}
 
 
+def unmarked(meta: dict[str, Any]) -> dict[str, Any]:
+    """``meta`` as callers gave it, without the mark."""
+    return {name: value for name, value in meta.items() if name != KWARGS} if KWARGS in meta else meta
+
+
 def check_marked(args: Sequence[Any], meta: Mapping[str, Any]) -> None:
     """Raise :class:`InvalidRequest` where ``meta`` names arguments by keyword that are not there."""
     if KWARGS not in meta:

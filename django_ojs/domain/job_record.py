@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any, Generic, Self, TypeVar, overload
 from uuid import UUID
 
-from django_ojs.domain.arguments import split
+from django_ojs.domain.arguments import split, unmarked
 from django_ojs.domain.ids import parse_uuid7
 from django_ojs.domain.job import JobRow
+from django_ojs.domain.retry import UNLIMITED
 
 T = TypeVar("T")
 
@@ -83,7 +84,6 @@ class JobRecord:
     unique_key = _Field[str | None]()
     workflow_id = _Field[UUID | None]()
     workflow_step = _Field[int | None]()
-    meta = _Parsed[dict[str, Any]]()
     tags = _Parsed[list[str]]()
     retry = _Parsed[dict[str, Any]]()
     result = _Parsed[Any]()
@@ -103,12 +103,17 @@ class JobRecord:
     @property
     def args(self) -> list[Any]:
         """The arguments by position."""
-        return split(self.row.json("args"), self.meta)[0]
+        return split(self.row.json("args"), self.row.json("meta"))[0]
 
     @property
     def kwargs(self) -> dict[str, Any]:
         """The arguments by keyword."""
-        return split(self.row.json("args"), self.meta)[1]
+        return split(self.row.json("args"), self.row.json("meta"))[1]
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What was given as ``meta``, and what extensions have put there."""
+        return unmarked(self.row.json("meta"))
 
     def __eq__(self, other: object) -> bool:
         return self.row == other.row if isinstance(other, JobRecord) else NotImplemented
@@ -117,7 +122,8 @@ class JobRecord:
         return hash(self.row)
 
     def __repr__(self) -> str:
-        tried = f", attempt {self.attempt} of {self.max_attempts}" if self.attempt else ""
+        most = "" if self.max_attempts == UNLIMITED else f" of {self.max_attempts}"
+        tried = f", attempt {self.attempt}{most}" if self.attempt else ""
         error = f": {self.error.get('type')}" if self.error else ""
         return f"<JobRecord {self.id} {self.type} {self.state}{tried}{error}>"
 

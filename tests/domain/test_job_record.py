@@ -18,7 +18,7 @@ def test_json_is_parsed() -> None:
     error = {"type": "app.Broken", "message": "no"}
     row = record(
         args='[1, {"by": 2}]',
-        meta='{"ojs.kwargs": true}',
+        meta='{"ojs.kwargs": true, "trace": 5}',
         tags='["a"]',
         result='{"done": 10}',
         error=json.dumps(error),
@@ -26,10 +26,12 @@ def test_json_is_parsed() -> None:
     )
     job = JobRecord(row)
     assert (job.args, job.kwargs) == ([1], {"by": 2})
-    assert (job.meta, job.tags, job.result) == ({"ojs.kwargs": True}, ["a"], {"done": 10})
+    assert (job.meta, job.tags, job.result) == ({"trace": 5}, ["a"], {"done": 10})
     assert (job.error, job.errors) == (error, [error])
     assert (job.id, job.state, job.attempt) == (row.id, row.state, row.attempt)
     assert JobRecord(record(result=None)).result is None
+    tried = JobRecord(record(attempt=3, max_attempts=2**31 - 1))
+    assert "attempt 3" in repr(tried) and "2147483647" not in repr(tried)
     assert JobRecord(record(args='[1, {"by": 2}]')).args == [1, {"by": 2}], "not said to be keywords"
 
 
