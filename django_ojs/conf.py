@@ -139,6 +139,7 @@ class Settings:
     notify: bool
     listen_database: str | None
     executor_max_jobs: int
+    async_slots: int
     prefetch_ms: int
     background_threads: tuple[str, ...]
     http: HttpSettings
@@ -221,6 +222,7 @@ def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
         notify=whole.read("NOTIFY", flag, True),
         listen_database=whole.read("LISTEN_DATABASE", optional(text), None),
         executor_max_jobs=whole.read("EXECUTOR_MAX_JOBS", count(1), 5000),
+        async_slots=whole.read("ASYNC_SLOTS", slots, 0),
         prefetch_ms=whole.read("PREFETCH_MS", count(0), 100),
         background_threads=whole.read("BACKGROUND_THREADS", words("beginnings of names"), ()),
         http=_http(whole.section("HTTP")),
@@ -229,6 +231,13 @@ def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
     )
     whole.close()
     return settings, wrong
+
+
+def slots(item: object, where: str) -> int:
+    """Read ``ASYNC_SLOTS``. Raises :class:`InvalidRequest`."""
+    if not isinstance(item, int) or isinstance(item, bool) or not (item == 0 or 2 <= item <= 1000):
+        raise InvalidRequest(where, "must be 0, for none, or a number from 2 to 1000")
+    return item
 
 
 def _queues(section: Section) -> dict[str, DefaultsLayer]:

@@ -107,7 +107,7 @@ def test_sqlite_is_named_when_it_is_deployed_and_not_in_every_test_run() -> None
             {"RETENTION": {"event": 1}},
             "OJS['RETENTION']['event']: is not a setting: did you",
         ),
-        ({"COLOUR": 5}, "OJS['COLOUR']: is not a setting: the settings are ADMIN, AUTODISCOVER, "),
+        ({"COLOUR": 5}, "OJS['COLOUR']: is not a setting: the settings are ADMIN, ASYNC_SLOTS, "),
         ({"DEFAULT": {}}, "OJS['DEFAULT']: is not a setting: did you mean 'DEFAULTS'?"),
         (
             {"DEFAULTS": {"timeout": 60, "total_timeout": 10}},

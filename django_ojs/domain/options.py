@@ -57,6 +57,7 @@ class TypeOptions(LimitOptions, UniqueOptions, total=False):
     on_partition: OnPartition | None
     heartbeat: HeartbeatMode
     soft: SoftStopMode
+    isolate: bool
 
 
 class _LimitsInMs(TypedDict, total=False):
@@ -143,6 +144,7 @@ class TaskModes(TypedDict, total=False):
 
     heartbeat: HeartbeatMode | None
     soft: SoftStopMode | None
+    isolate: bool | None
 
 
 class LimitsOptions(TaskLimits, TaskModes, total=False):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from django_ojs.domain import jsonvalue, stored_envelope
-from django_ojs.domain.arguments import split
+from django_ojs.domain.arguments import split, unmarked
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.workflow import Call, Step
 from django_ojs.handlers.exceptions import SoftStop
 from django_ojs.services.workflows.create import checked
 
+T = TypeVar("T")
 MAX_CHECKPOINT_BYTES = 1 << 20
 MAX_PROGRESS_BYTES = 64 << 10
 
@@ -43,7 +45,8 @@ class Supervisor(Protocol):
 class RunningWorkflow:
     """The workflow of the running job; ``id`` is a string."""
 
-    def __init__(self, supervisor: Supervisor, id: str) -> None:
+    def __init__(self, context: JobContext, supervisor: Supervisor, id: str) -> None:
+        self._context = context
         self._supervisor = supervisor
         self.id = id
 
@@ -58,6 +61,10 @@ class RunningWorkflow:
             raise TypeError("add() takes a step, like handler.step(...)")
         call = checked(step.what)
         return self._supervisor.add(stored_envelope.dump(call))
+
+    async def aadd(self, step: Step) -> str:
+        """:meth:`add` for coroutines."""
+        return await self._context._answer(partial(self.add, step))
 
 
 class JobContext:
@@ -93,17 +100,18 @@ class JobContext:
         self.queue = queue
         self.attempt = attempt
         self.max_attempts = max_attempts
-        self.meta = meta
+        self.meta = unmarked(meta)
         self.args, self.kwargs = split(args, meta)
         self.last_checkpoint = last_checkpoint
         self.last_progress_data = last_progress_data
-        self.workflow = None if workflow_id is None else RunningWorkflow(supervisor, workflow_id)
+        self.workflow = None if workflow_id is None else RunningWorkflow(self, supervisor, workflow_id)
         self._parent_results: list[Any] | None = None
         self._deadline = deadline
         self._reason: str | None = None
         self._shields = 0
         self._raise_later = False
         self._soft = "raise"
+        self._elsewhere: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
 
     @property
     def cancelled(self) -> bool:
@@ -189,11 +197,19 @@ class JobContext:
 
     async def acheckpoint(self, state: Any) -> None:
         """:meth:`checkpoint` for coroutines."""
-        self.checkpoint(state)
+        await self._answer(partial(self.checkpoint, state))
 
     async def aextend_timeout(self, by: int | str | timedelta) -> datetime:
         """:meth:`extend_timeout` for coroutines."""
-        return self.extend_timeout(by)
+        return await self._answer(partial(self.extend_timeout, by))
+
+    async def aparent_results(self) -> list[Any]:
+        """:attr:`parent_results` for coroutines."""
+        return await self._answer(lambda: self.parent_results)
+
+    async def _answer(self, ask: Callable[[], T]) -> T:
+        """Ask and wait for the answer: in a thread where other coroutines run in this one."""
+        return ask() if self._elsewhere is None else await self._elsewhere(ask)
 
     @contextlib.contextmanager
     def shield(self) -> Iterator[None]:

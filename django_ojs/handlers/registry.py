@@ -46,14 +46,16 @@ class JobHandler(Generic[P, R]):
         function: Callable[..., R],
         job_type: str,
         *,
-        heartbeat: HeartbeatMode = "auto",
+        heartbeat: HeartbeatMode | None = None,
         soft: SoftStopMode = "raise",
+        isolate: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.function = function
         self.type = job_type
         self.heartbeat = heartbeat
         self.soft = soft
+        self.isolate = isolate
         self.options = dict(options or {})
         self.is_async = asyncio.iscoroutinefunction(function)
         signature = inspect.signature(function)
@@ -233,11 +235,13 @@ def job(job_type: str | Callable[..., Any], **options: Any) -> Any:
     run, or start, at once (OJS rate limiting 6). A first parameter annotated
     ``JobContext`` gets the context. With ``heartbeat="manual"`` only ``ctx.heartbeat()``,
     ``ctx.progress()`` and ``ctx.checkpoint()`` are signs of life, so that a stuck handler is detected;
-    ``"auto"`` detects a stopped or frozen process. With ``on_partition="stop"``, for what must never
+    ``"auto"``, unless ``runworker --heartbeat`` names another default, detects a stopped or frozen
+    process. With ``on_partition="stop"``, for what must never
     overlap, a worker stops the handler itself when no heartbeat has arrived for half of the heartbeat
     timeout, and kills it a second before the timeout ends; with ``"continue"`` the handler goes on.
     With ``soft="flag"`` nothing is raised in a handler that must stop: ``ctx.cancelled`` is true from
-    then on, and what it returns within its grace period counts.
+    then on, and what it returns within its grace period counts. With ``isolate=True`` a coroutine has
+    a process of its own even where others share one (``ASYNC_SLOTS``).
 
     Without an argument the type is ``<app module>.<function name>``. Raises :class:`InvalidRequest`
     for a bad option, ``ValueError`` if another function has the type, ``TypeError`` for an unknown
@@ -248,22 +252,23 @@ def job(job_type: str | Callable[..., Any], **options: Any) -> Any:
         return job(f"{module}.{job_type.__name__}".lower())(job_type)
     check_job_type(job_type, "type")
     check_names(f"@job({job_type!r})", options, names(TypeOptions))
-    heartbeat = options.pop("heartbeat", "auto")
-    if heartbeat not in ("auto", "manual"):
+    heartbeat = options.pop("heartbeat", None)
+    if heartbeat not in (None, "auto", "manual"):
         raise InvalidRequest(f"@job({job_type!r}): heartbeat", "must be one of auto, manual")
     soft = options.pop("soft", "raise")
     if soft not in ("raise", "flag"):
         raise InvalidRequest(f"@job({job_type!r}): soft", "must be one of raise, flag")
-    return _Decorator(job_type, heartbeat, soft, job_defaults(options, job_type))
+    isolate = options.pop("isolate", False)
+    if not isinstance(isolate, bool):
+        raise InvalidRequest(f"@job({job_type!r}): isolate", "must be one of True, False")
+    modes = {"heartbeat": heartbeat, "soft": soft, "isolate": isolate}
+    return _Decorator(job_type, modes, job_defaults(options, job_type))
 
 
 class _Decorator:
-    def __init__(
-        self, job_type: str, heartbeat: HeartbeatMode, soft: SoftStopMode, defaults: DefaultsLayer
-    ) -> None:
+    def __init__(self, job_type: str, modes: dict[str, Any], defaults: DefaultsLayer) -> None:
         self._type = job_type
-        self._heartbeat = heartbeat
-        self._soft = soft
+        self._modes = modes
         self._defaults = defaults
 
     @overload
@@ -271,9 +276,7 @@ class _Decorator:
     @overload
     def __call__(self, function: Callable[P, R]) -> JobHandler[P, R]: ...
     def __call__(self, function: Callable[..., R]) -> JobHandler[..., R]:
-        handler: JobHandler[..., R] = JobHandler(
-            function, self._type, heartbeat=self._heartbeat, soft=self._soft
-        )
+        handler: JobHandler[..., R] = JobHandler(function, self._type, **self._modes)
         register(handler, self._defaults)
         return handler
 

@@ -31,9 +31,10 @@ class TaskHandler(JobHandler[..., Any]):
     """Calls the function of a task. ``policy`` are the limits that it declares for its type."""
 
     def __init__(self, task: AnyTask, job_type: str, policy: Mapping[str, Any]) -> None:
-        heartbeat: Any = mode_of(task, "heartbeat") or "auto"
+        heartbeat: Any = mode_of(task, "heartbeat")
         soft: Any = mode_of(task, "soft") or "raise"
-        super().__init__(task.func, job_type, heartbeat=heartbeat, soft=soft)
+        isolate = bool(mode_of(task, "isolate"))
+        super().__init__(task.func, job_type, heartbeat=heartbeat, soft=soft, isolate=isolate)
         self.policy = policy
         self._first = 0
         if task.takes_context:

@@ -35,7 +35,11 @@ _SHORTHANDS = ("max_attempts", "backoff")
 _DECLARED = names(TaskLimits)
 POLICY = tuple(name for name in _DECLARED if name not in _SHORTHANDS)
 """What a task declares for its job type."""
-MODES = {"heartbeat": ("auto", "manual"), "soft": ("raise", "flag")}
+MODES: dict[str, tuple[Any, ...]] = {
+    "heartbeat": ("auto", "manual"),
+    "soft": ("raise", "flag"),
+    "isolate": (True, False),
+}
 _LIMITS_OF = "__ojs_limits__"
 
 
@@ -54,7 +58,7 @@ class OJSTask(PreparedTask):
     ``OJS["DEFAULTS"]``. ``type`` is the job type, by default the module, without ``tasks``, and the
     function. Durations are seconds, ``timedelta``, ``"10s"`` or ISO 8601. ``max_attempts`` and
     ``backoff`` (``"exponential"``, or a fixed duration) are short for keys of ``retry``. ``heartbeat``
-    (``"auto"``, ``"manual"``), ``soft`` (``"raise"``, ``"flag"``) and ``on_partition``
+    (``"auto"``, ``"manual"``), ``soft`` (``"raise"``, ``"flag"``), ``isolate`` and ``on_partition``
     (``"continue"``, ``"stop"``) are as for ``@job``, and so are ``unique``, ``throttle`` and
     ``debounce``, which :meth:`using` may change too. ``id`` is a UUIDv7, given by :meth:`using`: the
     same id and content again is the same job. A wrong value raises ``InvalidTask``.
@@ -69,6 +73,7 @@ class OJSTask(PreparedTask):
     attempt_ttl: Duration | None = None
     heartbeat: HeartbeatMode | None = None
     soft: SoftStopMode | None = None
+    isolate: bool | None = None
     on_partition: OnPartition | None = None
     retry: Mapping[str, Any] | None = field(default=None, hash=False)
     rate_limit: Mapping[str, Any] | None = field(default=None, hash=False)
@@ -147,21 +152,20 @@ def policy_of(task: AnyTask) -> dict[str, Any]:
     return _written_out({**found, **{name: value for name, value in own.items() if value is not None}})
 
 
-def mode_of(task: AnyTask, name: str) -> str | None:
-    """``heartbeat`` or ``soft`` of a task: its own, or that of :func:`limits`."""
-    found: str | None = getattr(task, name, None) or getattr(task.func, _LIMITS_OF, {}).get(name)
-    return found
+def mode_of(task: AnyTask, name: str) -> Any:
+    """``heartbeat``, ``soft`` or ``isolate`` of a task: its own, or that of :func:`limits`."""
+    return getattr(task, name, None) or getattr(task.func, _LIMITS_OF, {}).get(name)
 
 
 def check_mode(name: str, value: object) -> None:
     """Raise :class:`InvalidRequest` for a mode that there is not."""
     if value is not None and value not in MODES[name]:
-        raise InvalidRequest(name, f"must be one of {', '.join(MODES[name])}")
+        raise InvalidRequest(name, f"must be one of {', '.join(map(str, MODES[name]))}")
 
 
 def limits(**options: Unpack[LimitsOptions]) -> Callable[[F], F]:
-    """Declare limits, retry policy, ``heartbeat`` and ``soft`` of a task on its function, below
-    ``@task``.
+    """Declare limits, retry policy, ``heartbeat``, ``soft`` and ``isolate`` of a task on its function,
+    below ``@task``.
 
     For reusable apps: other backends ignore them. Raises :class:`InvalidRequest` for a bad one,
     ``TypeError`` for an unknown one.

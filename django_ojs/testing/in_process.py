@@ -80,7 +80,7 @@ class InProcessSupervisor:
     def beat(self) -> None:
         """Send a sign of life for a handler with automatic heartbeats."""
         handler = registry.handler_of(self.job.type)
-        if self.heartbeats and (handler is None or handler.heartbeat == "auto"):
+        if self.heartbeats and (handler is None or handler.heartbeat != "manual"):
             leases.beat([self.lease], using=self._using)
 
     def heartbeat(self) -> None:

@@ -32,6 +32,7 @@ def families_of_a_worker() -> list[Family]:
     from django_ojs.worker.supervisor.loop import EventLoop
     from django_ojs.worker.supervisor.metrics import Parts, families
     from django_ojs.worker.supervisor.recycling import Recycler
+    from django_ojs.worker.supervisor.shared_types import SharedTypes
     from django_ojs.worker.supervisor.shutdown import Shutdown
     from django_ojs.worker.threads.database import DatabaseThread
     from django_ojs.worker.threads.heartbeat import HeartbeatThread
@@ -42,9 +43,9 @@ def families_of_a_worker() -> list[Family]:
         ignore: Any = lambda *given: None  # noqa: E731
         pool = Pool(loop.selector, SpawnServer(), on_frame=ignore, on_gone=ignore)
         database = DatabaseThread(loop, "default")
-        dispatcher = Dispatcher(pool, database, Shutdown(), using="default", worker_id="w")
+        dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))
         heartbeat = HeartbeatThread(config.identity(), ignore, ignore, ignore, "default")
-        recycler = Recycler(pool, Shutdown(), config)
+        recycler = Recycler(pool, Shutdown(), config, SharedTypes(0))
         return families(Parts(pool, dispatcher, database, heartbeat, Receivers(), recycler))
     finally:
         loop.close()

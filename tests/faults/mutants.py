@@ -29,8 +29,8 @@ from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict
 from django_ojs.services.workflows import tree
 from django_ojs.store import candidates, claiming, leases, locking, pairs, sources, transitions
 from django_ojs.store.contention import in_transaction
-from django_ojs.worker.prefork import leased, pool, zygote
-from django_ojs.worker.supervisor import dispatcher
+from django_ojs.worker.prefork import child, leased, pool, zygote
+from django_ojs.worker.supervisor import assignment
 from django_ojs.worker.threads import fetcher
 from tests.support import alive
 
@@ -345,14 +345,14 @@ def _single_attempts_ahead() -> Iterator[None]:
         return lambda where, **named: real(where, **{**named, "immediate": None})
 
     def having_room(real: Any) -> Any:
-        def room(self: dispatcher.Dispatcher, child: pool.Child, running: leased.LeasedJob) -> Any:
+        def room(self: Any, slot: child.Slot, held: int, running: leased.LeasedJob) -> Any:
             job = running.job._replace(max_attempts=2)
-            return real(self, child, replace(running, job=job))
+            return real(self, slot, held, replace(running, job=job))
 
         return room
 
     with _replaced(
-        (fetcher, "claim", claiming_ahead), (dispatcher.Dispatcher, "_has_room", having_room)
+        (fetcher, "claim", claiming_ahead), (assignment.Assignment, "_has_room", having_room)
     ):
         yield
 
@@ -373,12 +373,12 @@ def _unread_last_frames() -> Iterator[None]:
     """What an executor has written is not read any more once it has ended."""
 
     def reading(real: Any) -> Any:
-        def read(self: pool.Pool, child: pool.Child, mask: int) -> None:
-            if child.pid and not alive(child.pid):
-                self._unregister(child.channel)
-                self._begin_close(child)
+        def read(self: pool.Pool, one: child.Child, mask: int) -> None:
+            if one.pid and not alive(one.pid):
+                self._unregister(one.channel)
+                self._begin_close(one)
             else:
-                real(self, child, mask)
+                real(self, one, mask)
 
         return read
 
@@ -396,10 +396,10 @@ def _kill_spares_descendants() -> Iterator[None]:
     """
 
     def killing(real: Any) -> Any:
-        def kill(self: pool.Pool, child: pool.Child) -> None:
-            child.phase = pool.Phase.DYING
+        def kill(self: pool.Pool, one: child.Child) -> None:
+            one.phase = child.Phase.DYING
             with suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGKILL)
+                os.kill(one.pid, signal.SIGKILL)
 
         return kill
 

@@ -115,6 +115,6 @@ def test_the_types_have_every_name_that_is_known_at_run_time() -> None:
     task = {field.name for field in fields(OJSTask)}
     fixed = {"func", "run_after", "id"}
     assert set(options.names(options.TaskOptions)) == task - fixed
-    fixed = {"func", "type", "takes_context", "heartbeat", "soft", "on_partition"}
+    fixed = {"func", "type", "takes_context", "heartbeat", "soft", "isolate", "on_partition"}
     assert set(options.names(options.TaskUsingOptions)) - {"delay"} == task - fixed
     assert set(NAMES) <= set(options.names(options.StepOptions))

@@ -127,7 +127,7 @@ def nothing_is_claimed_from_an_announced_queue_that_is_paused() -> None:
     watcher: PollSchedule = Patient()
     where = sources(["default"], ["test.job"])
     claims = Claims(where, watcher, "w1", loop.on_claimed, loop.on_empty)
-    database = DatabaseThread(loop, "default", claims)
+    database = DatabaseThread(loop, "default", [claims])
     database.start()
     try:
         database.want(1, 1)

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 import pytest
 
 from django_ojs.worker.prefork import messages
-from django_ojs.worker.prefork.frames import Frame, FrameReader, pack, pack_texts
+from django_ojs.worker.prefork.frames import Frame, FrameReader, pack, pack_texts, text_of
 from tests.domain.records import running
 from tests.faults import tally
 from tests.process.tools import Diary, StartWorker, attempts, in_state, on_time
 from tests.support import ROOT, database_url
-from tests.workload import jobs, misbehaving
+from tests.workload import coroutines, jobs, misbehaving
 
 pytestmark = pytest.mark.process
 
@@ -74,6 +74,12 @@ class Executor:
             )
         )
 
+    def share(self, slots: int, *leases: str) -> None:
+        """Have it share from the first frame on, with jobs in the same packet."""
+        job = running(type=coroutines.sleep.type, args="[0.5]")
+        runs = [messages.run(job, one, deadline="2030-01-01T00:00:00+00:00") for one in leases]
+        self._channel.sendall(pack_texts([text_of(messages.share(slots)), *runs]))
+
     def stop(self, lease: str) -> None:
         """Tell it to stop a job."""
         self._channel.sendall(pack({"op": "cancel", "lease": lease, "reason": "timeout"}))
@@ -118,6 +124,14 @@ def race(executor: Executor, times: int) -> int:
             assert ends[first]["failure"]["stopped"] == "timeout"
             hit += 1
     return hit
+
+
+def test_jobs_that_arrive_with_the_order_to_share_run_at_the_same_time(executor: Executor) -> None:
+    """It was slow to start: the supervisor has given it jobs before it has read anything."""
+    executor.share(2, "first", "second")
+    frames = [executor.next() for _ in range(4)]
+    assert [frame["op"] for frame in frames] == ["begin", "begin", "done", "done"]
+    assert all(frame["ok"] for frame in frames[2:])
 
 
 @pytest.mark.fault("F30")

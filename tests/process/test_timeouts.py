@@ -190,6 +190,15 @@ def test_an_outage_gives_reports_time_and_handlers_none(
     assert runner.running
 
 
+def test_the_option_of_the_worker_is_for_handlers_that_do_not_say(
+    worker: StartWorker, diary: Diary, flag: Flag
+) -> None:
+    quiet = jobs.hold.using(heartbeat_timeout=2, grace_period=1).enqueue(diary.path, flag.path)
+    worker("--heartbeat=manual")
+    diary.wait("started")
+    assert failed(quiet)["type"] == "stalled"
+
+
 def test_silent_handler_in_manual_mode_is_stalled(
     worker: StartWorker, manage: Start, diary: Diary
 ) -> None:

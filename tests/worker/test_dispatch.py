@@ -11,9 +11,11 @@ import pytest
 from django_ojs import clock
 from django_ojs.domain.job import Actor
 from django_ojs.services import leases, operate
+from django_ojs.worker.prefork.child import Child, Phase, Slot
 from django_ojs.worker.prefork.frames import Frame
-from django_ojs.worker.prefork.pool import Child, Phase
+from django_ojs.worker.supervisor.config import Config
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
+from django_ojs.worker.supervisor.shared_types import SharedTypes
 from django_ojs.worker.supervisor.shutdown import Shutdown
 from django_ojs.worker.threads.fetcher import Moment
 from tests.services.support import make, take
@@ -31,6 +33,10 @@ class Pool:
 
     def __iter__(self) -> Iterator[Child]:
         return iter(self.children)
+
+    def slots(self) -> Iterator[Slot]:
+        """Their slots."""
+        return (slot for child in self.children for slot in child.slots)
 
     def send(self, child: Child, frame: Frame | str) -> None:
         """Keep it."""
@@ -74,21 +80,21 @@ def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child)
     make(2, timeout=60, grace_period=1)
     pool, database = Pool(), Database()
     pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), using="default", worker_id="w1")  # type: ignore[arg-type]
+    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
     dispatcher.take(take(2), Moment(clock.now("default"), clock.boottime()))
-    first = child.queued[0].lease
+    first = child.slots[0].queued[0].lease
     dispatcher.on_frame(child, {"op": "begin", "lease": first})
     dispatcher.assign()
-    assert len(child.queued) == 1, "one frame waits behind the running job"
-    second = child.queued[0].lease
+    assert len(child.slots[0].queued) == 1, "one frame waits behind the running job"
+    second = child.slots[0].queued[0].lease
     dispatcher.tick(clock.boottime() + 0.2)
     assert {"op": "return", "lease": second} in pool.sent
     dispatcher.on_frame(child, {"op": "done", "lease": first, "ok": True, "result": None, "took": 0.2})
     dispatcher.on_frame(child, {"op": "begin", "lease": second})
-    assert child.running is not None
+    assert child.slots[0].running is not None
     moments = dispatcher.enforcer.moments()
-    assert child.running.deadlines.row in moments
-    assert child.running.deadlines.soft_at in moments
+    assert child.slots[0].running.deadlines.row in moments
+    assert child.slots[0].running.deadlines.soft_at in moments
 
 
 @pytest.mark.fault("F68")
@@ -97,15 +103,15 @@ def test_an_executor_that_is_slow_to_begin_gains_no_time(child: Child) -> None:
     make(timeout=60, grace_period=10)
     pool, database = Pool(), Database()
     pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), using="default", worker_id="w1")  # type: ignore[arg-type]
+    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
     late = 65.0
     claimed_at = clock.boottime() - late
     dispatcher.take(take(1), Moment(clock.now("default"), claimed_at))
-    dispatcher.on_frame(child, {"op": "begin", "lease": child.queued[0].lease})
-    assert child.running is not None
-    assert child.running.deadlines.ends == pytest.approx(claimed_at + 70, abs=1)
-    assert child.running.deadlines.soft_at == pytest.approx(claimed_at + 70, abs=1)
-    assert child.running.deadlines.ends in dispatcher.enforcer.moments()
+    dispatcher.on_frame(child, {"op": "begin", "lease": child.slots[0].queued[0].lease})
+    assert child.slots[0].running is not None
+    assert child.slots[0].running.deadlines.ends == pytest.approx(claimed_at + 70, abs=1)
+    assert child.slots[0].running.deadlines.soft_at == pytest.approx(claimed_at + 70, abs=1)
+    assert child.slots[0].running.deadlines.ends in dispatcher.enforcer.moments()
 
 
 def test_an_extension_before_the_beginning_counts(child: Child) -> None:
@@ -113,9 +119,9 @@ def test_an_extension_before_the_beginning_counts(child: Child) -> None:
     (job,) = make(timeout=60, grace_period=10)
     pool, database = Pool(), Database()
     pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), using="default", worker_id="w1")  # type: ignore[arg-type]
+    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
     dispatcher.take(take(1), Moment(clock.now("default"), clock.boottime()))
-    running = child.queued[0]
+    running = child.slots[0].queued[0]
     operate.extend_timeout([job.id], 30_000, actor=Actor("operator"))
     dispatcher.enforcer.renewed([running.lease], leases.holds([running.held]))
     dispatcher.on_frame(child, {"op": "begin", "lease": running.lease})
@@ -130,23 +136,23 @@ def test_time_that_a_claimed_job_waits_for_a_busy_runner_counts(
     make(40)
     pool, database = Pool(), Database()
     pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), using="default", worker_id="w1")  # type: ignore[arg-type]
+    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
     began = now = clock.boottime()
     monkeypatch.setattr(clock, "boottime", lambda: now)
     child.phase = Phase.STARTING
     dispatcher.take(take(40), Moment(clock.now("default"), now))
     child.phase = Phase.READY
-    while dispatcher.waiting or child.queued:
+    while dispatcher.assignment.waiting or child.slots[0].queued:
         now += 0.02  # so long the runner does something else
         dispatcher.assign()
-        while child.queued:
-            lease = child.queued[0].lease
+        while child.slots[0].queued:
+            lease = child.slots[0].queued[0].lease
             dispatcher.on_frame(child, {"op": "begin", "lease": lease})
             now += 0.001
             done = {"op": "done", "lease": lease, "ok": True, "result": None, "took": 0.001}
             dispatcher.on_frame(child, done)
     took = (now - began) / 40
-    assert dispatcher.estimate.prefetch(1, 1) <= 1.5 * 0.1 / took
+    assert dispatcher.assignment.estimate.prefetch(1, 1) <= 1.5 * 0.1 / took
 
 
 def test_a_handler_has_its_grace_period_behind_the_total_timeout_and_no_more(
@@ -156,13 +162,13 @@ def test_a_handler_has_its_grace_period_behind_the_total_timeout_and_no_more(
     make(timeout=60, grace_period=2, total_timeout=300)
     pool, database = Pool(), Database()
     pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), using="default", worker_id="w1")  # type: ignore[arg-type]
+    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
     now = clock.boottime()
     monkeypatch.setattr(clock, "boottime", lambda: now)
     dispatcher.take(take(1), Moment(clock.now("default"), now))
-    dispatcher.on_frame(child, {"op": "begin", "lease": child.queued[0].lease})
-    assert child.running is not None
-    dispatcher.enforcer.request_stop(child, child.running, "total_timeout")
+    dispatcher.on_frame(child, {"op": "begin", "lease": child.slots[0].queued[0].lease})
+    assert child.slots[0].running is not None
+    dispatcher.enforcer.request_stop(child, child.slots[0].running, "total_timeout")
     assert min(dispatcher.enforcer.moments()) == now + 2
     now += 1.9
     dispatcher.tick(now)
@@ -170,4 +176,4 @@ def test_a_handler_has_its_grace_period_behind_the_total_timeout_and_no_more(
     now += 0.2
     dispatcher.tick(now)
     assert pool.killed == [child]
-    assert child.running.deadlines.kill_reason == "total_timeout"
+    assert child.slots[0].running.deadlines.kill_reason == "total_timeout"

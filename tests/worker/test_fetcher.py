@@ -11,6 +11,7 @@ from django.db import connections
 
 from django_ojs import clock
 from django_ojs.domain.job import JobRow
+from django_ojs.models import Job
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store import candidates
@@ -41,10 +42,15 @@ class Loop:
     def __init__(self) -> None:
         self.claimed: list[JobRow] = []
         self.empty = 0
+        self.late: list[Callable[[], None]] | None = None
+        """Keeps what is posted; ``None``: nothing is late."""
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """As the runner would."""
-        call()
+        if self.late is None:
+            call()
+        else:
+            self.late.append(call)
 
     def on_claimed(self, jobs: list[JobRow], at: Moment) -> None:
         """Keep them."""
@@ -81,7 +87,7 @@ def database(loop: Loop) -> Iterator[DatabaseThread]:
     """A running database thread."""
     claims = Claims(WHERE, Patient(), "w1", loop.on_claimed, loop.on_empty)
     with bounded():
-        made = DatabaseThread(loop, "default", claims)
+        made = DatabaseThread(loop, "default", [claims])
         made.start()
         yield made
         made.close()
@@ -109,11 +115,9 @@ def test_after_a_claim_and_without_a_name_everything_is_looked_at(
     make(2, queue="other")
     database.want(1, 1)
     poll(lambda: len(loop.claimed) == 1)
-    database.delivered()
     database.want(1, 1)
     database.wake("default")
     poll(lambda: len(loop.claimed) == 2)
-    database.delivered()
     database.want(1, 1)
     database.wake()
     poll(lambda: loop.empty == 1)
@@ -127,15 +131,18 @@ def test_nothing_is_claimed_until_what_was_claimed_has_been_delivered(
     database: DatabaseThread, loop: Loop
 ) -> None:
     make(3)
+    late: list[Callable[[], None]] = []
+    loop.late = late
     database.want(2, 2)
-    poll(lambda: len(loop.claimed) == 2)
+    poll(lambda: late)
     database.want(2, 2)
-    answers: list[object] = []
     database.wake()
-    database.call(lambda: None, lambda value, error: answers.append(value))
-    poll(lambda: answers)
+    database.call(lambda: None, lambda value, error: None)
+    poll(lambda: len(late) == 2)
+    assert Job.objects.filter(state="active").count() == 2
+    loop.late = None
+    late[0]()
     assert len(loop.claimed) == 2
-    database.delivered()
     database.want(2, 2)
     database.wake()
     poll(lambda: len(loop.claimed) == 3)
@@ -158,7 +165,7 @@ def test_a_look_at_a_few_sources_puts_off_no_look_at_all_of_them(
 ) -> None:
     """What nobody announced is found by the net, however much is announced elsewhere."""
     claims = Claims(WHERE, PollSchedule(), "w1", loop.on_claimed, loop.on_empty)
-    database = DatabaseThread(loop, "default", claims)
+    database = DatabaseThread(loop, "default", [claims])
     database.start()
     try:
         database.want(1, 1)
@@ -216,7 +223,7 @@ def test_after_a_failure_everything_is_looked_at_again(
 def test_a_worker_without_any_queue_says_that_there_is_nothing(loop: Loop) -> None:
     """Otherwise a drain of an empty database would wait for ever."""
     claims = Claims(sources([]), Patient(), "w1", loop.on_claimed, loop.on_empty)
-    database = DatabaseThread(loop, "default", claims)
+    database = DatabaseThread(loop, "default", [claims])
     database.start()
     database.want(1, 1)
     poll(lambda: loop.empty == 1 and database.connected.is_set())
@@ -236,7 +243,7 @@ def test_a_claim_that_finds_nothing_does_not_end_the_wait_of_a_report(
         poll(database.held_up)
         held_up: list[list[JobRow]] = []
         monkeypatch.setattr(
-            database._fetcher._claims, "on_empty", lambda left: held_up.append(database.held_up())
+            database._fetchers[0]._claims, "on_empty", lambda left: held_up.append(database.held_up())
         )
         database.want(1, 1)
         poll(lambda: held_up)

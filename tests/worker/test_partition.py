@@ -22,12 +22,15 @@ from django_ojs.services import leases
 from django_ojs.services.job_defaults import stops_on_partition
 from django_ojs.services.settle import Report, settle
 from django_ojs.worker.prefork import messages
+from django_ojs.worker.prefork.child import Child, Phase
 from django_ojs.worker.prefork.frames import pack
 from django_ojs.worker.prefork.kill_timer import KillTimer
 from django_ojs.worker.prefork.leased import LeasedJob
-from django_ojs.worker.prefork.pool import Child, Phase, Pool
+from django_ojs.worker.prefork.pool import Pool
 from django_ojs.worker.prefork.zygote import SpawnServer
+from django_ojs.worker.supervisor.config import Config
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
+from django_ojs.worker.supervisor.shared_types import SharedTypes
 from django_ojs.worker.supervisor.shutdown import Shutdown
 from django_ojs.worker.threads import fetcher
 from django_ojs.worker.threads.fetcher import Moment
@@ -62,7 +65,7 @@ class Worker:
         pool: Any = self.pool
         database: Any = self.database
         self.shutdown = Shutdown()
-        self.dispatcher = Dispatcher(pool, database, self.shutdown, using="default", worker_id="w1")
+        self.dispatcher = Dispatcher(pool, database, self.shutdown, SharedTypes(0), Config("w1"))
         monkeypatch.setattr("django_ojs.worker.supervisor.deadlines.clock.boottime", lambda: self.now)
 
     def claim(self, count: int = 1, ago: float = 0.0, **limits: Any) -> None:
@@ -74,8 +77,10 @@ class Worker:
 
     def begin(self) -> LeasedJob:
         """Its executor begins the job."""
-        self.dispatcher.on_frame(self.child, {"op": "begin", "lease": self.child.queued[0].lease})
-        return not_none(self.child.running)
+        self.dispatcher.on_frame(
+            self.child, {"op": "begin", "lease": self.child.slots[0].queued[0].lease}
+        )
+        return not_none(self.child.slots[0].running)
 
     def tick(self, after: float) -> None:
         """So many seconds after the start of the test."""

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from django_ojs.worker.prefork import pool as pool_module
-from django_ojs.worker.prefork.pool import EXIT_TIMEOUT, Phase, Pool
+from django_ojs.worker.prefork.child import Phase
+from django_ojs.worker.prefork.pool import EXIT_TIMEOUT, Pool
 from django_ojs.worker.prefork.zygote import SpawnServer
 
 

@@ -22,7 +22,7 @@ from django.db import connection, transaction
 from django_ojs.api import JobContext, SoftStop, batch, current, job, uuid7
 from django_ojs.models import Queue
 from tests.support import not_none
-from tests.workload import exclusive, misbehaving, stopping  # noqa: F401
+from tests.workload import coroutines, exclusive, misbehaving, stopping  # noqa: F401
 from tests.workload.tools import AT_ONCE, DEAF, LATER, SOFT, note, wait_for
 
 
@@ -346,7 +346,7 @@ async def leave_async(what: str) -> int:
     if what == "task":
         _kept.append(asyncio.create_task(asyncio.sleep(300)))
     elif what == "stubborn task":
-        _kept.append(asyncio.create_task(_stubborn()))
+        _kept.append(asyncio.create_task(coroutines.stubborn()))
         await asyncio.sleep(0)
     else:
         _kept.append(asyncio.get_running_loop().run_in_executor(None, time.sleep, 2))
@@ -354,14 +354,6 @@ async def leave_async(what: str) -> int:
 
 
 _kept: list[asyncio.Future[Any]] = []
-
-
-async def _stubborn() -> None:
-    while True:
-        try:
-            await asyncio.sleep(300)
-        except asyncio.CancelledError:
-            continue
 
 
 @job("work.async-thread", retry=LATER)

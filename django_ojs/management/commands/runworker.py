@@ -17,6 +17,7 @@ from django_ojs import __version__, conf
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.names import check_queue_name, check_worker_id
+from django_ojs.domain.options import HeartbeatMode
 from django_ojs.domain.reserved import is_own
 from django_ojs.handlers import execution, registry
 from django_ojs.management.base import OJSCommand, plural
@@ -43,6 +44,18 @@ class Command(OJSCommand):
         option("--queue", "queue to serve; repeat in the order of service; default all", **several)
         option("--exclude-queue", "queue not to serve", **several)
         option("--concurrency", "jobs at a time, each in a process of its own (default 2)", int, 2)
+        option(
+            "--async-slots",
+            "coroutine jobs at a time, in one process they share, besides (default OJS['ASYNC_SLOTS'])",
+            int,
+        )
+        option(
+            "--heartbeat",
+            "what counts as a sign of life of handlers that do not say: auto (default) or manual",
+            _heartbeat_mode,
+            "auto",
+            choices=("auto", "manual"),
+        )
         option("--drain", "run until nothing is available, print a summary, exit", _yes_or_no)
         option("--once", "run one job at most, then exit", _yes_or_no)
         option("--max-jobs", "exit 75 after this many jobs", int)
@@ -119,6 +132,8 @@ class Command(OJSCommand):
                 queues=tuple(named),
                 exclude=tuple(excluded),
                 concurrency=_within("--concurrency", options["concurrency"], 1),
+                async_slots=_slots(options["async_slots"]),
+                heartbeat=options["heartbeat"],
                 drain=options["drain"],
                 once=options["once"],
                 max_jobs=_within("--max-jobs", options["max_jobs"], 1),
@@ -146,7 +161,9 @@ class Command(OJSCommand):
             f"  database   {config.using} ({connection.display_name})\n"
             f"  queues     {served}" + (f" (paused: {', '.join(paused)})" if paused else "") + "\n"
             f"  types      {len(types)}: {', '.join(types[:8])}{', ...' if len(types) > 8 else ''}\n"
-            f"  executors  {config.concurrency}\n"
+            f"  executors  {config.concurrency}"
+            + (f", and one for {config.async_slots} coroutines" if config.async_slots else "")
+            + "\n"
             f"  defaults   timeout {(limits.timeout_ms or 0) / 1000:g} s,"
             f" grace {(limits.grace_period_ms or 0) / 1000:g} s,"
             f" heartbeat {(limits.heartbeat_timeout_ms or 0) / 1000:g} s;"
@@ -154,6 +171,19 @@ class Command(OJSCommand):
         )
         for line in banner.splitlines():
             self.print_line(line)
+
+
+def _heartbeat_mode(text: str) -> HeartbeatMode:
+    if text == "manual":
+        return "manual"
+    if text == "auto":
+        return "auto"
+    raise ValueError(text)
+
+
+def _slots(given: int | None) -> int:
+    """The coroutines at a time: the option, or ``OJS["ASYNC_SLOTS"]``."""
+    return conf.current().async_slots if given is None else conf.slots(given, "--async-slots")
 
 
 def _last_lines(summary: Summary, verbosity: int) -> Iterator[str]:

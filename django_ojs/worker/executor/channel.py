@@ -21,7 +21,7 @@ class DeferredSignal:
     """A signal whose handling is deferred while the main thread must not be interrupted."""
 
     def __init__(self, answer: Callable[[], None]) -> None:
-        self._answer = answer
+        self.answer = answer
         self._main = threading.get_ident()
         self._busy = 0
         self._missed = False
@@ -31,7 +31,7 @@ class DeferredSignal:
         if self._busy:
             self._missed = True
         else:
-            self._answer()
+            self.answer()
 
     def __enter__(self) -> None:
         if threading.get_ident() == self._main:
@@ -43,7 +43,7 @@ class DeferredSignal:
         self._busy -= 1
         while self._missed and not self._busy:
             self._missed = False
-            self._answer()
+            self.answer()
 
 
 class Channel:
@@ -56,7 +56,14 @@ class Channel:
         self._unsent: list[str] = []
         self._sending = threading.Lock()
         self.arrived: deque[Frame] = deque()
+        self.fileno = end.fileno
+        self.closed = False
+        """Whether the other end has closed."""
         self.wake = self._deferred.wake
+
+    def on_wakeup(self, answer: Callable[[], None]) -> None:
+        """Have the wake-up signal answered by this from now on."""
+        self._deferred.answer = answer
 
     def buffer(self, frame: Frame | str) -> None:
         """Queue an object, or its JSON text, for the next send. Main thread only."""
@@ -101,7 +108,8 @@ class Channel:
             while data := self._socket.recv(_CHUNK, socket.MSG_DONTWAIT):
                 self.arrived.extend(self._reader.feed(data))
                 if len(data) < _CHUNK:
-                    break
+                    return
+            self.closed = True
 
 
 def _text(frame: Frame | str) -> str:

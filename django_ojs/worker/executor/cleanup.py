@@ -14,7 +14,8 @@ from django_ojs.worker.executor.event_loop import CoroutineRunner
 from django_ojs.worker.executor.process_state import ProcessWatch
 from django_ojs.worker.prefork import linux
 
-_CHECK_AFTER_IDLE = 1.0
+CHECK_AFTER_IDLE = 1.0
+"""Seconds without a job after which connections are tested before the next one."""
 
 
 def drop_inherited_connections() -> None:
@@ -35,10 +36,10 @@ class Surroundings:
 
     def before_job(self) -> None:
         """Test connections that were idle for a while before a handler depends on them."""
-        if self._idle_since is None or clock.boottime() - self._idle_since < _CHECK_AFTER_IDLE:
+        if self._idle_since is None or clock.boottime() - self._idle_since < CHECK_AFTER_IDLE:
             return
-        _try_connections()
-        self._threads.in_pool(_try_connections)
+        try_connections()
+        self._threads.in_pool(try_connections)
 
     def after_job(self) -> list[str]:
         """Roll back what the handler left open; return what else it has left or changed.
@@ -58,7 +59,8 @@ class Surroundings:
         return left
 
 
-def _try_connections() -> None:
+def try_connections() -> None:
+    """Close the connections of this thread that have gone while it was idle."""
     for connection in sessions.open_connections():
         if not connection.is_usable():
             connection.close()

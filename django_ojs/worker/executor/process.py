@@ -1,4 +1,5 @@
-"""The child process that runs handlers: one job at a time, in its main thread.
+"""The child process that runs handlers: one job at a time, in its main thread (or many coroutines:
+:mod:`~django_ojs.worker.executor.shared`).
 
 Whatever a handler does, its outcome is reported, or the process ends and the monitor reports that.
 SIGUSR1 only wakes the main thread. The frame names the lease: a late signal cannot stop the next job.
@@ -12,11 +13,9 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from django_ojs import clock, hooks
-from django_ojs.domain.errors import Conflict
 from django_ojs.handlers import execution, registry
 from django_ojs.handlers.context import JobContext
 from django_ojs.handlers.exceptions import LeaseGone, SoftStop
@@ -27,6 +26,7 @@ from django_ojs.worker.executor.channel import Channel
 from django_ojs.worker.executor.event_loop import CoroutineRunner
 from django_ojs.worker.executor.invoke import failure_of, invoke
 from django_ojs.worker.executor.liveness import LivenessThread
+from django_ojs.worker.executor.requests import Requests, context_of, value_of
 from django_ojs.worker.executor.results import result_text
 from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork.frames import WAKEUP_SIGNAL, Frame
@@ -42,7 +42,7 @@ def serve(channel: socket.socket, liveness: int) -> None:
     hooks.run_before_exit()
 
 
-class Executor:
+class Executor(Requests):
     """The state of one executor process.
 
     ``_current`` is the lease between ``begin`` and ``done``; only while ``_armed`` may the wake-up
@@ -63,6 +63,7 @@ class Executor:
         self._context: JobContext | None = None
         self._cancel_task: Callable[[str], None] | None = None
         self._spoilt = False
+        self._slots = 0
 
     def run(self) -> None:
         """Run jobs until the supervisor closes the channel."""
@@ -74,17 +75,27 @@ class Executor:
         self._channel.send(messages.READY)
         while True:
             self._sort()
-            while not self._jobs:
+            while not self._jobs and not self._slots:
                 self._channel.flush()
-                if not self._channel.receive(lambda: self._jobs):
+                if not self._channel.receive(lambda: self._jobs or self._slots):
                     return
                 self._read_at = clock.boottime()
                 self._sort()
+            if self._slots:
+                self._share()
+                return
             self._run_one(self._jobs.popleft())
             if clock.boottime() - self._read_at > _READ_EVERY:
                 # A handler may have disabled the wake-up signal.
                 self._channel.peek()
                 self._read_at = clock.boottime()
+
+    def _share(self) -> None:
+        """Run coroutines only, until the channel closes."""
+        # Imported here: most executors run one job at a time.
+        from django_ojs.worker.executor.shared import SharedExecutor
+
+        SharedExecutor(self._channel, self._liveness, self._slots).run()
 
     def close(self) -> None:
         """End what outlives a job."""
@@ -111,20 +122,7 @@ class Executor:
                 self._give_back(waiting["lease"])
 
     def _outcome(self, frame: Frame) -> Frame:
-        context = self._context = JobContext(
-            self,
-            id=frame["id"],
-            type=frame["type"],
-            queue=frame["queue"],
-            attempt=frame["attempt"],
-            max_attempts=frame["max_attempts"],
-            meta=frame["meta"],
-            args=frame["args"],
-            last_checkpoint=frame["checkpoint"],
-            last_progress_data=frame["progress_data"],
-            workflow_id=frame["workflow_id"],
-            deadline=datetime.fromisoformat(frame["deadline"]),
-        )
+        context = self._context = context_of(frame, self)
         self._liveness.busy(frame["liveness_s"], frame["type"], frame["id"])
         try:
             handler = registry.find(frame["type"])
@@ -170,14 +168,19 @@ class Executor:
         self._sort()
 
     def _sort(self) -> None:
-        """Sort jobs and replies into their queues, and carry out orders."""
-        while self._channel.arrived:
+        """Sort jobs and replies into their queues, and carry out orders.
+
+        What stands behind ``share``, the first frame if there is one, is for the shared executor.
+        """
+        while self._channel.arrived and not self._slots:
             frame = self._channel.arrived.popleft()
             match frame["op"]:
                 case "run":
                     self._jobs.append(frame)
                     if self._spoilt:
                         self._give_back(frame["lease"])
+                case "share":
+                    self._slots = frame["slots"]
                 case "reply":
                     self._replies[frame["number"]] = frame
                 case "cancel" if frame["lease"] == self._current:
@@ -205,56 +208,26 @@ class Executor:
         sessions.close_connections()
         raise SoftStop(reason)
 
-    # Called by the context of the running job.
-
-    def heartbeat(self) -> None:
-        """Send a sign of life; from any thread of the handler."""
-        self._channel.send(messages.heartbeat(self._running_lease()))
-
-    def progress(self, fraction: float, message: str, data: str | None) -> None:
-        """Report progress; from any thread of the handler."""
-        self._channel.send(messages.progress(self._running_lease(), fraction, message, data))
-
-    def checkpoint(self, state: str) -> None:
-        """Save JSON text; return when it is durable. Main thread only."""
-        self._call("checkpoint", state=state)
-
-    def extend(self, by_ms: int) -> datetime:
-        """Extend the timeout; return the new time of the soft stop. Main thread only."""
-        return datetime.fromisoformat(self._call("extend", by_ms=by_ms))
-
-    def results(self, after: int) -> tuple[list[Any], int | None]:
-        """Read results of the workflow behind a place; return the next place. Main thread only."""
-        page = self._call("results", after=after)
-        return page["values"], page["after"]
-
-    def add(self, call: dict[str, Any]) -> str:
-        """Add a member to the workflow; return its id. Main thread only."""
-        job_id: str = self._call("add", call=call)
-        return job_id
-
-    def _call(self, verb: str, **arguments: Any) -> Any:
-        """Make a call about the running job and wait for the reply."""
+    def ask(self, verb: str, **arguments: Any) -> Any:
+        """Make a call about the running job and wait for the reply. Main thread only."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("must be called from the main thread of the handler")
         self._asked += 1
         number = self._asked
-        self._channel.send(messages.call(self._running_lease(), number, verb, **arguments))
+        self.send(messages.call(self.lease, number, verb, **arguments))
         while number not in self._replies:
             if not self._channel.receive(lambda: number in self._replies):
                 raise LeaseGone("the worker has ended")
             self._sort()
-        reply = self._replies.pop(number)
-        error = reply.get("error")
-        if error is None:
-            return reply["value"]
-        if error == "lost":
-            raise LeaseGone(reply["message"])
-        if error == "conflict":
-            raise Conflict(reply["message"])
-        raise RuntimeError(reply["message"])
+        return value_of(self._replies.pop(number))
 
-    def _running_lease(self) -> str:
+    def send(self, frame: Frame) -> None:
+        """Send a frame about the running job; from any thread of the handler."""
+        self._channel.send(frame)
+
+    @property
+    def lease(self) -> str:
+        """The lease of the running job."""
         if self._current is None or self._context is None or os.getpid() != self._pid:
             raise RuntimeError("no job is running in this process")
         return self._current

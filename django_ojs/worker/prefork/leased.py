@@ -51,6 +51,7 @@ class LeasedJob:
     text_bytes: int = 0
     """The approximate size of the job's text."""
     seen_at: float = 0.0
+    given_at: float = 0.0
     began_at: float | None = None
     manual: bool = False
     lost: bool = False

@@ -30,6 +30,7 @@ _JOB = (
 _ARGUMENTS = ("state", "by_ms", "after", "call")
 """The arguments of the verbs of a call, one each."""
 MESSAGES = (
+    Message("supervisor", "executor", "share", ("slots",)),
     Message("supervisor", "executor", "run", ("lease", *_JOB, "deadline", "liveness_s")),
     Message("supervisor", "executor", "cancel", ("lease", "reason")),
     Message("supervisor", "executor", "return", ("lease",)),
@@ -40,6 +41,7 @@ MESSAGES = (
     Message("executor", "supervisor", "returned", ("lease",)),
     Message("executor", "supervisor", "progress", ("lease", "fraction", "message", "data")),
     Message("executor", "supervisor", "heartbeat", ("lease",)),
+    Message("executor", "supervisor", "blocked", ("lease", "seconds")),
     Message("executor", "supervisor", "call", (*("lease", "number", "verb"), *_ARGUMENTS)),
     Message("supervisor", "monitor", "kill"),
     Message("supervisor", "monitor", "closed"),
@@ -77,6 +79,11 @@ def _workflow(job: JobRow) -> str:
 @lru_cache(maxsize=256)
 def _kind(job_type: str, queue: str) -> str:
     return f'"type":{json.dumps(job_type)},"queue":{json.dumps(queue)}'
+
+
+def share(slots: int) -> Frame:
+    """Run coroutines only, so many at a time; the first message to such an executor."""
+    return {"op": "share", "slots": slots}
 
 
 def cancel(lease: str, reason: str) -> Frame:
@@ -128,6 +135,11 @@ def progress(lease: str, fraction: float, message: str, data: str | None) -> Fra
 def heartbeat(lease: str) -> Frame:
     """A sign of life that the handler sends itself."""
     return {"op": "heartbeat", "lease": lease}
+
+
+def blocked(lease: str, seconds: float) -> Frame:
+    """This handler holds up the others in its event loop, for so many seconds since the last time."""
+    return {"op": "blocked", "lease": lease, "seconds": seconds}
 
 
 def call(lease: str, number: int, verb: str, **arguments: Any) -> Frame:

@@ -8,24 +8,19 @@ import os
 import selectors
 import signal
 import socket
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple
 
 from django_ojs.boottime import boottime
 from django_ojs.worker.prefork import linux, messages
+from django_ojs.worker.prefork.child import Child, Phase, Slot
 from django_ojs.worker.prefork.frames import (
     WAKEUP_SIGNAL,
     Frame,
-    FrameReader,
     ProtocolError,
     pack,
     pack_texts,
     text_of,
 )
-from django_ojs.worker.prefork.leased import LONG, LeasedJob
 from django_ojs.worker.prefork.zygote import ExecutorServer, ForkServerGone, SpawnServer
 
 logger = logging.getLogger("django_ojs.worker")
@@ -36,69 +31,6 @@ EXIT_TIMEOUT = 2.0
 _CHUNK = 1 << 18
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """Raised while reading a well-framed but malformed message."""
-
-
-class Phase(Enum):
-    """The phase of an executor's life."""
-
-    STARTING = "starting"
-    READY = "ready"
-    LEAVING = "leaving"
-    """Asked to end; it runs what was registered with ``before_exit``."""
-    DYING = "dying"
-
-
-class Replacement(NamedTuple):
-    """Why an executor is to be replaced: ``code`` for metrics, ``text`` for the log."""
-
-    code: str
-    text: str
-
-
-@dataclass(eq=False, slots=True)
-class Child:
-    """One executor process, as the supervisor sees it."""
-
-    channel: socket.socket
-    control: socket.socket
-    liveness: int
-    started_at: float
-    phase: Phase = Phase.STARTING
-    pid: int = 0
-    monitor: int = 0
-    running: LeasedJob | None = None
-    queued: deque[LeasedJob] = field(default_factory=deque)
-    jobs_done: int = 0
-    done_at: float = 0.0
-    """When its last job ended."""
-    asked_to_end_at: float = 0.0
-    recycle: Replacement | None = None
-    outbox: list[str] = field(default_factory=list)
-    """Frames as JSON text, not packed yet."""
-    unsent: bytearray = field(default_factory=bytearray)
-    limiting: float | None = None
-    """The limit that its monitor has yet to set; until then nothing is sent to the executor."""
-    wake_pending: bool = False
-    """Whether the wake-up signal must be repeated once everything is written."""
-    reader: FrameReader = field(default_factory=FrameReader)
-    control_reader: FrameReader = field(default_factory=FrameReader)
-    status: int | None = None
-    closed: bool = False
-    """Whether its descriptors are closed. One turn may find several of them ready: check this first."""
-
-    @property
-    def assigned(self) -> list[LeasedJob]:
-        """The jobs that this executor has, begun or not."""
-        return [*([self.running] if self.running else []), *self.queued]
-
-    @property
-    def idle(self) -> bool:
-        """Whether a job could begin here at once."""
-        return self.phase is Phase.READY and not self.running and not self.queued
-
-    def is_long(self, now: float) -> bool:
-        """Whether its job has been running for long already."""
-        return self.running is not None and now - (self.running.began_at or now) > LONG
 
 
 Handler = Callable[[Child, Frame], None]
@@ -132,14 +64,29 @@ class Pool:
     def __iter__(self) -> Iterator[Child]:
         return iter(self.children)
 
-    def fill(self, size: int, now: float) -> None:
-        """Start missing executors up to ``size``, except while backing off after failures."""
+    def slots(self) -> Iterator[Slot]:
+        """The slots of all executors."""
+        for child in self.children:
+            yield from child.slots
+
+    def missing(self, size: int, slots: int) -> list[int]:
+        """The slots of each executor that is yet to be started.
+
+        There are to be ``size`` executors with one slot, and one with ``slots`` if that is not 0. An
+        executor of many that is to be replaced is so at once: its last job may run for long.
+        """
+        living = [child for child in self.children if child.phase not in (Phase.LEAVING, Phase.DYING)]
+        single = sum(not child.is_shared for child in living)
+        shared = any(child.is_shared and child.recycle is None for child in living)
+        return [1] * (size - single) + [slots] * (slots > 0 and not shared)
+
+    def fill(self, size: int, slots: int, now: float) -> None:
+        """Start what is :meth:`missing`, except while backing off after failures."""
         if now < self.spawn_after:
             return
-        going = (Phase.LEAVING, Phase.DYING)
-        for _ in range(size - sum(child.phase not in going for child in self.children)):
+        for each in self.missing(size, slots):
             try:
-                self.spawn()
+                self.spawn(each)
             except OSError as error:
                 logger.error("an executor could not be started: %s", error)
                 self.record_start_failure()
@@ -159,7 +106,7 @@ class Pool:
         """An executor is ready: reset the back-off."""
         self._start_failures = 0
 
-    def spawn(self) -> Child:
+    def spawn(self, slots: int = 1) -> Child:
         """Start an executor, which sends ``ready`` when it can take jobs. Raises ``OSError``."""
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             channel, child_channel = socket.socketpair()
@@ -181,11 +128,13 @@ class Pool:
         for end in (channel, control):
             end.setblocking(False)
         os.set_blocking(liveness, False)
-        child = Child(channel, control, liveness, boottime())
+        child = Child(channel, control, liveness, boottime(), size=slots)
         self.children.append(child)
         self._selector.register(channel, selectors.EVENT_READ, (self._read_channel, child))
         self._selector.register(control, selectors.EVENT_READ, (self._read_control, child))
         self._selector.register(liveness, selectors.EVENT_READ, (self._read_liveness, child))
+        if child.is_shared:
+            self.send(child, messages.share(slots))
         return child
 
     def send(self, child: Child, frame: Frame | str) -> None:
@@ -368,8 +317,11 @@ class Pool:
             return
         if not beat:
             self._unregister(child.liveness)
-        elif child.running is not None and not child.running.manual:
-            child.running.seen_at = boottime()
+            return
+        now = boottime()
+        for slot in child.slots:
+            if slot.running is not None and not slot.running.manual:
+                slot.running.seen_at = now
 
     def _dispose(self, child: Child, status: int | None = None) -> None:
         if child.closed:

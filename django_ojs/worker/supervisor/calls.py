@@ -14,9 +14,10 @@ from django_ojs.services.operate import Extension
 from django_ojs.services.workflows import operate as workflows
 from django_ojs.services.workflows import results
 from django_ojs.worker.prefork import messages
+from django_ojs.worker.prefork.child import Slot
 from django_ojs.worker.prefork.frames import Frame
 from django_ojs.worker.prefork.leased import LeasedJob
-from django_ojs.worker.prefork.pool import Child, Pool
+from django_ojs.worker.prefork.pool import Pool
 from django_ojs.worker.supervisor.deadlines import DeadlineEnforcer
 from django_ojs.worker.threads.database import DatabaseThread
 
@@ -35,7 +36,7 @@ class HandlerCalls:
         self._enforcer = enforcer
         self._using = using
 
-    def take(self, child: Child, running: LeasedJob, frame: Frame) -> None:
+    def take(self, slot: Slot, running: LeasedJob, frame: Frame) -> None:
         """Carry out the call of a running job."""
 
         def answer(value: Any, error: Exception | None) -> None:
@@ -44,8 +45,8 @@ class HandlerCalls:
                 kind = "lost" if isinstance(error, LeaseLost) else "trouble"
                 kind = "conflict" if type(error) is Conflict else kind
                 reply = messages.refusal(frame["number"], kind, str(error))
-            if child.running is running:
-                self._pool.send(child, reply)
+            if slot.running is running:
+                self._pool.send(slot.child, reply)
 
         match frame["verb"]:
             case "checkpoint":

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django_ojs import __version__, clock
+from django_ojs.domain.options import HeartbeatMode
 from django_ojs.handlers import registry
 from django_ojs.services import claim
 from django_ojs.services.workers import WorkerInfo
@@ -24,6 +25,8 @@ class Config:
     queues: Sequence[str] = ()
     exclude: Sequence[str] = ()
     concurrency: int = 1
+    async_slots: int = 0
+    heartbeat: HeartbeatMode = "auto"
     drain: bool = False
     once: bool = False
     max_jobs: int | None = None
@@ -40,16 +43,23 @@ class Config:
             incarnation=clock.new_lease(),
             hostname=socket.gethostname(),
             pid=os.getpid(),
-            concurrency=self.concurrency,
+            concurrency=self.concurrency + self.async_slots,
             queues=tuple(self.queues),
             types=tuple(registry.types()),
             version=f"django-ojs {__version__}",
         )
 
-    def sources(self) -> Sources:
-        """The sources of claims. Without queue names: all queues, including later ones."""
+    def sources(
+        self, *, only: frozenset[str] | None = None, without: frozenset[str] = frozenset()
+    ) -> Sources:
+        """The sources of claims, of all types, ``only`` of some, or ``without`` some. Without queue
+        names: all queues, including later ones.
+        """
         named = [name for name in self.queues if name not in self.exclude] if self.queues else None
-        return claim.sources(named, registry.types(), excluded=self.exclude)
+        types = registry.types() if only is None else only
+        return claim.sources(
+            named, (name for name in types if name not in without), excluded=self.exclude
+        )
 
 
 @dataclass(slots=True)

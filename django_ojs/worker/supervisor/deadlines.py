@@ -22,8 +22,9 @@ from django_ojs.domain.timeouts import after, total_deadline
 from django_ojs.services import attempts
 from django_ojs.services.job_defaults import stops_on_partition
 from django_ojs.worker.prefork import messages
+from django_ojs.worker.prefork.child import Child, Phase
 from django_ojs.worker.prefork.leased import Deadlines, LeasedJob, LeaseTable
-from django_ojs.worker.prefork.pool import Child, Phase, Pool
+from django_ojs.worker.prefork.pool import Pool
 from django_ojs.worker.supervisor import partition
 from django_ojs.worker.supervisor.shutdown import Shutdown
 from django_ojs.worker.threads.database import DatabaseThread
@@ -76,29 +77,29 @@ class DeadlineEnforcer:
     def moments(self) -> list[float]:
         """The times at which something is due (boottime)."""
         moments = [] if self._act_at is None else [self._act_at]
-        for child in self._pool:
-            leased = child.running
-            if leased is None or child.phase is not Phase.READY or leased.deadlines.checking:
+        for slot in self._pool.slots():
+            leased = slot.running
+            if leased is None or slot.child.phase is not Phase.READY or leased.deadlines.checking:
                 continue
             moments += [self._kill_at(leased), self._soft_at(leased)]
         return [moment for moment in moments if moment < inf]
 
     def tick(self, now: float) -> None:
         """Act on what is due."""
-        for child in list(self._pool):
-            leased = child.running
+        for slot in list(self._pool.slots()):
+            child, leased = slot.child, slot.running
             if leased is not None and child.phase is Phase.READY and partition.kill_at(leased) <= now:
                 # There is nothing to ask first, and no time for it.
                 self._kill(child, leased, now)
         if self._act_at is not None and now >= self._act_at:
             self._act(now)
         due = [
-            child.running
-            for child in self._pool
-            if child.running is not None
-            and child.phase is Phase.READY
-            and not child.running.deadlines.checking
-            and self._is_due(child.running, now)
+            slot.running
+            for slot in self._pool.slots()
+            if slot.running is not None
+            and slot.child.phase is Phase.READY
+            and not slot.running.deadlines.checking
+            and self._is_due(slot.running, now)
         ]
         if due:
             self._check(due, now)
@@ -136,8 +137,8 @@ class DeadlineEnforcer:
                 continue
             leased.deadlines.heard_at = max(leased.deadlines.heard_at, at)
             for child in self._pool:
-                if leased in child.assigned:
-                    self._pool.limit(child, partition.watched(leased))
+                if leased in (assigned := child.assigned):
+                    self._pool.limit(child, partition.watched(assigned))
 
     def ended(self, leased: LeasedJob) -> None:
         """Its executor has ended: note it if its monitor has killed it, since no heartbeat arrived."""
@@ -239,8 +240,8 @@ class DeadlineEnforcer:
     def _act(self, now: float) -> None:
         """Stop what is still due by the deadlines as they are known now."""
         self._act_at = None
-        for child in list(self._pool):
-            leased = child.running
+        for slot in list(self._pool.slots()):
+            child, leased = slot.child, slot.running
             if leased is None or not leased.deadlines.checking:
                 continue
             leased.deadlines.checking = False

@@ -5,28 +5,26 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Sequence
-from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache
 from math import inf
-from operator import attrgetter
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import RenewedLease
-from django_ojs.domain.timeouts import after, soft_deadline
-from django_ojs.handlers import registry
 from django_ojs.services import leases
 from django_ojs.services.settle import Outcome, Report
-from django_ojs.worker.prefork import messages
+from django_ojs.worker.prefork.child import Child, Phase, Replacement, Slot
 from django_ojs.worker.prefork.frames import Frame
 from django_ojs.worker.prefork.leased import LeasedJob, LeaseTable
-from django_ojs.worker.prefork.pool import Child, Phase, Pool, Replacement
+from django_ojs.worker.prefork.pool import Pool
 from django_ojs.worker.supervisor import failures, partition
+from django_ojs.worker.supervisor.assignment import Assignment
 from django_ojs.worker.supervisor.calls import HandlerCalls
+from django_ojs.worker.supervisor.config import Config
 from django_ojs.worker.supervisor.deadlines import SILENT, DeadlineEnforcer, deadlines_of
 from django_ojs.worker.supervisor.lost_places import LostPlaces
-from django_ojs.worker.supervisor.prefetch import QUEUED_BYTES, PrefetchPolicy
+from django_ojs.worker.supervisor.shared_types import SharedTypes
 from django_ojs.worker.supervisor.shutdown import Shutdown
 from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Moment
@@ -34,9 +32,6 @@ from django_ojs.worker.threads.outcomes import Pending
 
 logger = logging.getLogger("django_ojs.worker")
 
-_STUCK_BEHIND = 0.1
-_UNSTARTED = 0.15
-_TEXT_BYTES = attrgetter("text_bytes")
 _PROGRESS_EVERY = 0.5
 _KEEP_REPORT = 15.0
 
@@ -45,25 +40,31 @@ class Dispatcher:
     """Keeps every job that this worker holds a lease of. Runs in the supervisor's main thread."""
 
     def __init__(
-        self, pool: Pool, database: DatabaseThread, shutdown: Shutdown, *, using: str, worker_id: str
+        self,
+        pool: Pool,
+        database: DatabaseThread,
+        shutdown: Shutdown,
+        shared: SharedTypes,
+        config: Config,
     ) -> None:
         self._pool = pool
         self._database = database
         self._shutdown = shutdown
-        self._using = using
-        self._worker_id = worker_id
+        self._using = using = config.using
         self._progress: dict[str, leases.Progress] = {}
         self._progress_due = 0.0
         self._reports: list[Pending] = []
         self._lost_places = LostPlaces(database, using=using)
         self.leases: LeaseTable = {}
-        self.waiting: deque[LeasedJob] = deque()
-        self.estimate = PrefetchPolicy(conf.current().prefetch_ms / 1000)
+        self._shared = shared
+        self.assignment = Assignment(pool, shutdown, shared, self._release, config.heartbeat)
         self.enforcer = DeadlineEnforcer(pool, database, self.leases, shutdown, self._lose, using=using)
         self._calls = HandlerCalls(pool, database, self.enforcer, using=using)
         self.last_done = 0.0
         self.claimed = 0
         self.finished = 0
+        self.blocked = 0.0
+        """Seconds for which coroutines held up others in their loop."""
         self.reported: Counter[Report] = Counter()
 
     # Claimed jobs come in.
@@ -89,106 +90,81 @@ class Dispatcher:
                 seen_at=when(job.started_at),
             )
             self.leases[running.lease] = running
-            self.estimate.claimed(running.text_bytes)
+            self.assignment.estimate.claimed(running.text_bytes)
             if partition.soft_at(running) <= now:
                 # This process was suspended since it claimed the job: it may run elsewhere already.
                 self._release(running)
             else:
-                self.waiting.append(running)
+                self.assignment.waiting.append(running)
         self.assign()
 
     def assign(self) -> None:
-        """Give waiting jobs to executors: to idle ones first, then queue some behind running jobs."""
-        for child in self._pool:
-            if not self.waiting:
-                return
-            if child.idle and child.recycle is None:
-                self._give(child, self.waiting.popleft())
-        for child in self._pool:
-            if self.waiting and self._may_queue(child):
-                held = sum(map(_TEXT_BYTES, child.queued))
-                while self.waiting and self._has_room(child, held, self.waiting[0]):
-                    held += self.waiting[0].text_bytes
-                    self._give(child, self.waiting.popleft())
-
-    def _may_queue(self, child: Child) -> bool:
-        """Whether jobs may be queued in this executor behind the running one."""
-        if child.phase is not Phase.READY or child.recycle or self._shutdown.begun:
-            return False
-        if any(map(_is_limited, child.assigned)):
-            # The limit of the process is this job's alone.
-            return False
-        if child.running is None:
-            return bool(child.queued)
-        return clock.boottime() - (child.running.began_at or 0) <= _STUCK_BEHIND
-
-    def _has_room(self, child: Child, held: int, running: LeasedJob) -> bool:
-        """Whether this job may be queued too, behind jobs with ``held`` bytes of text."""
-        job = running.job
-        if job.max_attempts <= 1 or _is_limited(running):
-            return False
-        queued = len(child.queued)
-        if queued >= self.estimate.queue_depth(job.type):
-            return False
-        if queued and held + running.text_bytes > QUEUED_BYTES:
-            return False
-        # The type of the last job passed the same rule, but may have become slower since.
-        last = child.queued[-1].job.type if queued else job.type
-        return last == job.type or queued < self.estimate.queue_depth(last)
-
-    def _give(self, child: Child, running: LeasedJob) -> None:
-        child.queued.append(running)
-        if _is_limited(running):
-            self._pool.limit(child, partition.watched(running), wait=True)
-        self._pool.send(child, _run_frame(running))
+        """Give waiting jobs to executors."""
+        self.assignment.assign()
 
     # Frames come back.
 
     def on_frame(self, child: Child, frame: Frame) -> None:
         """Handle a frame; kill an executor that sends one which does not fit its jobs."""
         op, lease = frame.get("op"), frame.get("lease")
+        slot = child.slot_of(lease)
         if op == "ready":
             child.phase = Phase.READY if child.phase is Phase.STARTING else child.phase
-        elif op == "begin" and child.running is None and _heads(child.queued, lease):
-            self._begun(child)
-        elif op == "returned" and any(job.lease == lease for job in child.queued):
-            self._returned(child, str(lease))
-        elif child.running is not None and child.running.lease == lease:
-            self._about_running(child, child.running, str(op), frame)
+        elif slot is None:
+            self._unexpected(child, op)
+        elif op == "begin" and slot.running is None and _heads(slot.queued, lease):
+            self._begun(slot)
+        elif op == "returned" and any(job.lease == lease for job in slot.queued):
+            self._returned(slot, str(lease))
+        elif slot.running is not None and slot.running.lease == lease:
+            self._about_running(slot, slot.running, str(op), frame)
         else:
-            logger.error("an executor sent an unexpected message: %r (process %d)", op, child.pid)
-            self._pool.kill(child)
+            self._unexpected(child, op)
 
-    def _begun(self, child: Child) -> None:
-        running = child.queued.popleft()
-        child.running = running
+    def _unexpected(self, child: Child, op: object) -> None:
+        logger.error("an executor sent an unexpected message: %r (process %d)", op, child.pid)
+        self._pool.kill(child)
+
+    def _begun(self, slot: Slot) -> None:
+        running = slot.queued.popleft()
+        slot.running = running
         now = clock.boottime()
         running.began_at = running.seen_at = now
         self.enforcer.begun(running, now)
 
-    def _returned(self, child: Child, lease: str) -> None:
-        running = next(job for job in child.queued if job.lease == lease)
-        child.queued.remove(running)
-        self._lift_limit(child, running)
+    def _returned(self, slot: Slot, lease: str) -> None:
+        running = next(job for job in slot.queued if job.lease == lease)
+        slot.queued.remove(running)
+        self._lift_limit(slot.child, running)
         if running.lost:
             self._end_lost(running)
         elif self._shutdown.begun:
             self._release(running)
         else:
-            self.waiting.appendleft(running)
+            self.assignment.waiting.appendleft(running)
 
-    def _about_running(self, child: Child, running: LeasedJob, op: str, frame: Frame) -> None:
+    def _about_running(self, slot: Slot, running: LeasedJob, op: str, frame: Frame) -> None:
         running.seen_at = clock.boottime()
         if op == "done":
-            self._done(child, running, frame)
+            self._done(slot, running, frame)
         elif op == "progress":
             self._progress[running.lease] = leases.Progress(
                 running.held, frame["fraction"], frame["message"], frame["data"], running.job
             )
         elif op == "call":
-            self._calls.take(child, running, frame)
+            self._calls.take(slot, running, frame)
+        elif op == "blocked":
+            self._blocked(slot.child, running, float(frame["seconds"]))
 
-    def _done(self, child: Child, running: LeasedJob, frame: Frame) -> None:
+    def _blocked(self, child: Child, running: LeasedJob, seconds: float) -> None:
+        """A coroutine holds up its loop: those that come now get another executor."""
+        self.blocked += seconds
+        if child.recycle is None:
+            text = f"{running.job.type} has held up the event loop for {seconds:.1f} s"
+            logger.warning("%s: %s", text, running.job_id, extra={"job_id": str(running.job_id)})
+            child.recycle = Replacement("blocked", text)
+
+    def _done(self, slot: Slot, running: LeasedJob, frame: Frame) -> None:
         # Read before anything is changed: a malformed frame is handled as a crash of the executor.
         took, ok = float(frame["took"]), frame["ok"]
         if not 0 <= took < inf:
@@ -202,18 +178,24 @@ class Dispatcher:
         elif not ok:
             failure = failures.reported(reported)
         now = clock.boottime()
-        child.running = None
+        child = slot.child
+        slot.running = None
         child.jobs_done += 1
         self._lift_limit(child, running)
-        self.estimate.add(running.job.type, took, now - max(running.received_at, child.done_at))
-        child.done_at = now
-        if not _is_limited(running):
+        if not child.is_shared:
+            self.assignment.estimate.add(
+                running.job.type, took, now - max(running.received_at, slot.done_at)
+            )
+        slot.done_at = now
+        if not partition.is_watched(running):
             self.last_done = now
         if left := frame.get("left"):
             text = "a handler left behind: " + ", ".join(map(str, left))
             child.recycle = Replacement("left_behind", text)
-        elif running.deadlines.stop_reason:
+        elif running.deadlines.stop_reason and not child.is_shared:
             child.recycle = Replacement("stopped", "a handler was asked to stop")
+        elif ok and running.job.type in self._shared.suspects and not child.is_shared:
+            self._shared.cleared(running.job.type)
         self._flush_progress([running.lease])
         if running.lost and reason in (*SILENT, "total_timeout"):
             self._end_lost(running)
@@ -224,69 +206,69 @@ class Dispatcher:
     # Executors end.
 
     def on_gone(self, child: Child, status: int | None) -> None:
-        """Nothing is left of this executor: report the job that ran, release the others."""
-        for running in child.queued:
-            if running.lost:
-                self._end_lost(running)
-            else:
-                self._release(running)
-        child.queued.clear()
-        running_now, child.running = child.running, None
-        if running_now is None:
+        """Nothing is left of this executor: report the jobs that ran, release the others."""
+        ended = []
+        for slot in child.slots:
+            for leased in slot.queued:
+                self._end_lost(leased) if leased.lost else self._release(leased)
+            slot.queued.clear()
+            if slot.running is not None:
+                ended.append(slot.running)
+            slot.running = None
+        if not ended:
             return
         self.last_done = clock.boottime()
-        self._flush_progress([running_now.lease])
-        self.enforcer.ended(running_now)
-        failures.announce(running_now, status)
-        reason = running_now.deadlines.kill_reason
-        if running_now.lost:
-            self._end_lost(running_now)
+        self._flush_progress([leased.lease for leased in ended])
+        for leased in ended:
+            self.enforcer.ended(leased)
+        for leased in ended:
+            if len(ended) == 1 or leased.deadlines.kill_reason is not None:
+                self._report_ended(leased, status)
+            elif leased.lost:
+                self._end_lost(leased)
+            else:
+                self._release(leased)
+        if child.is_shared:
+            self._isolate_guilty(ended, status)
+
+    def _report_ended(self, leased: LeasedJob, status: int | None) -> None:
+        failures.announce(leased, status)
+        reason = leased.deadlines.kill_reason
+        if leased.lost:
+            self._end_lost(leased)
         elif reason is not None:
-            self._report(running_now, Report.FAIL, failure=failures.ended(running_now, reason, {}))
+            self._report(leased, Report.FAIL, failure=failures.ended(leased, reason, {}))
         else:
-            self._report(running_now, Report.FAIL, failure=failures.crash(status))
+            self._report(leased, Report.FAIL, failure=failures.crash(status))
+
+    def _isolate_guilty(self, ended: Sequence[LeasedJob], status: int | None) -> None:
+        """What has cost a shared executor must not do so again; after a crash it may be any of them."""
+        if self._shutdown.begun:
+            return
+        killed = [leased for leased in ended if leased.deadlines.kill_reason is not None]
+        for leased in killed:
+            self._shared.isolate(leased.job.type, "a handler did not stop")
+        if len(ended) == 1 and not killed:
+            self._shared.isolate(ended[0].job.type, failures.crash(status).message)
+        elif not killed:
+            self._shared.suspect(leased.job.type for leased in ended)
 
     # Clocks.
 
     def next_wait(self, now: float) -> float | None:
         """Seconds until :meth:`tick` has something to do; ``None`` if nothing is due."""
-        moments = self.enforcer.moments()
+        moments = self.enforcer.moments() + self.assignment.moments()
         if self._progress:
             moments.append(self._progress_due)
-        if self.waiting:
-            moments.append(self.waiting[0].received_at + _UNSTARTED)
-        moments += [
-            (child.running.began_at or 0) + _STUCK_BEHIND
-            for child in self._pool
-            if child.running is not None and any(not job.asked_back for job in child.queued)
-        ]
         return max(0.0, min(moments) - now) if moments else None
 
     def tick(self, now: float) -> None:
         """Do what is due: stops, recalls, releases, progress."""
-        self._recall(now)
+        self.assignment.recall(now)
         if self._progress and now >= self._progress_due:
             self._flush_progress(list(self._progress))
             self._progress_due = now + _PROGRESS_EVERY
         self.enforcer.tick(now)
-
-    def _recall(self, now: float) -> None:
-        """Ask for jobs back that wait behind a long one; release jobs that cannot start soon."""
-        for child in self._pool:
-            running = child.running
-            if child.queued and running and now - (running.began_at or now) > _STUCK_BEHIND:
-                self._ask_back(child)
-        while self.waiting and now - self.waiting[0].received_at > _UNSTARTED:
-            self._release(self.waiting.popleft())
-
-    def _ask_back(self, child: Child) -> None:
-        asked = False
-        for job in child.queued:
-            if not job.asked_back:
-                job.asked_back = asked = True
-                self._pool.send(child, messages.give_back(job.lease))
-        if asked:
-            self._pool.wake(child)
 
     # Leases are lost.
 
@@ -294,24 +276,14 @@ class Dispatcher:
         """A job was cancelled, reaped or claimed elsewhere; the enforcer stops it if it runs."""
         about = {"job_id": str(running.job_id)}
         logger.info("lease lost: %s %s", running.job.type, running.job_id, extra=about)
-        if running in self.waiting:
-            self.waiting.remove(running)
+        if self.assignment.recall_one(running):
             self._end_lost(running)
-            return
-        for child in self._pool:
-            if running in child.queued and not running.asked_back:
-                running.asked_back = True
-                self._pool.send(child, messages.give_back(running.lease))
-                self._pool.wake(child)
 
     # Shutdown.
 
     def give_back_unbegun(self) -> None:
         """The worker stops: release at once what has not begun."""
-        while self.waiting:
-            self._release(self.waiting.popleft())
-        for child in self._pool:
-            self._ask_back(child)
+        self.assignment.recall_all()
 
     # Reports.
 
@@ -340,8 +312,8 @@ class Dispatcher:
         self._report(running, Report.RELEASE)
 
     def _lift_limit(self, child: Child, running: LeasedJob) -> None:
-        if _is_limited(running):
-            self._pool.limit(child, None)
+        if partition.is_watched(running):
+            self._pool.limit(child, partition.watched(child.assigned))
 
     def _end_lost(self, running: LeasedJob) -> None:
         self._drop(running)
@@ -367,31 +339,5 @@ class Dispatcher:
         self._database.call(lambda: leases.progress(updates, wait=False, using=self._using), then)
 
 
-def _is_limited(running: LeasedJob) -> bool:
-    """Whether it stops on a partition, and its executor with it."""
-    return running.deadlines.heard_at is not None
-
-
 def _heads(queued: deque[LeasedJob], lease: object) -> bool:
     return bool(queued) and queued[0].lease == lease
-
-
-def _run_frame(running: LeasedJob) -> str:
-    """Make the frame that gives a job to an executor."""
-    job = running.job
-    assert job.started_at is not None
-    soft = _soft(job.started_at, job.timeout_ms + job.extended_ms)
-    if job.total_timeout_ms is not None:
-        within = soft_deadline(job)
-        assert within is not None
-        soft = within.isoformat()
-    handler = registry.handler_of(job.type)
-    running.manual = handler is not None and handler.heartbeat == "manual"
-    running.asked_back = False
-    return messages.run(job, running.lease, deadline=soft)
-
-
-@lru_cache(maxsize=256)
-def _soft(started_at: datetime, ms: int) -> str:
-    """The time of the soft stop; cached, since most jobs of one claim share it."""
-    return after(started_at, ms).isoformat()

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from django_ojs import clock
 from django_ojs.domain.exposition import Durations, Family
 from django_ojs.services.settle import Report
-from django_ojs.worker.prefork.pool import Child, Phase, Pool
+from django_ojs.worker.prefork.child import Child, Phase
+from django_ojs.worker.prefork.pool import Pool
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
 from django_ojs.worker.supervisor.recycling import Recycler
 from django_ojs.worker.threads.database import DatabaseThread
@@ -46,6 +47,11 @@ def families(parts: Parts) -> list[Family]:
         _counts("jobs_reported", "Jobs that it reported or gave back.", "report", reports),
         _counts("soft_stops", "Handlers that were asked to stop.", "reason", enforcer.soft_stops),
         _counts("kills", "Handlers that were killed.", "reason", enforcer.kills),
+        _seconds(
+            "loop_blocked",
+            "Time for which coroutines held up others.",
+            dispatcher.blocked,
+        ),
         _gauge("leases", "Jobs that it holds a lease of.", len(dispatcher.leases)),
         _gauge("reports_waiting", "Reports that are not written yet.", database.unwritten),
         Family(
@@ -77,7 +83,7 @@ def families(parts: Parts) -> list[Family]:
 
 
 def _phase(child: Child) -> str:
-    return _PHASES.get(child.phase) or ("busy" if child.running is not None else "idle")
+    return _PHASES.get(child.phase) or ("busy" if child.is_busy else "idle")
 
 
 def _counter(name: str, text: str, value: int) -> Family:
@@ -87,6 +93,10 @@ def _counter(name: str, text: str, value: int) -> Family:
 def _counts(name: str, text: str, label: str, values: Mapping[str, int]) -> Family:
     found: dict[tuple[str, ...], float] = {(key,): value for key, value in dict(values).items()}
     return Family(f"ojs_worker_{name}_total", "counter", text, (label,), {**found})
+
+
+def _seconds(name: str, text: str, value: float) -> Family:
+    return Family(f"ojs_worker_{name}_seconds_total", "counter", text, (), {(): value})
 
 
 def _gauge(name: str, text: str, value: float) -> Family:

@@ -6,6 +6,7 @@ counts from when it was received, which is no earlier.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 
 from django_ojs.domain.job import JobRow
@@ -33,7 +34,18 @@ def kill_at(leased: LeasedJob) -> float:
     return inf if heard_at is None else heard_at + _timeout(leased.job) - _margin(leased.job)
 
 
-def watched(leased: LeasedJob) -> tuple[float, float]:
-    """When its monitor kills the executor, and when the system does, if the worker has not."""
+def is_watched(leased: LeasedJob) -> bool:
+    """Whether it stops on a partition, and its executor with it."""
+    return leased.deadlines.heard_at is not None
+
+
+def watched(assigned: Iterable[LeasedJob]) -> tuple[float, float] | None:
+    """When the monitor of an executor with these jobs kills it, and when the system does, if the worker
+    has not; ``None`` for never.
+    """
+    return min(map(_watched, filter(is_watched, assigned)), default=None)
+
+
+def _watched(leased: LeasedJob) -> tuple[float, float]:
     margin, at = _margin(leased.job), kill_at(leased)
     return at + margin / 4, at + margin / 2

@@ -20,10 +20,13 @@ from django_ojs.store.sessions import (
     read_in_index_order,
     tcp_keepalive,
 )
+from django_ojs.store.sources import Sources
 from django_ojs.worker.executor.background import is_background
 from django_ojs.worker.executor.process import serve
-from django_ojs.worker.prefork.pool import Child, Phase, Pool
+from django_ojs.worker.prefork.child import Child, Phase
+from django_ojs.worker.prefork.pool import Pool
 from django_ojs.worker.prefork.zygote import open_server
+from django_ojs.worker.supervisor.claiming import ClaimSize, claim_size, divided
 from django_ojs.worker.supervisor.config import (
     EXIT_ERROR,
     EXIT_INTERRUPTED,
@@ -38,6 +41,7 @@ from django_ojs.worker.supervisor.isolation import PartitionGuard
 from django_ojs.worker.supervisor.loop import EventLoop
 from django_ojs.worker.supervisor.metrics import Parts, families
 from django_ojs.worker.supervisor.recycling import Recycler
+from django_ojs.worker.supervisor.shared_types import SharedTypes
 from django_ojs.worker.supervisor.shutdown import Shutdown, WorkerPhase
 from django_ojs.worker.supervisor.signals import SignalQueue
 from django_ojs.worker.threads.database import DatabaseThread
@@ -76,20 +80,12 @@ class Runner:
         self._notifier: Notifier | None = None
         if Notifier.possible(self._using):
             self._notifier = Notifier(self._on_payload, self._using)
-        claims = Claims(
-            where,
-            poll_schedule_for(self._using, self._notifier),
-            config.worker_id,
-            self._on_claimed,
-            self._on_empty,
-            ends=config.drain or config.once,
-        )
+        self._shared = SharedTypes(0 if config.once else config.async_slots)
+        claims = divided(config, self._shared, self._claims)
         self._database = DatabaseThread(self._loop, self._using, claims)
         self._receivers = Receivers(reporter=self._database, on_room=self._loop.wake_up)
-        self._dispatcher = Dispatcher(
-            self._pool, self._database, self.shutdown, using=self._using, worker_id=config.worker_id
-        )
-        self._recycler = Recycler(self._pool, self.shutdown, config)
+        self._dispatcher = Dispatcher(self._pool, self._database, self.shutdown, self._shared, config)
+        self._recycler = Recycler(self._pool, self.shutdown, config, self._shared)
         self._drain = DrainController(
             self._database,
             self._dispatcher,
@@ -204,49 +200,53 @@ class Runner:
             waits.append(dispatch)
         if self.shutdown.kill_at is not None:
             waits.append(max(0.0, self.shutdown.kill_at - now))
-        if any(child.running is not None for child in self._pool):
+        if any(child.is_busy for child in self._pool):
             # A monitor that a handler has stopped sends nothing: it must be checked.
             waits.append(max(0.0, self._recycler.due_at - now))
-        if not self.shutdown.begun and len(self._pool.children) < self.config.concurrency:
+        if not self.shutdown.begun and self._recycler.missing:
             waits.append(max(0.0, self._pool.spawn_after - now))
         return min(waits)
 
     # Claiming.
 
+    def _claims(self, where: Sources) -> Claims:
+        return Claims(
+            where,
+            poll_schedule_for(self._using, self._notifier),
+            self.config.worker_id,
+            self._on_claimed,
+            lambda left: self._drain.queue_was_empty(left),
+            ends=self.config.drain or self.config.once,
+        )
+
     def _ask_for_jobs(self, now: float) -> None:
-        free = sum(1 for child in self._pool if child.idle and child.recycle is None)
-        busy = len(self._dispatcher.leases)
-        room = 0
         ending = self._drain.near or (self.config.once and self._dispatcher.claimed)
-        claims_suspended = self._partition_guard.claims_suspended or self._receivers.full
-        if self.shutdown.phase is WorkerPhase.RUNNING and not ending and not claims_suspended:
-            ahead = 0
-            if now - self._dispatcher.last_done < 0.05:
-                going = sum(1 for child in self._pool if not child.is_long(now))
-                ahead = self._dispatcher.estimate.prefetch(self.config.concurrency, going)
-            held_back = len(self._dispatcher.waiting)
-            queued = sum(len(child.queued) for child in self._pool)
-            room = max(0, free + ahead - held_back - queued)
-            if self.config.once:
-                room = min(room, 1)
-            if self.config.max_jobs is not None:
-                room = min(room, self.config.max_jobs - self._dispatcher.claimed)
-            if busy and room and room < ahead // 2:
-                room = 0
-        self._database.want(room, free)
+        held_up = self._partition_guard.claims_suspended or self._receivers.full
+        found = claim_size(
+            self._pool,
+            self._dispatcher.assignment,
+            self.config,
+            self._shared,
+            now=now,
+            leases=len(self._dispatcher.leases),
+            last_done=self._dispatcher.last_done,
+        )
+        if self.shutdown.phase is not WorkerPhase.RUNNING or ending or held_up:
+            found = ClaimSize(immediate=found.immediate)
+        if self.config.once:
+            found = found.within(1)
+        elif self.config.max_jobs is not None:
+            found = found.within(self.config.max_jobs - self._dispatcher.claimed)
+        self._database.want(*found)
 
     def _on_claimed(self, jobs: list[JobRow], at: Moment) -> None:
         self._drain.work_goes_on()
         if self._first_claim is None:
             self._first_claim = at.boottime
-        self._database.delivered()
         self._dispatcher.take(jobs, at)
         if self.shutdown.begun:
             self._dispatcher.give_back_unbegun()
         self._heartbeat.hurry(min(job.heartbeat_timeout_ms for job in jobs))
-
-    def _on_empty(self, left: bool) -> None:
-        self._drain.queue_was_empty(left)
 
     def _report(self) -> WorkerSnapshot:
         """Describe this worker. Called by the heartbeat thread."""
@@ -264,7 +264,7 @@ class Runner:
         self._dispatcher.on_frame(child, frame)
 
     def _on_gone(self, child: Child, status: int | None) -> None:
-        if child.jobs_done == 0 and not child.running and child.recycle is None:
+        if child.jobs_done == 0 and not child.is_busy and child.recycle is None:
             self._pool.record_start_failure()
             if not self.shutdown.begun:
                 logger.error("an executor ended before it ran a job: status %s", status)
@@ -328,7 +328,7 @@ class Runner:
     def stop(self, reason: str) -> None:
         """Shut down gracefully (decision L8); at the second signal, at once."""
         now = clock.boottime()
-        running = sum(child.running is not None for child in self._pool)
+        running = sum(slot.running is not None for slot in self._pool.slots())
         if self.shutdown.begun:
             if reason not in ("terminate", "replaced", "limit"):
                 self._killed_early = True

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django_ojs import clock
+from django_ojs.domain.exposition import Durations
 from django_ojs.domain.job import JobRow
 from django_ojs.store.batches import OUTAGE
 from django_ojs.store.contention import is_held
-from django_ojs.worker.threads.base import ConnectedThread, MainLoop
+from django_ojs.worker.threads.base import STATEMENT_SECONDS, ConnectedThread, MainLoop
 from django_ojs.worker.threads.connection import ConnectionState
 from django_ojs.worker.threads.fetcher import Claims, Fetcher
 from django_ojs.worker.threads.outcomes import OutcomeWriter, Pending
@@ -26,26 +27,41 @@ _Call = tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]
 
 
 class DatabaseThread(ConnectedThread):
-    """Runs calls, outcomes and claims, one at a time. Without ``claims`` it claims nothing."""
+    """Runs calls, outcomes and claims, one at a time.
 
-    def __init__(self, loop: MainLoop, using: str, claims: Claims | None = None) -> None:
+    Claims nothing without ``claims``. The first are for executors of one job, the second, if there are
+    any, for the slots of one that is shared.
+    """
+
+    def __init__(self, loop: MainLoop, using: str, claims: Sequence[Claims] = ()) -> None:
         super().__init__("ojs-database", using)
         self._loop = loop
         self._changed = threading.Condition()
         self._state = ConnectionState(using)
         self._outcomes = OutcomeWriter(loop, self._state, using)
-        self._fetcher = Fetcher(claims, loop, self._state, self._changed, using)
-        self.claims_took, self.settlements_took = self._fetcher.took, self._outcomes.took
+        self.claims_took, self.settlements_took = Durations(STATEMENT_SECONDS), self._outcomes.took
+        self._fetchers = [
+            Fetcher(each, loop, self._state, self._changed, self.claims_took, using) for each in claims
+        ]
         self._calls: deque[_Call] = deque()
         self._later: list[tuple[float, _Call]] = []
         self._closing = False
         self.connected = self._state.connected
-        # The supervisor calls these directly.
-        self.want = self._fetcher.want
-        self.delivered = self._fetcher.delivered
-        self.wake = self._fetcher.wake
 
     # Called by the supervisor.
+
+    def want(self, jobs: int, immediate: int, shared: int = 0) -> None:
+        """Set how many jobs the supervisor can take now, how many of them can begin at once, and how
+        many it can take for shared slots.
+        """
+        wanted = ((jobs, immediate), (shared, shared))
+        for fetcher, (most, at_once) in zip(self._fetchers, wanted, strict=False):
+            fetcher.want(most, at_once)
+
+    def wake(self, queue: str = "", job_type: str = "") -> None:
+        """Look soon: a job of this type may be available in this queue; empty for any."""
+        for fetcher in self._fetchers:
+            fetcher.wake(queue, job_type)
 
     def settle(self, outcomes: Sequence[Pending]) -> None:
         """Queue outcomes; each is kept until it is written or its time has passed."""
@@ -78,7 +94,8 @@ class DatabaseThread(ConnectedThread):
         """Claim nothing more, finish what is queued, then end."""
         with self._changed:
             self._closing = True
-            self._fetcher.stop()
+            for fetcher in self._fetchers:
+                fetcher.stop()
             self._changed.notify()
 
     # The thread.
@@ -108,15 +125,17 @@ class DatabaseThread(ConnectedThread):
             outcomes = self._outcomes.ready(now)
             if self._closing and not (calls or again or self._outcomes or self._later):
                 return False
-            want, immediate = self._fetcher.wanted()
+            wanted = [(fetcher, *fetcher.wanted()) for fetcher in self._fetchers]
         self._make(calls)
         # Feed idle executors first; outcomes can wait for one claim.
-        if want and immediate:
-            self._fetcher.look(want, immediate)
+        for fetcher, want, immediate in wanted:
+            if want and immediate:
+                fetcher.look(want, immediate)
         if outcomes:
             self._outcomes.write(outcomes)
-        if want and not immediate:
-            self._fetcher.look(want, immediate)
+        for fetcher, want, immediate in wanted:
+            if want and not immediate:
+                fetcher.look(want, immediate)
         self._make(again)
         return True
 
@@ -136,8 +155,8 @@ class DatabaseThread(ConnectedThread):
         if self._calls or done or not all(due_at):
             return 0.0
         waits = [at - clock.boottime() for at in due_at + [at for at, _ in self._later]]
-        pause = None if self._closing else self._fetcher.pause()
-        return min(waits + ([] if pause is None else [pause]), default=None)
+        pauses = [] if self._closing else [fetcher.pause() for fetcher in self._fetchers]
+        return min(waits + [pause for pause in pauses if pause is not None], default=None)
 
     def _answer(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> bool:
         """Make a call and hand over its answer; return False if its row is locked elsewhere."""

@@ -17,7 +17,7 @@ from django_ojs.domain.job import JobRow
 from django_ojs.services.claim import claim, has_work
 from django_ojs.store.batches import OUTAGE
 from django_ojs.store.sources import Sources
-from django_ojs.worker.threads.base import STATEMENT_SECONDS, MainLoop
+from django_ojs.worker.threads.base import MainLoop
 from django_ojs.worker.threads.connection import ConnectionState
 from django_ojs.worker.threads.polling import PollSchedule
 
@@ -61,6 +61,7 @@ class Fetcher:
         loop: MainLoop,
         state: ConnectionState,
         changed: threading.Condition,
+        took: Durations,
         using: str,
     ) -> None:
         self._claims = claims
@@ -75,7 +76,7 @@ class Fetcher:
         self._empty = False
         self._passed_over = False
         self._announced: set[tuple[str, str]] = set()
-        self.took = Durations(STATEMENT_SECONDS)
+        self._took = took
 
     # Called by the supervisor.
 
@@ -90,12 +91,6 @@ class Fetcher:
                 self._schedule.wake()
             if rises:
                 self._changed.notify()
-
-    def delivered(self) -> None:
-        """The supervisor has received the claimed jobs: what it wants next comes in addition."""
-        with self._changed:
-            self._delivered = True
-            self._want = 0
 
     def wake(self, queue: str = "", job_type: str = "") -> None:
         """Look soon: a job of this type may be available in this queue; empty for any."""
@@ -155,7 +150,7 @@ class Fetcher:
                 beats=True,
                 using=self._using,
             )
-            self.took.add(clock.boottime() - began)
+            self._took.add(clock.boottime() - began)
             # Only a draining worker needs to know whether others hold the remaining jobs.
             left = claims.ends and not jobs
             left = left and has_work(claims.where, using=self._using)
@@ -178,7 +173,14 @@ class Fetcher:
             return
         with self._changed:
             self._delivered = False
-        self._loop.call_soon(lambda: claims.on_claimed(jobs, at))
+        self._loop.call_soon(lambda: self._deliver(claims, jobs, at))
+
+    def _deliver(self, claims: Claims, jobs: list[JobRow], at: Moment) -> None:
+        """Hand jobs to the supervisor, in its main loop: what it wants next comes in addition."""
+        with self._changed:
+            self._delivered = True
+            self._want = 0
+        claims.on_claimed(jobs, at)
 
 
 def _moment(using: str) -> Moment:
