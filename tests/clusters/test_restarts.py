@@ -196,7 +196,7 @@ def test_down_for_longer_than_the_heartbeat_timeout(
     poll(lambda: MaintenanceRun.objects.filter(name="reap", last_run_at__gt=down).exists(), 30)
     way.refusing = False
     assert in_state(ends, "completed", timeout=30).result == "attempt 1"
-    poll(lambda: Job.objects.filter(pk=goes_on.id, heartbeat_at__gt=back + timedelta(seconds=2)), 30)
+    poll(lambda: Job.objects.filter(pk=goes_on.id, heartbeat_at__gt=back + timedelta(seconds=2)), 60)
     assert runner.running and reaper.running
     flag.set()
     assert in_state(goes_on, "completed").result == "attempt 1"
