@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOOPS = 20_000
 GOAL_US, GOAL_RATIO = 25.0, 0.97
 
-SETTINGS = "benchmarks.tracing_settings"
+SETTINGS = "benchmarks.waiting_settings"
 
 
 def processor_time(call: Callable[[], object]) -> float:

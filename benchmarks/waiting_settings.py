@@ -1,4 +1,4 @@
-"""The settings of :mod:`benchmarks.tracing`."""
+"""The settings of :mod:`benchmarks.tracing` and :mod:`benchmarks.coroutines`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from example_project.settings import *  # noqa: F403
 from example_project.settings import INSTALLED_APPS
 
-INSTALLED_APPS = [*INSTALLED_APPS, "benchmarks.tracing_jobs"]
+INSTALLED_APPS = [*INSTALLED_APPS, "benchmarks.waiting_jobs"]
 
 if os.environ.get("OJS_BENCH_TRACED"):
     from opentelemetry import trace

@@ -1,1 +1,0 @@
-"""An app with the jobs of :mod:`benchmarks.tracing`."""
