@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from django_ojs import clock
-from django_ojs.domain.durations import format_instant
+from django_ojs.domain.durations import format_instant, format_iso
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import OJSCommand, actor_of, moment, plural, table
 from django_ojs.management.workflow_verbs import AddVerb
@@ -145,6 +145,7 @@ def described(row: Schedule, using: str) -> dict[str, Any]:
         "queue": row.queue,
         "overlap": row.overlap,
         "catch_up": row.catch_up,
+        "jitter": format_iso(row.jitter_ms) if row.jitter_ms else "",
         "source": row.source,
         "status": "late" if read.is_late(row, now) else status,
         "paused_by": row.paused_by,

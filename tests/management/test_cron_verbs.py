@@ -94,6 +94,19 @@ def test_run_pause_resume_delete(frozen: FrozenClock) -> None:
             call_command("ojs", "cron", verb, "report")
 
 
+def test_jitter_spreads_ticks_and_delays_nothing_that_a_person_orders(frozen: FrozenClock) -> None:
+    make(expression="@hourly", timezone="UTC", jitter="50m")
+    assert read("list")[0]["next_run_at"] == "2026-03-27T11:00:00.000Z"
+    assert read("next", "report", "-n", "1")[0]["at"] == "2026-03-27T11:00:00.000Z"
+    assert read("show", "report")["jitter"] == "PT50M"
+    ran = read("run", "report")
+    assert Job.objects.get(pk=ran["job_id"]).state == "available"
+    frozen.time = datetime(2026, 3, 27, 11, 0, 10, tzinfo=UTC)
+    period = ("--from", "2026-03-27T11:00:00Z", "--to", "now")
+    (filled,) = read("backfill", "report", *period)
+    assert Job.objects.get(pk=filled["job_id"]).state == "available"
+
+
 def test_a_late_schedule_is_called_so(frozen: FrozenClock) -> None:
     row = make()
     frozen.time = not_none(row.due_at) + timedelta(seconds=90)

@@ -159,7 +159,14 @@ def _run(row: Schedule, tick: datetime, *, now: datetime, using: str) -> TickRes
             return TickResult(_SKIPPED, "overlap_skip", running)
         told = Actor("cron", row.name, reason="the next run is due")
         operate.cancel([running], actor=told, using=using)
-    return enqueue_run(row, tick, now=now, using=using)
+    return enqueue_run(row, tick, now=now, using=using, later=_later(row))
+
+
+def _later(row: Schedule) -> timedelta | None:
+    """By how much the job of a tick starts after it."""
+    if not row.jitter_ms:
+        return None
+    return timedelta(milliseconds=int(clock.jitter() * row.jitter_ms))
 
 
 def _running(row: Schedule, using: str) -> UUID | None:
@@ -170,11 +177,18 @@ def _running(row: Schedule, using: str) -> UUID | None:
     return row.last_job_id if jobs.exists() else None
 
 
-def enqueue_run(row: Schedule, tick: datetime, *, now: datetime, using: str) -> TickResult:
-    """Enqueue a job of a schedule for a tick, whatever else runs."""
+def enqueue_run(
+    row: Schedule, tick: datetime, *, now: datetime, using: str, later: timedelta | None = None
+) -> TickResult:
+    """Enqueue a job of a schedule for a tick, whatever else runs: to start at once, or ``later`` than
+    the tick.
+    """
     try:
+        envelope = _envelope(row, tick)
+        if later is not None:
+            envelope = envelope._replace(scheduled_at=tick + later)
         with transaction.atomic(using=using):
-            (job,) = enqueue([_envelope(row, tick)], now=now, using=using)
+            (job,) = enqueue([envelope], now=now, using=using)
     except Duplicate as error:
         return TickResult(_SKIPPED, "unique", getattr(error.existing, "id", None))
     except OJSError as error:
@@ -200,9 +214,6 @@ def _envelope(row: Schedule, tick: datetime) -> Envelope:
     meta = json.loads(envelope.meta_json)
     meta |= {"cron_name": row.name, "cron_triggered_at": format_instant(tick)}
     envelope = envelope._replace(meta_json=json.dumps(meta))
-    if row.jitter_ms:
-        later = timedelta(milliseconds=int(clock.jitter() * row.jitter_ms))
-        envelope = envelope._replace(scheduled_at=tick + later)
     if row.overlap == Overlap.ENQUEUE:
         limit = {"key": f"cron:{row.name}", "concurrency": 1}
         envelope = envelope._replace(extra={**(envelope.extra or {}), "rate_limit": limit})
