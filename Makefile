@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP  := $(VENV)/.installed
 PORT   ?= 8000
 # Where pyenv is, let the matrix see every interpreter that it has.
@@ -19,7 +20,8 @@ setup: $(STAMP) ## make the virtual environment
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=python3.13 ..." if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) install 'pip>=25.1'
+	$(PIP) install -e . --group dev
 	@touch $(STAMP)
 
 demo: $(STAMP) ## real jobs and the five timeouts, in under a minute
@@ -61,7 +63,7 @@ conformance: $(STAMP) ## the OJS suites: make conformance SUITES=folder [URL=htt
 	$(BIN)/python tests/conformance/run.py --suites "$(SUITES)" $(if $(URL),--url "$(URL)") $(ARGS)
 
 bench: $(STAMP) ## ours beside other systems, in under ten minutes: make bench [JSON=file] [ARGS=...]
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'mysqlclient>=2.2.7' >/dev/null 2>&1 \
+	@$(PIP) install -e '.[mysql]' >/dev/null 2>&1 \
 		|| echo "mysqlclient cannot be built here: MariaDB is measured through PyMySQL, which is slower"
 	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)") $(ARGS)
 
@@ -81,7 +83,6 @@ docs: $(STAMP) ## the pages as a site, in build/docs: make docs [LINKS=1 asks ev
 	@echo "build/docs/index.html"
 
 package: $(STAMP) ## sdist and wheel: what is in them, a job with the wheel alone; the workflow files
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
 	$(BIN)/python -m pytest -q tests/docs/test_package.py
 
 lock: $(STAMP) ## write requirements-dev.lock from what is installed

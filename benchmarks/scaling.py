@@ -5,7 +5,7 @@
     python -m benchmarks.scaling --json FILE --plot FILE.svg
 
 One thing is varied at a time, from a worker of concurrency 2, 10,000 jobs waiting, none finished and
-arguments of 100 bytes. The plot needs matplotlib (``pip install 'django-ojs[bench]'``) and can be drawn
+arguments of 100 bytes. The plot needs matplotlib (``pip install --group bench``) and can be drawn
 later from the JSON: ``--from FILE --plot FILE.svg``.
 """
 
@@ -158,7 +158,7 @@ def main(given: list[str] | None = None) -> int:
     options = arguments(given)
     panels = [panel for panel in PANELS if panel.name in options.panels.split(",")]
     if options.plot and not _can_draw():
-        print("--plot needs matplotlib: pip install 'django-ojs[bench]'", file=sys.stderr)
+        print("--plot needs matplotlib: pip install --group bench", file=sys.stderr)
         return 2
     if options.source:
         found = json.loads(options.source.read_text())

@@ -1,6 +1,6 @@
 """``make lock``: write ``requirements-dev.lock`` from the packages that are installed here.
 
-It names, with their versions, the packages that the extra ``dev`` needs, and what those need; whatever
+It names, with their versions, the packages that the group ``dev`` needs, and what those need; whatever
 else is in the virtual environment is left out. No index and no address is in it.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from packaging.dependency_groups import resolve_dependency_groups
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -20,31 +21,28 @@ LOCK = ROOT / "requirements-dev.lock"
 _PROJECT = "django-ojs"
 _HEAD = """\
 # The versions that development was last tested with: Python {version}, {platform}.
-# To use them:   .venv/bin/python -m pip install -e '.[dev]' -c requirements-dev.lock
+# To use them:   .venv/bin/python -m pip install -e . --group dev -c requirements-dev.lock
 # To renew them: rm -rf .venv && make setup lock
 """
 
 
-def direct(extra: str = "dev") -> list[Requirement]:
-    """What ``pyproject.toml`` asks for itself, with this extra and those that it names."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found = [Requirement(text) for text in project["dependencies"]]
-    extras, seen = [extra], set[str]()
-    while extras:
-        name = extras.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for one in map(Requirement, project["optional-dependencies"][name]):
-            if one.name == _PROJECT:
-                extras += one.extras
-            else:
-                found.append(one)
+def direct(group: str = "dev") -> list[Requirement]:
+    """What ``pyproject.toml`` asks for, with this dependency group and the extras that it names."""
+    file = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = file["project"]
+    wanted = [*project["dependencies"], *resolve_dependency_groups(file["dependency-groups"], group)]
+    found = []
+    for one in map(Requirement, wanted):
+        if one.name != _PROJECT:
+            found.append(one)
+        elif one.marker is None or one.marker.evaluate():
+            for extra in one.extras:
+                found += map(Requirement, project["optional-dependencies"][extra])
     return found
 
 
 def pins() -> dict[str, str]:
-    """The version of each package that the extra ``dev`` leads to, by its normalised name.
+    """The version of each package that the group ``dev`` leads to, by its normalised name.
 
     Raises :class:`PackageNotFoundError` for one that is not installed.
     """

@@ -1,6 +1,6 @@
 """What is published: workflow files, a Deployment that Kubernetes takes, sdist and wheel.
 
-The tools are those of the extra ``release``; ``make package`` installs them and runs this.
+The tools are those of the dependency group ``package``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.tool
 
 
 def needs(module: str) -> pytest.MarkDecorator:
-    """Skip without this module of the extra ``release``."""
+    """Skip without this module of the dependency group ``package``."""
     return pytest.mark.skipif(find_spec(module) is None, reason=f"{module} is not installed")
 
 
