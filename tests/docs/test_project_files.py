@@ -80,3 +80,16 @@ def test_what_is_locked_is_what_is_installed_and_needed() -> None:
     assert {"django", "ruff", "pluggy"} <= found.keys()
     assert found["pytest"] == version("pytest")
     assert "pip" not in found
+
+
+def test_the_page_about_installing_has_the_extras_and_the_versions() -> None:
+    page = (ROOT / "docs/howto/install.md").read_text()
+    extras = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    ours = {"example", "bench", "docs", "test", "release", "dev"}
+    assert extras == PROJECT["optional-dependencies"].keys() - ours
+    said = dict(re.findall(r"^\| (Python|Django|Database) \| (.*) \|$", page, re.MULTILINE))
+    readme = (ROOT / "README.md").read_text()
+    assert said["Database"] in readme
+    djangos = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r"Django :: \d", c)]
+    assert said["Django"] == f"{djangos[0]} to {djangos[-1]}"
+    assert said["Python"].startswith(PROJECT["requires-python"].removeprefix(">="))

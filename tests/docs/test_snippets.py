@@ -135,6 +135,9 @@ def test_the_snippets_of_a_page_work(page: Path, tmp_path: Path) -> None:
 
 
 _SAID = {
+    "timeouts.md": ("feed.store", "completed", "discarded  1", "timeout"),
+    "progress.md": ("completed 1.0 row 400 of 400 attempt 2 began at row 200",),
+    "signals.md": ("order.export took ", "Subject: [Django] order.export was given up"),
     "events.md": ("given up: noop.fail as a test",),
     "schedules.md": ("1 job completed",),
     "django-tasks.md": ("READY READY", "SUCCESSFUL 2 x report of 2026-01-01 1"),
