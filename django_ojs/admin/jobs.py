@@ -29,7 +29,7 @@ from django_ojs.admin.job_page import job_page
 from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
 from django_ojs.admin.operations import JOB_OPERATIONS
 from django_ojs.admin.qualifiers import not_understood
-from django_ojs.admin.queues import live_workers, takes_bulk_work
+from django_ojs.admin.queue_figures import live_workers, takes_bulk_work
 from django_ojs.admin.tabs import LENSES, SearchWindow, Tab
 from django_ojs.domain.job import LARGE
 from django_ojs.domain.states import State

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from django.db import connection
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
+from django_ojs.admin.queues import MOST_SHOWN
 from django_ojs.clock import FrozenClock
 from django_ojs.domain import histogram
 from django_ojs.domain.job import Actor
@@ -221,15 +223,89 @@ def test_read_only_takes_everything_away() -> None:
 
 def test_pages_by_name_and_search() -> None:
     browser = login("view_queue")
-    Queue.objects.bulk_create([Queue(name=f"q{number:03}") for number in range(60)])
+    Queue.objects.bulk_create([Queue(name=f"q{number:03}") for number in range(MOST_SHOWN + 10)])
     first = page(browser, "queue/")
-    assert (">q000</a>" in first, ">q049</a>" in first, ">q050</a>" in first) == (True, True, False)
-    second = page(browser, "queue/", after="q049")
-    assert (">q049</a>" in second, ">q050</a>" in second) == (False, True)
-    back = page(browser, "queue/", before="q050")
-    assert (">q000</a>" in back, ">q050</a>" in back) == (True, False)
+    assert (">q000</a>" in first, ">q199</a>" in first, ">q200</a>" in first) == (True, True, False)
+    second = page(browser, "queue/", after="q199")
+    assert (">q199</a>" in second, ">q200</a>" in second) == (False, True)
+    back = page(browser, "queue/", before="q200")
+    assert (">q000</a>" in back, ">q200</a>" in back) == (True, False)
     found = page(browser, "queue/", q="q01")
     assert (">q010</a>" in found, ">q020</a>" in found) == (True, False)
+
+
+def names(text: str) -> list[str]:
+    """The queues of a board, in their order."""
+    return re.findall(r'<th class="field-name[^"]*"><a [^>]*>([^<]*)</a>', text)
+
+
+def test_the_worst_comes_first(frozen: FrozenClock) -> None:
+    browser = login("view_queue")
+    until = histogram.floor(frozen.now("default") - rollup.LATE, rollup.MINUTE)
+    for name in ("idle", "fails", "busy", "behind", "paused", "stuck"):
+        Queue.objects.create(name=name)
+    make(1, queue="paused")
+    make(1, queue="stuck")
+    make(1, queue="behind")
+    frozen.advance(61)
+    make(3, queue="busy")
+    queues.pause(["paused"])
+    worker(queues=["idle", "fails", "busy", "behind", "paused"])
+    for name, done, failed in (("fails", 2, 3), ("busy", 100, 3)):
+        at_ = until - timedelta(minutes=1)
+        MinuteStat.objects.create(at=at_, queue=name, completed=done, failed=failed)
+    text = page(browser, "queue/")
+    assert names(text) == ["stuck", "paused", "behind", "fails", "busy", "idle"]
+    tones = re.findall(r'<th class="field-name(?: ojs-trouble ojs-(\w+))?">', text)
+    assert tones == ["bad", "warn", "warn", "warn", "", ""]
+
+
+def test_how_busy_the_workers_of_a_queue_are() -> None:
+    browser = login("view_queue")
+    for name in ("mail", "other", "foreign", "unserved"):
+        Queue.objects.create(name=name)
+    worker("a", queues=["mail", "other"], concurrency=4, running=3)
+    worker("b", queues=["mail"], concurrency=8, running=8)
+    worker("c", queues=["foreign"], running=2)
+    worker("gone", queues=["mail"], concurrency=50, age=100)
+    text = page(browser, "queue/")
+    assert '<meter min="0" max="12" value="11"' in cell(text, "mail", "busy")
+    assert "11 of 12 slots of 2 workers are busy" in cell(text, "mail", "busy")
+    assert cell(text, "other", "busy").endswith("</meter> 3/4")
+    assert cell(text, "foreign", "busy") == "1 worker"
+    assert "—" in cell(text, "unserved", "busy")
+
+
+def test_pause_and_resume_in_place() -> None:
+    browser = login("view_queue", "pause_queue")
+    make(queue="mail")
+    make(queue="other")
+    for name, paused in (("pause", True), ("resume", False)):
+        text = page(browser, "queue/", q="m")
+        assert names(text) == ["mail"]
+        (form,) = re.findall(r'<form id="(ojs-switch-[^"]*)" method="post" action="([^"]*)">', text)
+        assert form[1] == f"{LIST}mail/do/{name}/"
+        shown = cell(text, "mail", "switch")
+        assert f'name="reason" form="{form[0]}"' in shown
+        assert f'<button type="submit" form="{form[0]}"' in shown
+        (back,) = re.findall(r'name="_board" value="([^"]*)"', text)
+        done = do_to(browser, "queue", "mail", name, reason="the relay", _board=back)
+        assert (done.status_code, done["Location"]) == (302, f"{LIST}?q=m")
+        assert Queue.objects.get(name="mail").paused is paused
+        entry = AuditEntry.objects.latest("pk")
+        assert (entry.actor, entry.reason, entry.target_id) == ("ada", "the relay", "mail")
+    back = do_to(browser, "queue", "mail", "pause", _board="//evil.example/?x=<b>")["Location"]
+    assert back == f"{LIST}?%2F%2Fevil.example%2F%3Fx=%3Cb%3E"
+
+
+def test_nothing_in_place_without_permission() -> None:
+    make()
+    for browser in (login("view_queue", "view_worker"), login(superuser=True, name="root")):
+        text = page(browser, "queue/")
+        assert ("<form id=" in text and "ojs-switch-" in text) is ("root" in text)
+        assert ('class="action-select"' in text) is ("root" in text)
+    with override_settings(OJS={"ADMIN": {"READ_ONLY": True}}):
+        assert 'class="ojs-switch"' not in page(browser, "queue/")
 
 
 def test_few_queries_however_many_queues() -> None:
