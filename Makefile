@@ -83,7 +83,7 @@ docs: $(STAMP) ## the pages as a site, in build/docs: make docs [LINKS=1 asks ev
 	@echo "build/docs/index.html"
 
 package: $(STAMP) ## sdist and wheel: what is in them, a job with the wheel alone; the workflow files
-	$(BIN)/python -m pytest -q tests/docs/test_package.py
+	$(BIN)/python -m pytest -q tests/packaging
 
 lock: $(STAMP) ## write requirements-dev.lock from what is installed
 	$(BIN)/python -m tests.lock

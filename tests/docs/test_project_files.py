@@ -9,11 +9,13 @@ from importlib.metadata import version
 import pytest
 from packaging.utils import canonicalize_name
 
+import django_ojs
 from tests import lock
 from tests.part import ROOT
 
 REPOSITORY = "https://github.com/django-ojs/django-ojs"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, TOWNCRIER = PYPROJECT["project"], PYPROJECT["tool"]["towncrier"]
 PAGES = [
     *ROOT.glob("*.md"),
     *(ROOT / "docs").rglob("*.md"),
@@ -43,10 +45,33 @@ def test_a_report_of_a_vulnerability_has_an_address() -> None:
         assert address in (ROOT / page).read_text(), page
 
 
+def _classified(prefix: str) -> list[str]:
+    """The versions that the classifiers of a prefix name."""
+    return [
+        c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(rf"{prefix} :: \d\.\d", c)
+    ]
+
+
 def test_the_classifiers_name_what_is_tested() -> None:
-    environments = re.findall(r"django(\d)(\d): Django~=", (ROOT / "tox.ini").read_text())
-    said = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r"Django :: \d", c)]
-    assert said == [f"{major}.{minor}" for major, minor in environments]
+    tox = (ROOT / "tox.ini").read_text()
+    environments = re.findall(r"django(\d)(\d): Django~=", tox)
+    assert _classified("Django") == [f"{major}.{minor}" for major, minor in environments]
+    (envs,) = re.findall(r"^env_list =\n((?: +.*\n)+)", tox, re.MULTILINE)
+    pythons = sorted(set(re.findall(r"(?<!\d)3(\d\d)", envs)))
+    assert _classified("Python") == [f"3.{minor}" for minor in pythons]
+
+
+def test_the_changelog_has_the_version_on_top() -> None:
+    _, marker, sections = (ROOT / "CHANGELOG.md").read_text().partition(TOWNCRIER["start_string"])
+    assert marker
+    assert sections.lstrip().startswith(f"## [{django_ojs.__version__}] - ")
+
+
+def test_news_of_the_next_version_is_of_a_kind_that_there_is() -> None:
+    kinds = "|".join(kind["directory"] for kind in TOWNCRIER["type"])
+    form = re.compile(rf"(\d+|\+[\w-]+)\.({kinds})\.md")
+    names = {path.name for path in (ROOT / TOWNCRIER["directory"]).iterdir()} - set(TOWNCRIER["ignore"])
+    assert [name for name in sorted(names) if not form.fullmatch(name)] == []
 
 
 def _recipes(*targets: str) -> list[str]:
