@@ -6,6 +6,7 @@ import re
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, make_dataclass
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -114,6 +115,7 @@ NAMES = [part.name for part in PARTS]
 
 
 def _errors() -> set[Any]:
+    import_module("django_ojs.http.problems")
     return reference.subclasses(errors.OJSError) | {errors.OJSError}
 
 
