@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 from django.db import connections
 
+from django_ojs.domain.incidents import identify, normalised
 from django_ojs.domain.states import State
-from django_ojs.models import Queue
+from django_ojs.models import FailureStat, Incident, Queue
 
 MINE = "my.only"
 """The type of a single job, which is among the newest 100,000."""
@@ -136,6 +137,7 @@ def _columns(rows: int, now: datetime, words: _Words) -> dict[str, str]:
         + ' || \'", "message": "no luck with number \' || n || \'"}\''
     )
     kinds = [(f"n % 7 = {place}", name) for place, name in enumerate(TYPES[1:])]
+    incidents = [(f"n % 21 = {place}", _incident(place).id) for place in range(21)]
     return {
         "id": key,
         "state": "was",
@@ -167,9 +169,46 @@ def _columns(rows: int, now: datetime, words: _Words) -> dict[str, str]:
         "tags": json("'[\"t' || (n % 10) || '\"]'"),
         "error": f"CASE WHEN {failed} THEN {json(error)} END",
         "errors": json("'[]'"),
+        "incident": f"CASE WHEN {failed} THEN {_case(*incidents, otherwise='NULL')} END",
         "extra": json("'{}'"),
         "progress_message": "''",
     }  # fmt: skip
+
+
+def _incident(place: int) -> Incident:
+    """That of the failed jobs whose number has this remainder, divided by 21."""
+    error = ("timeout", "stalled", "app.Broken")[place % 3]
+    kind = (*TYPES[1:], TYPES[0])[place % 7]
+    message = "no luck with number 0"
+    return Incident(
+        id=identify(kind, error, message),
+        type=kind,
+        error=error,
+        message=normalised(message),
+        sample=message,
+    )
+
+
+def count_failures(now: datetime, *, using: str) -> None:
+    """Roll-up rows as if the failed jobs of the last week had failed when they were made."""
+    incidents = [_incident(place) for place in range(21)]
+    for one in incidents:
+        one.first_seen, one.last_seen = now - timedelta(days=7), now
+    Incident.objects.using(using).bulk_create(incidents)
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    steps = [(hour - timedelta(hours=number), 3600, 120) for number in range(24, 168)]
+    steps += [(hour - timedelta(minutes=number), 60, 2) for number in range(1440)]
+    FailureStat.objects.using(using).bulk_create(
+        [
+            FailureStat(
+                at=at, step=step, queue=queue, type=one.type, error=one.error, incident=one.id, count=n
+            )
+            for at, step, n in steps
+            for one in incidents
+            for queue in ("bulk", "default")
+        ],
+        batch_size=500,
+    )
 
 
 def _case(*pairs: tuple[str, str], otherwise: str) -> str:

@@ -47,10 +47,11 @@ class LimitedChangeList(ChangeList):
 
 
 class KeysetChangeList(LimitedChangeList):
-    """Keyset pagination instead of OFFSET, and a count up to ``COUNT_CAP``."""
+    """Keyset pagination instead of OFFSET, and a count up to ``count_cap``."""
 
     keyset: ClassVar[frozenset[str]] = frozenset({"after", "before"})
     model_admin: Any
+    count_cap: int = COUNT_CAP
     next_after: Any = None
     prev_before: Any = None
 
@@ -112,7 +113,7 @@ class KeysetChangeList(LimitedChangeList):
         """The number of rows, up to one more than the cap. The order is kept, so that planners use
         the index.
         """
-        return int(self.queryset.values("pk")[: COUNT_CAP + 1].count())
+        return int(self.queryset.values("pk")[: self.count_cap + 1].count())
 
     def _name(self, row: Any) -> str:
         parts = keyset.encode([getattr(row, name) for name, _down in self.keys()])
@@ -132,8 +133,8 @@ class KeysetChangeList(LimitedChangeList):
     @property
     def shown_count(self) -> str:
         """The number of rows, or a lower bound beyond the cap."""
-        over = self.result_count > COUNT_CAP
-        return at_least(COUNT_CAP) if over else plain(self.result_count)
+        over = self.result_count > self.count_cap
+        return at_least(self.count_cap) if over else plain(self.result_count)
 
     @property
     def shown_unit(self) -> str:

@@ -35,6 +35,7 @@ from django_ojs.domain.job import LARGE
 from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
 from django_ojs.services import bulk
+from django_ojs.services.incident_board import COUNTED
 from django_ojs.services.verbs import VERBS
 from django_ojs.store import keyset, selectors
 from django_ojs.store.keyset import Keys
@@ -56,7 +57,10 @@ class JobChangeList(KeysetChangeList):
     def get_results(self, request: HttpRequest) -> None:
         """One page, read by the index of the tab so that an empty search stays bounded."""
         index = self.model_admin.tab(self.params).index
-        if index is not None and not search.parse(self.query).ids:
+        if search.parse(self.query).ids:
+            # An index of their own has them: the count is worth its time.
+            self.count_cap = COUNTED
+        elif index is not None:
             self.queryset = selectors.by_index(self.queryset, index, using=conf.current().database)
         super().get_results(request)
 

@@ -23,6 +23,7 @@ _IDS = {"id": "pk", "workflow": "workflow_id"}
 """The qualifiers that are served by an index of their own."""
 _SHORT_ID = re.compile("…?[0-9a-fA-F]{12}")
 _FULL_ID = re.compile("[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}")
+_INCIDENT = re.compile("[0-9a-f]{16}")
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\*?")
 MOST_KEYS = 20
 """The longest path into a JSON value."""
@@ -60,6 +61,8 @@ def parse(text: str, *, shows_args: bool = True) -> JobSearch:
             _json(found, head, keys, value)
         elif name in _IDS:
             _id(found, value, _IDS[name])
+        elif name == "incident" and _INCIDENT.fullmatch(value):
+            found.ids &= Q(incident=value)
         elif name in _QUALIFIERS:
             found.windowed &= _QUALIFIERS[name](value)
         else:

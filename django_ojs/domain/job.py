@@ -33,8 +33,9 @@ class JobRow(NamedTuple):
     Columns that hold JSON (``args meta tags retry result error errors extra progress_data
     checkpoint checkpoint_info``) are kept as JSON text: most verbs only pass them on. Times are
     aware, in UTC; limits are milliseconds. ``hooks`` has a bit for each transition hook that wants to
-    see the job end; a ``held`` job waits for a place under a rate limit. First what a job is enqueued
-    with; the defaults are what its life has not written yet.
+    see the job end; a ``held`` job waits for a place under a rate limit; ``incident`` is that of its
+    last failure. First what a job is enqueued with; the defaults are what its life has not written
+    yet.
     """
 
     id: UUID
@@ -79,6 +80,7 @@ class JobRow(NamedTuple):
     result: str | None = None
     error: str | None = None
     errors: str = "[]"
+    incident: str | None = None
     retry_delay_ms: int | None = None
     dead_letter: bool = False
     progress: float | None = None

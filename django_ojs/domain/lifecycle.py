@@ -24,6 +24,7 @@ from django_ojs.domain.failures import (
     timed_out,
     timeout_fields,
 )
+from django_ojs.domain.incidents import incident_of
 from django_ojs.domain.job import NO_LEASE, AttemptEnd, JobEvent, JobRow, Transition
 from django_ojs.domain.retry_decision import RetryDecision, decide_retry
 from django_ojs.domain.states import State, Trigger
@@ -158,6 +159,13 @@ def _failed(job: JobRow, failure: Failure, now: datetime) -> _Outcome:
     return _Outcome(error, _append(job.errors, error), job_events, end)
 
 
+def _left(job: JobRow, ended: _Outcome) -> dict[str, Any]:
+    """The changes that say what went wrong."""
+    error = ended.error
+    kept = {"error": json.dumps(error), "errors": ended.errors}
+    return {**kept, "incident": incident_of(job.type, error)}
+
+
 def _too_late(job: JobRow, failed: _Outcome, decision: RetryDecision, now: datetime) -> _Outcome:
     """The look-ahead of OJS timeouts 9.1: the failure stays the cause, the total timeout is why the
     job is given up.
@@ -182,8 +190,7 @@ def _retryable(
     when = after(now, delay_ms)
     changes = {
         **NO_LEASE,
-        "error": json.dumps(ended.error),
-        "errors": ended.errors,
+        **_left(job, ended),
         "deadline_at": total_deadline(job),
         "scheduled_at": when,
         "retry_delay_ms": delay_ms,
@@ -203,8 +210,7 @@ def _retryable(
 def _available_again(job: JobRow, trigger: Trigger, ended: _Outcome, now: datetime) -> Transition:
     changes = {
         **NO_LEASE,
-        "error": json.dumps(ended.error),
-        "errors": ended.errors,
+        **_left(job, ended),
         "started_at": None,
         **available_from(job, now),
     }
@@ -346,8 +352,7 @@ def _discarded(job: JobRow, trigger: Trigger, ended: _Outcome, dead: bool, now: 
         job_events += (job_event(Kind.DEAD_LETTER_ADDED, job, error=_public(ended.error)),)
     changes = {
         **NO_LEASE,
-        "error": json.dumps(ended.error),
-        "errors": ended.errors,
+        **_left(job, ended),
         "finished_at": now,
         "deadline_at": None,
         "dead_letter": dead,

@@ -146,6 +146,7 @@ class Migration(migrations.Migration):
                 ('result', models.JSONField(null=True, verbose_name='result')),
                 ('error', models.JSONField(null=True, verbose_name='error')),
                 ('errors', models.JSONField(default=list, verbose_name='errors')),
+                ('incident', models.CharField(max_length=16, null=True, verbose_name='incident')),
                 ('extra', models.JSONField(default=dict)),
                 ('progress', models.FloatField(null=True, verbose_name='progress')),
                 ('progress_message', models.TextField(default='')),
@@ -164,7 +165,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'job',
                 'verbose_name_plural': 'jobs',
-                'indexes': [django_ojs.models.indexes.HotIndex(fields=['queue', '-priority', 'enqueued_at', 'id'], name='ojs_job_claim', only=models.Q(('held', False), ('state', django_ojs.domain.states.State['AVAILABLE'])), within=['state', 'held']), django_ojs.models.indexes.HotIndex(fields=['queue', 'type', '-priority', 'enqueued_at', 'id'], name='ojs_job_claim_type', only=models.Q(('held', False), ('state', django_ojs.domain.states.State['AVAILABLE'])), within=['state', 'held']), django_ojs.models.indexes.HotIndex(fields=['state', 'scheduled_at'], name='ojs_job_due', only=models.Q(('state__in', [django_ojs.domain.states.State['SCHEDULED'], django_ojs.domain.states.State['RETRYABLE']]))), django_ojs.models.indexes.HotIndex(fields=['deadline_at'], name='ojs_job_deadline', only=models.Q(('deadline_at__isnull', False))), django_ojs.models.indexes.HotIndex(fields=['worker_id'], name='ojs_job_active', only=models.Q(('state', django_ojs.domain.states.State['ACTIVE'])), within=['state']), django_ojs.models.indexes.HotIndex(fields=['state', 'finished_at'], name='ojs_job_finished', only=models.Q(('state__in', [django_ojs.domain.states.State['CANCELLED'], django_ojs.domain.states.State['COMPLETED'], django_ojs.domain.states.State['DISCARDED']]))), django_ojs.models.indexes.HotIndex(fields=['state', 'id'], name='ojs_job_untimed', only=models.Q(('state__in', [django_ojs.domain.states.State['AVAILABLE'], django_ojs.domain.states.State['PENDING']]))), django_ojs.models.indexes.HotIndex(fields=['finished_at', 'id'], name='ojs_job_dead', only=models.Q(('dead_letter', True), ('state', django_ojs.domain.states.State['DISCARDED'])), within=['state', 'dead_letter']), django_ojs.models.indexes.HotIndex(fields=['-priority', 'enqueued_at', 'id'], name='ojs_job_claim_any', only=models.Q(('held', False), ('state', django_ojs.domain.states.State['AVAILABLE'])), within=['state', 'held']), django_ojs.models.indexes.HotIndex(fields=['workflow_id', 'workflow_step'], name='ojs_job_workflow', only=models.Q(('workflow_id__isnull', False)))],
+                'indexes': [django_ojs.models.indexes.HotIndex(fields=['queue', '-priority', 'enqueued_at', 'id'], name='ojs_job_claim', only=models.Q(('held', False), ('state', django_ojs.domain.states.State['AVAILABLE'])), within=['state', 'held']), django_ojs.models.indexes.HotIndex(fields=['queue', 'type', '-priority', 'enqueued_at', 'id'], name='ojs_job_claim_type', only=models.Q(('held', False), ('state', django_ojs.domain.states.State['AVAILABLE'])), within=['state', 'held']), django_ojs.models.indexes.HotIndex(fields=['state', 'scheduled_at'], name='ojs_job_due', only=models.Q(('state__in', [django_ojs.domain.states.State['SCHEDULED'], django_ojs.domain.states.State['RETRYABLE']]))), django_ojs.models.indexes.HotIndex(fields=['deadline_at'], name='ojs_job_deadline', only=models.Q(('deadline_at__isnull', False))), django_ojs.models.indexes.HotIndex(fields=['worker_id'], name='ojs_job_active', only=models.Q(('state', django_ojs.domain.states.State['ACTIVE'])), within=['state']), django_ojs.models.indexes.HotIndex(fields=['state', 'finished_at'], name='ojs_job_finished', only=models.Q(('state__in', [django_ojs.domain.states.State['CANCELLED'], django_ojs.domain.states.State['COMPLETED'], django_ojs.domain.states.State['DISCARDED']]))), django_ojs.models.indexes.HotIndex(fields=['state', 'id'], name='ojs_job_untimed', only=models.Q(('state__in', [django_ojs.domain.states.State['AVAILABLE'], django_ojs.domain.states.State['PENDING']]))), django_ojs.models.indexes.HotIndex(fields=['finished_at', 'id'], name='ojs_job_dead', only=models.Q(('dead_letter', True), ('state', django_ojs.domain.states.State['DISCARDED'])), within=['state', 'dead_letter']), django_ojs.models.indexes.HotIndex(fields=['-priority', 'enqueued_at', 'id'], name='ojs_job_claim_any', only=models.Q(('held', False), ('state', django_ojs.domain.states.State['AVAILABLE'])), within=['state', 'held']), django_ojs.models.indexes.HotIndex(fields=['incident', 'finished_at'], name='ojs_job_incident', only=models.Q(('incident__isnull', False)), beside=['state']), django_ojs.models.indexes.HotIndex(fields=['workflow_id', 'workflow_step'], name='ojs_job_workflow', only=models.Q(('workflow_id__isnull', False)))],
                 'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['scheduled', 'pending', 'available', 'active', 'retryable', 'completed', 'cancelled', 'discarded'])), name='ojs_job_state'), models.CheckConstraint(condition=models.Q(models.Q(('lease_id__isnull', False), ('state', django_ojs.domain.states.State['ACTIVE'])), models.Q(models.Q(('state', django_ojs.domain.states.State['ACTIVE']), _negated=True), ('lease_id__isnull', True)), _connector='OR'), name='ojs_job_lease'), models.CheckConstraint(condition=models.Q(models.Q(('state', django_ojs.domain.states.State['ACTIVE']), _negated=True), ('deadline_at__isnull', False), _connector='OR'), name='ojs_job_active_deadline')],
                 'permissions': [('view_args', 'Can see arguments, meta, results and checkpoints'), ('retry_job', 'Can retry discarded jobs, run waiting ones now and reschedule them'), ('requeue_job', "Can edit a job's arguments into a new job"), ('cancel_job', 'Can cancel waiting and running jobs'), ('extend_job', 'Can extend the timeout of running jobs'), ('edit_job', 'Can change queue and priority of waiting jobs'), ('discard_job', 'Can discard waiting jobs'), ('purge_job', 'Can delete finished jobs before their time')],
             },
@@ -352,6 +353,23 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='Incident',
+            fields=[
+                ('id', models.CharField(max_length=16, primary_key=True, serialize=False)),
+                ('type', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='job type')),
+                ('error', django_ojs.models.fields.CaseSensitiveCharField(max_length=200, verbose_name='error')),
+                ('message', models.TextField(default='', verbose_name='message')),
+                ('sample', models.TextField(default='', verbose_name='message')),
+                ('first_seen', models.DateTimeField(verbose_name='first seen')),
+                ('last_seen', models.DateTimeField(verbose_name='last seen')),
+            ],
+            options={
+                'verbose_name': 'incident',
+                'verbose_name_plural': 'incidents',
+                'indexes': [models.Index(fields=['last_seen'], name='ojs_incident_seen')],
+            },
+        ),
+        migrations.CreateModel(
             name='FailureStat',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
@@ -360,12 +378,13 @@ class Migration(migrations.Migration):
                 ('type', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='job type')),
                 ('error', django_ojs.models.fields.CaseSensitiveCharField(max_length=200, verbose_name='error')),
                 ('queue', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='queue')),
+                ('incident', models.CharField(default='', max_length=16, verbose_name='incident')),
                 ('count', models.IntegerField(default=0, verbose_name='failures')),
             ],
             options={
                 'verbose_name': 'failure',
                 'verbose_name_plural': 'failures',
-                'constraints': [models.UniqueConstraint(fields=('step', 'at', 'queue', 'type', 'error'), name='ojs_failure_once')],
+                'constraints': [models.UniqueConstraint(fields=('step', 'at', 'queue', 'type', 'error', 'incident'), name='ojs_failure_once')],
             },
         ),
         migrations.CreateModel(

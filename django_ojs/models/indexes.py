@@ -17,17 +17,25 @@ class HotIndex(models.Index):
     ``only`` is the condition. ``within`` are columns that it fixes to one value: they lead the full
     index, which is as selective by them, and are left out of the partial one. There they would do
     harm: PostgreSQL takes what the condition implies for granted and does not use it to search, so
-    that an index led by such a column is read from end to end.
+    that an index led by such a column is read from end to end. ``beside`` are columns at the end of the
+    partial index only, which answers from itself by them; in a full one every job would write them.
 
     Unlike ``Index.condition`` it is no finding of Django's checks where there are no partial indexes.
     """
 
     def __init__(
-        self, *, fields: Sequence[str], name: str, only: models.Q, within: Sequence[str] = ()
+        self,
+        *,
+        fields: Sequence[str],
+        name: str,
+        only: models.Q,
+        within: Sequence[str] = (),
+        beside: Sequence[str] = (),
     ) -> None:
         super().__init__(fields=[*within, *fields], name=name)
         self.only = only
         self.within = list(within)
+        self.beside = list(beside)
 
     def create_sql(
         self,
@@ -39,7 +47,7 @@ class HotIndex(models.Index):
         """The statement that makes the index on this database."""
         if not schema_editor.connection.features.supports_partial_indexes:
             return super().create_sql(model, schema_editor, using, **kwargs)
-        fields = self.fields[len(self.within) :]
+        fields = [*self.fields[len(self.within) :], *self.beside]
         partial = models.Index(fields=fields, name=self.name, condition=self.only)
         statement = partial.create_sql(model, schema_editor, using, **kwargs)
         if schema_editor.connection.vendor == "sqlite":
@@ -53,4 +61,5 @@ class HotIndex(models.Index):
         """What a migration needs to make the index again."""
         path, args, kwargs = super().deconstruct()
         kwargs |= {"fields": self.fields[len(self.within) :], "only": self.only}
-        return path, args, kwargs | ({"within": self.within} if self.within else {})
+        more = {"within": self.within, "beside": self.beside}
+        return path, args, kwargs | {name: columns for name, columns in more.items() if columns}

@@ -23,7 +23,8 @@ class Job(models.Model):
     ``lease_principal`` is the credential that fetched over HTTP. ``hooks`` has a bit for each
     transition hook that wants to see the job end. A job that is ``held`` waits for a place under a
     rate limit: no claim sees it. ``unique_key`` is what equal jobs have in common, of which
-    :class:`UniqueKey` knows the holders. A negative ``workflow_step`` is a callback.
+    :class:`UniqueKey` knows the holders. ``incident`` is that of the last failure, which a retry
+    leaves. A negative ``workflow_step`` is a callback.
     """
 
     class States(models.TextChoices):
@@ -83,6 +84,7 @@ class Job(models.Model):
     result = models.JSONField(_("result"), null=True)
     error = models.JSONField(_("error"), null=True)
     errors = models.JSONField(_("errors"), default=list)
+    incident = models.CharField(_("incident"), max_length=16, null=True)
     extra = models.JSONField(default=dict)
     progress = models.FloatField(_("progress"), null=True)
     progress_message = models.TextField(default="")
@@ -150,6 +152,12 @@ class Job(models.Model):
                 fields=["state", "finished_at"],
                 name="ojs_job_finished",
                 only=Q(state__in=sorted(TERMINAL)),
+            ),
+            HotIndex(
+                fields=["incident", "finished_at"],
+                beside=["state"],
+                name="ojs_job_incident",
+                only=Q(incident__isnull=False),
             ),
             HotIndex(
                 fields=["workflow_id", "workflow_step"],

@@ -37,8 +37,32 @@ class MinuteStat(models.Model):
         return f"{self.queue} {self.at}"
 
 
+class Incident(models.Model):
+    """Failures of a type with the same error and message, but for what differs from job to job.
+
+    ``id`` is ``domain.incidents.identify`` of these, ``message`` what they have in common, ``sample``
+    the message of one of the last. The times are those of the first and the last failure.
+    """
+
+    id = models.CharField(primary_key=True, max_length=16)
+    type = CaseSensitiveCharField(_("job type"), max_length=255)
+    error = CaseSensitiveCharField(_("error"), max_length=200)
+    message = models.TextField(_("message"), default="")
+    sample = models.TextField(_("message"), default="")
+    first_seen = models.DateTimeField(_("first seen"))
+    last_seen = models.DateTimeField(_("last seen"))
+
+    class Meta:
+        verbose_name = _("incident")
+        verbose_name_plural = _("incidents")
+        indexes = [models.Index(fields=["last_seen"], name="ojs_incident_seen")]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.error}"
+
+
 class FailureStat(models.Model):
-    """Failures of one type with one error in one minute (or hour)."""
+    """Failures of one incident in one minute (or hour)."""
 
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField(_("from"))
@@ -46,6 +70,7 @@ class FailureStat(models.Model):
     type = CaseSensitiveCharField(_("job type"), max_length=255)
     error = CaseSensitiveCharField(_("error"), max_length=200)
     queue = CaseSensitiveCharField(_("queue"), max_length=255)
+    incident = models.CharField(_("incident"), max_length=16, default="")
     count = models.IntegerField(_("failures"), default=0)
 
     class Meta:
@@ -53,7 +78,7 @@ class FailureStat(models.Model):
         verbose_name_plural = _("failures")
         constraints = [
             models.UniqueConstraint(
-                fields=["step", "at", "queue", "type", "error"], name="ojs_failure_once"
+                fields=["step", "at", "queue", "type", "error", "incident"], name="ojs_failure_once"
             )
         ]
 

@@ -27,7 +27,6 @@ from django.db.models import (
     Value,
     When,
 )
-from django.db.models.fields.json import KT
 
 from django_ojs import clock, conf
 from django_ojs.domain.events import Kind
@@ -37,14 +36,13 @@ from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
-from django_ojs.services import totals
+from django_ojs.services import incidents, totals
+from django_ojs.services.incidents import FailureCounts, FailureKey, Failures
 from django_ojs.store.contention import in_transaction, is_contention
 
 NAME = "rollup"
 ALL = ""
 """The queue of the rows that count all queues together."""
-OTHER = "…"
-"""The type and the error of failures beyond the most frequent ones of their minute."""
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -52,17 +50,10 @@ DAY = timedelta(hours=24)
 LATE = timedelta(seconds=90)
 MOST_MINUTES = 120
 MOST_QUEUES = 500
-MOST_FAILURES = 200
 _PAUSE = 15.0
 """Seconds between runs in one process: ``reap_timeouts --loop`` calls five times a second."""
 
 _TIMED_OUT = frozenset({Kind.TIMEOUT, Kind.STALLED, Kind.TOTAL_TIMEOUT, Kind.TTL_EXPIRED})
-_FAILED = {
-    # Without a failed attempt this is the only event with the error.
-    str(Kind.TOTAL_TIMEOUT): "total_timeout",
-    str(Kind.TTL_EXPIRED): "enqueue_ttl_expired",
-    str(Kind.FAILED): "unknown",
-}
 _next: dict[str, float] = {}
 
 
@@ -177,18 +168,14 @@ def forget(before: datetime, limit: int, dry_run: bool, using: str) -> int:
         done += len(old)
         if not dry_run:
             rows.filter(pk__in=old)._raw_delete(using)
-    return done
-
-
-Failures = Mapping[tuple[str, str, str], int]
-"""By queue, type and error."""
+    return done + incidents.forget(before, limit - done, dry_run, using)
 
 
 class _Minute(NamedTuple):
     """A minute: the counters of each queue and of all, the failures, what is added to totals."""
 
     counters: Mapping[str, Counters] = {}
-    failures: Failures = {}
+    failures: FailureCounts = FailureCounts()
     increments: totals.Increments = totals.Increments()
 
 
@@ -212,9 +199,11 @@ def _minute(at: datetime, using: str) -> _Minute:
     events = _events(at, using)
     for kind, name, count in events.values_list("kind", "queue").annotate(n=Count("pk")).order_by():
         counters = found[name or ALL]
-        counters.failed += count if kind in _FAILED else 0
+        counters.failed += count if kind in incidents.FAILED else 0
         counters.timed_out += count if kind in _TIMED_OUT else 0
-    failures = _failures(events) if any(counters.failed for counters in found.values()) else {}
+    failures = FailureCounts()
+    if any(counters.failed for counters in found.values()):
+        failures = incidents.count(events)
     whole = Counters()
     for counters in found.values():
         whole.add(counters)
@@ -285,27 +274,8 @@ def _bucket(name: str) -> Case:
 def _events(at: datetime, using: str) -> QuerySet[Event]:
     """The problems of a minute, by the time in their ids: a range of the primary key."""
     first, end = (uuid7(int(t.timestamp() * 1000), 0) for t in (at, at + MINUTE))
-    kinds = sorted({*_FAILED, *map(str, _TIMED_OUT)})
+    kinds = sorted({*incidents.FAILED, *map(str, _TIMED_OUT)})
     return Event.objects.using(using).filter(pk__gte=first, pk__lt=end, kind__in=kinds)
-
-
-def _failures(events: QuerySet[Event]) -> Failures:
-    """The failures by queue, type and error: the most frequent ones, and the rest in one."""
-    rows = events.filter(kind__in=_FAILED).annotate(said=KT("data__error__type"))
-    grouped = rows.values_list("queue", "job_type", "said", "kind").annotate(n=Count("pk"))
-    found: Counter[tuple[str, str, str]] = Counter()
-    for queue, job_type, said, kind, count in grouped.order_by().iterator():
-        error = said if kind == Kind.FAILED and said else _FAILED[kind]
-        found[queue or ALL, job_type or OTHER, error[:200]] += count
-    return _most(found)
-
-
-def _most(found: Counter[tuple[str, str, str]]) -> Failures:
-    kept = Counter(dict(found.most_common(MOST_FAILURES)))
-    for key, count in found.items():
-        if key not in kept:
-            kept[ALL, OTHER, OTHER] += count
-    return kept
 
 
 @in_transaction
@@ -327,7 +297,8 @@ def _store(
         known = {"watermark_at__isnull": True}
     if not mark.filter(**known).update(watermark_at=at, last_run_at=now):
         return False
-    _insert(at - MINUTE, 60, minute.counters, minute.failures, using)
+    _insert(at - MINUTE, 60, minute.counters, minute.failures.numbers, using)
+    incidents.store(minute.failures.incidents.values(), using=using)
     totals.store(minute.increments, using=using)
     return True
 
@@ -350,13 +321,7 @@ def _insert(
         ],
         ignore_conflicts=True,
     )
-    FailureStat.objects.using(using).bulk_create(
-        [
-            FailureStat(at=at, step=step, queue=queue, type=job_type, error=error, count=count)
-            for (queue, job_type, error), count in failures.items()
-        ],
-        ignore_conflicts=True,
-    )
+    incidents.insert(at, step, failures, using=using)
 
 
 @in_transaction
@@ -376,9 +341,9 @@ def _merge_hour(before: datetime, now: datetime, *, using: str = "") -> bool:
     counters: defaultdict[str, Counters] = defaultdict(Counters)
     for row in minutes.filter(within).iterator():
         counters[row.queue].add(row)
-    summed = errors.filter(within).values_list("queue", "type", "error").annotate(n=Sum("count"))
-    found = Counter({(queue, kind, error): n for queue, kind, error, n in summed.order_by()})
-    _insert(hour, 3600, counters, _most(found), using)
+    summed = errors.filter(within).values_list(*FailureKey._fields).annotate(n=Sum("count"))
+    found = Counter({FailureKey(*key): n for *key, n in summed.order_by()})
+    _insert(hour, 3600, counters, incidents.most(found), using)
     minutes.filter(within)._raw_delete(using)
     errors.filter(within)._raw_delete(using)
     return True

@@ -13,7 +13,8 @@ from django.db.models.functions import Coalesce
 from django_ojs import clock, conf
 from django_ojs.domain.histogram import floor
 from django_ojs.models import FailureStat, MaintenanceRun, MinuteStat
-from django_ojs.services.rollup import ALL, LATE, MINUTE, NAME, OTHER
+from django_ojs.services.incidents import OTHER
+from django_ojs.services.rollup import ALL, LATE, MINUTE, NAME
 
 WINDOWS: tuple[timedelta, ...] = (
     timedelta(hours=1),

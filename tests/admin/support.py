@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from benchmarks.rows import load
+from benchmarks.rows import count_failures, load
 from django_ojs import clock
 from django_ojs.models import Job, Worker
 from tests.support import tidy_tables
@@ -31,6 +31,7 @@ def many_jobs(blocker: Any) -> Iterator[datetime]:
         empty_tables()
         now = clock.now("default")
         load(MANY, now, using="default")
+        count_failures(now, using="default")
         yield now
         empty_tables()
         User.objects.all().delete()

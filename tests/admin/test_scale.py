@@ -23,6 +23,7 @@ from django.test import Client
 from benchmarks.rows import MINE
 from django_ojs import clock
 from django_ojs.admin import bulk as bulk_pages
+from django_ojs.domain.incidents import identify
 from django_ojs.domain.job import Actor
 from django_ojs.models import Job, Worker
 from django_ojs.services import bulk
@@ -34,6 +35,7 @@ WINDOW = 100_000
 PAGE = 50
 CAPPED = 11_000
 WINDOWED = WINDOW + 20_000
+INCIDENT = identify("mail.digest", "timeout", "")
 JOBS = ("django_ojs_job",)
 EXPLAIN = {
     "postgresql": "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON)",
@@ -296,12 +298,30 @@ def test_other_lists(browser: Client, path: str) -> None:
         assert not shown(text)
 
 
+def test_incidents_and_their_lists(browser: Client) -> None:
+    for window in ("24h", "7d"):
+        text, asked = look(browser, f"failurestat/?window={window}")
+        check(asked, 9, 60_000)
+        assert text.count('ojs-incident"') == 12
+    row = Job.objects.filter(state="discarded").order_by("pk")[0]
+    assert row.incident is not None
+    for query in ("", "&state=discarded", "&state=retryable"):
+        text, asked = look(browser, f"job/?q=incident:{row.incident}{query}")
+        check(asked, 7)
+        assert shown(text)
+        if 'rel="next"' in text:
+            text, asked = look(browser, f"job/{link(text, 'next')}")
+            assert shown(text)
+            check(asked, 7)
+
+
 NARROWED = [
     bulk.Filter(),
     *(bulk.Filter(state=state) for state in STATES),
     *(bulk.Filter(state=state, search="type:nope") for state in STATES),
     bulk.Filter(search="type:nope"),
     bulk.Filter(queue="default"),
+    bulk.Filter(state="discarded", search=f"incident:{INCIDENT}"),
     bulk.Filter(lens="timed_out"),
     bulk.Filter(lens="overdue"),
     bulk.Filter(dead_letter=True),

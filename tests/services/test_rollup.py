@@ -14,8 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from django_ojs import clock, hooks
 from django_ojs.domain import histogram
 from django_ojs.domain.ids import Uuid7Generator
-from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
-from django_ojs.services import prune, rollup, stats_queries
+from django_ojs.models import Event, FailureStat, Incident, Job, MaintenanceRun, MinuteStat
+from django_ojs.services import incidents, prune, rollup, stats_queries
 from django_ojs.services.reap import reap
 from tests.services.support import ack, fail, make, take
 
@@ -175,14 +175,14 @@ def test_failures_from_real_jobs(at: clock.FrozenClock) -> None:
 
 
 def test_many_kinds_of_failure_are_folded(at: clock.FrozenClock, monkeypatch: Any) -> None:
-    monkeypatch.setattr(rollup, "MOST_FAILURES", 3)
+    monkeypatch.setattr(incidents, "MOST", 3)
     for number in (0, 0, 1, 1, 2, 2, 3, 4):
         take_and_fail(at, f"e{number}")
     at.time = START + 3 * MINUTE
     rollup.rollup()
     found = {row.error: row.counts[0] for row in stats_queries.failures()}
-    assert found == {"e0": 2, "e1": 2, "e2": 2, rollup.OTHER: 2}
-    assert [row.error for row in stats_queries.failures() if row.is_rest] == [rollup.OTHER]
+    assert found == {"e0": 2, "e1": 2, "e2": 2, incidents.OTHER: 2}
+    assert [row.error for row in stats_queries.failures() if row.is_rest] == [incidents.OTHER]
 
 
 def test_other_events_are_no_failures(at: clock.FrozenClock) -> None:
@@ -281,11 +281,12 @@ def test_retention(at: clock.FrozenClock) -> None:
     at.time = START + timedelta(days=29)
     assert prune.prune().counts["stats"] == 0
     at.time = START + timedelta(days=31)
-    assert prune.prune(dry_run=True).counts["stats"] == 4
+    assert prune.prune(dry_run=True).counts["stats"] == 5
     assert MinuteStat.objects.count() == 3
-    assert prune.prune().counts["stats"] == 4
+    assert prune.prune().counts["stats"] == 5
     assert not MinuteStat.objects.exists()
     assert not FailureStat.objects.exists()
+    assert not Incident.objects.exists()
 
 
 def test_the_chore(at: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
