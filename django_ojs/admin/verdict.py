@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -39,7 +40,10 @@ def verdict(job: JobRow, attempts: Sequence[Attempt]) -> JobVerdict | None:
     innermost = (of_application(frames) or frames)[-1:]
     name, message = str(error.get("type", "")).rpartition(".")[2], str(error.get("message", ""))
     raised = f"{name}: {message}" if message else name
-    words = {"count": job.attempt, "took": humanize_duration(last.ended_at - attempts[0].started_at)}
+    # Only those since the last retry by a person, and without the waits between them.
+    lived = [row for row in attempts if row.started_at >= job.limits_from] or [last]
+    took = sum((row.ended_at - row.started_at for row in lived), timedelta())
+    words = {"count": job.attempt, "took": humanize_duration(took)}
     failed = ngettext(
         "Failed after %(count)d attempt in %(took)s",
         "Failed after %(count)d attempts in %(took)s",

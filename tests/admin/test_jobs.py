@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django_ojs.admin import job_page
 from django_ojs.admin.clocks import clocks
 from django_ojs.admin.tabs import LENSES, Tab
-from django_ojs.api import cancel, enqueue
+from django_ojs.api import cancel, enqueue, retry
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Job
 from django_ojs.services.promote import promote
@@ -287,6 +287,24 @@ def test_the_page_of_a_failed_job_begins_with_where_it_failed(frozen: FrozenCloc
     frame = text.partition('<pre class="ojs-frame">')[2].partition("</pre>")[0]
     assert 'order["currency"]' in frame
     assert "collections/abc.py" not in frame
+
+
+def test_the_verdict_counts_the_time_of_the_attempts_of_this_life(frozen: FrozenClock) -> None:
+    browser = login("view_job")
+    (job,) = make(retry={"max_attempts": 2, "initial_interval": "PT1H", "jitter": False})
+    for seconds in (2, 3):
+        claimed = take()
+        frozen.advance(seconds)
+        fail(*claimed, type="app.Broken")
+        frozen.advance(3600)
+        promote(using="default")
+    assert "Failed after 2 attempts in 5 s: Broken: no" in page(browser, f"job/{job.id}/change/")
+    retry(job)
+    frozen.advance(60)
+    claimed = take()
+    frozen.advance(4)
+    fail(*claimed, type="app.Broken")
+    assert "Failed after 1 attempt in 4 s: Broken: no" in page(browser, f"job/{job.id}/change/")
 
 
 def test_a_job_that_did_not_fail_has_no_verdict() -> None:
