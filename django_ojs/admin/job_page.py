@@ -6,26 +6,32 @@ from typing import Any
 from uuid import UUID
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from django_ojs import clock
+from django_ojs.admin import recent_runs
 from django_ojs.admin.bulk import describe_order
 from django_ojs.admin.cells import attempt_of
+from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.clocks import clocks
+from django_ojs.admin.recent_runs import RecentRun
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.admin.timeline import picture, spans
 from django_ojs.admin.verdict import of_application, verdict
+from django_ojs.domain.events import Kind
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.reserved import RETRIED_FROM
-from django_ojs.domain.states import TERMINAL
+from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Attempt, Event, Job
 from django_ojs.services import bulk, inspect, unique
 from django_ojs.services.explain import explained
 from django_ojs.services.phrases import humanize_duration
-from django_ojs.store import selectors
+from django_ojs.store import line, selectors
 
 MOST_ATTEMPTS = 50
 MOST_EVENTS = 100
 MOST_RELATED = 10
+MOST_PROGRESS = 20
 RELATED_WINDOW = 5_000
 
 
@@ -36,7 +42,10 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
     attempts = list(
         Attempt.objects.using(using).filter(job_id=job.id).order_by("-lease_seq")[:MOST_ATTEMPTS]
     )[::-1]
-    events = Event.objects.using(using).filter(job_id=job.id).order_by("-id")[:MOST_EVENTS]
+    events = Event.objects.using(using).filter(job_id=job.id).order_by("-id")
+    # Apart: a job that reports each second would bury the rest of its history.
+    progress = events.filter(kind=Kind.PROGRESS)[:MOST_PROGRESS] if job.progress is not None else []
+    why = explained(job, now, using)
     lived = spans(job, attempts, now)
     return {
         "job": job,
@@ -62,8 +71,11 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         "progress": job.progress,
         "progress_percent": None if job.progress is None else round(job.progress * 100),
         "progress_message": job.progress_message,
-        "history": [_event(row) for row in events],
-        "why": explained(job, now, using),
+        "history": [_event(row) for row in events.exclude(kind=Kind.PROGRESS)[:MOST_EVENTS]],
+        "reported": [(row.created_at, row.data.get("progress_percent")) for row in progress],
+        "why": why,
+        "remedies": [f"python manage.py {command}" for command in why.remedies],
+        "place": _place(job, using),
         "verdict": verdict(job, attempts),
         "related": _related(job, using),
     }
@@ -93,6 +105,7 @@ def _facts(job: JobRow, shows_args: bool) -> list[tuple[str, Any]]:
         (_("tags"), ", ".join(job.json("tags"))),
         (_("dead letter"), _("yes") if job.dead_letter else None),
         (_("unique key"), job.unique_key),
+        (_("incident"), job.incident),
     ]
     return [(name, value) for name, value in pairs if value not in (None, "")]
 
@@ -148,12 +161,16 @@ def _related(job: JobRow, using: str) -> dict[str, Any]:
     made = rows.filter(pk__lt=job.id, pk__gte=first)
     queued = made.filter(queue=job.queue, type=job.type).order_by("-pk")
     columns = ("pk", "state", "started_at", "finished_at")
-    before = [
-        {
-            "pk": pk,
-            "state": state,
-            "lasted": humanize_duration(finished - started) if started and finished else "",
-        }
-        for pk, state, started, finished in queued.values_list(*columns)[:MOST_RELATED]
-    ]
-    return {"origin": origin, "before": before}
+    runs = [RecentRun(*row) for row in queued.values_list(*columns)[: recent_runs.MOST]]
+    return {"origin": origin, "before": runs, "picture": recent_runs.picture(runs)}
+
+
+def _place(job: JobRow, using: str) -> str:
+    """How many jobs are before one that waits for a worker."""
+    if job.state != State.AVAILABLE or job.held:
+        return ""
+    ahead = line.ahead_of(job, using=using)
+    if not ahead:
+        return _("It is the next of its queue.")
+    said = ngettext("%s job of its queue is before it.", "%s jobs of its queue are before it.", ahead)
+    return said % (at_least(ahead) if ahead >= line.MOST else plain(ahead))

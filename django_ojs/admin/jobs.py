@@ -25,6 +25,7 @@ from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.forms import once
 from django_ojs.admin.job_columns import JobColumns
+from django_ojs.admin.job_links import linked
 from django_ojs.admin.job_page import job_page
 from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
 from django_ojs.admin.operations import JOB_OPERATIONS
@@ -261,6 +262,7 @@ class JobAdmin(JobColumns, DetailsAdmin):
             return {}
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
         page = job_page(row.pk, shows_args=shows_args, using=self.using)
+        page["facts"] = linked(page["facts"], page["job"], request, self.admin_site)
         if row.workflow_id is not None:
             page["workflow_url"] = links.page_of(self.admin_site, "workflow", row.workflow_id)
         return {"page": page, "changes": not page["ended"]}

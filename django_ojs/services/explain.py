@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -27,11 +28,15 @@ from django_ojs.services.workflows.story import explain_part, lineage
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job is in its state: one sentence, and every reason that applies."""
+    """Why a job is in its state: one sentence, and every reason that applies.
+
+    ``remedies`` are commands of ``manage.py`` that would help it on.
+    """
 
     state: str
     summary: str
     reasons: Sequence[str] = field(default=())
+    remedies: Sequence[str] = field(default=())
 
 
 def explain(job_id: UUID, *, using: str | None = None) -> Explanation:
@@ -49,7 +54,7 @@ def explained(job: JobRow, now: datetime, using: str) -> Explanation:
         return _explain_finished(
             job, now, part, [one.id for one in others if one.state not in TERMINAL]
         )
-    reasons = []
+    reasons, remedies = [], list[str]()
     if job.state == State.ACTIVE:
         reasons = _running(job, now)
         summary = _("It runs on %(worker)s, attempt %(attempt)d.") % {
@@ -62,11 +67,11 @@ def explained(job: JobRow, now: datetime, using: str) -> Explanation:
         summary, reasons = _not_yet(job, now)
     else:
         summary = _("It waits for a worker.")
-        reasons = _waiting(job, now, using)
+        reasons, remedies = _waiting(job, now, using)
     if job.state != State.ACTIVE and job.deadline_at is not None:
         reasons.append(_("It must start or end by %s.") % say_moment(job.deadline_at, now))
     reasons += [*part, *_reaper(job, now, using)]
-    return Explanation(job.state, summary, tuple(reasons))
+    return Explanation(job.state, summary, tuple(reasons), tuple(remedies))
 
 
 def _explain_finished(
@@ -145,7 +150,9 @@ def _held(hold: Hold, now: datetime) -> list[str]:
     return reasons
 
 
-def _waiting(job: JobRow, now: datetime, using: str) -> list[str]:
+def _waiting(job: JobRow, now: datetime, using: str) -> tuple[list[str], list[str]]:
+    """The reasons, and the commands that would remove them."""
+    remedies: list[str] = []
     hold = hold_of(job, now, using)
     reasons = [] if hold is None else _held(hold, now)
     queue = Queue.objects.using(using).filter(name=job.queue, paused=True).first()
@@ -155,6 +162,7 @@ def _waiting(job: JobRow, now: datetime, using: str) -> list[str]:
             said = _("The queue %(queue)s is paused.")
         said %= {"queue": job.queue, "actor": queue.paused_by}
         reasons.append(f"{said} ({queue.reason})" if queue.reason else said)
+        remedies.append(f"ojs resume {shlex.quote(job.queue)}")
     workers = list(
         Worker.objects.using(using)
         .filter(heartbeat_at__gt=now - STALE)
@@ -172,7 +180,9 @@ def _waiting(job: JobRow, now: datetime, using: str) -> list[str]:
         reasons.append(_("Every worker that could run it is quiet or stopping."))
     elif all(w.concurrency is not None and w.running >= w.concurrency for w in able):
         reasons.append(_("Every worker that could run it is busy."))
-    return reasons
+    if not serving:
+        remedies.append(f"runworker --queue {shlex.quote(job.queue)}")
+    return reasons, remedies
 
 
 def _reaper(job: JobRow, now: datetime, using: str) -> list[str]:

@@ -1,0 +1,43 @@
+"""Where the facts of a job lead: its queue, type, worker and incident."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib.admin import AdminSite
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+from django_ojs.admin import links
+from django_ojs.domain.job import JobRow
+
+
+def linked(
+    facts: Sequence[tuple[str, Any]], job: JobRow, request: HttpRequest, site: AdminSite
+) -> list[tuple[str, Any]]:
+    """The facts, with links where there is a page that the user may see."""
+    urls = {
+        _("type"): _found(request, site, "type", job.type),
+        _("queue"): _page(request, site, "queue", job.queue),
+        _("incident"): _found(request, site, "incident", job.incident or ""),
+    }
+    if job.worker_id:
+        urls[_("worker")] = links.list_for(request, site, "worker", status="all", q=job.worker_id)
+    return [
+        (name, links.link(url, value) if (url := urls.get(name)) else value) for name, value in facts
+    ]
+
+
+def _found(request: HttpRequest, site: AdminSite, qualifier: str, value: str) -> str:
+    """A search of the job list for a value, empty if it cannot be written as one."""
+    if not value or '"' in value:
+        return ""
+    word = f'"{value}"' if any(letter.isspace() for letter in value) else value
+    return links.list_for(request, site, "job", q=f"{qualifier}:{word}")
+
+
+def _page(request: HttpRequest, site: AdminSite, model: str, key: str) -> str:
+    if not request.user.has_perm(f"django_ojs.view_{model}"):
+        return ""
+    return links.page_of(site, model, key)

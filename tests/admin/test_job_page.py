@@ -1,0 +1,82 @@
+"""The page of a job: its place in line, what would help, where its facts lead, its last runs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from django_ojs import clock
+from django_ojs.clock import FrozenClock
+from django_ojs.domain.job import Actor
+from django_ojs.models import Event, Job
+from django_ojs.services.queues import pause
+from tests.admin.support import login, page, worker
+from tests.services.support import ack, fail, make, take
+
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("no_users")]
+
+
+def test_a_waiting_job_has_a_place_and_what_would_help() -> None:
+    browser = login("view_job")
+    first, *_others, last = make(4)
+    (urgent,) = make(1, priority=5)
+    make(1, queue="other")
+    text = page(browser, f"job/{last.id}/change/")
+    assert "4 jobs of its queue are before it." in text
+    assert "python manage.py runworker --queue default" in text
+    assert "1 job of its queue is before it." in page(browser, f"job/{first.id}/change/")
+    assert "It is the next of its queue." in page(browser, f"job/{urgent.id}/change/")
+    worker()
+    pause(["default"], actor=Actor("admin", "ada"))
+    text = page(browser, f"job/{last.id}/change/")
+    assert "runworker" not in text
+    assert "python manage.py ojs resume default" in text
+
+
+def test_facts_lead_to_lists_that_the_user_may_see() -> None:
+    (job,) = make(1, retry={"max_attempts": 1})
+    fail(*take(), type="app.Broken")
+    text = page(login("view_job", "view_queue"), f"job/{job.id}/change/")
+    assert '<a href="/admin/django_ojs/job/?q=type%3Atest.job">test.job</a>' in text
+    assert '<a href="/admin/django_ojs/queue/default/change/">default</a>' in text
+    assert re.search(r'<a href="/admin/django_ojs/job/\?q=incident%3A\w{16}">', text)
+    assert "/queue/default/" not in page(login("view_job", name="eva"), f"job/{job.id}/change/")
+
+
+def test_progress_does_not_bury_the_history(frozen: FrozenClock) -> None:
+    (job,) = make(1)
+    Job.objects.filter(pk=job.id).update(progress=0.98)
+    Event.objects.bulk_create(
+        Event(
+            id=clock.new_id(),
+            kind="job.progress",
+            created_at=frozen.time,
+            job_id=job.id,
+            data={"progress_percent": number},
+        )
+        for number in range(99)
+    )
+    Event.objects.create(id=clock.new_id(), kind="job.enqueued", created_at=frozen.time, job_id=job.id)
+    text = page(login("view_job"), f"job/{job.id}/change/")
+    history = text.partition('id="ojs-history"')[2].partition("</section>")[0]
+    assert "job.progress" not in history
+    assert "job.enqueued" in history.partition("<details>")[0]
+    assert "<td>98 %</td>" in history and "<td>78 %</td>" not in history
+
+
+def test_the_last_runs_of_the_type_are_a_chart_with_a_table(frozen: FrozenClock) -> None:
+    for seconds in (2, 4):
+        make(1)
+        claimed = take()
+        frozen.advance(seconds)
+        ack(*claimed)
+    make(1, queue="other")
+    (job,) = make(1)
+    text = page(login("view_job"), f"job/{job.id}/change/")
+    related = text.partition('id="ojs-related"')[2].partition("</section>")[0]
+    heights = re.findall(r'height="([\d.]+)" class="ojs-bar ojs-bar-good"', related)
+    assert [float(height) for height in heights] == [29.0, 58.0]
+    assert re.findall(r"<td>(\d s)</td>", related) == ["4 s", "2 s"]
+    assert "the longest 4 s" in related
+    assert " style=" not in text
