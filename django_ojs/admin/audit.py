@@ -77,6 +77,7 @@ _DETAIL = (
     "rule",
     "limits",
     "until",
+    "bulk_job_id",
 )
 _WINDOW = "_ojs_audit_window"
 

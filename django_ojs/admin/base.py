@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.defaults import permission_denied
 
 from django_ojs import conf
-from django_ojs.admin import links, refresh
+from django_ojs.admin import banner, links, refresh
 from django_ojs.admin.actions import ActionReport, Chosen, Operation, report_to_user
 from django_ojs.admin.changelists import KeysetChangeList, LimitedChangeList
 from django_ojs.admin.forms import ReasonForm
@@ -30,15 +30,10 @@ from django_ojs.domain.job import Actor
 from django_ojs.services import audit
 from django_ojs.store.keyset import Keys
 
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
-else:
-    ModelAdmin = admin.ModelAdmin
-
 MOST_AT_ONCE = 1000
 
 
-class JobsDatabaseAdmin(ModelAdmin):
+class JobsDatabaseAdmin(banner.BulkWorkAdmin):
     """Rows of the jobs' database, listed within a time limit and never deleted by forms."""
 
     show_full_result_count = False
@@ -305,6 +300,7 @@ class OJSModelAdmin(JobsDatabaseAdmin):
         label = operation.label if one else operation.several or operation.label
         context = {
             **self.admin_site.each_context(request),
+            **banner.head(self, request),
             "title": label,
             "label": label,
             "keep": operation.back[not one],
@@ -339,9 +335,9 @@ class OJSModelAdmin(JobsDatabaseAdmin):
         if operation is not None and not self.may(request, operation):
             return self._refusal(request, operation, request.POST.getlist(ACTION_CHECKBOX_NAME))
         self._check_keys(request)
-        title = capfirst(self.opts.verbose_name_plural)
-        context = {"title": title, **refresh.context(request), **(extra_context or {})}
-        return super().changelist_view(request, context)
+        title = {"title": capfirst(self.opts.verbose_name_plural)}
+        context = {**title, **refresh.context(request)}
+        return super().changelist_view(request, context | (extra_context or {}))
 
     def _check_keys(self, request: HttpRequest) -> None:
         """Raise :class:`BadRequest` for values that are no keys, which the database would reject."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -229,7 +229,7 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
     using = conf.current().database
     if not bulk.possible(order.operation):
         raise Denied(f"{order.operation} is not for bulk work")
-    run = runner(order.operation)
+    run, actor = runner(order.operation), replace(order.actor, bulk=order.job)
     tab, reads = tab_of(order.narrowed), is_read(order.narrowed)
     names = [name for name, _down in tab.keys]
     edge = None
@@ -246,7 +246,7 @@ def work(order: Order, *, after: Sequence[str] | None, seen: int = 0) -> Iterato
                 rows = rows.filter(tab.up_to(edge))
             found = list(rows.values_list(*names)[: min(CHUNK, MOST - seen)])
         if found:
-            report = run([row[-1] for row in found], order.cleaned, order.actor)
+            report = run([row[-1] for row in found], order.cleaned, actor)
             after = keyset.encode(found[-1])
             seen += len(found)
             yield BulkPage(after, report.done, len(report.skipped))

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
-from django_ojs.admin import charts, links, refresh
+from django_ojs.admin import banner, charts, links, refresh
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.charts import Series, at_least, plain
 from django_ojs.admin.limits import limited
@@ -84,6 +84,7 @@ class FiguresAdmin(OJSModelAdmin):
             "title": self.title,
             "opts": self.opts,
             **refresh.context(request),
+            **banner.head(self, request),
             **found,
             **(extra_context or {}),
         }

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
-from django_ojs.admin import links, search
+from django_ojs.admin import banner, links, search
 from django_ojs.admin.actions import Chosen, Operation
 from django_ojs.admin.base import MOST_AT_ONCE
 from django_ojs.admin.bulk import JobCount, count, describe_filter, first
@@ -285,6 +285,7 @@ class JobAdmin(JobColumns, DetailsAdmin):
         job = bulk.start(
             operation.name, narrowed, cleaned, actor, user=request.user.pk, count=said["many"]
         )
+        banner.remember(request, job.id)
         link = links.link(links.page_of(self.admin_site, "job", job.id), job.id)
         started = format_html(_("Job {} does this; watch or cancel it there."), link)
         self.message_user(request, started, messages.SUCCESS)

@@ -162,13 +162,14 @@ class Actor:
     """Who acts, for events and audit.
 
     ``source`` is one of ``api``, ``http``, ``admin``, ``command``, ``worker``, ``reaper``;
-    ``address`` where the request came from.
+    ``address`` where the request came from; ``bulk`` is the bulk job that acts for a person.
     """
 
     source: str = "api"
     name: str = ""
     reason: str = ""
     address: str = ""
+    bulk: str = ""
 
     def event_fields(self) -> dict[str, str]:
         """The fields of events; empty ones are left out."""
@@ -177,6 +178,7 @@ class Actor:
             "actor": self.name,
             "reason": self.reason,
             "address": self.address,
+            "bulk_job_id": self.bulk,
         }
         return {key: value for key, value in named.items() if value}
 
