@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from django_ojs.admin import recent_runs
 from django_ojs.admin.bulk import describe_order
 from django_ojs.admin.cells import attempt_of
 from django_ojs.admin.charts import at_least, plain
+from django_ojs.admin.clock_bars import bar
 from django_ojs.admin.clocks import clocks
 from django_ojs.admin.recent_runs import RecentRun
 from django_ojs.admin.redaction import pretty, redacted
@@ -60,6 +62,7 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
                 "limit": humanize_duration(item.limit),
                 "used": humanize_duration(item.used),
                 "left": humanize_duration(item.left),
+                "bar": bar(item, timedelta(milliseconds=job.grace_period_ms)),
             }
             for item in clocks(job, now)
         ],

@@ -80,3 +80,21 @@ def test_the_last_runs_of_the_type_are_a_chart_with_a_table(frozen: FrozenClock)
     assert re.findall(r"<td>(\d s)</td>", related) == ["4 s", "2 s"]
     assert "the longest 4 s" in related
     assert " style=" not in text
+
+
+def test_clocks_that_run_are_bars_with_the_grace_hatched(frozen: FrozenClock) -> None:
+    (job,) = make(1, timeout="60s", grace_period="20s", total_timeout="4m")
+    take()
+    frozen.advance(50)
+    text = page(login("view_job"), f"job/{job.id}/change/")
+    row = text.partition('class="ojs-clock-execution')[2].partition("</tr>")[0]
+    assert "<title>50 s of 1 min used</title>" in row
+    assert '<rect x="120.0" width="40.0" height="12" fill="url(#ojs-grace-execution)"' in row
+    assert '<rect width="100.0" height="12" class="ojs-bar ojs-bar-warn"/>' in row
+    total = text.partition('class="ojs-clock-total')[2].partition("</tr>")[0]
+    assert '<rect x="160.0" width="0.0"' in total
+    assert " style=" not in text
+    frozen.advance(20)
+    text = page(login("view_job", name="eva"), f"job/{job.id}/change/")
+    row = text.partition('class="ojs-clock-execution')[2].partition("</tr>")[0]
+    assert '<rect width="140.0" height="12" class="ojs-bar ojs-bar-bad"/>' in row
