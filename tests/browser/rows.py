@@ -12,6 +12,7 @@ from uuid import UUID
 from django_ojs import clock
 from django_ojs.domain import histogram
 from django_ojs.domain.ids import Uuid7Generator
+from django_ojs.domain.incidents import identify
 from django_ojs.domain.states import State
 from django_ojs.models import (
     ApiToken,
@@ -19,6 +20,7 @@ from django_ojs.models import (
     AuditEntry,
     Event,
     FailureStat,
+    Incident,
     Job,
     JobSchema,
     MaintenanceRun,
@@ -468,7 +470,17 @@ def hostile() -> list[UUID]:
         MinuteStat.objects.create(
             at=at, queue=text, completed=3, durations=histogram.empty(), waits=histogram.empty()
         )
-        FailureStat.objects.create(at=at, type=text, error=text[:200], queue=text, count=3)
+        known = identify(text, text[:200], text)
+        FailureStat.objects.create(
+            at=at, type=text, error=text[:200], queue=text, incident=known, count=3
+        )
+        Incident.objects.get_or_create(
+            id=known,
+            defaults={
+                **{"type": text, "error": text[:200], "message": text, "sample": text},
+                **{"first_seen": at, "last_seen": at},
+            },
+        )
         for total in (FEW, MANY):
             _hostile_workflow(text, total, now)
     return found
