@@ -187,6 +187,10 @@ def check_database_settings(config: conf.Settings, **kwargs: Any) -> Iterator[Me
         yield checks.Error(
             f"OJS['LISTEN_DATABASE'] is {alias!r}, which is not in DATABASES", id="ojs.E004"
         )
+    if (alias := config.read_database) is not None and alias not in settings.DATABASES:
+        yield checks.Error(
+            f"OJS['READ_DATABASE'] is {alias!r}, which is not in DATABASES", id="ojs.E017"
+        )
     database = settings.DATABASES[config.database]
     engine = str(database.get("ENGINE", ""))
     options = database.get("OPTIONS", {})

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
+from django_ojs import conf
 from django_ojs.boottime import boottime as boottime
 from django_ojs.domain.ids import Uuid7Generator
 
@@ -247,8 +248,8 @@ _current = database_clock
 
 
 def now(using: str) -> datetime:
-    """Return the current time of the database ``using``."""
-    return _current.now(using)
+    """Return the current time of the database ``using``; of a replica that of its primary."""
+    return _current.now(_timekeeper(using))
 
 
 def read(using: str) -> datetime:
@@ -259,7 +260,12 @@ def read(using: str) -> datetime:
 
 def stamp(using: str) -> datetime:
     """Return the time for what other processes judge (claims, beats); at most a second off."""
-    return _current.stamp(using)
+    return _current.stamp(_timekeeper(using))
+
+
+def _timekeeper(using: str) -> str:
+    settings = conf.current()
+    return settings.database if using == settings.read_database else using
 
 
 def step(using: str) -> timedelta | None:

@@ -122,6 +122,7 @@ class Settings:
     """
 
     database: str
+    read_database: str | None
     limits: Limits
     heartbeat_timeout_ms: int | None
     retry: RetryPolicy
@@ -203,6 +204,7 @@ def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
     defaults = _defaults(whole.section("DEFAULTS"), rate_limit=False)
     settings = Settings(
         database=whole.read("DATABASE", text, "default"),
+        read_database=whole.read("READ_DATABASE", optional(text), None),
         limits=defaults.limits.over(
             Limits(timeout_ms=1_800_000, grace_period_ms=30_000, heartbeat_timeout_ms=60_000)
         ),

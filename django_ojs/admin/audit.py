@@ -21,6 +21,7 @@ from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.qualifiers import not_understood, terms
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.models import AuditEntry
+from django_ojs.services import reading
 
 ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
     "retry": (gettext_lazy("retry"), ("job.retried", "job.retry")),
@@ -106,7 +107,7 @@ class _Filter(admin.SimpleListFilter):
         chosen = self.conditions.get(self.value() or "")
         if chosen is None:
             return queryset
-        return queryset.filter(window(request, conf.current().database), chosen[1])
+        return queryset.filter(window(request, reading.database()), chosen[1])
 
 
 class ActionFilter(_Filter):

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
-from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.db import OperationalError
 from django.db.models import Model, QuerySet
@@ -22,55 +21,16 @@ from django.views.defaults import permission_denied
 from django_ojs import conf
 from django_ojs.admin import banner, links, refresh
 from django_ojs.admin.actions import ActionReport, Chosen, Operation, report_to_user
-from django_ojs.admin.changelists import KeysetChangeList, LimitedChangeList
+from django_ojs.admin.changelists import KeysetChangeList
+from django_ojs.admin.database import JobsDatabaseAdmin
 from django_ojs.admin.forms import ReasonForm
 from django_ojs.admin.limits import SLOW, limited
+from django_ojs.admin.replica import routed
 from django_ojs.domain.errors import OJSError
-from django_ojs.domain.job import Actor
 from django_ojs.services import audit
 from django_ojs.store.keyset import Keys
 
 MOST_AT_ONCE = 1000
-
-
-class JobsDatabaseAdmin(banner.BulkWorkAdmin):
-    """Rows of the jobs' database, listed within a time limit and never deleted by forms."""
-
-    show_full_result_count = False
-    list_class: ClassVar[type[ChangeList]] = LimitedChangeList
-
-    @property
-    def using(self) -> str:
-        """The database that holds the jobs."""
-        return conf.current().database
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Rows of the jobs' database, with or without a router."""
-        return super().get_queryset(request).using(self.using)
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """The change list of ``list_class``."""
-        return self.list_class
-
-    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """Only the parameters of the declared filters are lookups.
-
-        Django would accept any column and lookup: by trying values a user could find out the content
-        of columns that are not shown, and most columns have no index.
-        """
-        return any(
-            lookup == (getattr(item, "parameter_name", None) or f"{item}__exact")
-            for item in self.list_filter
-        )
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Rows are deleted by retention, or by an operation such as purge."""
-        return False
-
-    def actor(self, request: HttpRequest, reason: str = "") -> Actor:
-        """The user, the address and the reason, for events and audit."""
-        address = request.META.get("REMOTE_ADDR", "")
-        return Actor("admin", request.user.get_username(), reason, address)
 
 
 class OJSModelAdmin(JobsDatabaseAdmin):
@@ -218,7 +178,7 @@ class OJSModelAdmin(JobsDatabaseAdmin):
         info = self.opts.app_label, self.opts.model_name
         view = self.admin_site.admin_view(self.operation_view)
         own = path("<path:object_id>/do/<slug:name>/", view, name="{}_{}_do".format(*info))
-        return [own, *super().get_urls()]
+        return [*routed([own]), *super().get_urls()]
 
     def operation_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Confirm an operation on one row, then run it."""

@@ -13,10 +13,11 @@ from django.db import OperationalError
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.admin import refresh
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.limits import SLOW, TIME_LIMIT_MS
+from django_ojs.services import reading
 from django_ojs.store import keyset
 from django_ojs.store.keyset import Keys
 from django_ojs.store.selectors import COUNT_CAP
@@ -31,11 +32,13 @@ class LimitedChangeList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         """Read one page within the time limit."""
-        using = conf.current().database
+        using = reading.database()
         try:
             with statement_timeout(TIME_LIMIT_MS, using=using, by_index=self.by_index):
                 self.read(request)
-        except OperationalError:
+        except OperationalError as error:
+            if reading.is_lost(error):
+                raise
             messages.error(request, SLOW)
             self.queryset = self.queryset.none()
             self.read(request)
@@ -95,7 +98,7 @@ class KeysetChangeList(LimitedChangeList):
             else None
         )
         # Read once, so that the ages on a page are consistent.
-        now = clock.now(conf.current().database) if found else None
+        now = clock.now(reading.database()) if found else None
         for row in found:
             row.ojs_now = now
         alone = not more and before is None and after is None

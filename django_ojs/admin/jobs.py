@@ -35,7 +35,7 @@ from django_ojs.admin.tabs import LENSES, SearchWindow, Tab
 from django_ojs.domain.job import LARGE
 from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
-from django_ojs.services import bulk
+from django_ojs.services import bulk, reading
 from django_ojs.services.incident_board import COUNTED
 from django_ojs.services.verbs import VERBS
 from django_ojs.store import keyset, selectors
@@ -62,7 +62,7 @@ class JobChangeList(KeysetChangeList):
             # An index of their own has them: the count is worth its time.
             self.count_cap = COUNTED
         elif index is not None:
-            self.queryset = selectors.by_index(self.queryset, index, using=conf.current().database)
+            self.queryset = selectors.by_index(self.queryset, index, using=reading.database())
         super().get_results(request)
 
     def read(self, request: HttpRequest) -> None:
@@ -73,7 +73,7 @@ class JobChangeList(KeysetChangeList):
             return
         alone = self.next_after is None and self.prev_before is None
         tab = self.model_admin.tab(self.params)
-        self.uncounted = not (alone and tab.is_whole(window, conf.current().database))
+        self.uncounted = not (alone and tab.is_whole(window, reading.database()))
         if self.uncounted:
             # A count would read the window again. One more than shown: there may be others.
             self.result_count = len(self.result_list) + 1
@@ -106,7 +106,7 @@ class QueueFilter(admin.SimpleListFilter):
         """The first hundred names and the chosen one: with none, Django drops the filter and shows
         the jobs of all queues.
         """
-        rows = Queue.objects.using(conf.current().database).order_by("name")
+        rows = Queue.objects.using(reading.database()).order_by("name")
         names = list(rows.values_list("name", flat=True)[:100])
         chosen = self.value()
         if chosen and chosen not in names:
@@ -181,7 +181,9 @@ class JobAdmin(JobColumns, DetailsAdmin):
             try:
                 with statement_timeout(TIME_LIMIT_MS, using=self.using, by_index=True):
                     found = self.tab(request.GET).window(self.using)
-            except OperationalError:
+            except OperationalError as error:
+                if reading.is_lost(error):
+                    raise
                 self.message_user(request, SLOW, messages.ERROR)
                 found = SearchWindow(Q(pk=None), None)
             setattr(request, _WINDOW, found)

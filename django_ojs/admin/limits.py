@@ -12,7 +12,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs import conf
+from django_ojs.services import reading
 from django_ojs.store.sessions import statement_timeout
 
 TIME_LIMIT_MS = 5000
@@ -30,9 +30,11 @@ def limited(
 ) -> dict[str, Any] | HttpResponse:
     """The context of a page, read within the time limit; a 503 page if that is exceeded."""
     try:
-        with statement_timeout(TIME_LIMIT_MS, using=conf.current().database):
+        with statement_timeout(TIME_LIMIT_MS, using=reading.database()):
             return context()
-    except OperationalError:
+    except OperationalError as error:
+        if reading.is_lost(error):
+            raise
         said = {
             **page.admin_site.each_context(request),
             "title": title,

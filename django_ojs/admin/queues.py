@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.admin import board, charts, links
 from django_ojs.admin.actions import ActionReport, Operation, Run
 from django_ojs.admin.board import Switch
@@ -30,7 +30,7 @@ from django_ojs.domain import histogram
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
-from django_ojs.services import queues, rollup, stats_queries
+from django_ojs.services import queues, reading, rollup, stats_queries
 from django_ojs.store import selectors
 
 BOARD = "_board"
@@ -48,7 +48,7 @@ class Board(KeysetChangeList):
     def read(self, request: HttpRequest) -> None:
         """One page with the overviews of its queues, in order of trouble."""
         super().read(request)
-        found = overviews([row.name for row in self.result_list], using=conf.current().database)
+        found = overviews([row.name for row in self.result_list], using=reading.database())
         for row in self.result_list:
             row.ojs_overview = found[row.name]
         self.result_list.sort(key=lambda row: row.ojs_overview.rank(row.name, row.paused))

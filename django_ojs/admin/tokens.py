@@ -17,7 +17,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 
 from django_ojs import clock, conf
-from django_ojs.admin.base import JobsDatabaseAdmin
+from django_ojs.admin.database import JobsDatabaseAdmin
 from django_ojs.admin.forms import validating
 from django_ojs.domain.errors import NotFound, OJSError
 from django_ojs.models import ApiToken

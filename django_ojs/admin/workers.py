@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.admin import links
 from django_ojs.admin.actions import ActionReport, Operation, Run
 from django_ojs.admin.cells import attempt_of, badge, since
@@ -25,7 +25,7 @@ from django_ojs.domain.errors import Conflict, OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
-from django_ojs.services import workers
+from django_ojs.services import reading, workers
 from django_ojs.services.phrases import humanize_duration
 from django_ojs.services.workers import STALE
 from django_ojs.store import selectors
@@ -83,7 +83,7 @@ class StatusFilter(admin.SimpleListFilter):
             return queryset
         if wanted == _PHASE.STOPPED:
             return queryset.filter(phase=_PHASE.STOPPED)
-        limit = clock.now(conf.current().database) - STALE
+        limit = clock.now(reading.database()) - STALE
         if wanted == STALE_STATUS:
             return queryset.filter(~Q(phase=_PHASE.STOPPED), heartbeat_at__lt=limit)
         if wanted in STATUSES:

@@ -35,7 +35,7 @@ from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
 from django_ojs.http.limits import LONG_POLLS
 from django_ojs.http.principal import Principal, of_user, parse_reason
-from django_ojs.services import inspect, queues
+from django_ojs.services import inspect, queues, reading
 
 T = TypeVar("T")
 
@@ -133,8 +133,8 @@ class OJSViewSet(ViewSet):
 
     @property
     def using(self) -> str:
-        """The database that holds the jobs."""
-        return conf.current().database
+        """The database that holds the jobs; in an action ``from_replica`` perhaps its replica."""
+        return reading.database()
 
     def get_authenticators(self) -> list[BaseAuthentication]:
         """Instances of the classes in ``OJS["HTTP"]["AUTHENTICATION"]``."""
@@ -192,6 +192,8 @@ class OJSViewSet(ViewSet):
         response["X-Request-Id"] = self.request_id
         response["X-Content-Type-Options"] = "nosniff"
         response["Cache-Control"] = "no-store"
+        if isinstance(request, Request):
+            reading.remember_write(request._request, response)
         if isinstance(response, Response):
             response.add_post_render_callback(_say_length)
         return response

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db.models import Min
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.domain.exposition import Family, Histogram
 from django_ojs.domain.histogram import BUCKETS
 from django_ojs.domain.states import State
@@ -26,7 +26,7 @@ from django_ojs.models import (
     Worker,
     Workflow,
 )
-from django_ojs.services import reaper, totals, workers
+from django_ojs.services import reading, reaper, totals, workers
 from django_ojs.services.totals import Metric
 from django_ojs.store import due_times, selectors
 
@@ -65,8 +65,12 @@ _COUNTS: Mapping[Metric, tuple[str, str]] = {
 
 
 def collect(*, using: str | None = None) -> list[Family]:
-    """All metrics of the database, in a fixed order; families without samples too."""
-    using = using or conf.current().database
+    """All metrics of a database, in a fixed order; families without samples too.
+
+    Without ``using`` those of ``OJS["DATABASE"]``, read from its replica if there is one.
+    """
+    if using is None:
+        return reading.on_replica(lambda: collect(using=reading.database()))
     now = clock.now(using)
     return [*_totals(totals.read(using=using)), *_gauges(now, using)]
 
@@ -179,6 +183,7 @@ def _gauges(now: datetime, using: str) -> list[Family]:
         _workflows(using),
         *_rate_limits(using),
         _schedules(now, using),
+        _lag(),
     ]
 
 
@@ -275,6 +280,13 @@ def _rate_limits(using: str) -> list[Family]:
         busy = places.filter(status__in=(status.RUNNING, status.ENDING))
         running.values[key,] = selectors.capped(busy)
     return [waiting, running]
+
+
+def _lag() -> Family:
+    text = "By how much the replica that is read is behind; without a sample where none is read."
+    found = reading.current()
+    lag = None if found is None else found.lag
+    return Family("ojs_replica_lag_seconds", "gauge", text, (), {} if lag is None else {(): lag})
 
 
 def _schedules(now: datetime, using: str) -> Family:

@@ -19,6 +19,7 @@ _TRIES = 8
 _WAITED = frozenset({"55P03", 1205})
 _SQLSTATES = frozenset({"40001", "40P01"}) | _WAITED
 _MYSQL_CODES = frozenset({1213, 1020}) | _WAITED
+_TOOK_TOO_LONG = frozenset({"57014", 1969, 3024})
 _SQLITE_WORDS = ("database is locked", "database table is locked")
 _lock_tries: ContextVar[int] = ContextVar("django_ojs.lock_tries", default=_TRIES)
 
@@ -37,6 +38,11 @@ def is_held(error: BaseException) -> bool:
     """Whether a lock was waited for as long as allowed: another transaction holds a row, or a table."""
     code = _code(error)
     return isinstance(error, RowHeld) or code in _WAITED or _is_locked(code)
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether the server has cancelled a statement that took too long."""
+    return _code(error) in _TOOK_TOO_LONG
 
 
 def _is_locked(code: object) -> bool:

@@ -35,7 +35,8 @@ _depth: ContextVar[int] = ContextVar("django_ojs.limits", default=0)
 """How many blocks of ``statement_timeout`` enclose the current code."""
 _RESTORE = (
     "SELECT set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true),"
-    " set_config('enable_sort', %s, true), set_config('jit', %s, true)"
+    " set_config('enable_sort', %s, true), set_config('jit', %s, true),"
+    " set_config('lock_timeout', %s, true)"
 )
 
 
@@ -137,8 +138,9 @@ def statement_timeout(
 
     On PostgreSQL, ``by_index`` disables sequential scans: when half of the rows match, the planner may
     prefer reading the whole table. ``in_order`` disables sorting, for a planner without statistics.
-    JIT is off: compiling would take longer than reading. Raises ``OperationalError`` for a cancelled
-    statement.
+    JIT is off: compiling would take longer than reading. Waiting for a lock ends after half of the
+    time: unlike a slow statement (``contention.is_timeout``), one that waits may be quick elsewhere.
+    Raises ``OperationalError`` for a cancelled statement.
     """
     connection = connections[using]
     if connection.vendor == "postgresql":
@@ -147,11 +149,18 @@ def statement_timeout(
             cur.execute(
                 "SELECT current_setting('statement_timeout'), current_setting('enable_seqscan'),"
                 " current_setting('enable_sort'), current_setting('jit'),"
+                " current_setting('lock_timeout'),"
                 " set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true),"
-                " set_config('enable_sort', %s, true), set_config('jit', 'off', true)",
-                [f"{ms}ms", "off" if by_index else "on", "off" if in_order else "on"],
+                " set_config('enable_sort', %s, true), set_config('jit', 'off', true),"
+                " set_config('lock_timeout', %s, true)",
+                [
+                    f"{ms}ms",
+                    "off" if by_index else "on",
+                    "off" if in_order else "on",
+                    f"{ms // 2}ms",
+                ],
             )
-            before = cur.fetchone()[:4]
+            before = cur.fetchone()[:5]
             yield
             # Local settings survive a released savepoint, but not one that was rolled back.
             if outer and not connection.needs_rollback:

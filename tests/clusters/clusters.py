@@ -230,7 +230,7 @@ class PostgreSQL(Cluster):
 
     key = "pg"
     user = "postgres"
-    programs = ("initdb", "postgres")
+    programs: tuple[str, ...] = ("initdb", "postgres")
     scheme = "postgres"
     quick = {
         "fsync": "off",
@@ -242,7 +242,10 @@ class PostgreSQL(Cluster):
         "min_wal_size": "32MB",
         "log_min_messages": "fatal",
     }
-    _setup = (f"CREATE ROLE {ACCOUNT} LOGIN", f"CREATE DATABASE {ACCOUNT} OWNER {ACCOUNT}")
+    _setup: Sequence[str] = (
+        f"CREATE ROLE {ACCOUNT} LOGIN",
+        f"CREATE DATABASE {ACCOUNT} OWNER {ACCOUNT}",
+    )
     _sessions = f"SELECT pid FROM pg_stat_activity WHERE usename = '{ACCOUNT}'"
 
     def crash(self) -> None:

@@ -144,6 +144,7 @@ F95  | 1 | migration while old workers run | old statements go on working
 F96  | 1 | new workers before the migration | refuse to start, saying why
 F97  | 2 | long transactions, dead rows | claims stay quick
 F98  | 1 | stale statistics | the index is used
+F140 | 1 | the replica that lists read fails, lags, or cancels a statement | the primary is read, no 5xx
 """,
     ),
     **_rows(

@@ -71,7 +71,10 @@ def test_sessions_of_a_pool_are_left_alone(
 
 
 _SETTINGS = {
-    "postgresql": "SELECT current_setting('statement_timeout'), current_setting('enable_seqscan')",
+    "postgresql": (
+        "SELECT current_setting('statement_timeout'), current_setting('enable_seqscan'),"
+        " current_setting('lock_timeout')"
+    ),
     "mysql": "SELECT @@SESSION.max_statement_time",
 }
 

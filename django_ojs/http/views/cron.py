@@ -17,6 +17,7 @@ from django_ojs.http import cron_responses, listing
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.cron_bodies import KNOWN, merged, spec_of
 from django_ojs.http.limits import charge_enqueue
+from django_ojs.http.replica import from_replica
 from django_ojs.models import Schedule, ScheduleRun
 from django_ojs.services.job_defaults import queue_of, warnings_about
 from django_ojs.services.schedules import operate
@@ -44,6 +45,7 @@ class CronViewSet(OJSViewSet):
         """Register a schedule: 201, or 200 where one of the name is changed."""
         return self._put(self.body())
 
+    @from_replica
     def list(self, request: Request) -> Response:
         """The schedules, by name."""
         listing.allow(request, _FILTERS)
@@ -61,6 +63,7 @@ class CronViewSet(OJSViewSet):
         """One schedule."""
         return Response(cron_responses.answer(self._row(name)))
 
+    @from_replica
     def runs(self, request: Request, name: str) -> Response:
         """What became of its ticks, the latest first."""
         listing.allow(request)

@@ -9,6 +9,7 @@ from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job import JobRow
 from django_ojs.http import listing, responses
 from django_ojs.http.base import OJSViewSet, missing
+from django_ojs.http.replica import from_replica
 from django_ojs.http.views.jobs import revive
 from django_ojs.services import inspect, operate
 from django_ojs.store.sessions import statement_timeout
@@ -27,10 +28,12 @@ class DeadLetterViewSet(OJSViewSet):
     bare = False
     """Whether a deletion is answered without a body."""
 
+    @from_replica
     def list(self, request: Request) -> Response:
         """The dead letter, newest first."""
         return Response(listing.dead_letter(request, self.caller, using=self.using))
 
+    @from_replica
     def stats(self, request: Request) -> Response:
         """How many, by queue, type and error; of the newest ten thousand."""
         with statement_timeout(listing.TIME_LIMIT_MS, using=self.using):

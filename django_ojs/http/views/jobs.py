@@ -26,6 +26,7 @@ from django_ojs.http.lease_claim import lease_claim_of
 from django_ojs.http.limits import charge_enqueue
 from django_ojs.http.principal import parse_reason
 from django_ojs.http.problems import WaitTimeout
+from django_ojs.http.replica import from_replica
 from django_ojs.services import fencing, operate
 from django_ojs.services.enqueue import DROPPED, enqueue
 from django_ojs.services.job_defaults import resolve_defaults, warnings_about
@@ -87,6 +88,7 @@ class JobViewSet(OJSViewSet):
             self._warn_about(item, envelope, misses, index=index)
         return Response({"jobs": found, "count": len(found)}, status=201)
 
+    @from_replica
     def list(self, request: Request) -> Response:
         """The jobs, newest first, filtered, by cursor, page or offset."""
         return Response(listing.jobs(request, self.caller, using=self.using))

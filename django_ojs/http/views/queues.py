@@ -8,12 +8,13 @@ from typing import Any
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from django_ojs import clock
+from django_ojs import clock, conf
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.kept import check_queue_config
 from django_ojs.domain.names import check_queue_name
 from django_ojs.http import listing, media, responses
 from django_ojs.http.base import OJSViewSet, missing
+from django_ojs.http.replica import from_replica
 from django_ojs.models import Queue
 from django_ojs.services import queues
 from django_ojs.services.stream import any_of
@@ -31,11 +32,12 @@ class QueueViewSet(OJSViewSet):
         "resume": ("administer",),
     }
 
+    @from_replica
     def list(self, request: Request) -> Response:
         """Every queue that was ever used, and ``default``."""
         listing.allow(request)
         if self.caller.sees("default"):
-            queues.ensure(["default"], using=self.using)
+            queues.ensure(["default"], using=conf.current().database)
         rows = Queue.objects.using(self.using).all()
         if not self.caller.unrestricted:
             rows = rows.filter(any_of("name", self.caller.queues))
@@ -64,6 +66,7 @@ class QueueViewSet(OJSViewSet):
         """A queue with its jobs by state; one that nobody used yet is empty."""
         return Response(self._response(self._seen(name)))
 
+    @from_replica
     def stats(self, request: Request, name: str) -> Response:
         """Counts, and the figures of the last hour."""
         name = self._seen(name)

@@ -13,6 +13,7 @@ from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.rate_limit import QUEUE_PREFIX, check_key, queue_key
 from django_ojs.http import listing, responses
 from django_ojs.http.base import OJSViewSet, missing
+from django_ojs.http.replica import from_replica
 from django_ojs.models import RateLimit
 from django_ojs.services.rate_limits import operate, read
 
@@ -28,6 +29,7 @@ class RateLimitViewSet(OJSViewSet):
         "update_queue": ("administer",),
     }
 
+    @from_replica
     def list(self, request: Request) -> Response:
         """The rate limits that were ever used, as they are now."""
         listing.allow(request)

@@ -17,6 +17,7 @@ from django_ojs.domain.errors import PermissionDenied
 from django_ojs.http import listing, responses, routing
 from django_ojs.http.base import OPEN, OJSViewSet, missing
 from django_ojs.http.problems import PROBLEMS
+from django_ojs.http.replica import from_replica
 from django_ojs.services import inspect, metrics, tokens
 from django_ojs.store.sessions import statement_timeout
 
@@ -114,6 +115,7 @@ class SystemViewSet(OJSViewSet):
             }
         )
 
+    @from_replica
     def stats(self, request: Request) -> Response:
         """Queues, workers and jobs in figures: of those that the caller sees."""
         caller = self.caller
@@ -127,6 +129,7 @@ class SystemViewSet(OJSViewSet):
             }
         )
 
+    @from_replica
     def metrics(self, request: Request) -> HttpResponse:
         """What monitoring scrapes: Prometheus text, or OpenMetrics for those who accept it."""
         if not self.caller.unrestricted:

@@ -10,6 +10,7 @@ from django_ojs import clock
 from django_ojs.domain.errors import Conflict
 from django_ojs.http import listing, responses
 from django_ojs.http.base import OJSViewSet, missing
+from django_ojs.http.replica import from_replica
 from django_ojs.models import Worker
 from django_ojs.services import workers
 
@@ -34,6 +35,7 @@ class WorkerViewSet(OJSViewSet):
         "destroy": ("administer", "work"),
     }
 
+    @from_replica
     def list(self, request: Request) -> Response:
         """The workers that are not yet forgotten."""
         listing.allow(request)

@@ -19,6 +19,7 @@ from django_ojs.http import listing, workflow_responses
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.duplicates import shielded
 from django_ojs.http.limits import charge_enqueue
+from django_ojs.http.replica import from_replica
 from django_ojs.http.workflow_bodies import KNOWN, definition_of
 from django_ojs.models import Workflow
 from django_ojs.services.job_defaults import resolve_defaults, warnings_about
@@ -70,6 +71,7 @@ class WorkflowViewSet(OJSViewSet):
             return Response({**self._repeated(row), "deduplicated": True}, headers=headers)
         return Response(self._shape(row), status=201, headers=headers)
 
+    @from_replica
     def list(self, request: Request) -> Response:
         """The outermost workflows, newest first, filtered."""
         listing.allow(request, _FILTERS)

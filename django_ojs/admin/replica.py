@@ -1,0 +1,48 @@
+"""Lists of the admin from the replica, and the primary for who has just changed something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
+from django.utils.translation import gettext as _
+
+from django_ojs.admin.charts import plain
+from django_ojs.services import reading
+
+
+def routed(patterns: Iterable[URLPattern]) -> list[URLPattern]:
+    """The views of a model: its list reads the replica, and every form is remembered."""
+    found = list(patterns)
+    for pattern in found:
+        lists = str(pattern.name).endswith("_changelist")
+        pattern.callback = _view(pattern.callback, lists=lists)
+    return found
+
+
+def _view(view: Callable[..., Any], *, lists: bool) -> Callable[..., Any]:
+    @wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        latest = not lists or reading.needs_latest(request)
+        response: HttpResponse = reading.on_replica(
+            lambda: view(request, *args, **kwargs), latest=latest
+        )
+        reading.remember_write(request, response)
+        return response
+
+    return answer
+
+
+def note() -> str:
+    """What the reader of a list has to know about where it comes from; empty without a replica."""
+    found = reading.current()
+    if found is None:
+        return ""
+    if found.refused == "failed":
+        return _("The replica does not answer: read from the primary.")
+    if found.refused == "lag":
+        return _("The replica is more than %s s behind: read from the primary.") % reading.MOST_BEHIND_S
+    return _("Read from a replica, %s s behind.") % plain(round(found.lag or 0, 1))
