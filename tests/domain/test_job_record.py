@@ -61,6 +61,7 @@ def test_every_column_has_a_place_or_a_reason() -> None:
         *("lease_id", "lease_seq", "lease_principal", "lease_expires_at", "lease_visibility_ms"),
         *("heartbeat_armed", "heartbeat_explicit", "timeout_explicit", "visibility_timeout_ms"),
         *("checkpoint_seq", "checkpoint_info", "hooks", "extra", "digest", "limits_from", "held"),
+        "incident",
     }
     shown = {name for name in vars(JobRecord) if name in JobRow._fields}
     assert shown | inner == set(JobRow._fields)
