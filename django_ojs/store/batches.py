@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from math import inf
 from typing import Any, TypeVar
 from uuid import UUID
@@ -19,6 +18,7 @@ from django.db import Error, InterfaceError, InternalError, OperationalError, co
 from django_ojs import clock
 from django_ojs.store.columns import ColumnType
 from django_ojs.store.contention import is_contention, is_held
+from django_ojs.store.sessions import close_broken
 
 logger = logging.getLogger("django_ojs.batches")
 T = TypeVar("T")
@@ -166,12 +166,13 @@ def _halving(
 
 
 def answers(using: str) -> bool:
-    """Whether the database answers on a new connection; ``False`` within a transaction."""
+    """Whether the database answers on a connection that nothing has failed on, a new one if need be;
+    ``False`` within a transaction.
+    """
     connection = connections[using]
     if connection.in_atomic_block:
         return False
-    with suppress(Error, OSError):
-        connection.close()
+    close_broken(using)
     try:
         with connection.cursor() as cur:
             cur.execute("SELECT 1")

@@ -13,8 +13,9 @@ from typing import Any
 from django.db import connections
 
 from django_ojs import clock, conf
+from django_ojs.store import hung_sessions
 from django_ojs.store.inserting import CHANNEL
-from django_ojs.store.sessions import CONNECT_TIMEOUT_S, set_keepalive
+from django_ojs.store.sockets import CONNECT_TIMEOUT_S, set_keepalive
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -111,5 +112,6 @@ class Notifier(threading.Thread):
         allowed.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
         connection = psycopg.connect(**allowed, autocommit=True)
         set_keepalive(connection.fileno(), allowed)
+        hung_sessions.watch(connection)
         connection.execute(f"LISTEN {CHANNEL}")
         return connection

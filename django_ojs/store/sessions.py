@@ -7,30 +7,22 @@ of the same alias are unaffected.
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
-from django.db import connections, transaction
+from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-KEEPALIVE_S = 6
-"""Seconds without an acknowledgement, of data or a probe, after which a connection is dead."""
-CONNECT_TIMEOUT_S = 3
-"""Seconds that connecting may take. A lost first packet is sent again after 1, 2 and 4 s: waiting for
-those would delay recovery long after the network is back. A transaction that failed reconnects
-before its error is reported.
-"""
+from django_ojs.store import hung_sessions
+from django_ojs.store.sockets import CONNECT_TIMEOUT_S, descriptor_of, set_keepalive
+
 IDLE_TRANSACTION_S = 5
 """Seconds that a transaction of a worker or reaper may be idle; they take milliseconds."""
 LOCK_TIMEOUT_MS = 250
 """Milliseconds that a worker or reaper waits for a lock."""
-_KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S = 3, 1
-_KEEPALIVE_OPTIONS = ("keepalive", "tcp_user_timeout")
 _depth: ContextVar[int] = ContextVar("django_ojs.limits", default=0)
 """How many blocks of ``statement_timeout`` enclose the current code."""
 _RESTORE = (
@@ -79,6 +71,18 @@ def _on_session(
                 cur.execute(text)
 
     return _on_connect(using, prepare)
+
+
+def close_broken(using: str) -> None:
+    """Close the connection on which a statement failed; keep one that was opened after it.
+
+    A transaction that fails reconnects before its error is raised. To close that connection too would
+    double the time of a failover, where connecting begins with a host that does not answer.
+    """
+    connection = connections[using]
+    if connection.errors_occurred:
+        with suppress(Error, OSError):
+            connection.close()
 
 
 def idle_transaction_timeout(using: str) -> AbstractContextManager[None]:
@@ -189,14 +193,17 @@ def statement_timeout(
 
 @contextmanager
 def tcp_keepalive(using: str) -> Iterator[None]:
-    """Detect dead connections in 6 s instead of about 15 minutes, and bound the time to connect to 3 s.
+    """Detect dead connections in 6 s instead of about 15 minutes, and bound the time to connect to 3 s;
+    cut those to a server that is suspended (:mod:`django_ojs.store.hung_sessions`).
 
     Without it a worker or reaper hangs for as long as its server is unreachable. For connections that
     are opened in the block; PostgreSQL's own ``OPTIONS`` for keepalive take precedence.
     """
 
     def guard(connection: BaseDatabaseWrapper) -> None:
-        set_keepalive(_descriptor(connection.connection), connection.settings_dict["OPTIONS"])
+        session = connection.connection
+        set_keepalive(descriptor_of(session), connection.settings_dict["OPTIONS"])
+        hung_sessions.watch(session)
 
     settings = connections[using].settings_dict
     if connections[using].vendor not in ("postgresql", "mysql"):
@@ -205,37 +212,7 @@ def tcp_keepalive(using: str) -> Iterator[None]:
     before = settings["OPTIONS"]
     settings["OPTIONS"] = {"connect_timeout": CONNECT_TIMEOUT_S, **before}
     try:
-        with _on_connect(using, guard):
+        with _on_connect(using, guard), hung_sessions.cut(using):
             yield
     finally:
         settings["OPTIONS"] = before
-
-
-def set_keepalive(descriptor: int | None, options: Iterable[str] = ()) -> None:
-    """Turn on TCP keepalive for the socket, unless the connection's ``options`` configure it."""
-    if descriptor is None or any(str(name).startswith(_KEEPALIVE_OPTIONS) for name in options):
-        return
-    blocking = os.get_blocking(descriptor)
-    with socket.socket(fileno=os.dup(descriptor)) as link:
-        # With a default timeout set, socket() has made the shared descriptor non-blocking.
-        os.set_blocking(descriptor, blocking)
-        if link.family not in (socket.AF_INET, socket.AF_INET6):
-            return
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in (
-            ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
-            ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
-            ("TCP_KEEPCNT", (KEEPALIVE_S - _KEEPALIVE_IDLE_S) // _KEEPALIVE_INTERVAL_S),
-            ("TCP_USER_TIMEOUT", KEEPALIVE_S * 1000),
-        ):
-            # Not every platform has all four options.
-            if (option := getattr(socket, name, None)) is not None:
-                link.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-def _descriptor(session: Any) -> int | None:
-    """The socket of a driver's connection: psycopg and mysqlclient have fileno(), PyMySQL _sock."""
-    if (fileno := getattr(session, "fileno", None)) is not None:
-        return int(fileno())
-    link = getattr(session, "_sock", None)
-    return None if link is None else int(link.fileno())

@@ -62,6 +62,8 @@ class Proxy:
         self._open.set()
         self.refusing = False
         """Whether new connections are turned away."""
+        self.accepted = 0
+        """How many were passed on."""
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -115,6 +117,7 @@ class Proxy:
             server.settimeout(None)
             pair = _Pair(client, server)
             self._pairs.append(pair)
+            self.accepted += 1
             for pump in (self._up, self._down):
                 threading.Thread(target=pump, args=(pair,), daemon=True).start()
 

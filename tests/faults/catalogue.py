@@ -132,6 +132,7 @@ F83  | 2 | SQLite: many workers | progress, nothing violated
 F84  | 2 | disk full | never a false success, recovers
 F85  | 2 | slow network | no false stalls
 F86  | 1 | network cut without a word | noticed within 20 s, then as an outage
+F130 | 1 | server suspended, its host acknowledges | noticed within 20 s; a slow statement is let alone
 F87  | 1 | outcome of a commit unknown | enqueue and report can be sent again
 F88  | 1 | transaction pooling in front | everything works, by polling
 F89  | 1 | reads routed to a replica | the queue reads where it writes

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
-from django_ojs.store import sessions
+from django_ojs.store import sessions, sockets
 
 pytestmark = pytest.mark.every_database
 
@@ -26,12 +26,12 @@ def probed() -> bool:
     """Whether the kernel probes the connection of this test, a new one."""
     connection.close()
     connection.ensure_connection()
-    descriptor = sessions._descriptor(connection.connection)
+    descriptor = sockets.descriptor_of(connection.connection)
     assert descriptor is not None
     with socket.socket(fileno=os.dup(descriptor)) as link:
         kept = link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         limit = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-    return bool(kept) and limit == sessions.KEEPALIVE_S * 1000
+    return bool(kept) and limit == sockets.KEEPALIVE_S * 1000
 
 
 def test_connections_are_probed_and_connecting_is_limited(guarded: None, vendor: str) -> None:
@@ -39,7 +39,7 @@ def test_connections_are_probed_and_connecting_is_limited(guarded: None, vendor:
         assert "connect_timeout" not in connection.settings_dict["OPTIONS"]
         return
     assert probed()
-    assert connection.settings_dict["OPTIONS"]["connect_timeout"] == sessions.CONNECT_TIMEOUT_S
+    assert connection.settings_dict["OPTIONS"]["connect_timeout"] == sockets.CONNECT_TIMEOUT_S
 
 
 def test_what_a_project_has_chosen_is_kept(guarded: None, vendor: str) -> None:
@@ -52,9 +52,9 @@ def test_what_a_project_has_chosen_is_kept(guarded: None, vendor: str) -> None:
 def test_a_local_socket_needs_no_probes(tmp_path: object) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        sessions.set_keepalive(ours.fileno())
+        sockets.set_keepalive(ours.fileno())
         assert not ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-    sessions.set_keepalive(None)
+    sockets.set_keepalive(None)
 
 
 def test_a_default_timeout_of_the_project_changes_nothing_about_the_socket() -> None:
@@ -65,7 +65,7 @@ def test_a_default_timeout_of_the_project_changes_nothing_about_the_socket() -> 
         socket.setdefaulttimeout(10)
         for blocking in (True, False):
             os.set_blocking(ours.fileno(), blocking)
-            sessions.set_keepalive(ours.fileno())
+            sockets.set_keepalive(ours.fileno())
             assert os.get_blocking(ours.fileno()) is blocking
     finally:
         socket.setdefaulttimeout(before)

@@ -12,7 +12,7 @@ from django.db import connections
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.services.commit import wake
-from django_ojs.store import due_times, sessions
+from django_ojs.store import due_times, sockets
 from django_ojs.store.due_times import DueProbe, NextDue
 from django_ojs.store.notifications import Notifier
 from django_ojs.worker.threads.polling import FileChangeSchedule
@@ -96,7 +96,7 @@ def test_a_listener_keeps_what_a_project_has_chosen(
     listener._stop_end.close()
     with connection, socket.socket(fileno=os.dup(connection.fileno())) as link:
         assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 77
-        assert connection.info.get_parameters()["connect_timeout"] == str(sessions.CONNECT_TIMEOUT_S)
+        assert connection.info.get_parameters()["connect_timeout"] == str(sockets.CONNECT_TIMEOUT_S)
 
 
 def test_the_outlook_is_the_earliest_of_each(frozen: FrozenClock) -> None:

@@ -15,6 +15,7 @@ from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.services import leases, reaper, workers
 from django_ojs.services.workers import WorkerInfo
 from django_ojs.store.contention import is_held
+from django_ojs.store.sessions import close_broken
 from django_ojs.worker.prefork.leased import LeasedJob
 from django_ojs.worker.threads.base import ConnectedThread
 
@@ -149,7 +150,7 @@ class HeartbeatThread(ConnectedThread):
             logger.warning("a heartbeat failed: %s", error)
             if not is_held(error):
                 reaper.note_outage()
-                connections[self._using].close()
+                close_broken(self._using)
         except Exception:
             # Go on after any error: without beats every job here would stall.
             logger.exception("a heartbeat failed")

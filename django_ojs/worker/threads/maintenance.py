@@ -11,6 +11,7 @@ from django.db import Error, connections
 
 from django_ojs import clock, hooks
 from django_ojs.hooks import MaintenanceTask
+from django_ojs.store.sessions import close_broken
 from django_ojs.worker.threads.base import ConnectedThread
 
 logger = logging.getLogger("django_ojs.worker")
@@ -101,8 +102,7 @@ class MaintenanceThread(ConnectedThread):
         except Exception as error:
             if isinstance(error, (Error, OSError)):
                 logger.warning("a maintenance task failed: %s: %s", task.name, error)
-                with suppress(Error, OSError):
-                    connections[self._using].close()
+                close_broken(self._using)
             else:
                 logger.exception("a maintenance task failed: %s", task.name)
             self._due[task.name] = clock.boottime() + _AGAIN

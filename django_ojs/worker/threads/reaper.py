@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime
 
-from django.db import Error, connections
+from django.db import Error
 
 from django_ojs import clock
 from django_ojs.services import reaper
@@ -16,6 +15,7 @@ from django_ojs.services.reap import ReapResult
 from django_ojs.store.batches import answers
 from django_ojs.store.contention import is_held
 from django_ojs.store.due_times import DueProbe, NextDue
+from django_ojs.store.sessions import close_broken
 from django_ojs.worker.threads.base import ConnectedThread
 
 logger = logging.getLogger("django_ojs.worker")
@@ -98,8 +98,7 @@ class ReaperThread(ConnectedThread):
         if clock.boottime() - began > _AGAIN or not answers(self._using):
             reaper.note_outage()
         self._on_failed(error)
-        with suppress(Error, OSError):
-            connections[self._using].close()
+        close_broken(self._using)
 
     def _look(self, now: float) -> float:
         """Read what falls due next and act on what is due; return when to look again."""
