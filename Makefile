@@ -10,7 +10,7 @@ PORT   ?= 8000
 MATRIX := $(shell pyenv versions --bare 2>/dev/null | grep -E '^3\.1[1-9]\.[0-9]+$$' | paste -sd:)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check lint types contracts fast serve conformance bench faults soak docs package lock clean
+.PHONY: help setup demo test test-all check lint types contracts fast serve conformance bench faults failover soak docs package lock clean
 
 help: ## what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -69,6 +69,9 @@ bench: $(STAMP) ## ours beside other systems, in under ten minutes: make bench [
 
 faults: $(STAMP) ## one harm at a time, judged by itself: make faults [DB=pg|mariadb|sqlite] [ARGS="--rounds 1 --only held"]
 	$(BIN)/python -m tests.lab $(if $(DB),--db $(DB)) $(ARGS)
+
+failover: $(STAMP) ## the primary is killed, suspended, cut off under load: make failover [ARGS="--only suspended --list"]
+	$(BIN)/python -m tests.failover $(ARGS)
 
 soak: $(STAMP) ## chaos for SOAK_SECONDS=90 on SOAK_DB=pg, mariadb or sqlite; SOAK_SEED, SOAK_MUTANT=no-fence, LIMITS_SECONDS=300
 	$(BIN)/python -m tests.soak --seconds $(or $(SOAK_SECONDS),90) --db $(or $(SOAK_DB),pg) \

@@ -56,3 +56,13 @@ def cancels(ctx: JobContext, victim: str, until: str) -> None:
         effects.write(ctx.id, ctx.attempt, "start")
         _wait_for(until)
     effects.write(ctx.id, ctx.attempt, "done")
+
+
+@job("lab.paced", **LIMITS)
+def paced(ctx: JobContext, until: str) -> None:
+    """Works for a moment; for none as soon as the file ``until`` exists."""
+    effects.write(ctx.id, ctx.attempt, "start")
+    moment = time.monotonic() + 0.3
+    while time.monotonic() < moment and not Path(until).exists():
+        time.sleep(0.02)
+    effects.write(ctx.id, ctx.attempt, "done")

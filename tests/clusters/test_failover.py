@@ -1,0 +1,28 @@
+"""``make failover``, the short form: the primary is taken away under load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.clusters.clusters import PostgreSQL
+from tests.clusters.conftest import absent
+from tests.failover import nodes
+from tests.support import ROOT
+
+
+@pytest.mark.long
+def test_nothing_is_lost_when_a_standby_takes_over() -> None:
+    if (reason := PostgreSQL.missing() or nodes.missing()) is not None:
+        absent("pg", reason)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.failover", "--brief"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    assert "3 cases, 0 failed" in done.stdout

@@ -1,0 +1,1 @@
+"""``make failover``: replicated servers of our own lose the one that is written to, under load."""
