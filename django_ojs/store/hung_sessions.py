@@ -50,7 +50,7 @@ def cut(using: str) -> Iterator[None]:
     if not can_tell_unanswered():
         yield
         return
-    watcher = Watcher(using)
+    watcher = SessionThread(using)
     watcher.start()
     try:
         yield
@@ -58,7 +58,7 @@ def cut(using: str) -> Iterator[None]:
         watcher.close()
 
 
-class Watcher(threading.Thread):
+class SessionThread(threading.Thread):
     """Looks once a second how long each session has been waiting for its server."""
 
     def __init__(self, using: str) -> None:

@@ -14,6 +14,7 @@ from tests.support import ROOT
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_nothing_is_lost_when_a_standby_takes_over() -> None:
     if (reason := PostgreSQL.missing() or nodes.missing()) is not None:
         absent("pg", reason)

@@ -68,7 +68,9 @@ def test_a_slow_statement_is_let_alone(cluster: Cluster, monkeypatch: pytest.Mon
     """The server answers others: it is there, and cutting would only add to its load."""
     monkeypatch.setattr(hung_sessions, "WAITS_S", 0.5)
     asked: list[int] = []
-    monkeypatch.setattr(hung_sessions.Watcher, "look", _recording(asked, hung_sessions.Watcher.look))
+    monkeypatch.setattr(
+        hung_sessions.SessionThread, "look", _recording(asked, hung_sessions.SessionThread.look)
+    )
     sleep = {"postgresql": "SELECT pg_sleep(4)", "mysql": "SELECT SLEEP(4)"}[connection.vendor]
     with sessions.tcp_keepalive("default"):
         connection.close()
@@ -98,9 +100,9 @@ def test_a_server_that_answers_nobody_is_given_up(
 
 
 def _recording(
-    found: list[int], look: Callable[[hung_sessions.Watcher], int]
-) -> Callable[[hung_sessions.Watcher], int]:
-    def recorded(watcher: hung_sessions.Watcher) -> int:
+    found: list[int], look: Callable[[hung_sessions.SessionThread], int]
+) -> Callable[[hung_sessions.SessionThread], int]:
+    def recorded(watcher: hung_sessions.SessionThread) -> int:
         cut = look(watcher)
         found.append(cut)
         return cut
