@@ -66,7 +66,7 @@ def _navigation(text: str) -> str:
     for line in text.splitlines():
         if heading := _HEADING.match(line):
             caption = heading[1]
-        elif line.startswith(("- ", "| ")):
+        elif line.startswith(("- ", "  ", "| ")):
             listed.setdefault(caption, []).extend(_ENTRY.findall(line))
     return "".join(
         f"\n```{{toctree}}\n:hidden:\n{caption and f':caption: {caption}'}\n\n"
