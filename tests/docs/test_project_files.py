@@ -110,11 +110,28 @@ def test_what_is_locked_is_what_is_installed_and_needed() -> None:
 def test_the_page_about_installing_has_the_extras_and_the_versions() -> None:
     page = (ROOT / "docs/howto/install.md").read_text()
     extras = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
-    ours = {"example", "bench", "docs", "test", "release", "dev"}
-    assert extras == PROJECT["optional-dependencies"].keys() - ours
+    assert extras == PROJECT["optional-dependencies"].keys()
     said = dict(re.findall(r"^\| (Python|Django|Database) \| (.*) \|$", page, re.MULTILINE))
     readme = (ROOT / "README.md").read_text()
     assert said["Database"] in readme
     djangos = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r"Django :: \d", c)]
     assert said["Django"] == f"{djangos[0]} to {djangos[-1]}"
     assert said["Python"].startswith(PROJECT["requires-python"].removeprefix(">="))
+
+
+def test_each_guarantee_of_the_readme_has_a_command_and_figures_that_were_measured() -> None:
+    part = (ROOT / "README.md").read_text().partition("## What it guarantees")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", part, re.MULTILINE)[1:]
+    assert len(rows) > 6
+    makefile = (ROOT / "Makefile").read_text()
+    measured = "".join(
+        (ROOT / "docs" / page).read_text() for page in ("performance.md", "reliability.md")
+    )
+    for name, figures, command in rows:
+        targets = re.findall(r"make ([a-z-]+)", command)
+        assert targets, name
+        assert [one for one in targets if not re.search(rf"^{one}:", makefile, re.MULTILINE)] == []
+        for path in re.findall(r"ARGS=([\w/.]+)", command):
+            assert (ROOT / path).exists(), path
+        numbers = re.findall(r"\d[\d.,]*\d|\d+", figures)
+        assert [one for one in numbers if not re.search(rf"(?<![\d.,]){one}(?!,?\d)", measured)] == []
