@@ -45,17 +45,17 @@ def test_all_contracts_are_kept() -> None:
     assert "0 broken" in result.stdout
 
 
-LAYERS = "Layers: every room has its floor"
+LAYERS = "Layers: every package has its place"
 PURE = "The domain is pure"
-COMPOSITION = "The composition is seen by nobody below it"
-SERVICES = "Extensions ask the services"
-STRANGERS = "Extensions do not see each other"
+COMPOSITION = "Top-level modules are imported by nothing below them"
+SERVICES = "Extensions go through the services"
+STRANGERS = "Extensions are independent of each other"
 WRITER = "One writer of a job's state"
 CYCLES = "No cycles between siblings"
 PROCESSES = "The worker by process: supervisor, its threads, executors, what starts them"
 BARE = "Executors are started without Django"
 DOCUMENT = "The OpenAPI document is not on the path of a request"
-KIT = "Nothing imports the testing kit"
+KIT = "Nothing imports the testing tools"
 WEB = "A web process imports no worker"
 
 
@@ -69,7 +69,7 @@ WEB = "A web process imports no worker"
         (LAYERS, {"domain/states.py": "import django_ojs.clock"}),
         (LAYERS, {"clock.py": "import django_ojs.models"}),
         (LAYERS, {"attic.py": "x = 1"}),
-        # Rooms that are built later are bound from their first day.
+        # Packages that are added later are checked from the start.
         (LAYERS, {"http/__init__.py": "import django_ojs.worker.prefork.frames"}),
         (LAYERS, {"http/__init__.py": "", "conf.py": "import django_ojs.http"}),
         (LAYERS, {"testing/draining.py": "import django_ojs.management.base"}),

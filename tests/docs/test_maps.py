@@ -33,17 +33,17 @@ def contracts() -> list[dict[str, object]]:
     return found
 
 
-def floors() -> str:
-    """The floors of the package, the highest first."""
+def layers() -> str:
+    """The layers of the package, the highest first."""
     (whole,) = [one for one in contracts() if one.get("containers") == ["django_ojs"]]
-    layers = whole["layers"]
-    assert isinstance(layers, list)
-    # Rooms that may import each other stand beside each other, too.
-    lines = [layer.replace(" :", ",") for layer in layers]
+    found = whole["layers"]
+    assert isinstance(found, list)
+    # Packages that may import each other stand beside each other, too.
+    lines = [layer.replace(" :", ",") for layer in found]
     return "\n".join(["```text", *lines, "```", ""])
 
 
-TABLES = {"floors": floors}
+TABLES = {"layers": layers}
 
 
 def filled(text: str) -> str:
@@ -120,19 +120,19 @@ def test_every_make_target_is_explained_and_no_other() -> None:
     assert set(re.findall(r"make ([a-z-]+)", GUIDE.read_text())) == targets
 
 
-def test_every_room_is_on_the_page() -> None:
-    rooms = PAGE.read_text().partition("## Rooms")[2].partition("\n## ")[0]
+def test_every_package_is_on_the_page() -> None:
+    packages = PAGE.read_text().partition("## Packages")[2].partition("\n## ")[0]
     there = {
         f"{path.name}/" if path.is_dir() else path.name
         for path in PACKAGE.iterdir()
         if path.suffix == ".py" or (path / "__init__.py").exists()
     }
-    assert sorted(room for room in there - {"__init__.py"} if f"`{room}`" not in rooms) == []
+    assert sorted(name for name in there - {"__init__.py"} if f"`{name}`" not in packages) == []
 
 
 def test_the_parts_made_from_the_code_are_as_the_code_says() -> None:
     text = PAGE.read_text()
-    assert floors() in text, HOW
+    assert layers() in text, HOW
     assert filled(text) == text, HOW
 
 

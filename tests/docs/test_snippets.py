@@ -157,7 +157,7 @@ _SAID = {
     "coming-from-temporal.md": ("order.undo", "failed"),
     "timeouts.md": ("feed.store", "completed", "discarded  1", "timeout"),
     "progress.md": ("completed 1.0 row 400 of 400 attempt 2 began at row 200",),
-    "signals.md": ("order.export took ", "Subject: [Django] order.export was given up"),
+    "signals.md": ("order.export took ", "Subject: [Django] order.export was discarded"),
     "events.md": ("given up: noop.fail as a test",),
     "schedules.md": ("1 job completed",),
     "django-tasks.md": ("READY READY", "SUCCESSFUL 2 x report of 2026-01-01 1"),
