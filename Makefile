@@ -5,6 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP  := $(VENV)/.installed
+QUEUES := $(VENV)/.other-queues
 PORT   ?= 8000
 # Where pyenv is, let the matrix see every interpreter that it has.
 MATRIX := $(shell pyenv versions --bare 2>/dev/null | grep -E '^3\.1[1-9]\.[0-9]+$$' | paste -sd:)
@@ -24,6 +25,11 @@ $(STAMP): pyproject.toml
 	$(PIP) install -e . --group dev
 	@touch $(STAMP)
 
+# Only the pages about moving from another queue need these, and only `make test-all` runs them.
+$(QUEUES): $(STAMP)
+	$(PIP) install --group other-queues
+	@touch $(QUEUES)
+
 demo: $(STAMP) ## real jobs and the five timeouts, in under a minute
 	$(BIN)/python manage.py migrate --verbosity 0
 	$(BIN)/python manage.py demo
@@ -31,7 +37,7 @@ demo: $(STAMP) ## real jobs and the five timeouts, in under a minute
 test: $(STAMP) ## the fast tests, on every database that answers: make test [DB=pg|mariadb|sqlite] [ARGS=...]
 	$(BIN)/python -m tests.run $(if $(DB),--db $(DB)) $(ARGS)
 
-test-all: $(STAMP) ## all tests, then the matrix of Python and Django, then the soak
+test-all: $(STAMP) $(QUEUES) ## all tests, then the matrix of Python and Django, then the soak
 	$(BIN)/python -m tests.run --all $(if $(DB),--db $(DB)) $(ARGS)
 	$(if $(MATRIX),PYENV_VERSION=$(MATRIX) )$(BIN)/python -m tox run
 	$(MAKE) soak SOAK_DB=pg SOAK_SECONDS=60 LIMITS_SECONDS=30
@@ -88,7 +94,7 @@ docs: $(STAMP) ## the pages as a site, in build/docs: make docs [LINKS=1 asks ev
 package: $(STAMP) ## sdist and wheel: what is in them, a job with the wheel alone; the workflow files
 	$(BIN)/python -m pytest -q tests/packaging
 
-lock: $(STAMP) ## write requirements-dev.lock from what is installed
+lock: $(STAMP) $(QUEUES) ## write requirements-dev.lock from what is installed
 	$(BIN)/python -m tests.lock
 
 clean: ## remove what the commands made

@@ -1,7 +1,7 @@
 """``make lock``: write ``requirements-dev.lock`` from the packages that are installed here.
 
-It names, with their versions, the packages that the group ``dev`` needs, and what those need; whatever
-else is in the virtual environment is left out. No index and no address is in it.
+It names, with their versions, the packages that the groups ``dev`` and ``other-queues`` need, and what
+those need; whatever else is in the virtual environment is left out. No index and no address is in it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements-dev.lock"
+GROUPS = ("dev", "other-queues")
 _PROJECT = "django-ojs"
 _HEAD = """\
 # The versions that development was last tested with: Python {version}, {platform}.
@@ -26,11 +27,11 @@ _HEAD = """\
 """
 
 
-def direct(group: str = "dev") -> list[Requirement]:
-    """What ``pyproject.toml`` asks for, with this dependency group and the extras that it names."""
+def direct(*groups: str) -> list[Requirement]:
+    """What ``pyproject.toml`` asks for, with these dependency groups and the extras that they name."""
     file = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = file["project"]
-    wanted = [*project["dependencies"], *resolve_dependency_groups(file["dependency-groups"], group)]
+    wanted = [*project["dependencies"], *resolve_dependency_groups(file["dependency-groups"], *groups)]
     found = []
     for one in map(Requirement, wanted):
         if one.name != _PROJECT:
@@ -41,14 +42,14 @@ def direct(group: str = "dev") -> list[Requirement]:
     return found
 
 
-def pins() -> dict[str, str]:
-    """The version of each package that the group ``dev`` leads to, by its normalised name.
+def pins(*groups: str) -> dict[str, str]:
+    """The version of each package that these groups lead to, by its normalised name.
 
     Raises :class:`PackageNotFoundError` for one that is not installed.
     """
     found: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
-    waiting = [(one, "") for one in direct()]
+    waiting = [(one, "") for one in direct(*groups)]
     while waiting:
         requirement, extra = waiting.pop()
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
@@ -71,11 +72,11 @@ def text() -> str:
     """The lock file."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     head = _HEAD.format(version=version, platform=sys.platform)
-    return head + "".join(f"{name}=={pin}\n" for name, pin in sorted(pins().items()))
+    return head + "".join(f"{name}=={pin}\n" for name, pin in sorted(pins(*GROUPS).items()))
 
 
 if __name__ == "__main__":
     try:
         LOCK.write_text(text())
     except PackageNotFoundError as error:
-        sys.exit(f"{error.name} is not installed: run `make setup` first")
+        sys.exit(f"{error.name} is not installed: run `make lock`, which installs it")

@@ -94,17 +94,18 @@ def test_the_lock_file_has_what_is_asked_for() -> None:
     lines = [line for line in lock.LOCK.read_text().splitlines() if not line.startswith("#")]
     pins = dict(line.split("==") for line in lines)
     assert sorted(pins) == list(pins)
-    for requirement in lock.direct():
+    for requirement in lock.direct(*lock.GROUPS):
         pinned = pins[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(pinned, prereleases=True), requirement
 
 
 def test_what_is_locked_is_what_is_installed_and_needed() -> None:
     pytest.importorskip("pre_commit")
-    found = lock.pins()
+    found = lock.pins("dev")
     assert {"django", "ruff", "pluggy"} <= found.keys()
     assert found["pytest"] == version("pytest")
     assert "pip" not in found
+    assert "celery" not in found, "make setup is to stay short"
 
 
 def test_the_page_about_installing_has_the_extras_and_the_versions() -> None:
