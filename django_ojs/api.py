@@ -249,7 +249,7 @@ def retry(
     reason: str = "",
     by: str = "",
 ) -> JobRecord:
-    """Give a ``discarded`` job a new life under its id: attempts and clocks start again.
+    """Make a ``discarded`` job available again under its id: attempts and timeouts start from zero.
 
     ``expires_at`` replaces an absolute expiry, ``None`` clears it. Raises :class:`Conflict` when a
     kept one has passed, :class:`InvalidTransition` in other states and, unless ``allow_duplicate``,

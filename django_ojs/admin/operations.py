@@ -182,7 +182,7 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
         "retry",
         gettext_lazy("Retry"),
         "retry_job",
-        gettext_lazy("Discarded jobs get a new life under their ids: attempts and clocks start again."),
+        gettext_lazy("Discarded jobs become available again: attempts and timeouts start from zero."),
         form=RetryForm,
     ),
     _operation(

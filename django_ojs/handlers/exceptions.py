@@ -51,3 +51,9 @@ class Fail(HandlerDecision):
 
 class LeaseGone(Exception):
     """Raised by calls of the context after the lease was lost."""
+
+
+# Stored errors, log lines and tracebacks name them as users import them.
+for _public in (SoftStop, Retry, Discard, DeadLetter, Fail, LeaseGone):
+    _public.__module__ = "django_ojs"
+del _public

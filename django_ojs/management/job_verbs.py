@@ -54,7 +54,7 @@ class JobVerbs(OJSCommand):
         made.add_argument("--unique", metavar="JSON", help="a policy, a JSON object")
         made.add_argument("--throttle", help="one job in this time: seconds, 5m, PT1H")
         made.add_argument("--debounce", help="replace the one before, and start so much later")
-        retry = add(verbs, "retry", "give discarded jobs a new life", reason=True)
+        retry = add(verbs, "retry", "make discarded jobs available again", reason=True)
         retry.add_argument("--expires-at", help="new absolute expiry, or 'none' to clear it")
         retry.add_argument(
             "--allow-duplicate", action="store_true", help="even while an equal unique job is there"

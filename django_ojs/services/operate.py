@@ -138,7 +138,7 @@ def retry_dead(
     allow_duplicate: bool = False,
     using: str = "",
 ) -> list[JobRow]:
-    """Give ``discarded`` jobs a new life under the same id (decision R5).
+    """Make ``discarded`` jobs available again under the same id (decision R5).
 
     ``expires_at`` replaces their absolute expiry, ``None`` clears it, ``False`` keeps it. ``place``
     may have another ``queue`` and ``priority``. Raises :class:`Conflict` when a kept expiry has

@@ -88,7 +88,7 @@ def retrying(
     place: Mapping[str, Any] | None = None,
     allow_duplicate: bool = False,
 ) -> Reviving:
-    """Give a discarded job a new life; the parameters are those of :func:`operate.retry_dead`."""
+    """Make a discarded job available again; the parameters are those of :func:`operate.retry_dead`."""
 
     def decide(job: JobRow, now: datetime) -> Transition:
         return operations.retry_dead(job, actor=actor, expires_at=expires_at, now=now, place=place)

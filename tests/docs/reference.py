@@ -52,9 +52,9 @@ def subclasses(base: type) -> set[type]:
 
 
 def classes_of(module: Any) -> set[str]:
-    """The names of the classes that a module defines."""
+    """The names of the classes that a module defines, also of those with their public name."""
     own = {name: one for name, one in vars(module).items() if isinstance(one, type)}
-    return {name for name, one in own.items() if one.__module__ == module.__name__}
+    return {name for name, one in own.items() if one.__module__ in (module.__name__, "django_ojs")}
 
 
 def settings() -> set[str]:

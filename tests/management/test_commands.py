@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -150,7 +151,9 @@ class TestOjs:
         reaper.scan(cadence=None, ran_by="test")
         codes = [trouble["code"] for trouble in as_json("ojs", "status")["troubles"]]
         assert "reaper_never_ran" not in codes
-        assert "jobs: available 2, active 1" in run("ojs", "status")
+        said = run("ojs", "status")
+        assert "jobs: available 2, active 1" in said
+        assert re.search(r"^reap last ran at [\d-]+ [\d:]+ UTC \([\d.]+ s ago\)$", said, re.MULTILINE)
 
     def test_status_says_which_workers_are_silent(self, frozen: FrozenClock) -> None:
         workers.register(WorkerInfo("w1", clock.new_lease(), concurrency=2))

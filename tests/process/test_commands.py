@@ -200,6 +200,7 @@ def test_banner_names_what_is_served(worker: StartWorker) -> None:
     assert runner.wait() == 0
     assert "worker named" in runner.stdout
     assert "one, two" in runner.stdout
+    assert "ojs.admin.bulk" not in runner.stdout, "nobody has written that handler"
     assert Worker.objects.get().name == "named"
 
 

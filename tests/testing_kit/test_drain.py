@@ -267,9 +267,7 @@ def test_a_stop_inside_a_transaction_of_the_handler(how: str) -> None:
         one = inside.enqueue()
         assert drain() == Drained(failed=1, discarded=1)
         kind = not_none(django_ojs.get(one).error)["type"]
-    assert kind == (
-        "total_timeout" if how == "total_timeout" else "django_ojs.handlers.exceptions.SoftStop"
-    )
+    assert kind == ("total_timeout" if how == "total_timeout" else "django_ojs.SoftStop")
 
 
 def test_in_an_asynchronous_test() -> None:

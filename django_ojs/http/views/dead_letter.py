@@ -44,7 +44,7 @@ class DeadLetterViewSet(OJSViewSet):
         return Response(responses.wrapped(self._kept(job_id)))
 
     def retry(self, request: Request, job_id: str) -> Response:
-        """A new life for a discarded job: attempts and clocks start again (decision R5)."""
+        """Make a discarded job available again: attempts and timeouts start from zero (decision R5)."""
         record = revive(self._dead(job_id).id, self.body(required=False), self)
         return Response(responses.wrapped(record))
 

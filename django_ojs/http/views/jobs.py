@@ -133,7 +133,7 @@ class JobViewSet(OJSViewSet):
         return Response(responses.wrapped(record, previous_state="pending", activated_at=when))
 
     def retry(self, request: Request, job_id: str) -> Response:
-        """Give a ``discarded`` job a new life under its id."""
+        """Make a ``discarded`` job available again: attempts and timeouts start from zero."""
         record = self.job(job_id)
         body = self.body(required=False)
         return Response(responses.wrapped(revive(record.id, body, self)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -43,6 +43,7 @@ from django_ojs.services import (
 )
 from django_ojs.services.explain import explain
 from django_ojs.services.operate import Extension
+from django_ojs.services.phrases import say_moment
 from django_ojs.store import invariants, selectors
 
 _COMMANDS = {"worker": "runworker", "reap": "reap_timeouts"}
@@ -139,8 +140,9 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
             self._worker(worker)
         if not report["workers"]:
             self.print_line("no workers")
+        now = clock.now(alias)
         for name, when in report["last_runs"].items():
-            self.print_line(f"{name} last ran at {when}")
+            self.print_line(f"{name} last ran at {say_moment(datetime.fromisoformat(when), now)}")
         self._backlog(report["backlog"], report["count_cap"])
         for trouble in report["troubles"]:
             self.print_line(f"{trouble['problem']} {trouble['remedy']}", style=self.style.WARNING)

@@ -149,7 +149,7 @@ class Command(OJSCommand):
             raise CommandError(_error_text(error, options), returncode=2) from error
 
     def _banner(self, config: Config) -> None:
-        types = registry.types()
+        types = [name for name in registry.types() if not is_own(type=name)]
         served = ", ".join(config.queues) or "all queues"
         if config.exclude:
             served += " except " + ", ".join(config.exclude)

@@ -153,7 +153,7 @@ class Reason(f.Body):
 
 
 class RetryRequest(Reason):
-    """A new life for a discarded job, also in another queue or with another priority."""
+    """Make a discarded job available again, optionally in another queue or with another priority."""
 
     expires_at = f.described({"type": ["string", "null"]}, "Replaces an `expires_at` that has passed.")
     queue = f.name("Another queue.")
