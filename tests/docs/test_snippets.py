@@ -116,14 +116,15 @@ def test_the_snippets_of_a_page_work(page: Path, tmp_path: Path) -> None:
 
     run("-m", "django", "startproject", "shop", ".")
     settings = project / "shop" / "settings.py"
-    before = settings.read_text()
-    settings.write_text(before + '\nINSTALLED_APPS += ["django_ojs", "shop"]\n')
+    before = settings.read_text() + _MAIL
+    installed = before + '\nINSTALLED_APPS += ["django_ojs", "shop"]\n'
+    settings.write_text(installed)
     said = ""
     for block in blocks(page):
         if block.word.startswith("file="):
             target = project / block.word.removeprefix("file=")
             if target == settings:
-                settings.write_text(before + block.text)
+                settings.write_text((before if _APP in block.text else installed) + block.text)
                 continue
             target.write_text(block.text)
             if block.word == "file=shop/jobs.py":
@@ -142,6 +143,11 @@ def test_the_snippets_of_a_page_work(page: Path, tmp_path: Path) -> None:
         assert run("manage.py", "shell", "-c", _ADMIN_IS_THERE).strip().endswith("/admin/")
 
 
+_APP = '"django_ojs"'
+_MAIL = """
+if "MAILERS" not in globals():  # Django 6.1 makes projects that print mails, others do not
+    EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+"""
 _NEEDS = {
     "coming-from-celery.md": "celery",
     "coming-from-django-q2.md": "django_q",
@@ -176,6 +182,19 @@ _SAID = {
 }
 """What the commands of a page must say."""
 _ADMIN_IS_THERE = "from django.urls import reverse; print(reverse('admin:index'))"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [p for p in PAGES if any(b.word.startswith("file=") for b in blocks(p))],
+    ids=lambda p: p.name,
+)
+def test_each_file_of_a_page_begins_with_its_name(page: Path) -> None:
+    """No page shows the words behind the language of a block, so the block itself has to say it."""
+    for block in blocks(page):
+        if block.word.startswith("file="):
+            name = re.escape(block.word.removeprefix("file="))
+            assert re.match(rf"# {name}(:|$)", block.text.partition("\n")[0]), block.text
 
 
 def test_links_lead_somewhere() -> None:
