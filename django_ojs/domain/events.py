@@ -14,6 +14,8 @@ from django_ojs.domain.timeouts import elapsed
 class Kind(StrEnum):
     """The kinds of events of the core. Values are the OJS event types."""
 
+    __hash__ = str.__hash__
+
     ENQUEUED = "job.enqueued"
     SCHEDULED = "job.scheduled"
     STARTED = "job.started"

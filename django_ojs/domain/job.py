@@ -187,14 +187,16 @@ _PLACES = {column: index for index, column in enumerate(JobRow._fields)}
 _STATES = {str(state): state for state in State}  # a lookup costs less than a call of the Enum
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Transition:
-    """A decision: what one job becomes, guarded by what it was.
+    """A decision: what one job becomes, guarded by what it was. It does not change.
 
     It is applied by a write that holds only while the job is still in ``source`` and, where
     ``lease_id`` is given, still under that lease. Raises :class:`InvalidTransition` when the arrow
     is not in the table, or a worker's report comes without a lease.
     """
+
+    # Not frozen: a claim makes one for each job, at three times the cost then.
 
     trigger: Trigger
     job: JobRow
@@ -204,7 +206,7 @@ class Transition:
     job_events: tuple[JobEvent, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        if (self.trigger, self.source, self.target) not in ARROWS:
+        if (self.trigger, self.job.state, self.target) not in ARROWS:
             sources = sorted(source for source in sources_of(self.trigger) if source)
             raise InvalidTransition(
                 f"{self.trigger} needs a job that is {' or '.join(sources)}: this one is {self.source}",

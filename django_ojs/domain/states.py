@@ -13,6 +13,8 @@ from typing import NamedTuple
 class State(StrEnum):
     """Where a job is in its life (OJS core 6.1)."""
 
+    __hash__ = str.__hash__  # that of Enum is Python; these are looked up for every job
+
     SCHEDULED = "scheduled"
     PENDING = "pending"
     AVAILABLE = "available"
@@ -30,6 +32,8 @@ LIVE = WAITING | {State.ACTIVE}
 
 class Trigger(StrEnum):
     """What causes a transition."""
+
+    __hash__ = str.__hash__
 
     ENQUEUE = "enqueue"
     ACTIVATE = "activate"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,7 +18,10 @@ _LEVELS = {0: logging.WARNING, 1: logging.INFO}
 
 
 class TextFormatter(logging.Formatter):
-    """Log lines for a terminal, with control characters escaped."""
+    """Log lines for a terminal: time, level, message, with control characters escaped."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     _time = (0.0, "")
 
@@ -30,6 +34,12 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record, with its traceback below it."""
         return lines(super().format(record))
+
+    def text(self, messages: Sequence[tuple[int, str]], end: str) -> str:
+        """Messages of this moment with their levels, each as a record of it would be formatted."""
+        time = self.formatTime(logging.makeLogRecord({}))
+        before = {level: f"{time} {logging.getLevelName(level)} " for level, _ in messages}
+        return "".join([f"{before[level]}{lines(message)}{end}" for level, message in messages])
 
 
 class LineHandler(logging.StreamHandler[Any]):
@@ -49,6 +59,18 @@ class LineHandler(logging.StreamHandler[Any]):
                     self.flush()
         except Exception:
             self.handleError(record)
+
+    def takes_text(self, level: int) -> bool:
+        """Whether a record of this level would be written as its message, after time and level."""
+        return level >= self.level and isinstance(self.formatter, TextFormatter)
+
+    def write_lines(self, lines: Sequence[tuple[int, str]]) -> None:
+        """Write messages of one moment, each with its level, as :meth:`emit` would."""
+        assert isinstance(self.formatter, TextFormatter)
+        text = self.formatter.text(lines, self.terminator)
+        with self.lock or nullcontext():
+            self._lines.append(text)
+            self.flush()
 
     def flush(self) -> None:
         """Write the buffer; called at the end of the process too."""
@@ -90,7 +112,6 @@ def set_up_logging(stream: Any, verbosity: int, form: str | None) -> None:
         logger.handlers.clear()
         logger.propagate = False
     handler = LineHandler(stream)
-    plain = TextFormatter("%(asctime)s %(levelname)s %(message)s")
-    handler.setFormatter(JSONFormatter() if form == "json" else plain)
+    handler.setFormatter(JSONFormatter() if form == "json" else TextFormatter())
     logger.addHandler(handler)
     logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))

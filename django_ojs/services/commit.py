@@ -7,17 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 
 from django_ojs import clock, conf, hooks
-from django_ojs.domain.job import JobEvent, Transition
+from django_ojs.domain.job import JobEvent, JobRow, Transition
 from django_ojs.domain.states import State
 from django_ojs.services import audit, job_log
 from django_ojs.signals import EventRecord, by_kind, deliver
 from django_ojs.store import inserting
 from django_ojs.store.notifications import payloads
-from django_ojs.store.transitions import apply
+from django_ojs.store.transitions import apply, end_alike
 
 
 def commit(
@@ -81,6 +82,29 @@ def commit(
     hooks.run_transition_hooks(transitions, now=now, using=using)
 
 
+def commit_alike(
+    decision: Transition,
+    jobs: Sequence[JobRow],
+    results: Sequence[str | None],
+    *,
+    now: datetime,
+    using: str,
+) -> set[UUID]:
+    """Commit that the attempts of these jobs have succeeded, by one statement: see :func:`end_alike`.
+
+    For jobs without hooks, while no event of it :func:`is_published`, outside of a transaction. Returns
+    the ids of the jobs that were as their records say.
+    """
+    ended = end_alike(decision, jobs, results, now=now, using=using)
+    job_log.completed([job for job in jobs if job.id in ended], now=now, using=using)
+    return ended
+
+
+def is_published(kind: str) -> bool:
+    """Whether events of this kind are stored, or a signal sends them to a receiver."""
+    return by_kind[kind].heard() or kind in conf.current().stored_events
+
+
 def publish(job_events: Iterable[JobEvent], *, now: datetime, using: str) -> None:
     """Store the events of configured kinds, and send signals that have receivers.
 
@@ -97,11 +121,7 @@ def _publish(
 ) -> None:
     audit.record((job_event for job_event, _ in with_states), now=now, using=using)
     stored = conf.current().stored_events
-    kinds = {
-        kind
-        for kind in {job_event.kind for job_event, _ in with_states}
-        if by_kind[kind].heard() or kind in stored
-    }
+    kinds = set(filter(is_published, {job_event.kind for job_event, _ in with_states}))
     published = [
         EventRecord(clock.new_id(), job_event.kind, now, _data(job_event, state))
         for job_event, state in with_states

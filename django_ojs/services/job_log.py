@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
 
-from django_ojs.domain.job import Transition
+from django_ojs.domain.job import JobRow, Transition
 from django_ojs.domain.printable import one_line
 from django_ojs.domain.retry import UNLIMITED
 from django_ojs.domain.states import State, Trigger
@@ -51,21 +51,100 @@ _LEAST = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 def after_commit(transitions: Sequence[Transition], *, now: datetime, using: str) -> None:
     """Log the outcomes among ``transitions`` once they are committed."""
-    least = next((level for level in _LEAST if logger.isEnabledFor(level)), None)
+    least = _least()
     if least is None:
         return
     wanted = [
         (level, transition) for transition in transitions if (level := _level(transition)) >= least
     ]
-    if not wanted:
-        return
+    if wanted:
+        _write(lambda: [_line(level, transition, now) for level, transition in wanted], using)
 
+
+def completed(jobs: Sequence[JobRow], *, now: datetime, using: str) -> None:
+    """Log that these attempts have succeeded, once that is committed."""
+    least, level = _least(), _LEVELS[Trigger.ACK]
+    if jobs and least is not None and least <= level:
+        outcome = State.COMPLETED.value
+        _write(
+            lambda: [
+                Line(level, _head(job, outcome, job.attempt, now), job, outcome, now) for job in jobs
+            ],
+            using,
+        )
+
+
+class Line(NamedTuple):
+    """One line: its text, and what its record is made from where somebody wants one.
+
+    ``ended_at`` is when the attempt ended, ``None`` where none has; ``more`` are other attributes.
+    """
+
+    level: int
+    message: str
+    job: JobRow
+    outcome: str
+    ended_at: datetime | None
+    more: Mapping[str, object] = {}
+
+    @property
+    def about(self) -> dict[str, object]:
+        """The attributes that a record gets by ``extra``."""
+        job = self.job
+        return {
+            "job_id": str(job.id),
+            "job_type": job.type,
+            "queue": job.queue,
+            "attempt": job.attempt,
+            "max_attempts": job.max_attempts,
+            "worker_id": job.worker_id,
+            "outcome": self.outcome,
+            "duration": None if self.ended_at is None else _duration(job, self.ended_at),
+            **self.more,
+        }
+
+
+class TextSink(Protocol):
+    """A handler that takes lines as text: a record of each costs several times as much."""
+
+    def takes_text(self, level: int) -> bool:
+        """Whether it would write no more of a record of this level than its message."""
+
+    def write_lines(self, lines: Sequence[tuple[int, str]]) -> None:
+        """Write lines of one moment, each with its level."""
+
+
+def _least() -> int | None:
+    return next((level for level in _LEAST if logger.isEnabledFor(level)), None)
+
+
+def _write(made: Callable[[], Sequence[Line]], using: str) -> None:
     # A function, not a partial: when it fails Django names it, and fails itself where it cannot.
     def write() -> None:
-        for record in _records(wanted, now):
+        lines = made()
+        sink = _sink()
+        if sink is not None and all(map(sink.takes_text, {line.level for line in lines})):
+            sink.write_lines([line[:2] for line in lines])
+            return
+        for record in _records(lines):
             logger.handle(record)
 
     transaction.on_commit(write, using=using, robust=True)
+
+
+def _sink() -> TextSink | None:
+    """The only one that sees our records, if it takes text and nothing filters them."""
+    handlers: list[Any] = []
+    found: logging.Logger | None = logger
+    while found is not None:
+        handlers += found.handlers
+        found = found.parent if found.propagate else None
+    if len(handlers) != 1 or logger.filters or handlers[0].filters:
+        return None
+    if not hasattr(handlers[0], "takes_text"):
+        return None
+    sink: TextSink = handlers[0]
+    return sink
 
 
 def _level(transition: Transition) -> int:
@@ -75,70 +154,54 @@ def _level(transition: Transition) -> int:
     return _LEVELS.get(transition.trigger, logging.NOTSET)
 
 
-def _records(wanted: Sequence[tuple[int, Transition]], now: datetime) -> Iterator[logging.LogRecord]:
+def _records(lines: Sequence[Line]) -> Iterator[logging.LogRecord]:
     """The log records of one commit. What they share, as time and thread, is found out once."""
     record = logger.makeRecord(logger.name, logging.INFO, __file__, 0, "", (), None, "_records")
     make, common = type(record).__new__, vars(record)
-    names = {level: logging.getLevelName(level) for level, _ in wanted}
-    last = len(wanted) - 1
-    for place, (level, transition) in enumerate(wanted):
-        message, values, about = _line(level, transition, now)
+    names = {line.level: logging.getLevelName(line.level) for line in lines}
+    last = len(lines) - 1
+    for place, line in enumerate(lines):
         record = make(type(record))
         record.__dict__ = {
             **common,
-            "levelno": level,
-            "levelname": names[level],
-            "msg": message,
-            "args": values,
+            "levelno": line.level,
+            "levelname": names[line.level],
+            "msg": line.message,
             "more_follow": place < last,
-            **about,
+            **line.about,
         }
         yield record
 
 
-def _line(
-    level: int, transition: Transition, now: datetime
-) -> tuple[str, tuple[object, ...], dict[str, object]]:
-    """Message, what stands in it, and ``extra``."""
+def _head(job: JobRow, outcome: str, attempt: int, ended_at: datetime | None) -> str:
+    of = "" if job.max_attempts == UNLIMITED else f" of {job.max_attempts}"
+    took = "" if ended_at is None else f", {_duration(job, ended_at):.3f} s"
+    return f"{job.type} {job.id} {outcome}: queue {job.queue}, attempt {attempt}{of}{took}"
+
+
+def _duration(job: JobRow, ended_at: datetime) -> float:
+    return elapsed(job.started_at or ended_at, ended_at) / 1000
+
+
+def _line(level: int, transition: Transition, now: datetime) -> Line:
     job = transition.job
-    attempt = (
-        transition.changes.get("attempt", job.attempt)
-        if transition.trigger is Trigger.CLAIM
-        else job.attempt
-    )
-    about: dict[str, Any] = {
-        "job_id": str(job.id),
-        "job_type": job.type,
-        "queue": job.queue,
-        "attempt": attempt,
-        "max_attempts": job.max_attempts,
-        "worker_id": transition.changes.get("worker_id") or job.worker_id,
-        "outcome": _WORDS.get(transition.trigger) or transition.target.value,
-        "duration": None,
-    }
-    message = "%s %s %s: queue %s, attempt %d"
-    values: tuple[object, ...] = (job.type, about["job_id"], about["outcome"], job.queue, attempt)
-    if job.max_attempts != UNLIMITED:
-        message += " of %d"
-        values += (job.max_attempts,)
-    if transition.attempt is not None and job.started_at is not None:
-        about["duration"] = elapsed(job.started_at, now) / 1000
-        message += ", %.3f s"
-        values += (about["duration"],)
-    if level >= logging.WARNING:
-        error, backtrace = _error(transition)
-        about["error_type"], about["error_message"] = error["type"], error["message"]
-        if transition.target is State.RETRYABLE:
-            about["retry_delay"] = (transition.changes.get("retry_delay_ms") or 0) / 1000
-            message += ", again in %.3f s"
-            values += (about["retry_delay"],)
-        message += ": %s: %s"
-        values += (one_line(error["type"]), one_line(error["message"]))
-        if backtrace:
-            about["traceback"] = "\n".join(backtrace)
-            message += "\n%s"
-            values += (_indented(backtrace),)
-    return message, values, about
+    if transition.trigger is Trigger.CLAIM:
+        job = transition.written
+    outcome = _WORDS.get(transition.trigger) or transition.target.value
+    ended_at = None if transition.attempt is None or job.started_at is None else now
+    message = _head(job, outcome, job.attempt, ended_at)
+    if level < logging.WARNING:
+        return Line(level, message, job, outcome, ended_at)
+    error, backtrace = _error(transition)
+    more: dict[str, object] = {"error_type": error["type"], "error_message": error["message"]}
+    if transition.target is State.RETRYABLE:
+        more["retry_delay"] = delay = (transition.changes.get("retry_delay_ms") or 0) / 1000
+        message += f", again in {delay:.3f} s"
+    message += f": {one_line(error['type'])}: {one_line(error['message'])}"
+    if backtrace:
+        more["traceback"] = "\n".join(backtrace)
+        message += f"\n{_indented(backtrace)}"
+    return Line(level, message, job, outcome, ended_at, more)
 
 
 def _error(transition: Transition) -> tuple[dict[str, Any], list[str]]:

@@ -11,12 +11,10 @@ from itertools import compress
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db import DatabaseError
-
 from django_ojs import clock, conf, hooks
 from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
-from django_ojs.domain.errors import Conflict, LeaseLost
+from django_ojs.domain.errors import Conflict
 from django_ojs.domain.failures import Failure, is_timeout_report
 from django_ojs.domain.job import JobRow, Transition
 from django_ojs.domain.jsonvalue import sanitise_text
@@ -24,16 +22,19 @@ from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt
+from django_ojs.services.acknowledge import Ack, acknowledge
 from django_ojs.services.commit import commit
 from django_ojs.services.fencing import authorize_report, record_late_report, refused
 from django_ojs.services.judging import Judge
 from django_ojs.services.rate_limits import places
 from django_ojs.store import locking
-from django_ojs.store.contention import atomically, impatient, in_transaction, is_held
+from django_ojs.store.contention import atomically, in_transaction
 
 
 class Report(StrEnum):
     """The kinds of reports about an attempt."""
+
+    __hash__ = str.__hash__
 
     ACK = "ack"
     FAIL = "fail"
@@ -92,13 +93,19 @@ def settle(
     nothing; it is noted on its attempt if that was the reporter's. A report after the deadline
     (:class:`Judge`) is ``LOST`` too, and ends the attempt with its timeout, unless it reports that
     timeout. Repeating an ACK that was honoured is ``REPLAYED`` (decision L2). A constant number of
-    statements for any number of reports: two for ACKs with the ``claimed`` record.
+    statements for any number of reports: one or two for ACKs with the ``claimed`` record.
     """
     using = using or conf.current().database
     tried_at = clock.now(using)
     plain = [_is_plain(outcome, tried_at) for outcome in outcomes]
-    if any(plain) and not _acknowledged(list(compress(outcomes, plain)), using):
-        plain = [False] * len(outcomes)
+    if any(plain):
+        acks = [
+            Ack(outcome.claimed, outcome.result)
+            for outcome in compress(outcomes, plain)
+            if outcome.claimed is not None
+        ]
+        written = iter(acknowledge(acks, using=using))
+        plain = [can and next(written) for can in plain]
     rest = [
         outcome._replace(tried_at=outcome.tried_at or tried_at)
         for outcome, done in zip(outcomes, plain, strict=True)
@@ -109,8 +116,6 @@ def settle(
 
 
 _SETTLED = SettleResult(Verdict.SETTLED, None)
-_ACK_RESTS_ON = ("deadline_at", "progress")
-"""Columns that the ACK of a job depends on and that may change while it runs."""
 
 
 def _is_plain(outcome: Outcome, tried_at: datetime) -> bool:
@@ -119,37 +124,6 @@ def _is_plain(outcome: Outcome, tried_at: datetime) -> bool:
     if outcome.report is not Report.ACK or job is None or job.lease_id != outcome.lease.lease_id:
         return False
     return job.deadline_at is not None and job.deadline_at > (outcome.tried_at or tried_at)
-
-
-def _acknowledged(outcomes: Sequence[Outcome], using: str) -> bool:
-    """Write ACKs by the records that were claimed: all, or none if one of the jobs has changed."""
-    try:
-        with impatient(1):
-            _acknowledge(outcomes, using=using)
-    except LeaseLost:
-        return False
-    except DatabaseError as error:
-        if not is_held(error):
-            raise
-        # Fall back to locking the rows, so that only the held ones are left out.
-        return False
-    return True
-
-
-@in_transaction
-def _acknowledge(outcomes: Sequence[Outcome], *, using: str = "") -> None:
-    now = clock.now(using)
-    # In id order, like every other writer, so that batches cannot deadlock.
-    transitions = [
-        lifecycle.ack(outcome.claimed, result=outcome.result, now=now)
-        for outcome in sorted(outcomes, key=_job_id)
-        if outcome.claimed is not None
-    ]
-    commit(transitions, seen=_ACK_RESTS_ON, now=now, using=using)
-
-
-def _job_id(outcome: Outcome) -> int:
-    return outcome.lease.job_id.int
 
 
 def report(

@@ -30,6 +30,8 @@ class Dialect(ABC):
     """Whether UPDATE supports RETURNING."""
     notifies = False
     """Whether sessions can be woken by a commit."""
+    inserts_what_it_updates = False
+    """Whether one statement can update rows and insert others from what it has updated."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.connection = connection

@@ -81,6 +81,7 @@ class Postgres(Dialect):
         return f"octet_length(j.{quoted}::text)"
 
     notifies = True
+    inserts_what_it_updates = True
     greatest = "GREATEST"
     null_safe_equals = "IS NOT DISTINCT FROM"
     # Hidden from the planner, which takes a tenth of the rows for granted then: it reads in order

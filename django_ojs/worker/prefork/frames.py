@@ -12,6 +12,7 @@ import signal
 import struct
 import zlib
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 _HEADER = struct.Struct("!2sII")
@@ -26,7 +27,7 @@ WAKEUP_SIGNAL = signal.SIGUSR1
 Frame = dict[str, Any]
 text_of = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Encode a frame as JSON text."""
-_decode = json.JSONDecoder().decode
+_decode = json.JSONDecoder().raw_decode
 
 
 class ProtocolError(Exception):
@@ -61,34 +62,45 @@ class FrameReader:
     """Collects bytes and returns whole frames."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that ``data`` completes. Raises :class:`ProtocolError`."""
-        self._buffer += data
-        frames: list[Frame] = []
-        start, end = 0, len(self._buffer)
+        source: bytes | bytearray = data
+        if self._rest:
+            self._rest += data
+            source = self._rest
+        bodies: list[bytes] = []
+        start, end = 0, len(source)
         while end - start >= _HEADER.size:
-            magic, length, checksum = _HEADER.unpack_from(self._buffer, start)
+            magic, length, checksum = _HEADER.unpack_from(source, start)
             if magic != _MAGIC or length > MAX_PACKET:
                 raise ProtocolError("not a packet")
-            if end - start - _HEADER.size < length:
-                break
             begin = start + _HEADER.size
-            frames += _parse(bytes(self._buffer[begin : begin + length]), checksum)
+            if end - begin < length:
+                break
             start = begin + length
-        if start:
-            del self._buffer[:start]
-        return frames
+            payload = bytes(source[begin:start])
+            if zlib.crc32(payload) != checksum:
+                raise ProtocolError("checksum")
+            bodies.append(payload)
+        if source is data:
+            self._rest = bytearray(data[start:])
+        elif start:
+            del self._rest[:start]
+        return _parse(bodies) if bodies else []
 
 
-def _parse(payload: bytes, checksum: int) -> list[Frame]:
-    if zlib.crc32(payload) != checksum:
-        raise ProtocolError("checksum")
+def _parse(payloads: Sequence[bytes]) -> list[Frame]:
+    """The frames of packets that arrived together, parsed at once: a call costs more than a frame."""
     try:
-        frames = _decode(payload.decode())
+        text = f"[{b','.join(payloads).decode()}]"
+        arrays, end = _decode(text)
     except (ValueError, RecursionError) as error:
         raise ProtocolError("not JSON") from error
-    if not isinstance(frames, list) or not all(isinstance(frame, dict) for frame in frames):
+    if end != len(text) or {*map(type, arrays)} != {list}:
+        raise ProtocolError("not an array")
+    frames = list(chain.from_iterable(arrays))
+    if {*map(type, frames)} != {dict}:
         raise ProtocolError("not an array of objects")
     return frames

@@ -20,7 +20,6 @@ from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import RenewedLease
 from django_ojs.domain.timeouts import after, total_deadline
 from django_ojs.services import attempts
-from django_ojs.services.job_defaults import stops_on_partition
 from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork.child import Child, Phase
 from django_ojs.worker.prefork.leased import Deadlines, LeasedJob, LeaseTable
@@ -38,12 +37,14 @@ _GRACED = (*SILENT, "total_timeout")
 _PATIENCE = 0.2
 
 
-def deadlines_of(job: JobRow, on_boottime: Callable[[datetime], float]) -> Deadlines:
+def deadlines_of(
+    job: JobRow, on_boottime: Callable[[datetime], float], stops_on_partition: bool
+) -> Deadlines:
     """Compute the deadlines of a job that was just claimed."""
     assert job.started_at is not None and job.deadline_at is not None
     row = on_boottime(job.deadline_at)
     total = total_deadline(job)
-    heard_at = on_boottime(job.started_at) if stops_on_partition(job.type, job.queue) else None
+    heard_at = on_boottime(job.started_at) if stops_on_partition else None
     if total is None:
         return Deadlines(row, row, heard_at=heard_at)
     whole = job.timeout_ms + job.grace_period_ms + job.extended_ms

@@ -13,6 +13,7 @@ from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import RenewedLease
 from django_ojs.services import leases
+from django_ojs.services.job_defaults import stops_on_partition
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.worker.prefork.child import Child, Phase, Replacement, Slot
 from django_ojs.worker.prefork.frames import Frame
@@ -63,6 +64,8 @@ class Dispatcher:
         self.last_done = 0.0
         self.claimed = 0
         self.finished = 0
+        self.ended = 0
+        """Handlers that have ended, whatever became of their jobs."""
         self.blocked = 0.0
         """Seconds for which coroutines held up others in their loop."""
         self.reported: Counter[Report] = Counter()
@@ -76,7 +79,7 @@ class Dispatcher:
         lock.
         """
         # Most jobs of one claim share their times.
-        when, now = cache(at.of), clock.boottime()
+        when, stops, now = cache(at.of), cache(stops_on_partition), clock.boottime()
         self.claimed += len(jobs)
         for job in jobs:
             assert job.started_at is not None
@@ -85,13 +88,13 @@ class Dispatcher:
                 job,
                 job.lease_id.hex,
                 now,
-                deadlines_of(job, when),
+                deadlines_of(job, when, stops(job.type, job.queue)),
                 job.text_bytes,
                 seen_at=when(job.started_at),
             )
             self.leases[running.lease] = running
             self.assignment.estimate.claimed(running.text_bytes)
-            if partition.soft_at(running) <= now:
+            if partition.is_watched(running) and partition.soft_at(running) <= now:
                 # This process was suspended since it claimed the job: it may run elsewhere already.
                 self._release(running)
             else:
@@ -107,17 +110,19 @@ class Dispatcher:
     def on_frame(self, child: Child, frame: Frame) -> None:
         """Handle a frame; kill an executor that sends one which does not fit its jobs."""
         op, lease = frame.get("op"), frame.get("lease")
-        slot = child.slot_of(lease)
+        slot = child.slots[0] if child.size == 1 else child.slot_of(lease)
+        running = None if slot is None else slot.running
         if op == "ready":
             child.phase = Phase.READY if child.phase is Phase.STARTING else child.phase
+            self._pool.started()
         elif slot is None:
             self._unexpected(child, op)
-        elif op == "begin" and slot.running is None and _heads(slot.queued, lease):
+        elif running is not None and running.lease == lease:
+            self._about_running(slot, running, str(op), frame)
+        elif op == "begin" and running is None and _heads(slot.queued, lease):
             self._begun(slot)
         elif op == "returned" and any(job.lease == lease for job in slot.queued):
             self._returned(slot, str(lease))
-        elif slot.running is not None and slot.running.lease == lease:
-            self._about_running(slot, slot.running, str(op), frame)
         else:
             self._unexpected(child, op)
 
@@ -181,6 +186,7 @@ class Dispatcher:
         child = slot.child
         slot.running = None
         child.jobs_done += 1
+        self.ended += 1
         self._lift_limit(child, running)
         if not child.is_shared:
             self.assignment.estimate.add(

@@ -22,6 +22,16 @@ class _Type:
     slow_share: float
     seen: int = 0
 
+    def add(self, seconds: float, slow: bool, memory: float) -> float:
+        """Count a job; returns its weight in the share of slow ones."""
+        seen = self.seen = self.seen + 1
+        self.mean += (0.05 if seen > 20 else 1 / seen) * (seconds - self.mean)
+        weight = 1 / (seen + 1)
+        if weight < memory:
+            weight = memory
+        self.slow_share += weight * (slow - self.slow_share)
+        return weight
+
 
 class PrefetchPolicy:
     """Moving averages of durations (by type and overall), executor time and sizes.
@@ -49,12 +59,10 @@ class PrefetchPolicy:
         known = self._types.get(job_type)
         if known is None:
             known = self._types[job_type] = _Type(seconds, 0.0)
+        slow = seconds > SHORT
+        known.add(seconds, slow, 0.02)
         # Long memory for the overall share: one slow job in a hundred suffices to block executors.
-        for one, memory in ((known, 0.02), (self._every, 0.002)):
-            one.seen += 1
-            one.mean += max(0.05, 1 / one.seen) * (seconds - one.mean)
-            weight = max(memory, 1 / (one.seen + 1))
-            one.slow_share += weight * ((seconds > SHORT) - one.slow_share)
+        weight = self._every.add(seconds, slow, 0.002)
         self._long_share += weight * ((seconds > LONG) - self._long_share)
         self._needed = 0.98 * self._needed + needed
         self._count = 0.98 * self._count + 1

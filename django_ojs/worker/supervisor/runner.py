@@ -177,7 +177,10 @@ class Runner:
         )
 
     def _turn(self) -> None:
+        ended = self._dispatcher.ended
         self._loop.wait(self._wait())
+        if self._dispatcher.ended != ended:
+            self._drain.work_goes_on()
         for number in self._signals.take():
             self._handle_signal(number)
         now = clock.boottime()
@@ -257,10 +260,6 @@ class Runner:
     # Callbacks.
 
     def _on_frame(self, child: Child, frame: dict[str, object]) -> None:
-        if frame.get("op") == "ready":
-            self._pool.started()
-        if frame.get("op") == "done":
-            self._drain.work_goes_on()
         self._dispatcher.on_frame(child, frame)
 
     def _on_gone(self, child: Child, status: int | None) -> None:

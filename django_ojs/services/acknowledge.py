@@ -1,0 +1,92 @@
+"""ACKs of jobs as they were claimed, many at once: decided on the records that the worker has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import DatabaseError, connections
+
+from django_ojs import clock
+from django_ojs.domain import lifecycle
+from django_ojs.domain.errors import LeaseLost
+from django_ojs.domain.events import Kind
+from django_ojs.domain.job import JobRow
+from django_ojs.services.commit import commit, commit_alike, is_published
+from django_ojs.store.contention import impatient, in_transaction, is_contention, is_held
+from django_ojs.store.dialect import dialect
+
+_RESTS_ON = ("deadline_at", "progress")
+"""Columns that the ACK of a job depends on and that may change while it runs."""
+
+
+class Ack(NamedTuple):
+    """A job as it was claimed, and its result as JSON text."""
+
+    job: JobRow
+    result: str | None
+
+
+def acknowledge(acks: Sequence[Ack], *, using: str) -> list[bool]:
+    """Write what still holds, and return for each whether it is written.
+
+    The others have changed since they were claimed, or another transaction holds a row: they are to be
+    settled by what their rows say. One statement where the database can, for jobs that nobody else
+    waits for; two in a transaction for the others, all of them or none.
+    """
+    # In id order, like every other writer, so that batches cannot deadlock.
+    others = sorted(acks, key=_job_id)
+    done: set[UUID] = set()
+    together = dialect(using).inserts_what_it_updates and not connections[using].in_atomic_block
+    if together and not is_published(Kind.COMPLETED):
+        holder = (others[0].job.worker_id, others[0].job.lease_principal)
+        alike = [ack for ack in others if _is_alone(ack.job, holder)]
+        if alike:
+            done = _at_once(alike, using)
+            others = [ack for ack in others if not _is_alone(ack.job, holder)]
+    if others and _all_or_none(others, using):
+        done.update(ack.job.id for ack in others)
+    return [ack.job.id in done for ack in acks]
+
+
+def _job_id(ack: Ack) -> int:
+    return ack.job.id.int
+
+
+def _is_alone(job: JobRow, holder: tuple[str | None, str | None]) -> bool:
+    """Whether nothing but this job depends on how it ends; claimed by this worker and credential."""
+    return not job.hooks and job.progress is None and (job.worker_id, job.lease_principal) == holder
+
+
+def _at_once(acks: Sequence[Ack], using: str) -> set[UUID]:
+    """By one decision, since they differ in their results only."""
+    now = clock.now(using)
+    jobs = [ack.job for ack in acks]
+    decision = lifecycle.ack(jobs[0], result=None, now=now)
+    try:
+        return commit_alike(decision, jobs, [ack.result for ack in acks], now=now, using=using)
+    except DatabaseError as error:
+        if not is_contention(error):
+            raise
+        return set()
+
+
+def _all_or_none(acks: Sequence[Ack], using: str) -> bool:
+    try:
+        with impatient(1):
+            _commit(acks, using=using)
+    except LeaseLost:
+        return False
+    except DatabaseError as error:
+        if not is_held(error):
+            raise
+        return False
+    return True
+
+
+@in_transaction
+def _commit(acks: Sequence[Ack], *, using: str = "") -> None:
+    now = clock.now(using)
+    transitions = [lifecycle.ack(ack.job, result=ack.result, now=now) for ack in acks]
+    commit(transitions, seen=_RESTS_ON, now=now, using=using)
