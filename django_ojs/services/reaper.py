@@ -79,7 +79,8 @@ def scan(
         # No deadline is judged by the time before the step; the next scan uses the new clock.
         if hears.applied is not None:
             logger.warning(
-                "the database clock was set by %s; running jobs were adjusted", hears.applied
+                "the database clock was set by %+.1f s; running jobs were adjusted",
+                hears.applied.total_seconds(),
             )
             clock.applied(using, hears.applied, hears.steps)
         return ReapResult()

@@ -58,6 +58,14 @@ def test_a_step_ends_no_attempt_and_hides_no_death(frozen: FrozenClock, seconds:
     assert now_stored(dead).state == "discarded"
 
 
+def test_the_log_has_the_step_in_seconds(frozen: FrozenClock, caplog: pytest.LogCaptureFixture) -> None:
+    loop = a_loop()
+    tick(frozen, 1, loop)
+    frozen.set_server(-30)
+    tick(frozen, 1, loop)
+    assert "the database clock was set by -30.0 s; running jobs were adjusted" in caplog.messages
+
+
 @pytest.mark.parametrize("seconds", [600, -600])
 def test_what_is_by_the_clock_on_the_wall_does_not_move(frozen: FrozenClock, seconds: int) -> None:
     make(1, timeout=60, total_timeout=1000)
