@@ -45,6 +45,7 @@ def live(ctx: JobContext, until: str) -> None:
 @job("lab.quick", **LIMITS)
 def quick(ctx: JobContext) -> None:
     """Has its effect at once."""
+    effects.write(ctx.id, ctx.attempt, "start")
     effects.write(ctx.id, ctx.attempt, "done")
 
 
