@@ -84,11 +84,13 @@ def scan(
             )
             clock.applied(using, hears.applied, hears.steps)
         return ReapResult()
+    waited = witness is not None and not witness.committed(clock.now(using) - lag)
     if suspect:
         _failed.clear()
-    if calm:
+    if calm or waited:
         hears = hears._replace(until=hears.until - _AGES)
-    return reap.reap(limit=limit, hearing=hears, now=asked_at if lag else None, using=using)
+    now = asked_at if lag or waited else None
+    return reap.reap(limit=limit, hearing=hears, now=now, using=using)
 
 
 class _ClockSet(NamedTuple):
@@ -138,14 +140,14 @@ def _record(
     runs = MaintenanceRun.objects.using(using)
     skips = connection.features.has_select_for_update_skip_locked
     run = runs.select_for_update(skip_locked=skips).filter(name=NAME).first()
-    if witness is not None:
-        if suspect:
-            witness.doubt()
-        # SQLite has one lock for all writers: if this scan waited for it, heartbeats did too.
-        witness.wrote(asked_at, now, one_writer=connection.vendor == "sqlite")
+    if witness is not None and suspect:
+        witness.doubt()
     if run is None and (held := runs.filter(name=NAME).first()) is not None:
         # Another scan holds the record; scan without recording.
         return _until(sightings.hearing(held, witness, now, suspect=suspect), asked_at)
+    if witness is not None:
+        # SQLite has one lock for all writers: if this scan waited for it, heartbeats did too.
+        witness.writes(asked_at, now, one_writer=connection.vendor == "sqlite")
     if run is None:
         run = MaintenanceRun(name=NAME, last_run_at=now, ran_by=ran_by, loops=cadence is not None)
         run.cadence_ms = _ms(cadence)

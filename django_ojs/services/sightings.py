@@ -17,6 +17,8 @@ from django_ojs.store import due_times
 
 NOTICED = timedelta(milliseconds=500)
 """How much longer than it should an answer may take, and count as one that came."""
+_LONG_COMMIT = timedelta(seconds=1)
+"""How long a commit may take, and count as one that did not wait for other servers."""
 _KEPT_SPANS = 1000
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
@@ -32,6 +34,9 @@ class Witness:
         self._first: datetime | None = None
         self._seen_at: datetime | None = None
         self._wrote_at: datetime | None = None
+        self._writing_at: datetime | None = None
+        self._claiming: Span | None = None
+        self._claimed: Span | None = None
         self._gaps: list[Span] = []
         self._suspect = False
 
@@ -43,6 +48,7 @@ class Witness:
     def doubt(self) -> None:
         """A write of this process failed: since its last one, heartbeats may have been impossible."""
         self._suspect = True
+        self._writing_at = None
 
     def saw(self, now: datetime) -> None:
         """Record that the database answered at ``now``."""
@@ -53,35 +59,52 @@ class Witness:
             self._add(Span(self._seen_at, now))
         self._seen_at = now
 
-    def wrote(self, asked_at: datetime, now: datetime, *, one_writer: bool) -> None:
-        """A write that was begun at ``asked_at`` got its turn.
+    def writes(self, asked_at: datetime, now: datetime, *, one_writer: bool) -> None:
+        """A write that was begun at ``asked_at`` got its turn, and is to be committed.
 
-        With ``one_writer``, all writers waited as this one did, perhaps since before it.
+        With ``one_writer``, all writers waited as this one did, perhaps since before it. So they did if
+        it is tried again because its commit has failed.
         """
         self.saw(now)
         waited = now - asked_at > NOTICED
-        if self._suspect or (waited and one_writer):
+        if self._suspect or (waited and (one_writer or self._writing_at is not None)):
             self._add(Span(self._wrote_at or self._first or asked_at, now))
         elif waited:
             self._add(Span(asked_at, now))
         self._suspect = False
-        self._wrote_at = now
+        self._writing_at = now
 
-    def moved(self, step: timedelta) -> None:
-        """The clock of the server was set by ``step``: what was seen moves with it."""
-        for name in ("_first", "_seen_at", "_wrote_at"):
-            moment = getattr(self, name)
-            if moment is not None:
-                setattr(self, name, moment + step)
-        self._gaps = [Span(gap.start + step, gap.end + step) for gap in self._gaps]
+    def committed(self, now: datetime) -> bool:
+        """The write, if there was one, is committed; return whether at once.
+
+        A commit that waits, for a standby or for the other nodes of a cluster, proves as little as one
+        that failed: a server on which nobody can commit still reads, and locks.
+        """
+        at_once = self._writing_at is None or now - self._writing_at <= _LONG_COMMIT
+        if at_once:
+            self._wrote_at = self._writing_at or self._wrote_at
+        else:
+            self._suspect = True
+        self._claimed = self._claiming or self._claimed
+        self._writing_at = self._claiming = None
+        return at_once
+
+    def claims(self, span: Span) -> Span:
+        """A record of this time is to be committed. Returns it with the time of the last one, if that
+        was ours, which may say too much: whether its commit waited, it could not know.
+        """
+        self._claiming = span
+        known = self._claimed
+        return span if known is None or known.end != span.start else Span(known.start, span.end)
 
     def gaps(self) -> list[Span]:
         """The time since the first look in which nothing was seen."""
         return list(self._gaps)
 
     def blind(self, now: datetime) -> list[Span]:
-        """All the time in which nothing was seen."""
-        return united([Span(_BEGINNING, self._first or now), *self._gaps])
+        """All the time in which nothing was seen, or nothing could be written."""
+        doubtful = [Span(self._wrote_at or self._first or now, now)] if self._suspect else []
+        return united([Span(_BEGINNING, self._first or now), *self._gaps, *doubtful])
 
     def _add(self, span: Span) -> None:
         if span.start < span.end:
@@ -111,7 +134,7 @@ def record(run: MaintenanceRun, witness: Witness | None, now: datetime, *, suspe
     if witness is None:
         unseen = outages = whole if apart or suspect else []
     else:
-        unseen = common(witness.blind(now), whole)
+        unseen = common(witness.blind(now), [witness.claims(since)] if whole else [])
         # What passed before a process began is no outage for that.
         outages = whole if apart and unseen else common(witness.gaps(), whole)
     spans = [span for span in spans_of(run) if span.start < now]

@@ -91,6 +91,68 @@ def test_a_server_that_stands_still_in_a_scan_stalls_nobody(
     assert at > 5
 
 
+@pytest.mark.fault("F75")
+def test_writes_that_cannot_be_committed_stall_nobody(
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a node of a Galera cluster that has lost the others: it reads, and locks, all the time."""
+
+    def fail() -> None:
+        raise OperationalError("the commit failed")
+
+    make(2, heartbeat_timeout=4, retry={"max_attempts": 1})
+    jobs = take(2)
+    loop = a_loop()
+    for moment in range(6):
+        # From each second after a record.
+        watch(frozen, 6 + moment, loop, beats=jobs)
+        with monkeypatch.context() as patch:
+            patch.setattr(connections["default"], "_commit", fail)
+            for _ in range(35):
+                frozen.advance(0.2)
+                with suppress(OperationalError):
+                    loop.tick()
+        assert watch(frozen, 0.4, loop) == 0, moment
+    watch(frozen, 6, loop, beats=jobs)
+    assert watch(frozen, 3, loop, beats=jobs[1:]) == 0
+    assert watch(frozen, 1.2, loop, beats=jobs[1:]) == 1
+
+
+@pytest.mark.fault("F75")
+@pytest.mark.parametrize("another", [False, True], ids=["loop", "another loop"])
+def test_commits_that_wait_stall_nobody(
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch, another: bool
+) -> None:
+    """As on a primary whose synchronous standby is away: it reads, and locks, all the time."""
+    make(2, heartbeat_timeout=4, retry={"max_attempts": 1})
+    jobs = take(2)
+    loop, other = a_loop(), a_loop("another")
+    loops = [loop, other] if another else [loop]
+    connection: Any = connections["default"]
+    real, waits = connection._commit, [0.0]
+
+    def commit() -> None:
+        frozen.advance(waits.pop() if waits else 0)
+        real()
+
+    for moment in range(6):
+        watch(frozen, 6 + moment, *loops, beats=jobs)
+        with monkeypatch.context() as patch:
+            patch.setattr(connection, "_commit", commit)
+            # Until there is something to be written, which then waits.
+            waits[:] = [20.0]
+            for _ in range(50):
+                frozen.advance(0.2)
+                assert not loop.tick().jobs, moment
+                if not waits:
+                    break
+        assert not waits
+        assert watch(frozen, 0.4, *loops, beats=jobs) == 0, moment
+    watch(frozen, 6, *loops, beats=jobs)
+    assert watch(frozen, 3, *loops, beats=jobs[1:]) == 0
+    assert watch(frozen, 1.2, *loops, beats=jobs[1:]) == 1
+
+
 def test_time_that_was_seen_counts_on_time(frozen: FrozenClock) -> None:
     make(1, heartbeat_timeout=8)
     take()
