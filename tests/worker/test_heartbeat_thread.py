@@ -15,6 +15,17 @@ from django_ojs.worker.threads.heartbeat import HeartbeatThread, WorkerSnapshot
 pytestmark = pytest.mark.usefixtures("ojs_db")
 
 
+def a_thread() -> HeartbeatThread:
+    """Of a worker without jobs."""
+    return HeartbeatThread(
+        WorkerInfo("w1", clock.new_lease()),
+        lambda: WorkerSnapshot("running", []),
+        lambda sent, kept, at: None,
+        lambda directive: None,
+        "default",
+    )
+
+
 @pytest.mark.parametrize(("took", "pause"), [(0.01, 0.99), (0.4, 0.6), (3.0, 0.05)])
 def test_a_beat_that_fails_is_tried_again_within_a_second_of_its_beginning(
     monkeypatch: pytest.MonkeyPatch, took: float, pause: float
@@ -28,12 +39,23 @@ def test_a_beat_that_fails_is_tried_again_within_a_second_of_its_beginning(
 
     monkeypatch.setattr(clock, "boottime", lambda: now[0])
     monkeypatch.setattr(workers, "report", away)
-    beats = HeartbeatThread(
-        WorkerInfo("w1", clock.new_lease()),
-        lambda: WorkerSnapshot("running", []),
-        lambda sent, kept, at: None,
-        lambda directive: None,
-        "default",
-    )
+    beats = a_thread()
     assert beats.beat() == pytest.approx(pause)
     assert beats.silent_for(now[0]) == pytest.approx(took)
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.01, 4.99), (3.0, 2.0), (20.0, 0.05)])
+def test_the_interval_begins_with_the_beat(
+    monkeypatch: pytest.MonkeyPatch, took: float, pause: float
+) -> None:
+    """One whose commit waited for a standby is as old as the wait when it lands."""
+    now = [1000.0]
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        now[0] += took
+
+    monkeypatch.setattr(clock, "boottime", lambda: now[0])
+    monkeypatch.setattr(workers, "report", slow)
+    beats = a_thread()
+    assert beats.beat() == pytest.approx(pause)
+    assert beats.silent_for(now[0]) == 0

@@ -97,7 +97,8 @@ class HeartbeatThread(ConnectedThread):
         """Beat once; return the seconds until the next beat."""
         now = clock.boottime()
         if self._beat(now):
-            return self._interval
+            # Counted from its beginning, which is the time that it wrote: one that waited is old.
+            return max(_SHORTEST, now + self._interval - clock.boottime())
         self.failures += 1
         # If connecting took long, retry at once: the reaper may have a connection already.
         return max(_SHORTEST, min(self._interval, now + _AGAIN - clock.boottime()))
