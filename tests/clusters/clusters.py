@@ -318,7 +318,7 @@ class MariaDB(Cluster):
 
     key = "mariadb"
     user = "mysql"
-    programs = ("mariadb-install-db", "mariadbd")
+    programs: tuple[str, ...] = ("mariadb-install-db", "mariadbd")
     scheme = "mysql"
     quick = (
         "--innodb-buffer-pool-size=32M",

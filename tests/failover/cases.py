@@ -7,18 +7,44 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, Self
 
 from tests.clusters.clusters import PostgreSQL
-from tests.failover import judge, nodes
+from tests.failover import judge, nodes, price
 from tests.failover.fleet import Fleet
-from tests.failover.judge import SOON, Figures
-from tests.failover.postgres import Pair
+from tests.failover.galera import ANOTHER, Galera, Node
+from tests.failover.judge import SOON, Attempt, Figures, Rows
+from tests.failover.postgres import STANDBY, Pair
 from tests.lab import databases
 from tests.support import poll
 
-DETECTION = 3.0
-"""Seconds until what decides gives the primary up."""
 HARMS = ("killed", "suspended", "cut off")
+
+
+class Servers(Protocol):
+    """A replicated database, of which the server that is written to is taken away."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def url(self) -> str:
+        """What the application is told, and is never told anew."""
+
+    def urls(self) -> list[str]:
+        """What those are told that compete for jobs."""
+
+    def lose(self, how: str) -> float:
+        """Take it away; the moment from which jobs have to be claimed soon."""
+
+    def rows(self) -> Rows:
+        """What the others show."""
+
+    def come_back(self, how: str) -> list[Attempt]:
+        """Let it come back; what it had acknowledged before."""
+
+    def disagreements(self) -> list[str]:
+        """What is wrong between the servers in the end."""
 
 
 @dataclass(frozen=True)
@@ -37,42 +63,29 @@ class Case:
         return next(filter(None, (need() for need in self.needs)), None)
 
 
-def fail_over(
-    folder: Path, template: Path, *, way: str, how: str, offset: int = 0, synchronous: bool = True
-) -> Figures:
-    """PostgreSQL: the primary is harmed, the standby promoted, the old one let go on and ended."""
+def fail_over(folder: Path, servers: Servers, how: str, *, lossy: bool = False) -> Figures:
+    """Under load the server that is written to is taken away, another one takes over, it comes back."""
     with ExitStack() as stack:
-        pair = stack.enter_context(
-            Pair(folder, template, way=way, offset=offset, synchronous=synchronous)
-        )
-        fleet = stack.enter_context(Fleet(folder, pair.url()))
+        stack.enter_context(servers)
+        fleet = stack.enter_context(Fleet(folder, servers.url(), servers.urls()))
         try:
             fleet.start()
-            if not synchronous:
-                # What has not arrived by now never will.
-                pair.hold_back()
-                time.sleep(1)
-            pair.harm(how)
-            pair.without_writer()
-            time.sleep(DETECTION)
-            promoted = pair.promote()
-            taken = [job for job, state in pair.new.rows().states.items() if state == "active"]
+            moment = servers.lose(how)
+            taken = [job for job, state in servers.rows().states.items() if state == "active"]
             before = set(taken)
 
             def claimed() -> bool:
-                return any(e.job not in before and e.moment > promoted for e in fleet.done())
+                return any(e.job not in before and e.moment > moment for e in fleet.done())
 
             try:
                 poll(claimed, 2 * SOON, every=0.05)
             except AssertionError:
                 pass  # It is judged.
             time.sleep(1)
-            pair.let_go_on(how)
-            on_old = [] if how == "killed" else pair.old.rows().attempts
-            pair.fence()
+            on_old = servers.come_back(how)
             time.sleep(2)
             fleet.stop_load()
-            fleet.drain(pair.new.rows)
+            fleet.drain(servers.rows)
             fleet.all_running()
         except BaseException:
             print(fleet.said(), flush=True)
@@ -80,12 +93,13 @@ def fail_over(
         found = judge.judge(
             acks=fleet.acks(),
             done=fleet.done(),
-            after=pair.new.rows(),
+            after=servers.rows(),
             on_old=on_old,
-            promoted=promoted,
+            promoted=moment,
             taken=taken,
         )
-        if not found.good(lossy=not synchronous):
+        found.wrong += servers.disagreements()
+        if not found.good(lossy=lossy):
             print(fleet.said(), flush=True)
         return found
 
@@ -100,22 +114,45 @@ def _postgres() -> list[Case]:
                 def play(
                     folder: Path, template: Path, way: str = way, how: str = how, offset: int = offset
                 ) -> Figures:
-                    return fail_over(folder, template, way=way, how=how, offset=offset)
+                    return fail_over(folder, Pair(folder, template, way=way, offset=offset), how)
 
                 clock = f", clock {offset:+d} s" if offset else ""
                 name = f"PostgreSQL, {way}: {how}{clock}"
                 faketime = (_faketime,) if offset else ()
                 found.append(Case(name, "postgres", play, brief=name in BRIEF, needs=needs + faketime))
-    found += [_asynchronous(how) for how in HARMS]
-    return found
+    found.append(_without_standby())
+    return found + [_asynchronous(how) for how in HARMS]
+
+
+def _without_standby() -> Case:
+    def play(folder: Path, template: Path) -> Figures:
+        return fail_over(folder, Pair(folder, template, way="hosts"), STANDBY)
+
+    return Case(f"PostgreSQL, hosts: {STANDBY}", "postgres", play, needs=(PostgreSQL.missing,))
 
 
 def _asynchronous(how: str) -> Case:
     def play(folder: Path, template: Path) -> Figures:
-        return fail_over(folder, template, way="hosts", how=how, synchronous=False)
+        pair = Pair(folder, template, way="hosts", synchronous=False)
+        return fail_over(folder, pair, how, lossy=True)
 
     name = f"PostgreSQL, asynchronous: {how}"
     return Case(name, "postgres", play, lossy=True, needs=(PostgreSQL.missing,))
+
+
+def _galera() -> list[Case]:
+    found = []
+    needs = (Node.missing, nodes.missing)
+    for writers, words in ((1, "one writer"), (2, "two writers")):
+        for how in (*HARMS, "alone", ANOTHER):
+
+            def play(folder: Path, template: Path, how: str = how, writers: int = writers) -> Figures:
+                servers = Galera(folder, template, writers=writers, waits=writers > 1)
+                return fail_over(folder, servers, how)
+
+            name = f"Galera, {words}: {how}"
+            found.append(Case(name, "galera", play, brief=name in BRIEF, needs=needs))
+    return [*found, Case("Galera, two writers: price", "galera", price.play, needs=needs)]
 
 
 def _faketime() -> str | None:
@@ -126,9 +163,11 @@ BRIEF = (
     "PostgreSQL, hosts: suspended, clock +30 s",
     "PostgreSQL, address: killed, clock -30 s",
     "PostgreSQL, address: cut off",
+    "Galera, one writer: suspended",
+    "Galera, two writers: killed",
 )
 
 
 def every() -> list[Case]:
     """All of them, in the order of the table."""
-    return _postgres()
+    return [*_postgres(), *_galera()]

@@ -78,16 +78,20 @@ class Enqueuer:
 
 
 def main() -> None:
-    """Some jobs that last, a backlog, then a stream until SIGTERM."""
+    """Some jobs that last, a backlog, then a stream until SIGTERM; or small jobs, and no more."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--acks", type=Path, required=True)
     parser.add_argument("--until", required=True)
     parser.add_argument("--living", type=int, default=4)
     parser.add_argument("--backlog", type=int, default=200)
     parser.add_argument("--rate", type=float, default=10)
+    parser.add_argument("--small", type=int, default=0)
     chosen = parser.parse_args()
     django.setup()
     enqueuer = Enqueuer(chosen.acks, chosen.rate)
+    if chosen.small:
+        enqueuer.several("quick", chosen.small, queue="b")
+        return
     enqueuer.several("live", chosen.living, chosen.until, queue="a")
     enqueuer.several("paced", chosen.backlog, chosen.until, queue="b")
     enqueuer.steadily()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.failover import enqueuer
@@ -17,12 +17,12 @@ DRAIN = 60.0
 
 
 class Fleet:
-    """Worker ``A`` has the jobs that last, ``B`` the others. ``urls`` are for A, B and the rest."""
+    """Worker ``A`` has the jobs that last; the others are for ``B``, or several at ``urls``."""
 
-    def __init__(self, folder: Path, *urls: str) -> None:
+    def __init__(self, folder: Path, url: str, urls: Sequence[str] = ()) -> None:
         self.folder = folder
+        self._url, self._urls = url, urls or [url]
         self.effects, self._acks = folder / "effects", folder / "acks"
-        self._urls = urls
         self.until = folder / "until"
         self.processes: dict[str, Manage] = {}
 
@@ -33,21 +33,31 @@ class Fleet:
         for process in self.processes.values():
             process.stop()
 
-    def start(self, **load: int) -> None:
+    def start(self) -> None:
         """All of it; returns when the jobs that last have begun and the stream flows."""
-        for_a, for_b, for_rest = (*self._urls, *self._urls[-1:] * 2)[:3]
-        self._manage("A", for_a, "runworker", "--worker-id=A", "--queue=a", "--concurrency=6")
-        self._manage("B", for_b, "runworker", "--worker-id=B", "--queue=b", "--concurrency=3")
-        self._manage("R", for_rest, "reap_timeouts", "--loop")
-        given = [f"--{name}={value}" for name, value in load.items()]
-        self.processes["enqueuer"] = Manage(
-            (f"--acks={self._acks}", f"--until={self.until}", *given),
-            self.folder / "enqueuer",
-            self._environment(for_rest),
-            program=("-m", "tests.failover.enqueuer"),
-        )
+        self._manage("A", "runworker", "--worker-id=A", "--queue=a", "--concurrency=6")
+        self.start_workers()
+        self._manage("R", "reap_timeouts", "--loop")
+        self.start_load()
         poll(lambda: self._flows() or not self.processes["enqueuer"].running, 90, every=0.1)
         self.all_running()
+
+    def start_workers(self) -> None:
+        """Those that are for jobs that do not last."""
+        for number, url in enumerate(self._urls):
+            name = f"B{number or ''}"
+            given = ("runworker", f"--worker-id={name}", "--queue=b", "--concurrency=3")
+            self._manage(name, *given, url=url)
+
+    def start_load(self, name: str = "enqueuer", url: str | None = None, **load: object) -> None:
+        """What enqueues."""
+        given = [f"--{option}={value}" for option, value in load.items()]
+        self.processes[name] = Manage(
+            (f"--acks={self._acks}", f"--until={self.until}", *given),
+            self.folder / name,
+            self._environment(url),
+            program=("-m", "tests.failover.enqueuer"),
+        )
 
     def _flows(self) -> bool:
         kinds = [ack.kind for ack in self.acks()]
@@ -55,14 +65,14 @@ class Fleet:
         living = {ack.job for ack in self.acks() if ack.kind == "live"}
         return kinds.count("quick") >= 3 and living <= begun
 
-    def _environment(self, url: str) -> dict[str, str]:
+    def _environment(self, url: str | None) -> dict[str, str]:
         return {
             "DJANGO_SETTINGS_MODULE": "tests.lab.settings",
-            "DATABASE_URL": url,
+            "DATABASE_URL": url or self._url,
             effects.VARIABLE: str(self.effects),
         }
 
-    def _manage(self, name: str, url: str, *arguments: str) -> None:
+    def _manage(self, name: str, *arguments: str, url: str | None = None) -> None:
         self.processes[name] = Manage(arguments, self.folder / name, self._environment(url))
 
     def acks(self) -> list[Ack]:

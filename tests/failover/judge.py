@@ -65,6 +65,8 @@ class Figures:
     unfinished: int = 0
     claims_after: float | None = None
     wrong: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What is printed and not judged."""
     said: list[str] = field(default_factory=list)
 
     def good(self, *, lossy: bool = False) -> bool:

@@ -4,32 +4,57 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.clusters.clusters import as_user, folder_of, free_port, program
 from tests.support import poll
 
 CHECK_MS = 500
 """How often the balancer asks; two refusals take a node out, one answer takes it in."""
-_CONFIGURATION = """\
+DEFAULTS = """\
 defaults
   mode tcp
   timeout connect 2s
   timeout client 1h
   timeout server 1h
-  timeout check 1s
+  timeout check 2s
 """
 _LISTEN = """\
 listen {name}
   bind 127.0.0.1:{port}
   option httpchk GET /writable
   http-check expect status 200
-  default-server inter {inter} fall 2 rise 1 on-marked-down shutdown-sessions
+  default-server check inter {inter} fall 2 rise 1 on-marked-down shutdown-sessions
 """
+_FIRST = " on-marked-up shutdown-backup-sessions"
+"""Of those that write, when one is back: nobody stays with a server that only stood in."""
+
+
+class Backend(NamedTuple):
+    """A server behind the balancer: its port, and that of what says whether it is written to."""
+
+    port: int
+    status: int
+
+
+class Listen(NamedTuple):
+    """An address, and the servers behind it; all but ``writers`` of them only stand in for those."""
+
+    backends: Sequence[Backend]
+    writers: int | None = None
+
+    def configuration(self, name: str, port: int) -> str:
+        """Its section for haproxy."""
+        text = _LISTEN.format(name=name, port=port, inter=f"{CHECK_MS}ms")
+        writers = len(self.backends) if self.writers is None else self.writers
+        for number, backend in enumerate(self.backends):
+            role = " backup" if number >= writers else _FIRST if writers < len(self.backends) else ""
+            text += f"  server node{number} 127.0.0.1:{backend.port} port {backend.status}{role}\n"
+        return text
 
 
 class Status(ThreadingHTTPServer):
@@ -54,6 +79,9 @@ class Status(ThreadingHTTPServer):
         self.port = int(self.server_address[1])
         threading.Thread(target=self.serve_forever, daemon=True, name="status").start()
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who asked has not waited for the answer."""
+
     def close(self) -> None:
         """No more answers."""
         self.shutdown()
@@ -66,21 +94,14 @@ def missing() -> str | None:
 
 
 class Balancer:
-    """haproxy. ``listens`` are addresses; of each the nodes as (port, port of its status), and whether
-    the others only stand in for the first.
-    """
+    """haproxy, in front of several addresses by their names."""
 
-    def __init__(
-        self, folder: Path, listens: dict[str, list[tuple[int, int]]], *, backup: bool
-    ) -> None:
+    def __init__(self, folder: Path, listens: Mapping[str, Listen]) -> None:
         self.ports = {name: free_port() for name in listens}
         self._folder = folder_of("nobody", folder)
-        text = _CONFIGURATION
-        for name, nodes in listens.items():
-            text += _LISTEN.format(name=name, port=self.ports[name], inter=CHECK_MS)
-            for number, (port, status) in enumerate(nodes):
-                last = " backup" if backup and number else ""
-                text += f"  server node{number} 127.0.0.1:{port} check port {status}{last}\n"
+        text = DEFAULTS
+        for name, listen in listens.items():
+            text += listen.configuration(name, self.ports[name])
         (self._folder / "haproxy.cfg").write_text(text)
         (self._folder / "haproxy.cfg").chmod(0o644)
 

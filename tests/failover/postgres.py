@@ -13,8 +13,8 @@ from tests.clusters import clusters
 from tests.clusters.clusters import ACCOUNT
 from tests.clusters.proxy import Proxy
 from tests.failover import judge
-from tests.failover.judge import Rows
-from tests.failover.nodes import Balancer, Status
+from tests.failover.judge import Attempt, Rows
+from tests.failover.nodes import Backend, Balancer, Listen, Status
 from tests.lab import effects, raw
 from tests.lab.databases import SteppablePostgreSQL, suspended
 from tests.support import poll
@@ -76,6 +76,11 @@ def make_template(folder: Path) -> Path:
     return server.folder / "data"
 
 
+STANDBY = "standby suspended"
+WAIT = 10.0
+"""Seconds for which commits wait then: more than twice as long as a heartbeat may take."""
+DETECTION = 3.0
+"""Seconds until what decides gives the primary up."""
 _OPTIONS = "connect_timeout=3&tcp_user_timeout=6000"
 """What the documentation tells applications to say: nobody guards their connections but they."""
 
@@ -121,12 +126,12 @@ class Pair:
         self.new.start()
         poll(self._streams)
         if self._way == "address":
-            nodes = []
+            backends = []
             for server, proxy in ((self.old, self.to_old), (self.new, self.to_new)):
                 status = Status(lambda server=server: self._writer is server)  # type: ignore[misc]
                 stack.callback(status.close)
-                nodes.append((proxy.port, status.port))
-            balancer = Balancer(self._folder / "haproxy", {"database": nodes}, backup=False)
+                backends.append(Backend(proxy.port, status.port))
+            balancer = Balancer(self._folder / "haproxy", {"database": Listen(backends)})
             stack.enter_context(balancer.running())
             self._port = balancer.ports["database"]
         return self
@@ -148,21 +153,31 @@ class Pair:
             f"&target_session_attrs=read-write&{_OPTIONS}"
         )
 
-    def harm(self, how: str) -> None:
-        """Take the primary away: ``killed``, ``suspended`` or ``cut off``, from its standby too."""
+    def urls(self) -> list[str]:
+        """What those are told that compete for jobs."""
+        return [self.url()]
+
+    def lose(self, how: str) -> float:
+        """Take the primary away: ``killed``, ``suspended`` or ``cut off``, from its standby too. The
+        standby is promoted; returns the moment from which it can be written to. With ``standby
+        suspended``, the commits of the primary wait for a while, and it goes on reading.
+        """
+        if how == STANDBY:
+            with suspended(self.new):
+                time.sleep(WAIT)
+            return effects.now()
+        if not self.old.options:
+            # What has not arrived by now never will.
+            self._hold_back()
+            time.sleep(1)
         if how == "killed":
             self.old.kill()
         elif how == "suspended":
             self._stack.enter_context(suspended(self.old))
         else:
             self.to_old.silence()
-
-    def without_writer(self) -> None:
-        """What decides knows that the primary does not answer."""
         self._writer = None
-
-    def promote(self) -> float:
-        """The standby becomes the primary; the moment from which it can be written to."""
+        time.sleep(DETECTION)
         for pid in self._held:
             # A promotion waits until it has ended.
             os.kill(pid, signal.SIGCONT)
@@ -171,25 +186,35 @@ class Pair:
         self._writer = self.new
         return effects.now()
 
-    def let_go_on(self, how: str) -> None:
-        """The old primary is there again, and believes that it is one."""
+    def rows(self) -> Rows:
+        """What the new primary shows, or the only one that there was."""
+        return (self._writer or self.new).rows()
+
+    def come_back(self, how: str) -> list[Attempt]:
+        """The old primary is there again, and believes that it is one, until what decides finds it and
+        ends it; what it had acknowledged.
+        """
+        if how in ("killed", STANDBY):
+            return []
         if how == "suspended":
             for pid in self.old.pids():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
-        elif how == "cut off":
+        else:
             self.to_old.speak()
         time.sleep(3)
+        on_old = self.old.rows().attempts
+        self.old.crash()
+        return on_old
 
-    def hold_back(self) -> None:
+    def disagreements(self) -> list[str]:
+        """There is one server left."""
+        return []
+
+    def _hold_back(self) -> None:
         """Nothing reaches the standby any more."""
         for pid in self.new.pids():
             title = Path(f"/proc/{pid}/cmdline").read_bytes()
             if b"walreceiver" in title:
                 os.kill(pid, signal.SIGSTOP)
                 self._held.append(pid)
-
-    def fence(self) -> None:
-        """What decides has found the old primary, and ends it."""
-        if self.old.pids():
-            self.old.crash()

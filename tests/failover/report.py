@@ -77,7 +77,8 @@ def table(results: list[Result]) -> str:
     ]
     lines.insert(1, "  ".join("-" * width for width in widths))
     for result in results:
-        told = result.figures.wrong if result.good else [*result.figures.wrong, *result.figures.said]
+        found = result.figures
+        told = [*found.notes, *found.wrong, *([] if result.good else found.said)]
         lines += [f"{result.case}: {line}" for line in told[:20]]
     failed = sum(not result.good for result in results)
     played = sum(not result.skipped for result in results)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.failover import postgres
+from tests.failover import galera, postgres
 
-_MAKERS = {"postgres": postgres.make_template}
+_MAKERS = {"galera": galera.make_template, "postgres": postgres.make_template}
 
 
 def make(folder: Path, engines: Iterable[str]) -> dict[str, Path]:
