@@ -17,15 +17,15 @@ from django.db import Error, InterfaceError, InternalError, OperationalError, co
 
 from django_ojs import clock
 from django_ojs.store.columns import ColumnType
-from django_ojs.store.contention import is_contention, is_held
+from django_ojs.store.contention import is_contention, is_held, is_not_ready
 from django_ojs.store.sessions import close_broken
 
 logger = logging.getLogger("django_ojs.batches")
 T = TypeVar("T")
 
 OUTAGE = (OperationalError, InterfaceError, InternalError, OSError)
-"""Errors that an outage raises. A statement that the server rejects may raise the same: :func:`answers`
-tells them apart.
+"""Errors that an outage raises. A statement that the server rejects may raise the same:
+:func:`is_outage` tells them apart.
 """
 MAX_BYTES = 8 << 20
 _SMALL = 256 << 10
@@ -149,7 +149,7 @@ def _halving(
             work(part)
         except Exception as error:
             suspect = isinstance(error, OUTAGE)
-            if is_contention(error) or is_held(error) or (suspect and not answers(using)):
+            if is_contention(error) or is_held(error) or (suspect and is_outage(error, using)):
                 raise
             if len(part) > 1:
                 half = len(part) // 2
@@ -163,6 +163,13 @@ def _halving(
             else:
                 refused(part[0], error)
         retried = False
+
+
+def is_outage(error: BaseException, using: str) -> bool:
+    """Whether a statement failed because the database is away: it says so itself, and answers ``SELECT
+    1`` all the same, or it does not answer on another connection either.
+    """
+    return is_not_ready(error) or not answers(using)
 
 
 def answers(using: str) -> bool:

@@ -19,6 +19,7 @@ _TRIES = 8
 _WAITED = frozenset({"55P03", 1205})
 _SQLSTATES = frozenset({"40001", "40P01"}) | _WAITED
 _MYSQL_CODES = frozenset({1213, 1020}) | _WAITED
+_NOT_READY = 1047
 _TOOK_TOO_LONG = frozenset({"57014", 1969, 3024})
 _SQLITE_WORDS = ("database is locked", "database table is locked")
 _lock_tries: ContextVar[int] = ContextVar("django_ojs.lock_tries", default=_TRIES)
@@ -43,6 +44,13 @@ def is_held(error: BaseException) -> bool:
 def is_timeout(error: BaseException) -> bool:
     """Whether the server has cancelled a statement that took too long."""
     return _code(error) in _TOOK_TOO_LONG
+
+
+def is_not_ready(error: BaseException) -> bool:
+    """Whether the server answers, and executes nothing: a Galera node that has lost the majority of
+    its cluster, or has yet to catch up with it.
+    """
+    return _code(error) == _NOT_READY
 
 
 def _is_locked(code: object) -> bool:

@@ -35,10 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
     django.setup()
     from tests.failover import cases, report
 
-    wanted = [word.strip() for word in (chosen.only or "").split(";")]
+    wanted = [word.strip().lower() for word in (chosen.only or "").split(";")]
     known = cases.every()
-    some = [case for case in known if case.name in wanted]
-    some = some or [case for case in known if any(word in case.name for word in wanted)]
+    some = [case for case in known if case.name.lower() in wanted]
+    some = some or [case for case in known if any(word in case.name.lower() for word in wanted)]
     some = [case for case in some if case.brief or not chosen.brief]
     if chosen.list:
         print("\n".join(case.name for case in some))

@@ -140,7 +140,7 @@ def test_an_outage_is_what_a_new_connection_confirms(
     noted: list[bool] = []
     monkeypatch.setattr(reaper, "note_outage", lambda: noted.append(True))
     if away:
-        monkeypatch.setattr("django_ojs.worker.threads.connection.answers", lambda using: False)
+        monkeypatch.setattr("django_ojs.store.batches.answers", lambda using: False)
     database.connected.set()
     told = threading.Event()
 

@@ -9,7 +9,7 @@ from django.db import connections
 
 from django_ojs import clock
 from django_ojs.services import reaper
-from django_ojs.store.batches import answers
+from django_ojs.store.batches import is_outage
 from django_ojs.store.contention import is_held
 
 logger = logging.getLogger("django_ojs.worker")
@@ -34,7 +34,7 @@ class ConnectionState:
         self.failures += 1
         if self.failures == 1:
             logger.warning("a database call failed: %s", error)
-        if not is_held(error) and not answers(self._using):
+        if not is_held(error) and is_outage(error, self._using):
             reaper.note_outage()
             # It has not begun just now if it was there before the first statement.
             self.outages += self.connected.is_set()

@@ -12,7 +12,7 @@ from django.db import Error
 from django_ojs import clock
 from django_ojs.services import reaper
 from django_ojs.services.reap import ReapResult
-from django_ojs.store.batches import answers
+from django_ojs.store.batches import is_outage
 from django_ojs.store.contention import is_held
 from django_ojs.store.due_times import DueProbe, NextDue
 from django_ojs.store.sessions import close_broken
@@ -95,7 +95,7 @@ class ReaperThread(ConnectedThread):
 
     def _failed(self, began: float, error: Exception) -> None:
         """It is an outage if a new connection fails too, or the failure took long (decision T9)."""
-        if clock.boottime() - began > _AGAIN or not answers(self._using):
+        if clock.boottime() - began > _AGAIN or is_outage(error, self._using):
             reaper.note_outage()
         self._on_failed(error)
         close_broken(self._using)
