@@ -44,6 +44,11 @@ def watch(session: Any) -> None:
     _watched.add(session)
 
 
+def is_probe() -> bool:
+    """Whether this thread only finds out whether the server answers."""
+    return isinstance(threading.current_thread(), _Probe)
+
+
 @contextmanager
 def cut(using: str) -> Iterator[None]:
     """Cut watched sessions that hang while the block runs. Linux only; elsewhere nothing is done."""

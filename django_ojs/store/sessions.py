@@ -134,6 +134,32 @@ def read_in_index_order(using: str) -> AbstractContextManager[None]:
     return _on_session(using, configure)
 
 
+def caught_up(using: str) -> AbstractContextManager[None]:
+    """Let a new session with a node of a Galera cluster see all that was committed before it began.
+
+    A commit is acknowledged when the other nodes have received it; they apply it a moment later. A
+    worker that a balancer has led to one of them would not find the leases that it holds, and stop
+    their handlers. Takes two statements for each connection to MariaDB, and on a node the time that it
+    is behind; raises ``OperationalError`` if that is longer than ``repl.causal_read_timeout`` (30 s).
+    """
+
+    def wait(connection: BaseDatabaseWrapper) -> None:
+        if not getattr(connection, "mysql_is_mariadb", False) or hung_sessions.is_probe():
+            return
+        try:
+            with connection.cursor() as cur:
+                cur.execute("SHOW SESSION VARIABLES LIKE 'wsrep_on'")
+                if cur.fetchone() in (None, ("wsrep_on", "OFF")):
+                    return
+                cur.execute("SET STATEMENT wsrep_sync_wait = 1 FOR SELECT 1")
+                cur.fetchone()
+        except Error:
+            connection.close()
+            raise
+
+    return _on_connect(using, wait)
+
+
 @contextmanager
 def statement_timeout(
     ms: int, *, using: str, by_index: bool = False, in_order: bool = False

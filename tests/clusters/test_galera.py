@@ -1,7 +1,8 @@
-"""Nodes of a Galera cluster."""
+"""Nodes of a Galera cluster: one that may not answer, and one that is behind."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,16 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connections
 
+from django_ojs import api
 from django_ojs.models import Job
-from django_ojs.store import batches
+from django_ojs.store import batches, sessions
 from tests.clusters.conftest import absent
 from tests.clusters.pointing import default_is
 from tests.conftest import empty_tables
 from tests.failover import galera
 from tests.failover.galera import Node
 from tests.services.support import make, take
+from tests.support import poll
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,28 @@ def test_a_node_that_may_not_answer_refuses_no_report(rejecting: None) -> None:
     assert refused == []
 
 
+@pytest.mark.fault("F146")
+def test_a_new_session_sees_what_was_committed_on_another_node(nodes: Sequence[Node]) -> None:
+    """As after a failover: the node that takes over has received everything, and not applied it."""
+    _, second = nodes
+    second.admin("SET GLOBAL wsrep_desync = ON")
+    paused = second.connect()
+    try:
+        paused.cursor().execute("FLUSH TABLES WITH READ LOCK")
+        job = api.enqueue("test.job")
+        with default_is(second.url()):
+            assert not Job.objects.filter(pk=job.id).exists(), "it is behind"
+            connections["default"].close()
+            with sessions.caught_up("default"):
+                going_on = threading.Thread(target=_go_on_when_waited_for, args=(second, paused))
+                going_on.start()
+                assert Job.objects.filter(pk=job.id).exists()
+                going_on.join()
+    finally:
+        paused.close()
+        second.admin("SET GLOBAL wsrep_desync = OFF")
+
+
 @pytest.mark.fault("F147")
 def test_of_two_nodes_that_take_a_job_one_takes_another(
     nodes: Sequence[Node], monkeypatch: pytest.MonkeyPatch
@@ -93,4 +118,16 @@ def test_of_two_nodes_that_take_a_job_one_takes_another(
     assert Job.objects.get(pk=taken.id).state == "cancelled"
 
 
+def _go_on_when_waited_for(node: Node, paused: Any) -> None:
+    """Let a node apply what it has received, when a session waits for that."""
+    try:
+        poll(lambda: node.sessions() and node.admin(WAITING), every=0.05)
+    finally:
+        paused.cursor().execute("UNLOCK TABLES")
+
+
 TABLE = Job._meta.db_table
+WAITING = (
+    "SELECT 1 FROM information_schema.processlist"
+    " WHERE user = 'ojs' AND command = 'Query' AND time_ms > 300"
+)

@@ -146,6 +146,7 @@ F96  | 1 | new workers before the migration | refuse to start, saying why
 F97  | 2 | long transactions, dead rows | claims stay quick
 F98  | 1 | stale statistics | the index is used
 F145 | 1 | a Galera node without the majority of its cluster | as an outage: no report is refused
+F146 | 1 | a Galera node that is behind takes over | workers find the leases that they hold
 F147 | 1 | two nodes of a Galera cluster take the same job | the second claims again, and takes another
 F140 | 1 | the replica that lists read fails, lags, or cancels a statement | the primary is read, no 5xx
 """,

@@ -15,6 +15,7 @@ from django_ojs.services.workers import register
 from django_ojs.signals import delivered_by
 from django_ojs.store.notifications import Notifier, place_of
 from django_ojs.store.sessions import (
+    caught_up,
     idle_transaction_timeout,
     lock_timeout,
     read_in_index_order,
@@ -146,6 +147,7 @@ class Runner:
             idle_transaction_timeout(self._using),
             read_in_index_order(self._using),
             tcp_keepalive(self._using),
+            caught_up(self._using),
             delivered_by(self._receivers.put),
         ):
             return self._run()
