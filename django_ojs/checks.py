@@ -17,6 +17,7 @@ from django.utils.module_loading import import_string
 from django_ojs import clock, conf, hooks
 from django_ojs.domain.retry import UNLIMITED
 from django_ojs.domain.states import TERMINAL
+from django_ojs.engines import EngineFamily, family_of
 from django_ojs.services.job_defaults import policy_of
 from django_ojs.services.schedules.declared import declared_twice
 
@@ -331,7 +332,7 @@ def check_database(
     if config.database not in (databases or ()):
         return
     connection = connections[config.database]
-    if connection.vendor == "sqlite":
+    if family_of(connection) is EngineFamily.SQLITE:
         import sqlite3
 
         if sqlite3.sqlite_version_info < (3, 35):

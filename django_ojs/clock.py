@@ -17,12 +17,12 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from django_ojs import conf
 from django_ojs.boottime import boottime as boottime
 from django_ojs.domain.ids import Uuid7Generator
+from django_ojs.engines import EngineFamily, family_of
 
 _REMEASURE_SECONDS = 60.0
 _STAMP_SECONDS = 1.0
@@ -30,10 +30,10 @@ LEAST_STEP = timedelta(seconds=2)
 _PRECISE = 0.1
 _UNAPPLIED_SECONDS = 30.0
 _SERVER_TIME = {
-    "postgresql": "clock_timestamp()",
-    "mysql": "UTC_TIMESTAMP(6)",
+    EngineFamily.POSTGRESQL: "clock_timestamp()",
+    EngineFamily.MYSQL: "UTC_TIMESTAMP(6)",
+    EngineFamily.SQLITE: None,
 }
-_WRAPPED = "django.db.backends.postgresql.base"
 STEPS = "(SELECT clock_steps FROM django_ojs_maintenancerun WHERE name = 'reap')"
 """SQL expression for the number of steps of the server's clock that have been applied."""
 _ids = Uuid7Generator()
@@ -43,20 +43,10 @@ _dice = random.SystemRandom()
 def server_time(using: str) -> str | None:
     """Return the SQL expression for a database's time; ``None`` for SQLite, which uses the host's.
 
-    Backends derived from Django's PostgreSQL backend work too. Raises ``ImproperlyConfigured`` for
-    other vendors, since the clocks of several hosts would not agree.
+    Raises ``ImproperlyConfigured`` for databases of no known family: the clocks of several hosts would
+    not agree.
     """
-    connection = connections[using]
-    if connection.vendor == "sqlite":
-        return None
-    expression = _SERVER_TIME.get(connection.vendor)
-    if expression is None and any(kind.__module__ == _WRAPPED for kind in type(connection).__mro__):
-        expression = _SERVER_TIME["postgresql"]
-    if expression is None:
-        raise ImproperlyConfigured(
-            f"django_ojs cannot ask a database of the vendor {connection.vendor!r} for its time"
-        )
-    return expression
+    return _SERVER_TIME[family_of(connections[using])]
 
 
 def host_time() -> datetime:

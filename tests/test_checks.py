@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
 from django.test import override_settings
 
-from django_ojs import checks, clock, conf, hooks
+from django_ojs import checks, conf, hooks
 from django_ojs.api import job
 from django_ojs.domain.errors import InvalidRequest
 from tests.support import ROOT
@@ -305,25 +304,3 @@ class Elsewhere:
 
 def test_the_settings_of_the_tests_are_the_examples() -> None:
     assert settings.OJS["EVENTS"] == "all"
-
-
-def test_a_database_that_cannot_be_asked_for_its_time_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its host's clock is no substitute: deadlines would rest on it."""
-    monkeypatch.setattr(type(connections["default"]), "vendor", "oracle")
-    assert "ojs.E012" in found()
-    with pytest.raises(ImproperlyConfigured, match="'oracle'"):
-        clock.DatabaseClock().now("default")
-
-
-def test_a_backend_built_on_that_of_postgresql_is_asked_like_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    postgresql = pytest.importorskip("django.db.backends.postgresql.base")
-
-    class Wrapper(postgresql.DatabaseWrapper):  # type: ignore[misc, name-defined]
-        vendor = "cockroachdb"
-
-    monkeypatch.setattr(clock, "connections", {"default": object.__new__(Wrapper)})
-    assert clock.server_time("default") == "clock_timestamp()"

@@ -133,6 +133,8 @@ class _Step(KeyTransform):
         key = int(self.key_name) if _INDEX.fullmatch(self.key_name) else self.key_name
         return f"({before} -> %s)", (*parameters, key)
 
+    as_cockroachdb = as_postgresql
+
     def as_mysql(self, compiler: Any, connection: Any) -> Any:
         column, path = self._path(compiler, connection)
         return f"JSON_EXTRACT({column}, %s)", (path,)

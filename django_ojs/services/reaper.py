@@ -19,6 +19,7 @@ from django.db import DatabaseError, IntegrityError, connections, transaction
 
 from django_ojs import clock, conf
 from django_ojs.domain.silence import Hearing, common
+from django_ojs.engines import EngineFamily, family_of
 from django_ojs.models import MaintenanceRun
 from django_ojs.services import reap, sightings
 from django_ojs.services.reap import ReapResult
@@ -147,7 +148,7 @@ def _record(
         return _until(sightings.hearing(held, witness, now, suspect=suspect), asked_at)
     if witness is not None:
         # SQLite has one lock for all writers: if this scan waited for it, heartbeats did too.
-        witness.writes(asked_at, now, one_writer=connection.vendor == "sqlite")
+        witness.writes(asked_at, now, one_writer=family_of(connection) is EngineFamily.SQLITE)
     if run is None:
         run = MaintenanceRun(name=NAME, last_run_at=now, ran_by=ran_by, loops=cadence is not None)
         run.cadence_ms = _ms(cadence)

@@ -16,6 +16,7 @@ from uuid import UUID
 from django.db import Error, InterfaceError, InternalError, OperationalError, connections
 
 from django_ojs import clock
+from django_ojs.engines import EngineFamily, family_of
 from django_ojs.store.columns import ColumnType
 from django_ojs.store.contention import is_contention, is_held, is_not_ready
 from django_ojs.store.sessions import close_broken
@@ -41,7 +42,7 @@ def max_bytes(using: str) -> int:
     A quarter of the packet, since escaping makes four characters of one at the worst, and since a
     character has at most four bytes.
     """
-    if connections[using].vendor != "mysql":
+    if family_of(connections[using]) is not EngineFamily.MYSQL:
         return MAX_BYTES
     if using not in _packets:
         with connections[using].cursor() as cur:
@@ -60,7 +61,7 @@ def fits(kinds: Sequence[ColumnType], columns: Sequence[Iterable[Any]], using: s
         for kind, column in zip(kinds, columns, strict=True)
         if kind in (ColumnType.JSON, ColumnType.TEXT)
     )
-    if connections[using].vendor == "mysql":
+    if family_of(connections[using]) is EngineFamily.MYSQL:
         return size <= _SMALL
     return size <= MAX_BYTES
 

@@ -133,12 +133,6 @@ class StallDeadline(NamedTuple):
     heard_at: datetime
 
 
-_AFTER = {
-    "postgresql": "{at} + {ms} * interval '1 millisecond'",
-    "mysql": "{at} + INTERVAL ({ms} * 1000) MICROSECOND",
-    # SQLite only knows milliseconds. Rounded up, so that no job is read before it is overdue.
-    "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', {at}, (({ms} + 1) / 1000.0) || ' seconds')",
-}
 _ACTIVE = (
     "SELECT j.id, j.deadline_at, j.lease_expires_at, j.heartbeat_timeout_ms, j.heartbeat_explicit,"
     " (j.heartbeat_armed OR b.lease_id IS NOT NULL) AS armed,"
@@ -156,15 +150,14 @@ def next_stall_deadlines(limit: int, *, using: str) -> list[StallDeadline]:
     By the rules of ``domain.timeouts``. One statement, which reads running jobs only.
     """
     sql = dialect(using)
-    form = _AFTER[sql.connection.vendor]
     # CASE and COALESCE, since LEAST of a value and NULL is NULL on some databases.
     silent = (
         "CASE WHEN armed AND (heartbeat_explicit OR expires IS NULL)"
-        f" THEN {form.format(at='heard', ms='heartbeat_timeout_ms')} END"
+        f" THEN {sql.later.format(at='heard', ms='heartbeat_timeout_ms')} END"
     )
     expires = (
         "CASE WHEN aside AND visibility_ms IS NOT NULL"
-        f" THEN {form.format(at='heard', ms='visibility_ms')} ELSE lease_expires_at END"
+        f" THEN {sql.later.format(at='heard', ms='visibility_ms')} ELSE lease_expires_at END"
     )
     with cursor(using) as cur:
         cur.execute(

@@ -11,6 +11,7 @@ from django.db.migrations.operations.models import AddIndex
 from django.db.models import Index, Model
 
 from django_ojs import clock
+from django_ojs.engines import EngineFamily, family_of
 from django_ojs.store.contention import is_contention
 
 _IN_PLACE = "ALGORITHM=INPLACE{0} LOCK=NONE"
@@ -60,21 +61,21 @@ class AddIndexOnline(AddIndex):
 
 
 def _add(model: type[Model], index: Index, editor: Any) -> None:
-    vendor = editor.connection.vendor
-    if vendor == "postgresql":
+    family = family_of(editor.connection)
+    if family is EngineFamily.POSTGRESQL:
         _remove_unfinished(index, editor)
         editor.add_index(model, index, concurrently=True)
-    elif vendor == "mysql":
+    elif family is EngineFamily.MYSQL:
         _patiently(editor, f"{index.create_sql(model, editor)} {_IN_PLACE.format('')}")
     else:
         editor.add_index(model, index)
 
 
 def _remove(model: type[Model], index: Index, editor: Any) -> None:
-    vendor, quote = editor.connection.vendor, editor.quote_name
-    if vendor == "postgresql":
+    family, quote = family_of(editor.connection), editor.quote_name
+    if family is EngineFamily.POSTGRESQL:
         editor.remove_index(model, index, concurrently=True)
-    elif vendor == "mysql":
+    elif family is EngineFamily.MYSQL:
         table, name = quote(model._meta.db_table), quote(index.name)
         _patiently(editor, f"ALTER TABLE {table} DROP INDEX {name}, {_IN_PLACE.format(',')}")
     else:

@@ -13,6 +13,7 @@ from typing import Any
 from django.db import connections
 
 from django_ojs import clock, conf
+from django_ojs.engines import is_postgresql
 from django_ojs.store import hung_sessions
 from django_ojs.store.inserting import CHANNEL
 from django_ojs.store.sockets import CONNECT_TIMEOUT_S, set_keepalive
@@ -55,7 +56,7 @@ class Notifier(threading.Thread):
     @staticmethod
     def possible(using: str) -> bool:
         """Whether this database and its driver support notifications, and ``OJS["NOTIFY"]`` is on."""
-        if connections[using].vendor != "postgresql" or not conf.current().notify:
+        if not is_postgresql(connections[using]) or not conf.current().notify:
             return False
         try:
             import psycopg

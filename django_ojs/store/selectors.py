@@ -14,6 +14,7 @@ from django.db.models.sql.datastructures import BaseTable
 
 from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.states import TERMINAL, State
+from django_ojs.engines import EngineFamily, family_of
 from django_ojs.models import Job, Queue, RateLimitPlace, Worker
 from django_ojs.store import batches
 from django_ojs.store.columns import DUE, ENDED, JOB, UNTIMED, ColumnType, among
@@ -256,7 +257,7 @@ def _in_state(state: State, using: str) -> str:
     Not elsewhere: PostgreSQL would take the two conditions for independent ones that few rows meet,
     and would read and sort these instead of following the index.
     """
-    if connections[using].vendor != "sqlite":
+    if family_of(connections[using]) is not EngineFamily.SQLITE:
         return f"{_TABLE}.state = '{state.value}'"
     group = next((states for states in (ENDED, DUE, UNTIMED) if state in states), ())
     return f"{_TABLE}.state = '{state.value}'" + (f" AND {among(group)}" if group else "")
@@ -280,7 +281,7 @@ class _Forced(BaseTable):
 
 def by_index(rows: QuerySet[Any], index: str, *, using: str) -> QuerySet[Any]:
     """Read rows by this index on MariaDB and MySQL, which would take another one and sort."""
-    if connections[using].vendor != "mysql":
+    if family_of(connections[using]) is not EngineFamily.MYSQL:
         return rows
     hinted = rows.all()
     alias = hinted.query.get_initial_alias()

@@ -16,6 +16,7 @@ from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
+from django_ojs.engines import EngineFamily, family_of, is_postgresql
 from django_ojs.store import hung_sessions
 from django_ojs.store.sockets import CONNECT_TIMEOUT_S, descriptor_of, set_keepalive
 
@@ -25,11 +26,9 @@ LOCK_TIMEOUT_MS = 250
 """Milliseconds that a worker or reaper waits for a lock."""
 _depth: ContextVar[int] = ContextVar("django_ojs.limits", default=0)
 """How many blocks of ``statement_timeout`` enclose the current code."""
-_RESTORE = (
-    "SELECT set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true),"
-    " set_config('enable_sort', %s, true), set_config('jit', %s, true),"
-    " set_config('lock_timeout', %s, true)"
-)
+_LIMITS = ("statement_timeout", "lock_timeout")
+_PLANNER = ("enable_seqscan", "enable_sort", "jit")
+"""Only PostgreSQL has these: others that speak its language refuse the names."""
 
 
 @contextmanager
@@ -64,7 +63,7 @@ def _on_session(
 
     def prepare(connection: BaseDatabaseWrapper) -> None:
         shared = connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
-        if shared and connection.vendor != "sqlite":
+        if shared and family_of(connection) is not EngineFamily.SQLITE:
             return
         if (text := statement(connection)) is not None:
             with connection.cursor() as cur:
@@ -93,7 +92,7 @@ def idle_transaction_timeout(using: str) -> AbstractContextManager[None]:
     """
 
     def limit(connection: BaseDatabaseWrapper) -> str | None:
-        if connection.vendor == "postgresql":
+        if family_of(connection) is EngineFamily.POSTGRESQL:
             return f"SET idle_in_transaction_session_timeout = {IDLE_TRANSACTION_S * 1000}"
         if getattr(connection, "mysql_is_mariadb", False):
             return f"SET SESSION idle_transaction_timeout = {IDLE_TRANSACTION_S}"
@@ -109,9 +108,10 @@ def lock_timeout(using: str) -> AbstractContextManager[None]:
     """
 
     def limit(connection: BaseDatabaseWrapper) -> str:
-        if connection.vendor == "sqlite":
+        family = family_of(connection)
+        if family is EngineFamily.SQLITE:
             return f"PRAGMA busy_timeout = {LOCK_TIMEOUT_MS}"
-        if connection.vendor == "postgresql":
+        if family is EngineFamily.POSTGRESQL:
             return f"SET lock_timeout = {LOCK_TIMEOUT_MS}"
         return "SET SESSION innodb_lock_wait_timeout = 1, SESSION lock_wait_timeout = 1"
 
@@ -127,7 +127,7 @@ def read_in_index_order(using: str) -> AbstractContextManager[None]:
     """
 
     def configure(connection: BaseDatabaseWrapper) -> str | None:
-        if connection.vendor != "postgresql":
+        if not is_postgresql(connection):
             return None
         return "SET enable_sort = off; SET enable_incremental_sort = off; SET jit = off"
 
@@ -173,29 +173,24 @@ def statement_timeout(
     Raises ``OperationalError`` for a cancelled statement.
     """
     connection = connections[using]
-    if connection.vendor == "postgresql":
+    family = family_of(connection)
+    if family is EngineFamily.POSTGRESQL:
         outer = connection.in_atomic_block or not connection.get_autocommit()
+        names = list(_LIMITS)
+        values = [f"{ms}ms", f"{ms // 2}ms"]
+        if is_postgresql(connection):
+            names += _PLANNER
+            values += ["off" if by_index else "on", "off" if in_order else "on", "off"]
+        known = ", ".join(f"current_setting('{name}')" for name in names)
+        local = ", ".join(f"set_config('{name}', %s, true)" for name in names)
         with transaction.atomic(using=using), connection.cursor() as cur:
-            cur.execute(
-                "SELECT current_setting('statement_timeout'), current_setting('enable_seqscan'),"
-                " current_setting('enable_sort'), current_setting('jit'),"
-                " current_setting('lock_timeout'),"
-                " set_config('statement_timeout', %s, true), set_config('enable_seqscan', %s, true),"
-                " set_config('enable_sort', %s, true), set_config('jit', 'off', true),"
-                " set_config('lock_timeout', %s, true)",
-                [
-                    f"{ms}ms",
-                    "off" if by_index else "on",
-                    "off" if in_order else "on",
-                    f"{ms // 2}ms",
-                ],
-            )
-            before = cur.fetchone()[:5]
+            cur.execute(f"SELECT {known}, {local}", values)
+            before = cur.fetchone()[: len(names)]
             yield
             # Local settings survive a released savepoint, but not one that was rolled back.
             if outer and not connection.needs_rollback:
-                cur.execute(_RESTORE, before)
-    elif connection.vendor == "mysql":
+                cur.execute(f"SELECT {local}", before)
+    elif family is EngineFamily.MYSQL:
         # Reading ``mysql_is_mariadb`` of a closed connection would open another one.
         connection.ensure_connection()
         name: str = "max_execution_time"
@@ -232,7 +227,7 @@ def tcp_keepalive(using: str) -> Iterator[None]:
         hung_sessions.watch(session)
 
     settings = connections[using].settings_dict
-    if connections[using].vendor not in ("postgresql", "mysql"):
+    if family_of(connections[using]) is EngineFamily.SQLITE:
         yield
         return
     before = settings["OPTIONS"]

@@ -18,6 +18,7 @@ from django_ojs import clock, conf
 from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job_record import JobRecord, JobRef, id_of
 from django_ojs.domain.states import TERMINAL
+from django_ojs.engines import EngineFamily, family_of
 from django_ojs.store import selectors
 
 _SETTINGS = "django_ojs.testing.worker_settings"
@@ -127,7 +128,7 @@ def _overrides() -> dict[str, Any]:
 def _require_shared(using: str) -> None:
     """Raise ``RuntimeError`` where another process would not see the jobs."""
     connection = connections[using]
-    if connection.vendor == "sqlite" and connection.is_in_memory_db():  # type: ignore[attr-defined]
+    if family_of(connection) is EngineFamily.SQLITE and connection.is_in_memory_db():  # type: ignore[attr-defined]
         raise RuntimeError(
             "a worker cannot share SQLite in memory: give the test database a file, "
             f"DATABASES[{using!r}]['TEST'] = {{'NAME': ...}}"

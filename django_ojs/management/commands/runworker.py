@@ -19,6 +19,7 @@ from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.names import check_queue_name, check_worker_id
 from django_ojs.domain.options import HeartbeatMode
 from django_ojs.domain.reserved import is_own
+from django_ojs.engines import EngineFamily, family_of
 from django_ojs.handlers import execution, registry
 from django_ojs.management.base import OJSCommand, plural
 from django_ojs.management.logs import add_log_format, log_format, set_up_logging
@@ -200,7 +201,7 @@ def _last_lines(summary: Summary, verbosity: int) -> Iterator[str]:
 def _refuse_unshared(alias: str) -> None:
     """Raise ``CommandError`` where no other process could see the jobs."""
     connection: Any = connections[alias]
-    if connection.vendor == "sqlite" and connection.is_in_memory_db():
+    if family_of(connection) is EngineFamily.SQLITE and connection.is_in_memory_db():
         raise CommandError(
             f"the database {alias!r} is SQLite in memory, which a worker's processes cannot share: "
             "use a file; in tests, django_ojs.testing.drain() runs jobs in the process of the test"

@@ -175,6 +175,9 @@ class Dialect(ABC):
         )
         return f"INSERT INTO {table}", f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
 
+    later = ""
+    """The time that is ``{ms}`` after ``{at}``; not before it where times are coarser."""
+
     greatest = "MAX"
     """The function that gives the greater of two values, neither of them NULL."""
 

@@ -15,6 +15,7 @@ class MySQL(Textual):
 
     returning = False
     greatest = "GREATEST"
+    later = "{at} + INTERVAL ({ms} * 1000) MICROSECOND"
     null_safe_equals = "<=>"
     insert_ignoring = ("INSERT INTO", " ON DUPLICATE KEY UPDATE {key} = {table}.{key}")
     _for_share = " LOCK IN SHARE MODE"

@@ -83,6 +83,7 @@ class Postgres(Dialect):
     notifies = True
     inserts_what_it_updates = True
     greatest = "GREATEST"
+    later = "{at} + {ms} * interval '1 millisecond'"
     null_safe_equals = "IS NOT DISTINCT FROM"
     # Hidden from the planner, which takes a tenth of the rows for granted then: it reads in order
     # instead of sorting, with old statistics and without any.

@@ -12,6 +12,9 @@ from django_ojs.store.dialects.textual import Textual
 class SQLite(Textual):
     """SQLite 3.35 and later (UPDATE FROM, RETURNING)."""
 
+    # It only knows milliseconds. Rounded up, so that no job is read before it is overdue.
+    later = "strftime('%%Y-%%m-%%d %%H:%%M:%%f', {at}, (({ms} + 1) / 1000.0) || ' seconds')"
+
     def returned(self, columns: str) -> str:
         """It knows neither the alias there nor a qualified name."""
         return columns.replace("j.", "")

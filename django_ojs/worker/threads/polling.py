@@ -9,6 +9,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_ojs import clock
+from django_ojs.engines import EngineFamily, family_of
 from django_ojs.store.notifications import Notifier
 
 
@@ -135,6 +136,6 @@ class FileChangeSchedule(PollSchedule):
 
 def poll_schedule_for(using: str, notifier: Notifier | None = None) -> PollSchedule:
     """The schedule for the database ``using``; ``notifier`` is its notifier, if there is one."""
-    if connections[using].vendor == "sqlite":
+    if family_of(connections[using]) is EngineFamily.SQLITE:
         return FileChangeSchedule()
     return PollSchedule() if notifier is None else NotifiedSchedule(notifier.listening)
