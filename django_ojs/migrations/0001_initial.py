@@ -78,7 +78,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'run of a schedule',
                 'verbose_name_plural': 'runs of schedules',
-                'indexes': [models.Index(fields=['tick'], name='ojs_schedule_run_age')],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['tick'], name='ojs_schedule_run_age')],
                 'constraints': [models.UniqueConstraint(fields=('schedule', 'tick'), name='ojs_schedule_run_tick')],
             },
         ),
@@ -181,7 +181,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'unique key',
                 'verbose_name_plural': 'unique keys',
-                'indexes': [models.Index(fields=['used_at'], name='ojs_unique_used')],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['used_at'], name='ojs_unique_used')],
             },
         ),
         migrations.CreateModel(
@@ -240,7 +240,7 @@ class Migration(migrations.Migration):
                 'verbose_name': 'workflow',
                 'verbose_name_plural': 'workflows',
                 'permissions': [('cancel_workflow', 'Can cancel workflows'), ('resume_workflow', 'Can resume workflows')],
-                'indexes': [models.Index(fields=['root_id', 'id'], name='ojs_workflow_root'), django_ojs.models.indexes.HotIndex(fields=['id'], name='ojs_workflow_outermost', only=models.Q(('parent_id__isnull', True)), within=['parent_id']), django_ojs.models.indexes.HotIndex(fields=['state', 'id'], name='ojs_workflow_state', only=models.Q(('parent_id__isnull', True)), within=['parent_id']), django_ojs.models.indexes.HotIndex(fields=['name', 'id'], name='ojs_workflow_name', only=models.Q(('parent_id__isnull', True)), within=['parent_id']), django_ojs.models.indexes.HotIndex(fields=['deadline_at'], name='ojs_workflow_deadline', only=models.Q(('deadline_at__isnull', False))), django_ojs.models.indexes.HotIndex(fields=['cancel_requested_at'], name='ojs_workflow_cancelling', only=models.Q(('cancel_requested_at__isnull', False), ('finished_at__isnull', True))), django_ojs.models.indexes.HotIndex(fields=['finished_at'], name='ojs_workflow_finished', only=models.Q(('finished_at__isnull', False)))],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['root_id', 'id'], name='ojs_workflow_root'), django_ojs.models.indexes.HotIndex(fields=['id'], name='ojs_workflow_outermost', only=models.Q(('parent_id__isnull', True)), within=['parent_id']), django_ojs.models.indexes.HotIndex(fields=['state', 'id'], name='ojs_workflow_state', only=models.Q(('parent_id__isnull', True)), within=['parent_id']), django_ojs.models.indexes.HotIndex(fields=['name', 'id'], name='ojs_workflow_name', only=models.Q(('parent_id__isnull', True)), within=['parent_id']), django_ojs.models.indexes.HotIndex(fields=['deadline_at'], name='ojs_workflow_deadline', only=models.Q(('deadline_at__isnull', False))), django_ojs.models.indexes.HotIndex(fields=['cancel_requested_at'], name='ojs_workflow_cancelling', only=models.Q(('cancel_requested_at__isnull', False), ('finished_at__isnull', True))), django_ojs.models.indexes.HotIndex(fields=['finished_at'], name='ojs_workflow_finished', only=models.Q(('finished_at__isnull', False)))],
             },
         ),
         migrations.CreateModel(
@@ -291,7 +291,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'event',
                 'verbose_name_plural': 'events',
-                'indexes': [models.Index(fields=['job_id', 'id'], name='ojs_event_job'), models.Index(fields=['seq'], name='ojs_event_seq'), django_ojs.models.indexes.HotIndex(fields=['id'], name='ojs_event_fresh', only=models.Q(('seq__isnull', True)), within=['seq'])],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['job_id', 'id'], name='ojs_event_job'), django_ojs.models.indexes.OrderedIndex(fields=['seq'], name='ojs_event_seq'), django_ojs.models.indexes.HotIndex(fields=['id'], name='ojs_event_fresh', only=models.Q(('seq__isnull', True)), within=['seq'])],
             },
         ),
         migrations.CreateModel(
@@ -313,7 +313,7 @@ class Migration(migrations.Migration):
                 'verbose_name': 'API token',
                 'verbose_name_plural': 'API tokens',
                 'permissions': [('http_produce', 'Can enqueue jobs over HTTP'), ('http_work', 'Can fetch and report jobs over HTTP'), ('http_inspect', 'Can look at jobs over HTTP'), ('http_administer', 'Can act on jobs, queues and workers over HTTP'), ('http_metrics', 'Can read metrics over HTTP')],
-                'indexes': [models.Index(fields=['name'], name='ojs_token_name')],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['name'], name='ojs_token_name')],
             },
         ),
         migrations.CreateModel(
@@ -349,7 +349,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'audit entry',
                 'verbose_name_plural': 'audit',
-                'indexes': [models.Index(fields=['target_id', 'id'], name='ojs_audit_target')],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['target_id', 'id'], name='ojs_audit_target')],
             },
         ),
         migrations.CreateModel(
@@ -366,7 +366,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'incident',
                 'verbose_name_plural': 'incidents',
-                'indexes': [models.Index(fields=['last_seen'], name='ojs_incident_seen')],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['last_seen'], name='ojs_incident_seen')],
             },
         ),
         migrations.CreateModel(
@@ -452,7 +452,7 @@ class Migration(migrations.Migration):
                 'verbose_name': 'queue',
                 'verbose_name_plural': 'queues',
                 'permissions': [('pause_queue', 'Can pause and resume queues')],
-                'indexes': [models.Index(fields=['created_by', 'created_at'], name='ojs_queue_by')],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['created_by', 'created_at'], name='ojs_queue_by')],
             },
         ),
         migrations.CreateModel(
@@ -473,7 +473,7 @@ class Migration(migrations.Migration):
                 'verbose_name': 'rate limit',
                 'verbose_name_plural': 'rate limits',
                 'permissions': [('override_ratelimit', 'Can override rate limits')],
-                'indexes': [django_ojs.models.indexes.HotIndex(fields=['due_at'], name='ojs_ratelimit_due', only=models.Q(('due_at__isnull', False))), models.Index(fields=['used_at'], name='ojs_ratelimit_used')],
+                'indexes': [django_ojs.models.indexes.HotIndex(fields=['due_at'], name='ojs_ratelimit_due', only=models.Q(('due_at__isnull', False))), django_ojs.models.indexes.OrderedIndex(fields=['used_at'], name='ojs_ratelimit_used')],
             },
         ),
         migrations.CreateModel(
@@ -486,7 +486,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'due admission',
                 'verbose_name_plural': 'due admissions',
-                'indexes': [models.Index(fields=['key'], name='ojs_admission_key')],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['key'], name='ojs_admission_key')],
             },
         ),
         migrations.CreateModel(
@@ -505,7 +505,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'place under a rate limit',
                 'verbose_name_plural': 'places under rate limits',
-                'indexes': [models.Index(fields=['key', 'status', '-priority', 'enqueued_at', 'job_id'], name='ojs_place_key'), models.Index(fields=['job_id'], name='ojs_place_job'), models.Index(fields=['status', 'queue', 'enqueued_at'], name='ojs_place_queue'), django_ojs.models.indexes.HotIndex(fields=['lease_id'], name='ojs_place_lease', only=models.Q(('lease_id__isnull', False)))],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['key', 'status', '-priority', 'enqueued_at', 'job_id'], name='ojs_place_key'), django_ojs.models.indexes.OrderedIndex(fields=['job_id'], name='ojs_place_job'), django_ojs.models.indexes.OrderedIndex(fields=['status', 'queue', 'enqueued_at'], name='ojs_place_queue'), django_ojs.models.indexes.HotIndex(fields=['lease_id'], name='ojs_place_lease', only=models.Q(('lease_id__isnull', False)))],
             },
         ),
         migrations.CreateModel(
@@ -518,7 +518,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'start under a rate limit',
                 'verbose_name_plural': 'starts under rate limits',
-                'indexes': [models.Index(fields=['key', 'started_at'], name='ojs_start_key')],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['key', 'started_at'], name='ojs_start_key')],
             },
         ),
         migrations.CreateModel(

@@ -6,6 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from django_ojs.models.fields import CaseSensitiveCharField
+from django_ojs.models.indexes import OrderedIndex
 
 
 class AuditEntry(models.Model):
@@ -30,7 +31,7 @@ class AuditEntry(models.Model):
     class Meta:
         verbose_name = _("audit entry")
         verbose_name_plural = _("audit")
-        indexes = [models.Index(fields=["target_id", "id"], name="ojs_audit_target")]
+        indexes = [OrderedIndex(fields=["target_id", "id"], name="ojs_audit_target")]
 
     def __str__(self) -> str:
         return f"{self.action} {self.target_id}"

@@ -6,7 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from django_ojs.models.fields import CaseSensitiveCharField
-from django_ojs.models.indexes import HotIndex
+from django_ojs.models.indexes import HotIndex, OrderedIndex
 
 
 class Event(models.Model):
@@ -29,8 +29,8 @@ class Event(models.Model):
         verbose_name = _("event")
         verbose_name_plural = _("events")
         indexes = [
-            models.Index(fields=["job_id", "id"], name="ojs_event_job"),
-            models.Index(fields=["seq"], name="ojs_event_seq"),
+            OrderedIndex(fields=["job_id", "id"], name="ojs_event_job"),
+            OrderedIndex(fields=["seq"], name="ojs_event_seq"),
             HotIndex(
                 within=["seq"], fields=["id"], name="ojs_event_fresh", only=models.Q(seq__isnull=True)
             ),

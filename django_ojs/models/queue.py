@@ -7,6 +7,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from django_ojs.models.fields import CaseSensitiveCharField
+from django_ojs.models.indexes import OrderedIndex
 
 
 class Queue(models.Model):
@@ -29,7 +30,7 @@ class Queue(models.Model):
     class Meta:
         verbose_name = _("queue")
         verbose_name_plural = _("queues")
-        indexes = [models.Index(fields=["created_by", "created_at"], name="ojs_queue_by")]
+        indexes = [OrderedIndex(fields=["created_by", "created_at"], name="ojs_queue_by")]
         permissions = [("pause_queue", "Can pause and resume queues")]
 
     def __str__(self) -> str:

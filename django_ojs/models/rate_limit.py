@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from django_ojs.models.fields import CaseSensitiveCharField
-from django_ojs.models.indexes import HotIndex
+from django_ojs.models.indexes import HotIndex, OrderedIndex
 
 
 class RateLimit(models.Model):
@@ -38,7 +38,7 @@ class RateLimit(models.Model):
                 name="ojs_ratelimit_due",
                 only=models.Q(due_at__isnull=False),
             ),
-            models.Index(fields=["used_at"], name="ojs_ratelimit_used"),
+            OrderedIndex(fields=["used_at"], name="ojs_ratelimit_used"),
         ]
         permissions = [("override_ratelimit", "Can override rate limits")]
 
@@ -77,11 +77,11 @@ class RateLimitPlace(models.Model):
         verbose_name = _("place under a rate limit")
         verbose_name_plural = _("places under rate limits")
         indexes = [
-            models.Index(
+            OrderedIndex(
                 fields=["key", "status", "-priority", "enqueued_at", "job_id"], name="ojs_place_key"
             ),
-            models.Index(fields=["job_id"], name="ojs_place_job"),
-            models.Index(fields=["status", "queue", "enqueued_at"], name="ojs_place_queue"),
+            OrderedIndex(fields=["job_id"], name="ojs_place_job"),
+            OrderedIndex(fields=["status", "queue", "enqueued_at"], name="ojs_place_queue"),
             HotIndex(
                 fields=["lease_id"],
                 name="ojs_place_lease",
@@ -103,7 +103,7 @@ class RateLimitStart(models.Model):
     class Meta:
         verbose_name = _("start under a rate limit")
         verbose_name_plural = _("starts under rate limits")
-        indexes = [models.Index(fields=["key", "started_at"], name="ojs_start_key")]
+        indexes = [OrderedIndex(fields=["key", "started_at"], name="ojs_start_key")]
 
     def __str__(self) -> str:
         return f"{self.started_at} under {self.key}"
@@ -121,7 +121,7 @@ class RateLimitDue(models.Model):
     class Meta:
         verbose_name = _("due admission")
         verbose_name_plural = _("due admissions")
-        indexes = [models.Index(fields=["key"], name="ojs_admission_key")]
+        indexes = [OrderedIndex(fields=["key"], name="ojs_admission_key")]
 
     def __str__(self) -> str:
         return str(self.key)

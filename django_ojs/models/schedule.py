@@ -8,7 +8,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_ojs.domain.schedule import CATCH_UP_WITHIN_MS, CatchUp, Overlap, ScheduleSource
 from django_ojs.models.fields import CaseSensitiveCharField
-from django_ojs.models.indexes import HotIndex
+from django_ojs.models.indexes import HotIndex, OrderedIndex
 
 
 class Schedule(models.Model):
@@ -118,7 +118,7 @@ class ScheduleRun(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["schedule", "tick"], name="ojs_schedule_run_tick"),
         ]
-        indexes = [models.Index(fields=["tick"], name="ojs_schedule_run_age")]
+        indexes = [OrderedIndex(fields=["tick"], name="ojs_schedule_run_age")]
 
     def __str__(self) -> str:
         return f"{self.schedule} at {self.tick}"

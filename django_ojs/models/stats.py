@@ -8,6 +8,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from django_ojs.models.fields import CaseSensitiveCharField
+from django_ojs.models.indexes import OrderedIndex
 
 
 class MinuteStat(models.Model):
@@ -55,7 +56,7 @@ class Incident(models.Model):
     class Meta:
         verbose_name = _("incident")
         verbose_name_plural = _("incidents")
-        indexes = [models.Index(fields=["last_seen"], name="ojs_incident_seen")]
+        indexes = [OrderedIndex(fields=["last_seen"], name="ojs_incident_seen")]
 
     def __str__(self) -> str:
         return f"{self.type} {self.error}"

@@ -7,6 +7,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from django_ojs.models.fields import CaseSensitiveCharField
+from django_ojs.models.indexes import OrderedIndex
 
 
 class ApiToken(models.Model):
@@ -34,7 +35,7 @@ class ApiToken(models.Model):
     class Meta:
         verbose_name = _("API token")
         verbose_name_plural = _("API tokens")
-        indexes = [models.Index(fields=["name"], name="ojs_token_name")]
+        indexes = [OrderedIndex(fields=["name"], name="ojs_token_name")]
         permissions = [
             ("http_produce", "Can enqueue jobs over HTTP"),
             ("http_work", "Can fetch and report jobs over HTTP"),

@@ -6,6 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from django_ojs.models.fields import CaseSensitiveCharField
+from django_ojs.models.indexes import OrderedIndex
 
 
 class UniqueKey(models.Model):
@@ -26,7 +27,7 @@ class UniqueKey(models.Model):
     class Meta:
         verbose_name = _("unique key")
         verbose_name_plural = _("unique keys")
-        indexes = [models.Index(fields=["used_at"], name="ojs_unique_used")]
+        indexes = [OrderedIndex(fields=["used_at"], name="ojs_unique_used")]
 
     def __str__(self) -> str:
         return f"{self.type} {self.key}"

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_ojs.domain.workflow import CALLBACK_NAMES, When, WorkflowKind, WorkflowState
 from django_ojs.models.fields import CaseSensitiveCharField
-from django_ojs.models.indexes import HotIndex
+from django_ojs.models.indexes import HotIndex, OrderedIndex
 
 _OUTER = Q(parent_id__isnull=True)
 
@@ -70,7 +70,7 @@ class Workflow(models.Model):
         verbose_name = _("workflow")
         verbose_name_plural = _("workflows")
         indexes = [
-            models.Index(fields=["root_id", "id"], name="ojs_workflow_root"),
+            OrderedIndex(fields=["root_id", "id"], name="ojs_workflow_root"),
             HotIndex(within=["parent_id"], fields=["id"], name="ojs_workflow_outermost", only=_OUTER),
             HotIndex(
                 within=["parent_id"], fields=["state", "id"], name="ojs_workflow_state", only=_OUTER
