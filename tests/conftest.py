@@ -44,7 +44,7 @@ from django_ojs.services import enqueue as enqueue_service
 from django_ojs.services import reaper, tokens
 from django_ojs.services.rate_limits import policies
 from tests.faults import tally
-from tests.support import poll
+from tests.support import family, poll
 
 # How long an example takes is the machine's affair.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -122,7 +122,7 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
 def _commit_without_waiting() -> None:
     """Commits do not wait for the disk, where a database can be told so for itself alone."""
     connection = connections["default"]
-    if connection.vendor == "postgresql":
+    if family() == "postgresql":
         with connection.cursor() as cursor:
             name = connection.ops.quote_name(connection.settings_dict["NAME"])
             cursor.execute(f"ALTER DATABASE {name} SET synchronous_commit TO off")
@@ -132,7 +132,7 @@ def _commit_without_waiting() -> None:
 def _others() -> list[tuple[Any, ...]]:
     """Who else uses the test database, where PostgreSQL drops it only when nobody does."""
     connection = connections["default"]
-    if connection.vendor != "postgresql":
+    if family() != "postgresql":
         return []
     connection.close()
     with connection.cursor() as cursor:
@@ -172,7 +172,7 @@ def frozen() -> Iterator[clock.FrozenClock]:
 @pytest.fixture
 def vendor(ojs_db: None) -> str:
     """``sqlite``, ``postgresql`` or ``mysql``."""
-    return connections["default"].vendor
+    return str(family())
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

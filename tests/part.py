@@ -25,7 +25,8 @@ PERCENT = re.compile(r"\[ *(\d+%)\]")
 class Part:
     """Some of the tests. ``files`` is the stem of its report log and its output.
 
-    ``failed`` are the tests that have failed so far.
+    ``settings`` is the module of Django's settings, if not that of the other tests. ``failed`` are the
+    tests that have failed so far.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Part:
     arguments: tuple[str, ...]
     files: Path
     code: int | None = None
+    settings: str = field(default="", kw_only=True)
     running: bool = False
     seconds: float = 0.0
     _counts: Counter[str] = field(default_factory=Counter)
@@ -72,6 +74,7 @@ class Part:
                     "DATABASE_URL": self.url,
                     "PYTHONUNBUFFERED": "1",
                     "OJS_TEST_TALLIES": str(tallies),
+                    **({"DJANGO_SETTINGS_MODULE": self.settings} if self.settings else {}),
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=output,

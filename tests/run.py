@@ -57,13 +57,16 @@ APART = ("tests/clusters", "tests/browser")
 
 @dataclass(frozen=True)
 class Selection:
-    """Some of the tests: by marks and by paths. ``seconds`` is about how long they take."""
+    """Some of the tests: by marks and by paths. ``seconds`` is about how long they take, ``settings``
+    the module of Django's settings, if not that of the others.
+    """
 
     name: str
     seconds: int = 0
     marks: str = ""
     paths: tuple[str, ...] = ("tests",)
     without: tuple[str, ...] = APART
+    settings: str = ""
 
     def arguments(self) -> tuple[str, ...]:
         """For pytest."""
@@ -98,6 +101,25 @@ SLOW_ON_SERVERS = (
         "everything else", 300, f"database and not every_database and {FAST}", without=_NO_DATABASE
     ),
 )
+SERIALIZABLE_ON_POSTGRESQL = (
+    Selection(
+        "serializable",
+        250,
+        f"every_database and {FAST}",
+        ("tests/store", *_SERVICES),
+        (),
+        "tests.settings_serializable",
+    ),
+    Selection(
+        "a distributed engine",
+        250,
+        "every_database and not long and not tool",
+        ("tests/distributed", *_SERVICES),
+        (),
+        "tests.settings_distributed",
+    ),
+)
+"""What PostgreSQL can show of distributed SQL."""
 
 
 def selections(database: str, options: argparse.Namespace, arguments: list[str]) -> list[Selection]:
@@ -109,6 +131,8 @@ def selections(database: str, options: argparse.Namespace, arguments: list[str])
     fast = FAST_ON_SQLITE if on_sqlite else FAST_ON_SERVERS
     slow = SLOW_ON_SQLITE if on_sqlite else SLOW_ON_SERVERS
     chosen = [*(slow if options.all else ()), *fast]
+    if options.all and database == "pg":
+        chosen += SERIALIZABLE_ON_POSTGRESQL
     return [one for one in chosen if not options.part or one.name in options.part]
 
 
@@ -182,6 +206,7 @@ def plan(
             with_name(url, f"ojs_{os.getpid()}_{number}"),
             (*chosen.arguments(), *arguments),
             scratch / str(number),
+            settings=chosen.settings,
         )
         for number, (name, url, chosen) in enumerate(found)
     ]
@@ -258,6 +283,7 @@ def repeated(parts: list[Part], tallies: Path) -> dict[Part, Part]:
             with_name(part.url, f"ojs_{os.getpid()}_alone_{number}"),
             tuple(part.failed),
             part.files.with_name(f"alone-{number}"),
+            settings=part.settings,
         )
         for number, part in enumerate(parts)
         if part.failed

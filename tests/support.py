@@ -20,6 +20,7 @@ from django.db import connections
 
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.job_record import JobRecord
+from django_ojs.engines import EngineFamily, family_of
 
 ROOT = Path(__file__).resolve().parent.parent
 T = TypeVar("T")
@@ -51,12 +52,17 @@ def _what(look: Callable[[], object]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(look)
 
 
+def family() -> EngineFamily:
+    """The family of the database under test, also where its backend has a name of its own."""
+    return family_of(connections["default"])
+
+
 def database_url() -> str:
     """The URL under which another process finds the database of this test."""
     database = connections["default"].settings_dict
-    if connections["default"].vendor == "sqlite":
+    if family() == "sqlite":
         return f"sqlite:///{quote(str(database['NAME']))}"
-    scheme = {"postgresql": "postgres", "mysql": "mysql"}[connections["default"].vendor]
+    scheme = {"postgresql": "postgres", "mysql": "mysql"}[family()]
     account = quote(database["USER"], safe="")
     if database["PASSWORD"]:
         account += ":" + quote(database["PASSWORD"], safe="")
@@ -261,7 +267,7 @@ def lock_job_table(patience_s: int = 60) -> None:
         "sqlite": [],
     }
     with connection.cursor() as cursor:
-        for statement in statements[connection.vendor]:
+        for statement in statements[family()]:
             cursor.execute(statement)
 
 
@@ -273,9 +279,9 @@ def tidy_tables() -> None:
 
     tables = "django_ojs_job, django_ojs_attempt"
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
+        if family() == "postgresql":
             cursor.execute(f"VACUUM (ANALYZE) {tables}")
-        elif connection.vendor == "mysql":
+        elif family() == "mysql":
             cursor.execute(f"ANALYZE TABLE {tables}")
             cursor.fetchall()
         else:
@@ -287,7 +293,7 @@ def analyze_jobs() -> None:
     from django.db import connection
 
     with connection.cursor() as cursor:
-        if connection.vendor == "mysql":
+        if family() == "mysql":
             cursor.execute("ANALYZE TABLE django_ojs_job")
             cursor.fetchall()
         else:
@@ -300,7 +306,7 @@ def drop_dead_rows() -> None:
     """
     from django.db import connection
 
-    if connection.vendor == "postgresql":
+    if family() == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SET lock_timeout = '60s'")
             cursor.execute(

@@ -37,7 +37,7 @@ class LimitedChangeList(ChangeList):
             with statement_timeout(TIME_LIMIT_MS, using=using, by_index=self.by_index):
                 self.read(request)
         except OperationalError as error:
-            if reading.is_lost(error):
+            if reading.is_repeated(error):
                 raise
             messages.error(request, SLOW)
             self.queryset = self.queryset.none()

@@ -182,7 +182,7 @@ class JobAdmin(JobColumns, DetailsAdmin):
                 with statement_timeout(TIME_LIMIT_MS, using=self.using, by_index=True):
                     found = self.tab(request.GET).window(self.using)
             except OperationalError as error:
-                if reading.is_lost(error):
+                if reading.is_repeated(error):
                     raise
                 self.message_user(request, SLOW, messages.ERROR)
                 found = SearchWindow(Q(pk=None), None)

@@ -33,7 +33,7 @@ def limited(
         with statement_timeout(TIME_LIMIT_MS, using=reading.database()):
             return context()
     except OperationalError as error:
-        if reading.is_lost(error):
+        if reading.is_repeated(error):
             raise
         said = {
             **page.admin_site.each_context(request),

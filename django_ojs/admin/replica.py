@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext as _
 
+from django_ojs import conf
 from django_ojs.admin.charts import plain
 from django_ojs.services import reading
+from django_ojs.store.contention import alone, repeating_statements
 
 
 def routed(patterns: Iterable[URLPattern]) -> list[URLPattern]:
@@ -26,10 +28,11 @@ def routed(patterns: Iterable[URLPattern]) -> list[URLPattern]:
 def _view(view: Callable[..., Any], *, lists: bool) -> Callable[..., Any]:
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        latest = not lists or reading.needs_latest(request)
-        response: HttpResponse = reading.on_replica(
-            lambda: view(request, *args, **kwargs), latest=latest
-        )
+        latest, using = not lists or reading.needs_latest(request), conf.current().database
+        show = partial(reading.on_replica, partial(view, request, *args, **kwargs), latest=latest)
+        with repeating_statements(using):
+            response: HttpResponse
+            response = alone(using, show) if request.method in reading.SAFE else show()
         reading.remember_write(request, response)
         return response
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
@@ -36,6 +37,7 @@ from django_ojs.http.body import as_object, read
 from django_ojs.http.limits import LONG_POLLS
 from django_ojs.http.principal import Principal, of_user, parse_reason
 from django_ojs.services import inspect, queues, reading
+from django_ojs.store.contention import alone, repeating_statements
 
 T = TypeVar("T")
 
@@ -152,6 +154,11 @@ class OJSViewSet(ViewSet):
             refusals.note(self, error["code"], error["message"])
         return response
 
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answer the request; statements that lost a race are run again."""
+        with repeating_statements(conf.current().database):
+            return super().dispatch(request, *args, **kwargs)
+
     def initialize_request(self, request: Any, *args: Any, **kwargs: Any) -> Request:
         """Assign the request id before anything can fail."""
         fresh = f"req_{clock.new_id()}"
@@ -172,6 +179,12 @@ class OJSViewSet(ViewSet):
         # No name contains NUL, and not every database accepts it as a parameter.
         if any("\x00" in str(value) for value in kwargs.values()):
             raise RouteNotFound
+        if request.method in SAFE_METHODS:
+            # What only reads is read again as a whole where it lost a race.
+            name = str(request.method).lower()
+            act = getattr(self, name, self.http_method_not_allowed)
+            read = partial(alone, conf.current().database)
+            setattr(self, name, lambda *args, **kwargs: read(partial(act, *args, **kwargs)))
 
     def _check_extensions(self, requested: str) -> None:
         """Raise :class:`ExtensionNotSupported` for an extension that the manifest does not list."""

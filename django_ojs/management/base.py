@@ -22,6 +22,7 @@ from django_ojs.domain.durations import parse_instant
 from django_ojs.domain.errors import InvalidRequest, OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.domain.printable import one_line
+from django_ojs.store.contention import repeating_statements
 
 EXIT_OVERDUE = 3
 EXIT_UNAVAILABLE = 69
@@ -90,10 +91,14 @@ class OJSCommand(BaseCommand):
 
     @contextmanager
     def usable_database(self, alias: str) -> Iterator[None]:
-        """Exit 69 with one sentence when the database is away, 1 when it is not migrated."""
+        """Exit 69 with one sentence when the database is away, 1 when it is not migrated.
+
+        Statements of the block that lose a race are run again.
+        """
         try:
-            require_migrations(alias)
-            yield
+            with repeating_statements(alias):
+                require_migrations(alias)
+                yield
         except OJSError as error:
             raise CommandError(str(error)) from error
         except (OperationalError, InterfaceError) as error:

@@ -27,7 +27,7 @@ from django_ojs.services.rate_limits import places, policies
 from django_ojs.services.unique import admit_unique
 from django_ojs.signals import job_enqueued, job_scheduled
 from django_ojs.store import inserting, locking, selectors
-from django_ojs.store.contention import atomically, see_latest
+from django_ojs.store.contention import alone, atomically, see_latest
 from django_ojs.store.notifications import payloads
 
 _ANNOUNCED = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
@@ -161,7 +161,7 @@ def _store(records: list[JobRow], *, now: datetime, using: str) -> list[JobRow]:
     pools = {record.queue for record in records}
     limited = any(record.held for record in records)
     several = named or kept or limited or len(pools) > 1 or len(records) > inserting.STRIDE
-    records = atomically(using, work) if several else work()
+    records = (atomically if several else alone)(using, work)
     remember_queues(pools, using=using)
     return records
 
@@ -237,7 +237,7 @@ def add_queues(names: Sequence[str], *, using: str) -> None:
 
     # A function, not a partial: when it fails Django names it, and fails itself where it cannot.
     def add() -> None:
-        inserting.queues(names, using=using)
+        alone(using, partial(inserting.queues, names, using=using))
         # A test that captures callbacks runs them in its transaction, and rolls that back.
         if not connections[using].in_atomic_block:
             know_queues(names, using=using)

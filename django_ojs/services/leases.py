@@ -7,9 +7,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from django.db import DatabaseError, Error, connections, transaction
+from django.db import DatabaseError, Error, connections
 from django.db.models import F, Value
 
 from django_ojs import clock, conf
@@ -23,7 +24,14 @@ from django_ojs.services.commit import publish
 from django_ojs.services.judging import in_time
 from django_ojs.signals import by_kind
 from django_ojs.store import leases, locking, selectors
-from django_ojs.store.contention import RowHeld, atomically, impatient, in_transaction, is_held
+from django_ojs.store.contention import (
+    RowHeld,
+    alone,
+    atomically,
+    impatient,
+    in_transaction,
+    is_held,
+)
 
 logger = logging.getLogger("django_ojs")
 
@@ -68,8 +76,8 @@ def announce(renewed: Sequence[RenewedLease], *, using: str | None = None) -> No
             for lease in renewed
             if (job := jobs.get(lease.job_id)) is not None and job.lease_id == lease.lease_id
         ]
-        with transaction.atomic(using=using):
-            publish(job_events, now=clock.now(using), using=using)
+        now = clock.now(using)
+        atomically(using, partial(publish, job_events, now=now, using=using))
     except Error:
         logger.warning("job.heartbeat could not be published", exc_info=True)
 
@@ -119,7 +127,7 @@ def _sign_of_life(
         if not is_held(error) or connections[using].in_atomic_block:
             raise
         # Not a row is locked but the table, or on SQLite the file.
-        _put_aside(held, now, visibility_ms, using)
+        alone(using, partial(_put_aside, held, now, visibility_ms, using))
         return [lease._replace(written=False) for lease in leases.find(held, using=using)]
 
 

@@ -21,7 +21,7 @@ from django_ojs.services.rate_limits import upkeep as rate_limits
 from django_ojs.services.schedules import upkeep as schedules
 from django_ojs.services.workflows import upkeep
 from django_ojs.store import deleting, leases, locking, unique_keys
-from django_ojs.store.contention import atomically
+from django_ojs.store.contention import alone, atomically, repeating_statements
 
 BATCH = 200
 _LOOKS = 10
@@ -67,10 +67,11 @@ def prune(
     until = None if seconds is None else clock.boottime() + seconds
     now = clock.now(using)
     done = Pruned()
-    _prune(done, now, limit, until, dry_run, using)
-    if not dry_run:
-        leases.forget_beats(using=using)
-        _record(now, behind=done.more, using=using)
+    with repeating_statements(using):
+        _prune(done, now, limit, until, dry_run, using)
+        if not dry_run:
+            leases.forget_beats(using=using)
+            _record(now, behind=done.more, using=using)
     return done
 
 
@@ -96,7 +97,7 @@ def _record(now: datetime, *, behind: bool, using: str) -> None:
     run = runs.filter(name=PRUNE).only("last_run_at").first()
     if run is None:
         made = MaintenanceRun(name=PRUNE, last_run_at=now, behind=behind)
-        runs.bulk_create([made], ignore_conflicts=True)
+        alone(using, partial(runs.bulk_create, [made], ignore_conflicts=True))
         return
     cadence_ms = max(0, (now - run.last_run_at) // timedelta(milliseconds=1))
     runs.filter(name=PRUNE).update(last_run_at=now, behind=behind, cadence_ms=cadence_ms)
@@ -156,7 +157,7 @@ def _mark(before: datetime, using: str) -> None:
     stale = runs.filter(Q(watermark_at=None) | Q(watermark_at__lt=before), name=PRUNE)
     if not stale.update(watermark_at=before) and not runs.filter(name=PRUNE).exists():
         run = MaintenanceRun(name=PRUNE, last_run_at=clock.now(using), watermark_at=before)
-        runs.bulk_create([run], ignore_conflicts=True)
+        alone(using, partial(runs.bulk_create, [run], ignore_conflicts=True))
 
 
 def _audit(before: datetime, room: int, dry_run: bool, using: str) -> int:

@@ -18,10 +18,10 @@ from django.http import HttpRequest, HttpResponse
 
 from django_ojs import clock, conf
 from django_ojs.store import replication
-from django_ojs.store.contention import is_timeout
+from django_ojs.store.contention import is_contention, is_held, is_timeout
 
 T = TypeVar("T")
-_SAFE = ("GET", "HEAD", "OPTIONS")
+SAFE = ("GET", "HEAD", "OPTIONS")
 _COOKIE = "ojs_wrote"
 log = logging.getLogger("django_ojs.reading")
 
@@ -92,12 +92,14 @@ def is_on() -> bool:
     return conf.current().read_database is not None
 
 
-def is_lost(error: BaseException) -> bool:
-    """Whether an error is the replica's, after which :func:`on_replica` reads the primary: any but
+def is_repeated(error: BaseException) -> bool:
+    """Whether what is shown is read again after an error: a lost race, and on a replica anything but
     that a statement took too long.
     """
     reading = Reading.current.get()
-    return reading is not None and reading.alias == reading.replica and not is_timeout(error)
+    if reading is not None and reading.alias == reading.replica:
+        return not is_timeout(error)
+    return is_contention(error) and not is_held(error)
 
 
 def on_replica(work: Callable[[], T], *, latest: bool = False) -> T:
@@ -115,7 +117,7 @@ def on_replica(work: Callable[[], T], *, latest: bool = False) -> T:
     try:
         return work()
     except (DatabaseError, InterfaceError) as error:
-        if not is_lost(error):
+        if reading.alias != replica or not is_repeated(error):
             raise
         log.warning("the replica %r failed: the primary is read: %s", replica, error)
         reading.alias, reading.lag, reading.refused = reading.primary, None, "failed"
@@ -129,7 +131,7 @@ def needs_latest(request: HttpRequest) -> bool:
     something in the last ``MOST_BEHIND_S`` seconds, or says ``Cache-Control: no-cache``.
     """
     return (
-        request.method not in _SAFE
+        request.method not in SAFE
         or _COOKIE in request.COOKIES
         or "no-cache" in request.headers.get("Cache-Control", "")
     )
@@ -140,7 +142,7 @@ def remember_write(request: HttpRequest, response: HttpResponse) -> None:
 
     By a cookie, so that it holds whichever process answers next, and costs no statement.
     """
-    if is_on() and request.method not in _SAFE and response.status_code < 500:
+    if is_on() and request.method not in SAFE and response.status_code < 500:
         response.set_cookie(
             _COOKIE, "1", MOST_BEHIND_S, secure=request.is_secure(), httponly=True, samesite="Lax"
         )

@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from django.db import DatabaseError
@@ -38,7 +39,7 @@ from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
 from django_ojs.services import incidents, totals
 from django_ojs.services.incidents import FailureCounts, FailureKey, Failures
-from django_ojs.store.contention import in_transaction, is_contention
+from django_ojs.store.contention import alone, in_transaction, is_contention
 
 NAME = "rollup"
 ALL = ""
@@ -90,9 +91,9 @@ def rollup(
     now = clock.now(using)
     until = clock.boottime() + seconds
     last = floor(now - LATE, MINUTE)
-    run, _new = MaintenanceRun.objects.using(using).get_or_create(
-        name=NAME, defaults={"last_run_at": now, "watermark_at": last - DAY}
-    )
+    begin = {"last_run_at": now, "watermark_at": last - DAY}
+    runs = MaintenanceRun.objects.using(using)
+    run, _new = alone(using, partial(runs.get_or_create, defaults=begin, name=NAME))
     watermark, ran_at, at = run.watermark_at, run.last_run_at, run.watermark_at or last - DAY
     counts: Counter[str] = Counter()
     while at < last and counts["minutes"] < most and (not counts or clock.boottime() < until):

@@ -289,7 +289,8 @@ def _refuse(outcomes: Sequence[Outcome], now: datetime, using: str) -> set[Lease
             Attempt.objects.using(using).filter(pk=attempt.pk, late_report__isnull=True).update(
                 late_report=noted
             )
-    places.ended(over, using=using)
+    if over:
+        places.ended(over, using=using)
     return replayed
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db import DatabaseError, IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from django_ojs import clock, conf
@@ -26,7 +26,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
 from django_ojs.services import audit
 from django_ojs.services.commit import publish, wake
-from django_ojs.store.contention import atomically, in_transaction, is_held
+from django_ojs.store.contention import atomically, impatient, in_transaction, is_held
 
 STALE = timedelta(seconds=60)
 """Without a sign of life for so long a worker counts as stale."""
@@ -91,11 +91,10 @@ def report(info: WorkerInfo, *, phase: str, running: int, using: str | None = No
     now = clock.now(using)
     same_name = named(info.id, None, using=using)
     mine = same_name.filter(incarnation=info.incarnation)
+    state = {"phase": phase, "running": running, "clock_ahead_ms": _clock_ahead_ms(now)}
     try:
-        with transaction.atomic(using=using):
-            written = mine.update(
-                phase=phase, running=running, clock_ahead_ms=_clock_ahead_ms(now), heartbeat_at=now
-            )
+        with impatient(1):
+            written = atomically(using, partial(mine.update, heartbeat_at=now, **state))
     except DatabaseError as error:
         if not is_held(error):
             raise

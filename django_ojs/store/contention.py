@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial, wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from django.db import DatabaseError, OperationalError, connections, transaction
 
 from django_ojs import clock, conf
+from django_ojs.engines import EngineFamily, family_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,27 +81,66 @@ def atomically(using: str, work: Callable[[], T]) -> T:
 
     Inside a transaction of the caller it is a savepoint, and not repeated: the error is raised.
     """
-    if connections[using].in_atomic_block:
+
+    def run() -> T:
         with transaction.atomic(using=using):
             return work()
+
+    return run() if _is_callers(using) else _again(run, _lock_tries.get())
+
+
+def alone(using: str, work: Callable[[], T]) -> T:
+    """Run ``work``, one statement or one transaction that it opens itself, and again when it lost a
+    race, up to eight times.
+
+    Unlike :func:`atomically` it costs no BEGIN and COMMIT. A lock that was waited for in vain is not
+    waited for again. Inside a transaction of the caller nothing is repeated: the error is raised.
+    """
+    return work() if _is_callers(using) else _again(work, 1)
+
+
+def _is_callers(using: str) -> bool:
+    """Whether a transaction is open, which only who opened it can run again."""
+    connection = connections[using]
+    return connection.in_atomic_block or not (connection.connection is None or connection.autocommit)
+
+
+def _again(work: Callable[[], T], most_waits: int) -> T:
     waits = 0
     for tries_left in range(_TRIES - 1, -1, -1):
         try:
-            with transaction.atomic(using=using):
-                return work()
+            return work()
         except DatabaseError as error:
             waits += is_held(error)
-            if not tries_left or waits >= _lock_tries.get() or not is_contention(error):
+            if not tries_left or waits >= most_waits or not is_contention(error):
                 raise
             clock.pause(0.01 * 2 ** (_TRIES - 1 - tries_left) * (0.5 + clock.jitter()))
     raise AssertionError("unreachable")
+
+
+@contextmanager
+def repeating_statements(using: str) -> Iterator[None]:
+    """Run each statement of the block that is in no transaction as :func:`alone` does.
+
+    A server that makes all transactions serializable may refuse any of them, one that reads too.
+    """
+
+    def run(
+        execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
+    ) -> Any:
+        if _is_callers(using):
+            return execute(sql, params, many, context)
+        return _again(lambda: execute(sql, params, many, context), 1)
+
+    with connections[using].execute_wrapper(run):
+        yield
 
 
 def see_latest(using: str) -> None:
     """At the start of a transaction: let each statement see what is committed, and wait instead of
     failing, whatever the session's isolation level. Only PostgreSQL can, and it alone needs it.
     """
-    if connections[using].vendor == "postgresql":
+    if family_of(connections[using]) is EngineFamily.POSTGRESQL:
         with connections[using].cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from django_ojs import clock
 from django_ojs.domain.states import State
 from django_ojs.models import Job, LeaseBeat, RateLimit, RateLimitDue, Schedule, Workflow
 from django_ojs.store.columns import DUE, ColumnType, among
+from django_ojs.store.contention import alone
 from django_ojs.store.dialect import cursor, dialect
 
 _TABLE = Job._meta.db_table
@@ -105,6 +107,9 @@ class DueProbe:
 
     def look(self, *, scheduled: bool = True) -> NextDue:
         """Read the next deadline and, if ``scheduled``, what else falls due."""
+        return alone(self._using, partial(self._look, scheduled))
+
+    def _look(self, scheduled: bool) -> NextDue:
         connection = connections[self._using]
         with connection.wrap_database_errors:
             connection.ensure_connection()

@@ -22,7 +22,7 @@ def test_the_workflows_are_sound() -> None:
         check=False,
     )
     assert run.returncode == 0, run.stdout
-    assert len(list((ROOT / ".github/workflows").glob("*.yml"))) == 3
+    assert len(list((ROOT / ".github/workflows").glob("*.yml"))) == 4
 
 
 def test_the_matrix_of_the_workflow_is_that_of_tox() -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from django.db import connections, transaction
 
 from django_ojs.domain.errors import OJSError
-from tests.support import poll
+from tests.support import family, poll
 
 Work = Callable[[], object]
 _PATIENCE = 20.0
@@ -87,7 +87,7 @@ class Player:
 
     def waits_for(self, other: Player) -> bool:
         """Whether the database lets it wait for a lock."""
-        vendor = connections["default"].vendor
+        vendor = family()
         if vendor == "sqlite":
             statement = self._statement
             begins = statement is not None and statement.startswith("BEGIN")
@@ -165,11 +165,11 @@ class Player:
 
 def _session(connection: Any) -> int:
     """The number of this session in the server's own lists. Deadlocks are looked for at once."""
-    if connection.vendor == "postgresql":
+    if family() == "postgresql":
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET deadlock_timeout = '20ms'")
         return int(connection.connection.info.backend_pid)
-    return int(connection.connection.thread_id()) if connection.vendor == "mysql" else 0
+    return int(connection.connection.thread_id()) if family() == "mysql" else 0
 
 
 def interleave(first: Player, one: Work, stop_at: int, second: Player, other: Work) -> tuple[str, str]:

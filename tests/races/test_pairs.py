@@ -19,7 +19,6 @@ from functools import partial
 from itertools import combinations_with_replacement
 
 import pytest
-from django.db import connections
 
 from django_ojs import clock
 from django_ojs.models import LeaseBeat
@@ -37,6 +36,7 @@ from tests.races.scenes import (
     forget,
 )
 from tests.races.stepping import Player, Point, interleave
+from tests.support import family
 
 pytestmark = pytest.mark.every_database
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -135,7 +135,7 @@ class Race:
 
 def worth_stopping(points: list[Point]) -> list[Point]:
     """Where a stop can make a difference: on SQLite once per write transaction, which is alone."""
-    if connections["default"].vendor != "sqlite":
+    if family() != "sqlite":
         return points
     return [
         point
@@ -201,7 +201,7 @@ def race_all(
     """Race each pair of a scene, at up to ``most`` points of either."""
     turn = 0
     sound: set[str] = set()
-    own = 1 if connections["default"].vendor == "mysql" else 0
+    own = 1 if family() == "mysql" else 0
     for number, names in enumerate(combinations_with_replacement(SCENES[start], 2)):
         if most == 1 and (number % 2 != own or not MATTERS.get(start, set(names)) & set(names)):
             continue

@@ -154,6 +154,7 @@ def test_options_of_many_are_checked_once_and_for_all() -> None:
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL notifies")
+@override_settings(OJS={"NOTIFY": True})
 def test_each_commit_rings_once_for_each_queue() -> None:
     heard: list[str] = []
 

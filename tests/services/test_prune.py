@@ -18,7 +18,7 @@ from django_ojs.models.maintenance import PRUNE
 from django_ojs.services import prune, workers
 from django_ojs.store import invariants
 from tests.services.support import ack, fail, make, take
-from tests.support import ROOT, database_url
+from tests.support import ROOT, database_url, family
 
 pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
 
@@ -76,12 +76,8 @@ def test_large_rows_are_not_read() -> None:
         ack(*take(100))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"UPDATE django_ojs_job SET args = {_LONG_TEXT[connection.vendor]}, finished_at = %s",
-            [
-                "2020-01-01 00:00:00+00:00"
-                if connection.vendor == "postgresql"
-                else "2020-01-01 00:00:00"
-            ],
+            f"UPDATE django_ojs_job SET args = {_LONG_TEXT[family()]}, finished_at = %s",
+            ["2020-01-01 00:00:00+00:00" if family() == "postgresql" else "2020-01-01 00:00:00"],
         )
     made = subprocess.run(
         [sys.executable, "-c", _MEASURED],

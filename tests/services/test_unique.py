@@ -39,7 +39,7 @@ from django_ojs.services.settle import Verdict
 from django_ojs.signals import EventRecord
 from django_ojs.store import invariants
 from tests.services.support import ack, elsewhere, fail, make, take
-from tests.support import not_none
+from tests.support import family, not_none
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 TYPE = "test.job"
@@ -331,7 +331,7 @@ class TestTransactions:
         assert states() == {str(first.id): "available"}
         assert enqueue(TYPE, [3], unique={**policy, "on_conflict": "ignore"}).id == first.id
 
-    @pytest.mark.skipif(connection.vendor == "sqlite", reason="has one writer")
+    @pytest.mark.skipif(family() == "sqlite", reason="has one writer")
     def test_an_equal_job_waits_for_the_first_transaction(self) -> None:
         found: list[JobRecord] = []
         policy = {**ARGS, "on_conflict": "ignore"}

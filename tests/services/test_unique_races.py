@@ -17,6 +17,7 @@ from django_ojs.domain.errors import Duplicate
 from django_ojs.models import Job, UniqueKey, Worker
 from django_ojs.store.contention import is_contention
 from tests.services.support import fail, take
+from tests.support import family
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 TYPE = "test.job"
@@ -26,7 +27,7 @@ LEVELS = {
     "postgresql": ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"),
     "mysql": ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"),
     "sqlite": ("SERIALIZABLE",),
-}[connection.vendor]
+}[family()]
 _DEADLOCKS = frozenset({"40P01", 1213})
 
 
@@ -35,9 +36,9 @@ def isolated(level: str) -> Iterator[None]:
     """A session of its own for this thread, whose transactions have the isolation level."""
     try:
         with connection.cursor() as cursor:
-            if connection.vendor == "postgresql":
+            if family() == "postgresql":
                 cursor.execute(f"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL {level}")
-            elif connection.vendor == "mysql":
+            elif family() == "mysql":
                 cursor.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
         yield
     finally:

@@ -22,7 +22,7 @@ from django_ojs.services.claim import claim, has_work, sources
 from django_ojs.store import inserting
 from django_ojs.store.sessions import read_in_index_order
 from django_ojs.store.sources import Sources
-from tests.support import analyze_jobs, drop_dead_rows
+from tests.support import analyze_jobs, drop_dead_rows, family
 
 from .records import record
 
@@ -54,7 +54,7 @@ def _store(count: int, queues: int, kind: str, types: int, at: datetime, **field
 
 def _forget_statistics() -> None:
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
+        if family() == "postgresql":
             cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
             if not cursor.fetchone()[0]:
                 pytest.skip("only a superuser may delete statistics")
@@ -63,7 +63,7 @@ def _forget_statistics() -> None:
                 "UPDATE pg_class SET reltuples = -1, relpages = 0"
                 " WHERE oid = 'django_ojs_job'::regclass"
             )
-        elif connection.vendor == "sqlite":
+        elif family() == "sqlite":
             cursor.execute("DELETE FROM sqlite_stat1 WHERE tbl = 'django_ojs_job'")
     # SQLite reads them when it connects.
     connection.close()
@@ -149,7 +149,7 @@ def beside(
 
 def _autovacuum(enabled: str | None) -> None:
     """Statistics are to stay what they are; ``None`` as it was before."""
-    if connection.vendor == "postgresql":
+    if family() == "postgresql":
         with connection.cursor() as cursor:
             change = (
                 f"SET (autovacuum_enabled = {enabled})" if enabled else "RESET (autovacuum_enabled)"
@@ -160,12 +160,12 @@ def _autovacuum(enabled: str | None) -> None:
 def _read(work: Callable[[], object]) -> int:
     """What ``work`` reads: pages of one statement, rows, or hundreds of steps of SQLite's machine."""
     with connection.cursor() as cursor:
-        if connection.vendor == "mysql":
+        if family() == "mysql":
             cursor.execute("FLUSH STATUS")
             work()
             cursor.execute("SHOW SESSION STATUS LIKE 'Handler_read%'")
             return sum(int(value) for _, value in cursor.fetchall())
-        if connection.vendor == "sqlite":
+        if family() == "sqlite":
             steps: list[None] = []
             connection.connection.set_progress_handler(lambda: steps.append(None), 100)
             try:
@@ -221,11 +221,11 @@ def test_no_claim_reads_a_backlog_of_others(beside: str, claimer: str, limit: in
             transaction.set_rollback(True)
 
     for _ in range(2):
-        assert _read(work) < bound[connection.vendor]
+        assert _read(work) < bound[family()]
     assert bool(got) == ("nothing" not in claimer and "no such" not in claimer)
-    assert _read(lambda: has_work(where)) < bound[connection.vendor]
+    assert _read(lambda: has_work(where)) < bound[family()]
 
 
 def test_reading_the_backlog_would_be_noticed(beside: str) -> None:
     read = _read(lambda: list(Job.objects.filter(state="available", progress_message="x")))
-    assert read > {"postgresql": 1100, "mysql": 20_000, "sqlite": 1000}[connection.vendor]
+    assert read > {"postgresql": 1100, "mysql": 20_000, "sqlite": 1000}[family()]

@@ -7,14 +7,13 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from django.db import connection
 
 from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.store import inserting, locking
 from tests.store.records import record
 from tests.store.test_claim_plans import _read
-from tests.support import analyze_jobs, drop_dead_rows
+from tests.support import analyze_jobs, drop_dead_rows, family
 
 pytestmark = pytest.mark.every_database
 
@@ -58,4 +57,4 @@ def test_a_look_at_what_runs_reads_nothing_else(ojs_db: None, look: str, known: 
     inserting.jobs([record("q", "t", NOW, **waiting) for _ in range(2000)], using="default")
     if known:
         analyze_jobs()
-    assert _read(LOOKS[look]) < {"postgresql": 60, "mysql": 100, "sqlite": 20}[connection.vendor]
+    assert _read(LOOKS[look]) < {"postgresql": 60, "mysql": 100, "sqlite": 20}[family()]

@@ -14,7 +14,7 @@ from django_ojs.models import Queue, RateLimitPlace
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.rate_limits import admission, policies
 from django_ojs.store.sessions import read_in_index_order
-from tests.support import analyze_jobs, drop_dead_rows
+from tests.support import analyze_jobs, drop_dead_rows, family
 
 from .test_claim_plans import NOW, OURS, QUEUES, TYPES, _autovacuum, _ours, _read, _store
 
@@ -98,7 +98,7 @@ def test_an_admission_reads_no_backlog(table: None) -> None:
     )
     policy = parse_rate_limit({"key": KEY, "concurrency": 1})
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
+        if family() == "postgresql":
             cursor.execute("ANALYZE django_ojs_ratelimitplace")
 
     def work() -> None:
@@ -106,4 +106,4 @@ def test_an_admission_reads_no_backlog(table: None) -> None:
 
     work()
     read = _read(work)
-    assert read < {"postgresql": 200, "mysql": 200, "sqlite": 200}[connection.vendor]
+    assert read < {"postgresql": 200, "mysql": 200, "sqlite": 200}[family()]

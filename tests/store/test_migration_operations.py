@@ -16,7 +16,7 @@ from django_ojs.models import Job
 from django_ojs.models.indexes import HotIndex
 from django_ojs.store.migration_operations import AddIndexOnline
 from tests.services.support import make
-from tests.support import poll
+from tests.support import family, poll
 
 pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
 
@@ -123,13 +123,13 @@ class OpenTransaction(threading.Thread):
 def _write(job: Any) -> None:
     """A writer that waits three seconds for a lock, and no longer."""
     with connection.cursor() as cursor:
-        cursor.execute(_IMPATIENT[connection.vendor])
+        cursor.execute(_IMPATIENT[family()])
     Job.objects.filter(pk=job.id).update(progress_message="written")
 
 
 def _waits() -> bool:
     with connection.cursor() as cursor:
-        cursor.execute(_WAITING[connection.vendor])
+        cursor.execute(_WAITING[family()])
         return cursor.fetchone() is not None
 
 

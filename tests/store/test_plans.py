@@ -19,12 +19,12 @@ from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.store import due_times, inserting, leases, locking, selectors
-from tests.support import analyze_jobs
+from tests.support import analyze_jobs, family
 
 from .records import record
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ROWS = 50_000 if connection.vendor == "sqlite" else 200_000
+ROWS = 50_000 if family() == "sqlite" else 200_000
 MINE = 200
 pytestmark = pytest.mark.timeout(900)
 """The table takes seconds; a busy machine has them all the same."""
@@ -69,12 +69,12 @@ def full(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 def _scans(statement: str) -> list[str]:
     """The parts of a statement's plan that read the whole job table, or sort much of it."""
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
+        if family() == "postgresql":
             cursor.execute("EXPLAIN (FORMAT JSON) " + statement)
             plan = cursor.fetchone()[0]
             tree = json.loads(plan) if isinstance(plan, str) else plan
             return _postgres(tree[0]["Plan"])
-        if connection.vendor == "sqlite":
+        if family() == "sqlite":
             cursor.execute("EXPLAIN QUERY PLAN " + statement)
             details = [row[3] for row in cursor.fetchall()]
             return [d for d in details if re.match(r"SCAN (j|django_ojs_job)\b(?!.*USING)", d)]
@@ -115,9 +115,9 @@ def _check(call: Any) -> list[str]:
 def test_without_statistics_the_index_is_used_as_well(full: None) -> None:
     """As after a bulk load that nobody has analysed yet."""
     with connection.cursor() as cursor:
-        if connection.vendor == "mysql":
+        if family() == "mysql":
             pytest.skip("InnoDB keeps its statistics itself")
-        if connection.vendor == "postgresql":
+        if family() == "postgresql":
             cursor.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
             if not cursor.fetchone()[0]:
                 pytest.skip("only a superuser may delete statistics")
@@ -129,7 +129,7 @@ def test_without_statistics_the_index_is_used_as_well(full: None) -> None:
     )
     with transaction.atomic():
         with connection.cursor() as cursor:
-            if connection.vendor == "postgresql":
+            if family() == "postgresql":
                 cursor.execute("DELETE FROM pg_statistic WHERE starelid = 'django_ojs_job'::regclass")
                 assert cursor.rowcount > 0
                 cursor.execute(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 
 from django_ojs import conf
 from django_ojs.domain.errors import Conflict, InvalidRequest, NotFound
@@ -13,6 +14,7 @@ from django_ojs.domain.jsonvalue import MAX_ARGS_BYTES, encode
 from django_ojs.domain.names import check_job_type
 from django_ojs.models import JobSchema
 from django_ojs.services import audit
+from django_ojs.services.transactions import in_transaction
 
 
 def put(
@@ -37,10 +39,7 @@ def put(
     there = rows.filter(type=job_type, version=version).first()
     if there is None:
         try:
-            with transaction.atomic(using=using):
-                made = rows.create(type=job_type, version=version, schema=dict(schema))
-                _note("created", made, actor, using)
-                return made, True
+            return _create(job_type, version, schema, actor, using=using), True
         except IntegrityError:
             there = rows.get(type=job_type, version=version)
     if not _same(there.schema, schema):
@@ -48,6 +47,16 @@ def put(
             f"version {version} of {job_type} has other content", type=job_type, version=version
         )
     return there, False
+
+
+@in_transaction
+def _create(
+    job_type: str, version: int, schema: Mapping[str, Any], actor: Actor, *, using: str = ""
+) -> JobSchema:
+    rows = JobSchema.objects.using(using)
+    made = rows.create(type=job_type, version=version, schema=dict(schema))
+    _note("created", made, actor, using)
+    return made
 
 
 def get(job_type: str, version: int | None = None, *, using: str | None = None) -> JobSchema:
@@ -67,14 +76,13 @@ def versions(job_type: str, *, using: str | None = None) -> list[JobSchema]:
     return list(rows.filter(type=job_type).order_by("version").defer("schema"))
 
 
-def delete(job_type: str, version: int, *, actor: Actor = Actor(), using: str | None = None) -> None:
+@in_transaction
+def delete(job_type: str, version: int, *, actor: Actor = Actor(), using: str = "") -> None:
     """Forget a version. Raises :class:`NotFound`."""
-    using = using or conf.current().database
-    with transaction.atomic(using=using):
-        rows = JobSchema.objects.using(using).filter(type=job_type, version=version)
-        if not rows.delete()[0]:
-            raise _missing(job_type, version)
-        _note("deleted", JobSchema(type=job_type, version=version), actor, using)
+    rows = JobSchema.objects.using(using).filter(type=job_type, version=version)
+    if not rows.delete()[0]:
+        raise _missing(job_type, version)
+    _note("deleted", JobSchema(type=job_type, version=version), actor, using)
 
 
 def _note(what: str, row: JobSchema, actor: Actor, using: str) -> None:

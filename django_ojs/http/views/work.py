@@ -8,7 +8,6 @@ from math import inf
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -44,6 +43,7 @@ from django_ojs.services.rate_limits import operate as rate_limits
 from django_ojs.services.settle import Report, report
 from django_ojs.services.workflows import results
 from django_ojs.store import due_times, selectors
+from django_ojs.store.contention import atomically
 
 MAX_COUNT = 100
 MAX_QUEUES = 100
@@ -141,16 +141,21 @@ class WorkViewSet(OJSViewSet):
         if asked is None:
             return self._report(name, body, kind, failure=failure)
         until, _ = parse_instant(asked, "error.rate_limit_until", clock.now(self.using))
-        # Together, so that nobody is let into the place of this job in between.
-        with transaction.atomic(using=self.using):
+
+        def report() -> Response | OJSError:
+            # Returned, not raised: what is noted of a refusal is committed.
             try:
                 answer = self._report(name, body, kind, failure=failure)
             except OJSError as refusal:
-                refused = refusal
-            else:
-                rate_limits.block_of(self.key(name), until, reason=failure.message, using=self.using)
-                return answer
-        raise refused
+                return refusal
+            rate_limits.block_of(self.key(name), until, reason=failure.message, using=self.using)
+            return answer
+
+        # Together, so that nobody is let into the place of this job in between.
+        answer = atomically(self.using, report)
+        if isinstance(answer, OJSError):
+            raise answer
+        return answer
 
     def beat(self, request: Request) -> Response:
         """A sign of life: renews the leases it names, and says which are lost."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from django_ojs.models import Job, RateLimit, RateLimitPlace, RateLimitStart
 from django_ojs.services.rate_limits import admission, policies
 from django_ojs.services.rate_limits.policies import BITS, BY_QUEUE, LIMITED
 from django_ojs.services.rate_limits.room import counts_starts
+from django_ojs.store.contention import in_transaction
 
 _ROWS = 1000
 _Status = RateLimitPlace.Status
@@ -246,11 +247,9 @@ def _count_starts(claimed: Sequence[RateLimitPlace], now: datetime, using: str) 
     admission.after_commit(dict.fromkeys(counting), now=now, using=using)
 
 
-def ended(leases: Iterable[UUID], *, using: str) -> None:
-    """The handlers of these attempts, over before, have ended: their places are free.
-
-    In the transaction of the caller, if there is one.
-    """
+@in_transaction
+def ended(leases: Collection[UUID], *, using: str = "") -> None:
+    """The handlers of these attempts, over before, have ended: their places are free."""
     rows = RateLimitPlace.objects.using(using).filter(lease_id__in=list(leases), status=_Status.ENDING)
     found = list(rows.values_list("pk", "key"))
     if found:

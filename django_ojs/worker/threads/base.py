@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from django.db import connections
 
-from django_ojs.store.contention import impatient
+from django_ojs.store.contention import impatient, repeating_statements
 
 STATEMENT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """The bounds by which the durations of claims and settlements are counted."""
@@ -38,7 +38,11 @@ class ConnectedThread(threading.Thread):
         """Call :meth:`work`, then close the connection."""
         connection = connections[self._using]
         try:
-            with connection.execute_wrapper(self._count), impatient():
+            with (
+                repeating_statements(self._using),
+                connection.execute_wrapper(self._count),
+                impatient(),
+            ):
                 self.work()
         finally:
             connection.close()

@@ -1,0 +1,1 @@
+"""What distributed SQL does to its clients, on PostgreSQL: see :mod:`tests.distributed.engine.base`."""

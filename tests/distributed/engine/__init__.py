@@ -1,0 +1,1 @@
+"""A backend of Django's, for ``ENGINE``."""
