@@ -12,18 +12,18 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
-from django_ojs.admin import banner, charts, links, refresh
+from django_ojs.admin import axes, banner, links, plots, refresh
+from django_ojs.admin.axes import WINDOWS, ChartWindow, TimeAxis
 from django_ojs.admin.base import OJSModelAdmin
-from django_ojs.admin.charts import Series, at_least, plain
+from django_ojs.admin.charts import at_least, milliseconds, plain
 from django_ojs.admin.limits import limited
 from django_ojs.admin.links import choices
+from django_ojs.admin.plots import Chart, Series
 from django_ojs.domain import histogram
 from django_ojs.domain.states import State
 from django_ojs.models import Dashboard, MaintenanceRun
@@ -31,25 +31,6 @@ from django_ojs.services import health, reaper, rollup, stats_queries
 from django_ojs.services.phrases import humanize_duration
 from django_ojs.services.workers import STALE
 from django_ojs.store import selectors
-
-
-@dataclass(frozen=True, slots=True)
-class ChartWindow:
-    """A choice of the period that the charts cover."""
-
-    name: str
-    label: Any
-    span: timedelta
-    step: timedelta
-    labels: str
-    """The format of the time labels."""
-
-
-WINDOWS = (
-    ChartWindow("1h", gettext_lazy("1 hour"), timedelta(hours=1), timedelta(minutes=1), "H:i"),
-    ChartWindow("24h", gettext_lazy("24 hours"), timedelta(hours=24), timedelta(minutes=15), "D H:i"),
-    ChartWindow("7d", gettext_lazy("7 days"), timedelta(days=7), timedelta(hours=2), "D j. H:i"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +78,7 @@ class FiguresAdmin(OJSModelAdmin):
 
 @admin.register(Dashboard)
 class DashboardAdmin(FiguresAdmin):
-    """The dashboard: ``?window=1h|24h|7d`` and ``?refresh=5|10|30|60|off``."""
+    """The dashboard: ``?window=1h|24h|7d|30d`` and ``?refresh=5|10|30|60|off``."""
 
     title = gettext_lazy("Dashboard")
     template = "admin/django_ojs/dashboard.html"
@@ -116,8 +97,8 @@ class DashboardAdmin(FiguresAdmin):
         mark = runs.get(rollup.NAME)
         until = (mark and mark.watermark_at) or histogram.floor(now - rollup.LATE, rollup.MINUTE)
         # Every period is at least an hour, so the last hour is among these minutes.
-        begin = until - window.span
-        minutes = stats_queries.minute_stats(histogram.floor(begin, window.step), using=using)
+        axis = window.axis(until)
+        minutes = stats_queries.minute_stats(axis.begin, using=using)
         hour = histogram.total(minutes, until - timedelta(hours=1))
         last_scan = runs.get(reaper.NAME)
         return {
@@ -130,7 +111,9 @@ class DashboardAdmin(FiguresAdmin):
             "window": window,
             "until": until,
             "counted": mark is not None,
-            "charts": draw(histogram.series(minutes, begin, window.step, until=until), window),
+            "charts": draw(
+                histogram.series(minutes, axis.begin, window.step, until=until), window, axis
+            ),
         }
 
     def cards(
@@ -178,32 +161,27 @@ class DashboardAdmin(FiguresAdmin):
         return links.list_for(request, self.admin_site, model, **query)
 
 
-_SECONDS = (0.01, 0.02, 0.1, 0.2, 1, 2, 10, 20, 60, 120, 600, 1200, 3600, 7200)
-_ENDS = [1000 * seconds for seconds in _SECONDS]
-
-
-def draw(points: Sequence[histogram.SeriesPoint], window: ChartWindow) -> list[SafeString]:
+def draw(
+    points: Sequence[histogram.SeriesPoint], window: ChartWindow, axis: TimeAxis
+) -> list[SafeString]:
     """Charts of the throughput, and of the percentiles of run and wait times."""
-    labels = [date_format(timezone.localtime(point.at), window.labels) for point in points]
 
-    def percentiles(title: str, pairs: Sequence[Sequence[float | None]]) -> SafeString:
-        median = Series(_("median"), [pair[0] for pair in pairs], area=True)
-        most = Series(_("95th percentile"), [pair[1] for pair in pairs], "warn", dashed=True)
-        return charts.line_chart(title, labels, [median, most], milliseconds, _ENDS)
+    def percentiles(name: str, title: str, pairs: Sequence[Sequence[float | None]]) -> SafeString:
+        median = Series(_("median"), [pair[0] for pair in pairs])
+        most = Series(_("95th percentile"), [pair[1] for pair in pairs], "warn")
+        lines = (median, most)
+        chart = Chart(name, title, "", axis, lines, write=milliseconds, ticks=axes.spans)
+        return chart.as_lines()
 
-    step = humanize_duration(window.step)
     return [
-        charts.throughput(_("Ended jobs and failed attempts in each %s") % step, labels, points),
-        percentiles(_("How long completed jobs took"), [point.duration_ms for point in points]),
-        percentiles(_("How long completed jobs had waited"), [point.wait_ms for point in points]),
+        plots.throughput(axis, window.each, points),
+        percentiles(
+            "durations", _("How long completed jobs took"), [point.duration_ms for point in points]
+        ),
+        percentiles(
+            "waits", _("How long completed jobs had waited"), [point.wait_ms for point in points]
+        ),
     ]
-
-
-def milliseconds(value: float) -> str:
-    """A span given in milliseconds."""
-    if 0 < value < 1000:
-        return _("%s ms") % plain(float(f"{value:.3g}"))
-    return humanize_duration(timedelta(milliseconds=value))
 
 
 def _capped(count: int) -> str:

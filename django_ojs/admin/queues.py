@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from django.contrib import admin
@@ -11,26 +10,23 @@ from django.contrib.admin.utils import quote
 from django.http import HttpRequest, QueryDict
 from django.middleware.csrf import get_token
 from django.urls import reverse
-from django.utils import timezone
-from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
-from django_ojs.admin import board, charts, links
+from django_ojs.admin import axes, board, charts, links, plots
 from django_ojs.admin.actions import ActionReport, Operation, Run
 from django_ojs.admin.board import Switch
 from django_ojs.admin.cells import since
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.details import DetailsAdmin
-from django_ojs.admin.queue_figures import MINUTES, live_workers, overviews, service_of, serving
+from django_ojs.admin.queue_figures import live_workers, overviews, service_of, serving
 from django_ojs.domain import histogram
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
-from django_ojs.services import queues, reading, rollup, stats_queries
+from django_ojs.services import queues, reading, stats_queries
 from django_ojs.store import selectors
 
 BOARD = "_board"
@@ -152,9 +148,9 @@ class QueueAdmin(DetailsAdmin):
         cap = selectors.AMONG_CAP
         found = selectors.depths([row.name], cap=cap, states=selectors.ALL_STATES, using=using)
         depth = found[row.name]
-        begin = until - timedelta(minutes=MINUTES)
-        minutes = stats_queries.minute_stats(begin, row.name, using=using)
-        points = histogram.series(minutes, begin, rollup.MINUTE, until=until)
+        axis = axes.HOUR.axis(until)
+        minutes = stats_queries.minute_stats(axis.begin, row.name, using=using)
+        points = histogram.series(minutes, axis.begin, axis.step, until=until)
         return {
             "queue": row,
             "badges": board.badges(row, service_of(workers)),
@@ -170,11 +166,7 @@ class QueueAdmin(DetailsAdmin):
                 for state, label in Job.States.choices
             ],
             "cap": charts.plain(cap),
-            "chart": charts.throughput(
-                _("Ended jobs and failed attempts in each minute"),
-                [date_format(timezone.localtime(point.at), "H:i") for point in points],
-                points,
-            ),
+            "chart": plots.throughput(axis, axes.HOUR.each, points),
             "workers": [
                 {
                     "name": worker.name,
