@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
@@ -12,18 +11,17 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
-from django_ojs.admin import axes, banner, links, plots, refresh
-from django_ojs.admin.axes import WINDOWS, ChartWindow, TimeAxis
+from django_ojs.admin import banner, dashboard_charts, links, plots, refresh
+from django_ojs.admin.axes import WINDOWS
 from django_ojs.admin.base import OJSModelAdmin
-from django_ojs.admin.charts import at_least, milliseconds, plain
+from django_ojs.admin.charts import at_least, plain
+from django_ojs.admin.dashboard_charts import BacklogCharts
 from django_ojs.admin.limits import limited
 from django_ojs.admin.links import choices
-from django_ojs.admin.plots import Chart, Series
 from django_ojs.domain import histogram
 from django_ojs.domain.states import State
 from django_ojs.models import Dashboard, MaintenanceRun
@@ -99,6 +97,8 @@ class DashboardAdmin(FiguresAdmin):
         # Every period is at least an hour, so the last hour is among these minutes.
         axis = window.axis(until)
         minutes = stats_queries.minute_stats(axis.begin, using=using)
+        points = histogram.series(minutes, axis.begin, window.step, until=until)
+        samples = BacklogCharts(window, now, (), using)
         hour = histogram.total(minutes, until - timedelta(hours=1))
         last_scan = runs.get(reaper.NAME)
         return {
@@ -111,9 +111,13 @@ class DashboardAdmin(FiguresAdmin):
             "window": window,
             "until": until,
             "counted": mark is not None,
-            "charts": draw(
-                histogram.series(minutes, axis.begin, window.step, until=until), window, axis
-            ),
+            "charts": [
+                samples.backlog(),
+                plots.throughput(axis, window.each, points),
+                dashboard_charts.waits(axis, points, samples.samples),
+                dashboard_charts.durations(axis, points),
+                samples.slots(),
+            ],
         }
 
     def cards(
@@ -159,29 +163,6 @@ class DashboardAdmin(FiguresAdmin):
 
     def _link(self, request: HttpRequest, model: str, **query: str) -> str:
         return links.list_for(request, self.admin_site, model, **query)
-
-
-def draw(
-    points: Sequence[histogram.SeriesPoint], window: ChartWindow, axis: TimeAxis
-) -> list[SafeString]:
-    """Charts of the throughput, and of the percentiles of run and wait times."""
-
-    def percentiles(name: str, title: str, pairs: Sequence[Sequence[float | None]]) -> SafeString:
-        median = Series(_("median"), [pair[0] for pair in pairs])
-        most = Series(_("95th percentile"), [pair[1] for pair in pairs], "warn")
-        lines = (median, most)
-        chart = Chart(name, title, "", axis, lines, write=milliseconds, ticks=axes.spans)
-        return chart.as_lines()
-
-    return [
-        plots.throughput(axis, window.each, points),
-        percentiles(
-            "durations", _("How long completed jobs took"), [point.duration_ms for point in points]
-        ),
-        percentiles(
-            "waits", _("How long completed jobs had waited"), [point.wait_ms for point in points]
-        ),
-    ]
 
 
 def _capped(count: int) -> str:

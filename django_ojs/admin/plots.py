@@ -51,7 +51,7 @@ class LegendColumn(NamedTuple):
 
 TOTAL = LegendColumn(gettext_lazy("total"), lambda line: sum(line.known))
 MOST = LegendColumn(gettext_lazy("most"), lambda line: max(line.known, default=None))
-LAST = LegendColumn(gettext_lazy("last"), lambda line: line.values[-1] if line.values else None)
+LAST = LegendColumn(gettext_lazy("last"), lambda line: line.known[-1] if line.known else None)
 
 
 @dataclass(frozen=True, slots=True)

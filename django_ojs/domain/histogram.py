@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import zip_longest
 from typing import Protocol
 
 BUCKETS: tuple[int, ...] = (
@@ -32,6 +33,11 @@ class Counted(Protocol):
 def empty() -> list[int]:
     """A histogram of nothing."""
     return [0] * (len(BUCKETS) + 1)
+
+
+def added(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    """Both histograms together."""
+    return [mine + theirs for mine, theirs in zip_longest(one, other, fillvalue=0)]
 
 
 def place(ms: float) -> int:

@@ -408,6 +408,28 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='QueueSample',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('at', models.DateTimeField(verbose_name='from')),
+                ('step', models.IntegerField(default=60)),
+                ('queue', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='queue')),
+                ('waiting', models.IntegerField(default=0)),
+                ('capped', models.BooleanField(default=False)),
+                ('oldest_ms', models.BigIntegerField(default=0)),
+                ('running', models.IntegerField(default=0)),
+                ('ages', models.JSONField(default=list)),
+                ('workers', models.IntegerField(default=0)),
+                ('slots', models.IntegerField(default=0)),
+            ],
+            options={
+                'verbose_name': 'queue sample',
+                'verbose_name_plural': 'queue samples',
+                'default_permissions': (),
+                'constraints': [models.UniqueConstraint(fields=('step', 'at', 'queue'), name='ojs_sample_once')],
+            },
+        ),
+        migrations.CreateModel(
             name='DeadLetter',
             fields=[
             ],

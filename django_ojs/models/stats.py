@@ -113,3 +113,34 @@ class Total(models.Model):
 
     def __str__(self) -> str:
         return f"{self.metric} {self.queue} {self.type} {self.label}"
+
+
+class QueueSample(models.Model):
+    """What waited and ran in a queue when most waited in a step of time, of the moments looked at.
+
+    The steps begin at ``at`` and are those of ``services.queue_samples.STEPS``. The queue is empty for
+    all queues together; this row alone has ``ages``, a histogram of how long the available jobs had
+    waited, and the live ``workers`` with their ``slots``. With ``capped`` more were available than were
+    counted.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField(_("from"))
+    step = models.IntegerField(default=60)
+    queue = CaseSensitiveCharField(_("queue"), max_length=255)
+    waiting = models.IntegerField(default=0)
+    capped = models.BooleanField(default=False)
+    oldest_ms = models.BigIntegerField(default=0)
+    running = models.IntegerField(default=0)
+    ages = models.JSONField(default=list)
+    workers = models.IntegerField(default=0)
+    slots = models.IntegerField(default=0)
+
+    class Meta:
+        verbose_name = _("queue sample")
+        verbose_name_plural = _("queue samples")
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["step", "at", "queue"], name="ojs_sample_once")]
+
+    def __str__(self) -> str:
+        return f"{self.queue} {self.at}"

@@ -1,4 +1,5 @@
-"""The minute roll-up: counts of ended and failed jobs, and durations, for all screens.
+"""The minute roll-up: counts of ended and failed jobs, durations and samples of what waits, for all
+screens.
 
 A minute is counted when it is 90 seconds old, so that late commits are in it; ``watermark_at`` of
 the maintenance run ``rollup`` is how far that has got. Counting happens before the transaction that
@@ -37,7 +38,7 @@ from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
-from django_ojs.services import incidents, totals
+from django_ojs.services import incidents, queue_samples, totals
 from django_ojs.services.incidents import FailureCounts, FailureKey, Failures
 from django_ojs.store.contention import alone, in_transaction, is_contention
 
@@ -65,18 +66,21 @@ def task(using: str) -> MaintenanceResult:
     began = clock.boottime()
     _next[using] = began + _PAUSE
     try:
-        counts = rollup(seconds=SLICE, using=using)
+        counts = Counter(rollup(seconds=SLICE, using=using))
+        more = bool(counts) and clock.boottime() - began >= SLICE
+        # Afterwards: what cannot be sampled is counted all the same.
+        counts["samples"] += queue_samples.sample(using=using)
     except DatabaseError as error:
         if not is_contention(error):
             raise
         return MaintenanceResult()
-    more = bool(counts) and clock.boottime() - began >= SLICE
     if more:
         del _next[using]
-    return MaintenanceResult(counts, more=more)
+    return MaintenanceResult(+counts, more=more)
 
 
-TASK = MaintenanceTask(NAME, 60.0, task, enforces=True)
+TASK = MaintenanceTask(NAME, 30.0, task, enforces=True)
+"""Twice a minute, so that each minute has its sample."""
 
 
 def rollup(
@@ -169,7 +173,8 @@ def forget(before: datetime, limit: int, dry_run: bool, using: str) -> int:
         done += len(old)
         if not dry_run:
             rows.filter(pk__in=old)._raw_delete(using)
-    return done + incidents.forget(before, limit - done, dry_run, using)
+    done += incidents.forget(before, limit - done, dry_run, using)
+    return done + queue_samples.forget(before, limit - done, dry_run, using)
 
 
 class _Minute(NamedTuple):
@@ -187,16 +192,16 @@ def _minute(at: datetime, using: str) -> _Minute:
     for group in completed:
         counters = found[group.queue]
         counters.completed += group.number
-        for histogram, place in (
-            (counters.durations, group.ran_in),
-            (counters.waits, group.waited_in),
-        ):
-            if place >= 0:
-                histogram[place] += group.number
+        if group.ran_in >= 0:
+            counters.durations[group.ran_in] += group.number
     increments = totals.of_minute(at, at + MINUTE, completed, using=using)
     for key, amount in increments.items():
         if key.metric is totals.Metric.DISCARDED:
             found[key.queue].discarded += amount.count
+        if key.metric is totals.Metric.WAIT:
+            waits = found[key.queue or ALL].waits
+            for place, count in enumerate(amount.buckets):
+                waits[place] += count
     events = _events(at, using)
     for kind, name, count in events.values_list("kind", "queue").annotate(n=Count("pk")).order_by():
         counters = found[name or ALL]
