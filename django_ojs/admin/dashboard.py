@@ -11,12 +11,14 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
 from django_ojs.admin import banner, dashboard_charts, links, plots, refresh
-from django_ojs.admin.axes import WINDOWS
+from django_ojs.admin.axes import WINDOWS, AxisMark
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.dashboard_charts import BacklogCharts
@@ -24,8 +26,8 @@ from django_ojs.admin.limits import limited
 from django_ojs.admin.links import choices
 from django_ojs.domain import histogram
 from django_ojs.domain.states import State
-from django_ojs.models import Dashboard, MaintenanceRun
-from django_ojs.services import health, reaper, rollup, stats_queries
+from django_ojs.models import Dashboard, DeployMark, MaintenanceRun
+from django_ojs.services import deploys, health, reaper, rollup, stats_queries
 from django_ojs.services.phrases import humanize_duration
 from django_ojs.services.workers import STALE
 from django_ojs.store import selectors
@@ -95,10 +97,12 @@ class DashboardAdmin(FiguresAdmin):
         mark = runs.get(rollup.NAME)
         until = (mark and mark.watermark_at) or histogram.floor(now - rollup.LATE, rollup.MINUTE)
         # Every period is at least an hour, so the last hour is among these minutes.
-        axis = window.axis(until)
+        begin = window.begin(until)
+        marks = [AxisMark(row.at, _deployed(row)) for row in deploys.between(begin, now, using=using)]
+        axis = window.axis(until, marks)
         minutes = stats_queries.minute_stats(axis.begin, using=using)
         points = histogram.series(minutes, axis.begin, window.step, until=until)
-        samples = BacklogCharts(window, now, (), using)
+        samples = BacklogCharts(window, now, marks, using)
         hour = histogram.total(minutes, until - timedelta(hours=1))
         last_scan = runs.get(reaper.NAME)
         return {
@@ -110,6 +114,7 @@ class DashboardAdmin(FiguresAdmin):
             "windows": choices(request, "window", [(w.name, w.label) for w in WINDOWS], window.name),
             "window": window,
             "until": until,
+            "deploys": [mark.text for mark in marks],
             "counted": mark is not None,
             "charts": [
                 samples.backlog(),
@@ -163,6 +168,12 @@ class DashboardAdmin(FiguresAdmin):
 
     def _link(self, request: HttpRequest, model: str, **query: str) -> str:
         return links.list_for(request, self.admin_site, model, **query)
+
+
+def _deployed(row: DeployMark) -> str:
+    """When what was deployed."""
+    at = date_format(timezone.localtime(row.at), "SHORT_DATETIME_FORMAT")
+    return f"{at} {row.name or _('deployment')}"
 
 
 def _capped(count: int) -> str:

@@ -121,7 +121,13 @@ def _workers(card: IncidentCard) -> list[str]:
         _("%(version)s: %(n)s of the last attempts") % {"version": name or "?", "n": plain(n)}
         for name, n in card.workers.most_common(3)
     ]
-    if card.started is not None:
+    if card.deploy is not None:
+        after = humanize_duration(card.incident.first_seen - card.deploy.at)
+        what = card.deploy.name or _("a version without a name")
+        found.insert(
+            0, _("first seen %(after)s after %(name)s was deployed") % {"after": after, "name": what}
+        )
+    elif card.started is not None:
         before = humanize_duration(card.incident.first_seen - card.started)
         found.append(_("first seen %s after one of its workers started") % before)
     return found

@@ -408,6 +408,22 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='DeployMark',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('at', models.DateTimeField(verbose_name='time')),
+                ('name', models.CharField(default='', max_length=200, verbose_name='name')),
+                ('by', models.CharField(default='', max_length=255)),
+                ('noticed', models.BooleanField(default=False)),
+            ],
+            options={
+                'verbose_name': 'deployment',
+                'verbose_name_plural': 'deployments',
+                'default_permissions': (),
+                'indexes': [models.Index(fields=['at'], name='ojs_deploy_at')],
+            },
+        ),
+        migrations.CreateModel(
             name='QueueSample',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),

@@ -13,7 +13,7 @@ from django_ojs.models.queue import Queue
 from django_ojs.models.rate_limit import RateLimit, RateLimitDue, RateLimitPlace, RateLimitStart
 from django_ojs.models.schedule import Schedule, ScheduleRun
 from django_ojs.models.schema import JobSchema
-from django_ojs.models.stats import FailureStat, Incident, MinuteStat, QueueSample, Total
+from django_ojs.models.stats import DeployMark, FailureStat, Incident, MinuteStat, QueueSample, Total
 from django_ojs.models.token import ApiToken
 from django_ojs.models.unique import UniqueKey
 from django_ojs.models.worker import Worker
@@ -25,6 +25,7 @@ __all__ = [
     "AuditEntry",
     "Dashboard",
     "DeadLetter",
+    "DeployMark",
     "Event",
     "EventStream",
     "FailureStat",

@@ -87,6 +87,25 @@ class FailureStat(models.Model):
         return f"{self.type} {self.error}"
 
 
+class DeployMark(models.Model):
+    """A deployment: marked by somebody, or noticed when workers of another version started."""
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField(_("time"))
+    name = models.CharField(_("name"), max_length=200, default="")
+    by = models.CharField(max_length=255, default="")
+    noticed = models.BooleanField(default=False)
+
+    class Meta:
+        verbose_name = _("deployment")
+        verbose_name_plural = _("deployments")
+        default_permissions = ()
+        indexes = [models.Index(fields=["at"], name="ojs_deploy_at")]
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
 class Total(models.Model):
     """What was ever counted of one metric in one queue and type; deleting jobs changes nothing.
 

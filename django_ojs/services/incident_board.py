@@ -12,8 +12,8 @@ from django.db.models.functions import TruncHour, TruncMinute
 
 from django_ojs.domain.histogram import floor
 from django_ojs.domain.states import State
-from django_ojs.models import FailureStat, Incident, Worker
-from django_ojs.services import stats_queries
+from django_ojs.models import DeployMark, FailureStat, Incident, Worker
+from django_ojs.services import deploys, stats_queries
 from django_ojs.store import incident_jobs
 
 MOST = 12
@@ -38,7 +38,8 @@ class IncidentCard:
 
     ``whole`` is whether all of its jobs were counted: otherwise the numbers are lower bounds.
     ``workers`` are the versions of the workers that had its newest jobs, with the number of attempts.
-    ``started`` is when the last worker started in the hour before it was first seen.
+    ``started`` is when the last worker started in the hour before it was first seen, ``deploy`` the
+    last deployment of that hour.
     """
 
     incident: Incident
@@ -48,6 +49,7 @@ class IncidentCard:
     whole: bool = True
     workers: Counter[str] = field(default_factory=Counter)
     started: datetime | None = None
+    deploy: DeployMark | None = None
 
     @property
     def jobs(self) -> int:
@@ -70,7 +72,7 @@ class IncidentBoard:
 
 
 def board(window: BoardWindow, *, now: datetime, using: str) -> IncidentBoard:
-    """Read the board in six statements, from the roll-up and by index."""
+    """Read the board in seven statements, from the roll-up and by index."""
     until = stats_queries.watermark(now=now, using=using)
     begin = floor(now - window.span, window.step)
     rows = FailureStat.objects.using(using).filter(step__in=(60, 3600), at__gte=begin)
@@ -97,6 +99,7 @@ def board(window: BoardWindow, *, now: datetime, using: str) -> IncidentBoard:
         for key, n in numbers.items()
     ]
     _add_workers(cards, using)
+    _add_deploys(cards, using)
     return IncidentBoard(window, cards, more, begin, until)
 
 
@@ -116,6 +119,16 @@ def _trends(
     return trends
 
 
+def _add_deploys(cards: Sequence[IncidentCard], using: str) -> None:
+    """Tell which deployment preceded the first sight of each."""
+    seen = [card.incident.first_seen for card in cards]
+    if not seen:
+        return
+    marks = deploys.between(min(seen) - HOUR, max(seen), using=using)
+    for card in cards:
+        card.deploy = deploys.before(card.incident.first_seen, marks, HOUR)
+
+
 def _add_workers(cards: Sequence[IncidentCard], using: str) -> None:
     """Replace the names of workers by their versions; tell which started shortly before."""
     names = {name for card in cards for name in card.workers}
@@ -125,7 +138,7 @@ def _add_workers(cards: Sequence[IncidentCard], using: str) -> None:
     starts: dict[str, list[datetime]] = {}
     rows = Worker.objects.using(using).filter(name__in=names)
     for row in rows.only("name", "version", "labels", "started_at"):
-        versions[row.name] = version_of(row)
+        versions[row.name] = deploys.version_of(row.version, row.labels)
         starts.setdefault(row.name, []).append(row.started_at)
     for card in cards:
         first = card.incident.first_seen
@@ -135,9 +148,3 @@ def _add_workers(cards: Sequence[IncidentCard], using: str) -> None:
         for name, n in card.workers.items():
             said[versions.get(name, "")] += n
         card.workers = said
-
-
-def version_of(worker: Worker) -> str:
-    """The version of a worker: that of the application where its labels tell it."""
-    labels = worker.labels if isinstance(worker.labels, dict) else {}
-    return str(labels.get("version") or labels.get("release") or worker.version)

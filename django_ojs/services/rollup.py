@@ -38,7 +38,7 @@ from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
-from django_ojs.services import incidents, queue_samples, totals
+from django_ojs.services import deploys, incidents, queue_samples, totals
 from django_ojs.services.incidents import FailureCounts, FailureKey, Failures
 from django_ojs.store.contention import alone, in_transaction, is_contention
 
@@ -174,7 +174,8 @@ def forget(before: datetime, limit: int, dry_run: bool, using: str) -> int:
         if not dry_run:
             rows.filter(pk__in=old)._raw_delete(using)
     done += incidents.forget(before, limit - done, dry_run, using)
-    return done + queue_samples.forget(before, limit - done, dry_run, using)
+    done += queue_samples.forget(before, limit - done, dry_run, using)
+    return done + deploys.forget(before, limit - done, dry_run, using)
 
 
 class _Minute(NamedTuple):

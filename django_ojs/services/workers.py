@@ -24,7 +24,7 @@ from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, JobEvent
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
-from django_ojs.services import audit
+from django_ojs.services import audit, deploys
 from django_ojs.services.commit import publish, wake
 from django_ojs.store.contention import atomically, impatient, in_transaction, is_held
 
@@ -64,6 +64,7 @@ def register(info: WorkerInfo, *, using: str = "") -> None:
     """
     now = clock.now(using)
     about = {one.name: getattr(info, one.name) for one in fields(info) if one.name != "id"}
+    deploys.notice(Worker(name=info.id, **about), now, using=using)
     Worker.objects.using(using).update_or_create(
         name=info.id,
         principal="",
@@ -181,12 +182,14 @@ def _seen(
         worker = Worker(name=worker_id, principal=principal or "", beats=False)
         _begin(worker, now)
         _take(worker, beats, reported, now)
+        deploys.notice(worker, now, using=using)
         worker.save(using=using, force_insert=True)
         _announce(Kind.WORKER_STARTED, worker, now, using)
         return worker
-    quiet_before = worker.phase not in _RUNNING
+    quiet_before, begins = worker.phase not in _RUNNING, False
     if worker.phase == Worker.Phase.STOPPED or now - worker.heartbeat_at > STALE:
         # Another process under the same name: a directive for the last one does not apply.
+        begins = True
         _begin(worker, now)
         _announce(Kind.WORKER_STARTED, worker, now, using)
     elif (
@@ -196,6 +199,8 @@ def _seen(
     ):
         return worker
     _take(worker, beats, reported, now)
+    if begins:
+        deploys.notice(worker, now, using=using)
     if worker.phase not in _RUNNING and not quiet_before:
         _announce(Kind.WORKER_QUIET, worker, now, using)
     worker.save(using=using, force_update=True)

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
 from django_ojs.domain.ids import Uuid7Generator
-from django_ojs.models import FailureStat, MaintenanceRun, MinuteStat, Worker
+from django_ojs.models import DeployMark, FailureStat, MaintenanceRun, MinuteStat, Worker
 from django_ojs.services import incidents, reaper, rollup
 from tests.admin.support import login, page, reads
 from tests.services.support import ack, fail, make, take
@@ -114,6 +114,18 @@ def test_windows(at: clock.FrozenClock, window: str, most: int) -> None:
     assert "completed: 1\nfailed attempts: 2<" in text
     assert "2 s" in text
     assert "<x>" not in text
+
+
+def test_deployments_are_marked(at: clock.FrozenClock) -> None:
+    counted(at)
+    DeployMark.objects.create(at=at.time - timedelta(minutes=5), name=HOSTILE[:200])
+    DeployMark.objects.create(at=at.time - timedelta(days=2), name="long ago")
+    text = page(login("view_minutestat"), "dashboard/")
+    assert "1 deployment<" in text
+    assert text.count('class="ojs-mark"') == 3
+    assert "&lt;script&gt;" in text
+    assert "long ago" not in text
+    assert "2 deployments<" in page(login("view_minutestat", name="eva"), "dashboard/", window="7d")
 
 
 def test_pages_load_themselves_anew(at: clock.FrozenClock) -> None:

@@ -20,7 +20,7 @@ from django_ojs.api import retry
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.incidents import identify
 from django_ojs.domain.job import JobRow
-from django_ojs.models import FailureStat, Incident, Job
+from django_ojs.models import DeployMark, FailureStat, Incident, Job
 from django_ojs.services import bulk, incident_board, rollup
 from django_ojs.services.settle import Outcome, Report, settle
 from tests.admin.support import login, page, reads, worker
@@ -196,6 +196,17 @@ def test_the_worker_that_had_just_started_is_named(at: clock.FrozenClock) -> Non
     (card,) = cards(page(login(superuser=True), "failurestat/"))
     assert "2.5.0: 1 of the last attempts" in card
     assert "first seen 42 s after one of its workers started" in card
+
+
+def test_the_deployment_before_it_is_named(at: clock.FrozenClock) -> None:
+    DeployMark.objects.create(at=START - timedelta(hours=2), name="shop 1.40")
+    DeployMark.objects.create(at=START - timedelta(minutes=3), name="shop 1.41")
+    broken(2, "no order")
+    DeployMark.objects.create(at=START + timedelta(minutes=1), name="shop 1.42")
+    at.time = START + timedelta(minutes=4)
+    rollup.rollup()
+    (card,) = cards(page(login(superuser=True), "failurestat/"))
+    assert "first seen 3 min after shop 1.41 was deployed" in card
 
 
 def test_an_incident_keeps_its_first_sight_and_the_last_message(at: clock.FrozenClock) -> None:

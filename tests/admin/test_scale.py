@@ -290,7 +290,7 @@ def test_job_page(browser: Client, state: str) -> None:
 def test_other_lists(browser: Client, path: str) -> None:
     text, asked = look(browser, path)
     # The dashboard asks the server about itself, too.
-    check(asked, 9 if path == "dashboard/" else 7)
+    check(asked, 12 if path == "dashboard/" else 8)
     if path == "deadletter/":
         text, asked = look(browser, path + link(text, "next"))
         check(asked, 7)

@@ -32,6 +32,7 @@ from django_ojs.management.token_verbs import TokenVerbs
 from django_ojs.management.workflow_verbs import WorkflowVerbs
 from django_ojs.services import (
     backlog,
+    deploys,
     health,
     inspect,
     metrics,
@@ -81,6 +82,8 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
         pruned = self._verb(verbs, "prune", "delete what OJS['RETENTION'] no longer keeps")
         pruned.add_argument("--limit", type=int, help="at most this many of each kind")
         pruned.add_argument("--dry-run", action="store_true")
+        marked = self._verb(verbs, "mark-deploy", "mark a deployment, for the charts of the admin")
+        marked.add_argument("name", nargs="?", default="", metavar="NAME", help="what is deployed")
         check = self._verb(verbs, "check", "verify the invariants of the stored jobs")
         check.add_argument("--slack", default="10", help="how late a reaper may be (default 10 s)")
         check.add_argument(
@@ -239,6 +242,12 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
         word = "would delete" if options["dry_run"] else "deleted"
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
         self.confirm(options, dict(counts), [f"{word}: {shown}"])
+
+    def do_mark_deploy(self, alias: str, options: dict[str, Any]) -> None:
+        """Record that something is deployed now."""
+        made = deploys.mark(options["name"], by=actor_of(options).name, using=alias)
+        value = {"name": made.name, "at": format_instant(made.at), "by": made.by}
+        self.confirm(options, value, [f"marked {made.name or 'a deployment'} at {value['at']}"])
 
     def do_check(self, alias: str, options: dict[str, Any]) -> None:
         """Exits 3 when an invariant is broken, and not mended."""

@@ -24,7 +24,7 @@ from django_ojs.handlers import execution, registry
 from django_ojs.management.base import OJSCommand, plural
 from django_ojs.management.logs import add_log_format, log_format, set_up_logging
 from django_ojs.process_title import set_title
-from django_ojs.services import queues
+from django_ojs.services import deploys, queues
 from django_ojs.services.phrases import humanize_duration
 from django_ojs.worker.supervisor.config import Config, Summary, default_worker_id
 from django_ojs.worker.supervisor.probes import HealthServer
@@ -67,6 +67,7 @@ class Command(OJSCommand):
             "how long running jobs may take after SIGTERM (default 25)",
             default="25",
         )
+        option("--release", "the version of your application, for the admin: a new one is a deployment")
         option("--worker-id", "name of this worker; default host, process id and a random part")
         option("--health-port", "serve /status/started and /status/connected on this port", int)
         option(
@@ -144,6 +145,7 @@ class Command(OJSCommand):
                     "--shutdown-timeout", options["shutdown_timeout"], allow_zero=True
                 ),
                 maintenance=not options["no_maintenance"],
+                release=(options["release"] or "")[: deploys.MOST_NAME],
                 using=alias,
             )
         except InvalidRequest as error:

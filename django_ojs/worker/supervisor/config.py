@@ -34,6 +34,7 @@ class Config:
     max_rss: float | None = None
     shutdown_timeout: float = 25.0
     maintenance: bool = True
+    release: str = ""
     using: str = "default"
 
     def identity(self) -> WorkerInfo:
@@ -46,6 +47,7 @@ class Config:
             concurrency=self.concurrency + self.async_slots,
             queues=tuple(self.queues),
             types=tuple(registry.types()),
+            labels={"release": self.release} if self.release else {},
             version=f"django-ojs {__version__}",
         )
 
