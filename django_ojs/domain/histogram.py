@@ -110,11 +110,11 @@ def series(
     return points
 
 
-def total(rows: Iterable[Dated], since: datetime) -> Counters:
-    """Everything from a time on."""
+def total(rows: Iterable[Dated], since: datetime, until: datetime | None = None) -> Counters:
+    """Everything from a time on, until another if one is given."""
     whole = Counters()
     for row in rows:
-        if row.at >= since:
+        if row.at >= since and (until is None or row.at < until):
             whole.add(row)
     return whole
 

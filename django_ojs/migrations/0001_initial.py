@@ -408,6 +408,25 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='TypeStat',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('at', models.DateTimeField(verbose_name='from')),
+                ('step', models.IntegerField(default=60)),
+                ('type', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='job type')),
+                ('completed', models.IntegerField(default=0, verbose_name='completed')),
+                ('failed', models.IntegerField(default=0, verbose_name='failed attempts')),
+                ('busy_ms', models.BigIntegerField(default=0)),
+                ('durations', models.JSONField(default=list)),
+            ],
+            options={
+                'verbose_name': 'figures of a job type',
+                'verbose_name_plural': 'figures of job types',
+                'default_permissions': (),
+                'constraints': [models.UniqueConstraint(fields=('step', 'at', 'type'), name='ojs_type_once')],
+            },
+        ),
+        migrations.CreateModel(
             name='DeployMark',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),

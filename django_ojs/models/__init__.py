@@ -13,7 +13,15 @@ from django_ojs.models.queue import Queue
 from django_ojs.models.rate_limit import RateLimit, RateLimitDue, RateLimitPlace, RateLimitStart
 from django_ojs.models.schedule import Schedule, ScheduleRun
 from django_ojs.models.schema import JobSchema
-from django_ojs.models.stats import DeployMark, FailureStat, Incident, MinuteStat, QueueSample, Total
+from django_ojs.models.stats import (
+    DeployMark,
+    FailureStat,
+    Incident,
+    MinuteStat,
+    QueueSample,
+    Total,
+    TypeStat,
+)
 from django_ojs.models.token import ApiToken
 from django_ojs.models.unique import UniqueKey
 from django_ojs.models.worker import Worker
@@ -44,6 +52,7 @@ __all__ = [
     "Schedule",
     "ScheduleRun",
     "Total",
+    "TypeStat",
     "UniqueKey",
     "Worker",
     "Workflow",

@@ -87,6 +87,32 @@ class FailureStat(models.Model):
         return f"{self.type} {self.error}"
 
 
+class TypeStat(models.Model):
+    """What became of the attempts at jobs of one type in one step of time.
+
+    The steps are those of ``services.type_stats.STEPS``. ``busy_ms`` is how long the attempts ran,
+    ``durations`` a histogram of the completed ones.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField(_("from"))
+    step = models.IntegerField(default=60)
+    type = CaseSensitiveCharField(_("job type"), max_length=255)
+    completed = models.IntegerField(_("completed"), default=0)
+    failed = models.IntegerField(_("failed attempts"), default=0)
+    busy_ms = models.BigIntegerField(default=0)
+    durations = models.JSONField(default=list)
+
+    class Meta:
+        verbose_name = _("figures of a job type")
+        verbose_name_plural = _("figures of job types")
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["step", "at", "type"], name="ojs_type_once")]
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.at}"
+
+
 class DeployMark(models.Model):
     """A deployment: marked by somebody, or noticed when workers of another version started."""
 

@@ -182,6 +182,9 @@ class Backlog:
     step: timedelta
     whole: Mapping[int, Sample] = field(default_factory=dict)
     queues: Mapping[str, Mapping[int, Sample]] = field(default_factory=dict)
+    last: Mapping[str, Sample] = field(default_factory=dict)
+    """The newest sample by queue, those of all queues too, if it is of this minute or the last."""
+    last_at: datetime | None = None
 
     def largest(self, most: int) -> list[str]:
         """The names of the queues in which most waited or, where nothing did, most ran."""
@@ -196,16 +199,24 @@ class Backlog:
 def read(
     begin: datetime, step: timedelta, *, queue: str | None = None, using: str | None = None
 ) -> Backlog:
-    """The samples since a time in steps of one of the lengths, in one statement; with ``queue`` of this
-    one alone.
+    """The samples since a time in steps of one of the lengths, and the newest, in one statement; with
+    ``queue`` of this one alone.
     """
-    rows = QueueSample.objects.using(using or conf.current().database)
-    rows = rows.filter(step=_seconds(step), at__gte=begin)
+    using = using or conf.current().database
+    newest = floor(clock.now(using), MINUTE) - MINUTE
+    wanted = Q(step=_seconds(step), at__gte=begin) | Q(step=60, at__gte=newest)
+    rows = QueueSample.objects.using(using).filter(wanted).order_by("at")
     if queue is not None:
         rows = rows.filter(queue=queue)
     whole: dict[int, Sample] = {}
     queues: defaultdict[str, dict[int, Sample]] = defaultdict(dict)
-    for at, name, *said in rows.values_list("at", *_COLUMNS):
-        samples = whole if name == ALL else queues[name]
-        samples[(at - begin) // step] = Sample(*said)
-    return Backlog(begin, step, whole, queues)
+    last: dict[datetime, dict[str, Sample]] = {}
+    for at, seconds, name, *said in rows.values_list("at", "step", *_COLUMNS):
+        found = Sample(*said)
+        if seconds == 60 and at >= newest:
+            last.setdefault(at, {})[name] = found
+        if seconds == _seconds(step) and at >= begin:
+            samples = whole if name == ALL else queues[name]
+            samples[(at - begin) // step] = found
+    last_at = max(last, default=None)
+    return Backlog(begin, step, whole, queues, last[last_at] if last_at else {}, last_at)

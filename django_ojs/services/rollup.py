@@ -38,7 +38,7 @@ from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
-from django_ojs.services import deploys, incidents, queue_samples, totals
+from django_ojs.services import deploys, incidents, queue_samples, totals, type_stats
 from django_ojs.services.incidents import FailureCounts, FailureKey, Failures
 from django_ojs.store.contention import alone, in_transaction, is_contention
 
@@ -49,6 +49,8 @@ ALL = ""
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 DAY = timedelta(hours=24)
+KEPT = timedelta(hours=26)
+"""How long minutes are kept as such: the last hour is compared with that of the day before."""
 LATE = timedelta(seconds=90)
 MOST_MINUTES = 120
 MOST_QUEUES = 500
@@ -86,7 +88,7 @@ TASK = MaintenanceTask(NAME, 30.0, task, enforces=True)
 def rollup(
     *, most: int = MOST_MINUTES, seconds: float = math.inf, using: str | None = None
 ) -> Mapping[str, int]:
-    """Count the minutes that are due, oldest first, and merge those older than a day into hours.
+    """Count the minutes that are due, oldest first, and merge those older than :data:`KEPT` into hours.
 
     Ends after ``most`` minutes or ``seconds``, and goes on from there the next time, after a gap of any
     length: no job is pruned before it was counted. The first time it begins 24 hours ago.
@@ -114,7 +116,7 @@ def rollup(
             watermark, ran_at = at, now
     if watermark is None or watermark < at:
         _store(watermark, ran_at, at, now, _Minute(), using=using)
-    while clock.boottime() < until and _merge_hour(last - DAY, now, using=using):
+    while clock.boottime() < until and _merge_hour(last - KEPT, now, using=using):
         counts["hours"] += 1
     return counts
 
@@ -174,8 +176,9 @@ def forget(before: datetime, limit: int, dry_run: bool, using: str) -> int:
         if not dry_run:
             rows.filter(pk__in=old)._raw_delete(using)
     done += incidents.forget(before, limit - done, dry_run, using)
-    done += queue_samples.forget(before, limit - done, dry_run, using)
-    return done + deploys.forget(before, limit - done, dry_run, using)
+    for others in (queue_samples, type_stats, deploys):
+        done += others.forget(before, limit - done, dry_run, using)
+    return done
 
 
 class _Minute(NamedTuple):
@@ -304,6 +307,10 @@ def _store(
         known = {"watermark_at__isnull": True}
     if not mark.filter(**known).update(watermark_at=at, last_run_at=now):
         return False
+    counted = MinuteStat.objects.using(using).filter(step=60, at=at - MINUTE, queue=ALL)
+    if not counted.exists():
+        figures = type_stats.of_minute(minute.increments)
+        type_stats.store(at - MINUTE, figures, using=using)
     _insert(at - MINUTE, 60, minute.counters, minute.failures.numbers, using)
     incidents.store(minute.failures.incidents.values(), using=using)
     totals.store(minute.increments, using=using)

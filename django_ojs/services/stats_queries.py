@@ -34,11 +34,21 @@ def watermark(*, now: datetime | None = None, using: str | None = None) -> datet
 
 
 def minute_stats(
-    since: datetime, queue: str | None = None, *, using: str | None = None
+    since: datetime,
+    queue: str | None = None,
+    *,
+    also: tuple[datetime, datetime] | None = None,
+    using: str | None = None,
 ) -> list[MinuteStat]:
-    """The counts since a time, of all queues or of one: per minute, per hour for older days."""
+    """The counts since a time, and ``also`` those of an earlier period, of all queues or of one: per
+    minute, per hour for older days.
+    """
     rows = MinuteStat.objects.using(using or conf.current().database)
-    return list(rows.filter(step__in=(60, 3600), at__gte=since, queue=ALL if queue is None else queue))
+    wanted = Q(at__gte=since)
+    if also is not None:
+        wanted |= Q(at__gte=also[0], at__lt=also[1])
+    whose = ALL if queue is None else queue
+    return list(rows.filter(wanted, step__in=(60, 3600), queue=whose))
 
 
 @dataclass(frozen=True, slots=True)

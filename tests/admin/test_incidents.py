@@ -220,14 +220,14 @@ def test_an_incident_keeps_its_first_sight_and_the_last_message(at: clock.Frozen
     assert incident.last_seen == START + timedelta(minutes=5)
     assert incident.sample.startswith("try 5")
     assert incident.message == "try # #"
-    at.time = START + timedelta(hours=26)
+    at.time = START + timedelta(hours=28)
     rollup.rollup()
     assert list(FailureStat.objects.values_list("step", "incident", "count")) == [
         (3600, incident.pk, 3)
     ]
     (card,) = cards(page(login(superuser=True), "failurestat/", window="7d"))
     assert "3 failed attempts" in card
-    assert rollup.forget(START + timedelta(days=1), 100, False, "default") == 2 + 1 + 1
+    assert rollup.forget(START + timedelta(days=1), 100, False, "default") == 2 + 1 + 1 + 1
     assert not Incident.objects.exists()
 
 

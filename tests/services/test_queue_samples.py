@@ -197,6 +197,11 @@ def test_reading(at: FrozenClock) -> None:
     one = queue_samples.read(NOON, MINUTE, queue="mail")
     assert (dict(one.whole), list(one.queues)) == ({}, ["mail"])
     assert not queue_samples.read(NOON + timedelta(minutes=5), MINUTE).whole
+    found = queue_samples.read(NOON, timedelta(hours=2))
+    assert found.last_at == NOON + 2 * MINUTE
+    assert found.last["other"].waiting == 4
+    at.advance(180)
+    assert queue_samples.read(NOON, MINUTE).last_at is None
 
 
 def test_the_roll_up_samples(at: FrozenClock) -> None:
