@@ -102,6 +102,12 @@ class ChartWindow:
     """The format of the ticks."""
     time: str
     """The format of the times in tables."""
+    ago: timedelta
+    """How long before is the period that this one is compared with."""
+    before: Any
+    """That period, in words."""
+    by_type: timedelta
+    """The length of the steps from which figures by job type are summed up."""
 
     def begin(self, until: datetime) -> datetime:
         """When the first step begins."""
@@ -139,6 +145,9 @@ HOUR = ChartWindow(
     10 * _MINUTES,
     "H:i",
     "H:i",
+    _DAYS,
+    gettext_lazy("yesterday"),
+    _MINUTES,
 )
 WINDOWS = (
     HOUR,
@@ -151,6 +160,9 @@ WINDOWS = (
         4 * _HOURS,
         "H:i",
         "D H:i",
+        _DAYS,
+        gettext_lazy("the day before"),
+        _HOURS,
     ),
     ChartWindow(
         "7d",
@@ -161,6 +173,9 @@ WINDOWS = (
         _DAYS,
         "D j",
         "D j. H:i",
+        7 * _DAYS,
+        gettext_lazy("the week before"),
+        6 * _HOURS,
     ),
     ChartWindow(
         "30d",
@@ -171,5 +186,8 @@ WINDOWS = (
         5 * _DAYS,
         "j M",
         "j M H:i",
+        30 * _DAYS,
+        gettext_lazy("the 30 days before"),
+        _DAYS,
     ),
 )

@@ -1,12 +1,13 @@
-"""The dashboard, from the roll-up and a few bounded queries."""
+"""The dashboard, from the roll-up, samples and a few bounded queries."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
@@ -17,31 +18,29 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
-from django_ojs.admin import banner, dashboard_charts, links, plots, refresh
-from django_ojs.admin.axes import WINDOWS, AxisMark
+from django_ojs.admin import banner, dashboard_charts, links, live, plots, refresh
+from django_ojs.admin.axes import WINDOWS, AxisMark, ChartWindow
 from django_ojs.admin.base import OJSModelAdmin
-from django_ojs.admin.charts import at_least, plain
+from django_ojs.admin.dashboard_cards import NowCards, of_period, of_types
 from django_ojs.admin.dashboard_charts import BacklogCharts
 from django_ojs.admin.limits import limited
 from django_ojs.admin.links import choices
 from django_ojs.domain import histogram
 from django_ojs.domain.states import State
 from django_ojs.models import Dashboard, DeployMark, MaintenanceRun
-from django_ojs.services import deploys, health, reaper, rollup, stats_queries
-from django_ojs.services.phrases import humanize_duration
+from django_ojs.services import (
+    deploys,
+    health,
+    queue_samples,
+    reaper,
+    rollup,
+    stats_queries,
+    type_stats,
+)
+from django_ojs.services.queue_samples import Backlog, Sample
+from django_ojs.services.schedules import fire
 from django_ojs.services.workers import STALE
 from django_ojs.store import selectors
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A figure with its label, and a link to its rows."""
-
-    label: str
-    value: str
-    note: str = ""
-    tone: str = ""
-    url: str = ""
 
 
 class FiguresAdmin(OJSModelAdmin):
@@ -61,7 +60,7 @@ class FiguresAdmin(OJSModelAdmin):
             return found
         request.current_app = self.admin_site.name
         context = {
-            **self.admin_site.each_context(request),
+            **live.base(request, self.admin_site),
             "title": self.title,
             "opts": self.opts,
             **refresh.context(request),
@@ -88,7 +87,7 @@ class DashboardAdmin(FiguresAdmin):
         return bool(request.user.has_perm("django_ojs.view_minutestat"))
 
     def shown(self, request: HttpRequest) -> dict[str, Any]:
-        """The cards and charts."""
+        """The cards, and the charts unless the reader has these already."""
         using = self.using
         now = clock.now(using)
         asked = request.GET.get("window")
@@ -96,93 +95,80 @@ class DashboardAdmin(FiguresAdmin):
         runs = {run.name: run for run in MaintenanceRun.objects.using(using).order_by("name")}
         mark = runs.get(rollup.NAME)
         until = (mark and mark.watermark_at) or histogram.floor(now - rollup.LATE, rollup.MINUTE)
-        # Every period is at least an hour, so the last hour is among these minutes.
-        begin = window.begin(until)
-        marks = [AxisMark(row.at, _deployed(row)) for row in deploys.between(begin, now, using=using)]
-        axis = window.axis(until, marks)
-        minutes = stats_queries.minute_stats(axis.begin, using=using)
-        points = histogram.series(minutes, axis.begin, window.step, until=until)
-        samples = BacklogCharts(window, now, marks, using)
-        hour = histogram.total(minutes, until - timedelta(hours=1))
-        last_scan = runs.get(reaper.NAME)
+        standing = selectors.standing(now - STALE, now - fire.LATE, using=using)
+        # What it shows changes with the minute, and with what is counted.
+        minute = histogram.floor(now, rollup.MINUTE)
+        version = f"{window.name}-{minute.timestamp():.0f}-{until.timestamp():.0f}"
+        past: Past | None = None
+        if not live.knows(request, "ojs-past", version):
+            past = Past(window, until, now, using)
+        newest: Mapping[str, Sample] = {}
+        if past is not None:
+            newest = past.samples.last
+        elif standing.counts[State.AVAILABLE] >= selectors.COUNT_CAP:
+            newest = queue_samples.newest(using=using)
+        problems = health.problems(
+            now=now, runs=runs.values(), late_schedules=standing.late_schedules, using=using
+        )
+        cards = NowCards(request, self.admin_site, now, standing, newest)
         return {
-            "cards": self.cards(request, now, hour, last_scan),
-            "troubles": [
-                f"{one.problem} {one.remedy}"
-                for one in health.problems(now=now, runs=runs.values(), using=using)
-            ],
+            "cards": cards.cards(runs.get(reaper.NAME)),
+            "troubles": [f"{one.problem} {one.remedy}" for one in problems],
             "windows": choices(request, "window", [(w.name, w.label) for w in WINDOWS], window.name),
-            "window": window,
             "until": until,
-            "deploys": [mark.text for mark in marks],
             "counted": mark is not None,
-            "charts": [
-                samples.backlog(),
-                plots.throughput(axis, window.each, points),
-                dashboard_charts.waits(axis, points, samples.samples),
-                dashboard_charts.durations(axis, points),
-                samples.slots(),
-            ],
+            "version": version,
+            "past": past and past.shown(request, self.admin_site),
         }
 
-    def cards(
-        self,
-        request: HttpRequest,
-        now: datetime,
-        hour: histogram.Counters,
-        last_scan: MaintenanceRun | None,
-    ) -> list[Card]:
-        """The current state, and sums over the last hour of the roll-up."""
-        standing = selectors.standing(now - STALE, using=self.using)
-        workers, oldest, deadline = standing.live_workers, standing.oldest, standing.next_deadline
-        active, waiting = standing.counts[State.ACTIVE], standing.counts[State.AVAILABLE]
-        capped = waiting >= selectors.COUNT_CAP
-        late = deadline is not None and now - deadline > timedelta(seconds=5)
-        failures = self._link(request, "failurestat")
-        return [
-            Card(_("Running"), _capped(active), url=self._link(request, "job", state=State.ACTIVE)),
-            Card(_("Waiting"), _capped(waiting), url=self._link(request, "job", state=State.AVAILABLE)),
-            Card(
-                _("Oldest wait"),
-                "—" if oldest is None else ("≥ " if capped else "") + _age(now, oldest),
-                _("of %s jobs looked at") % plain(waiting) if capped else "",
-            ),
-            Card(_("Failed, last hour"), plain(hour.failed), "", _bad(hour.failed), failures),
-            Card(_("Timed out, last hour"), plain(hour.timed_out), "", _bad(hour.timed_out), failures),
-            Card(_("Completed, last hour"), plain(hour.completed)),
-            Card(
-                _("Live workers"),
-                plain(workers),
-                tone=_bad(not workers and bool(active or waiting)),
-                url=self._link(request, "worker"),
-            ),
-            Card(
-                _("Reaper last ran"),
-                _("never") if last_scan is None else _("%s ago") % _age(now, last_scan.last_run_at),
-                _("a deadline is overdue by %s") % humanize_duration(now - deadline)
-                if late and deadline
-                else "",
-                _bad(late),
-            ),
-        ]
 
-    def _link(self, request: HttpRequest, model: str, **query: str) -> str:
-        return links.list_for(request, self.admin_site, model, **query)
+class Past:
+    """What happened in a period, read from the roll-up and from samples."""
+
+    def __init__(self, window: ChartWindow, until: datetime, now: datetime, using: str) -> None:
+        self._window, self._until = window, until
+        begin = window.begin(until)
+        self._deploys = [
+            AxisMark(row.at, _deployed(row)) for row in deploys.between(begin, now, using=using)
+        ]
+        self._axis = window.axis(until, self._deploys)
+        first, last = until - window.span - window.ago, until - window.ago
+        rows = stats_queries.minute_stats(begin, also=(first, last), using=using)
+        self._rows = rows
+        self._whole = histogram.total(rows, until - window.span)
+        before = histogram.total(rows, first, last)
+        self._before = before if before.events else None
+        self._charts = BacklogCharts(window, now, self._deploys, using)
+        steps = window.by_type
+        self._types = type_stats.read(histogram.floor(until - window.span, steps), steps, using=using)
+
+    @property
+    def samples(self) -> Backlog:
+        """What waited."""
+        return self._charts.samples
+
+    def shown(self, request: HttpRequest, site: AdminSite) -> dict[str, Any]:
+        """The template variables."""
+        window, axis = self._window, self._axis
+        points = histogram.series(self._rows, axis.begin, window.step, until=self._until)
+        failures = links.list_for(request, site, "failurestat")
+        newest = self.samples.last.get(queue_samples.ALL)
+        return {
+            "cards": of_period(self._whole, self._before, newest, window, failures),
+            "deploys": [mark.text for mark in self._deploys],
+            "charts": [
+                self._charts.backlog(),
+                plots.throughput(window, axis, points, self._before),
+                dashboard_charts.waits(axis, points, self.samples),
+                dashboard_charts.durations(axis, points),
+                self._charts.slots(),
+            ],
+            "types": of_types(request, site, self._types),
+            "types_since": histogram.floor(self._until - window.span, window.by_type),
+        }
 
 
 def _deployed(row: DeployMark) -> str:
     """When what was deployed."""
     at = date_format(timezone.localtime(row.at), "SHORT_DATETIME_FORMAT")
     return f"{at} {row.name or _('deployment')}"
-
-
-def _capped(count: int) -> str:
-    return at_least(count) if count >= selectors.COUNT_CAP else plain(count)
-
-
-def _bad(value: Any) -> str:
-    return "bad" if value else ""
-
-
-def _age(now: datetime, then: datetime) -> str:
-    return humanize_duration(max(now - then, timedelta(0)))

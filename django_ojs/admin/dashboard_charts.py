@@ -89,8 +89,10 @@ def waits(axis: TimeAxis, points: Sequence[SeriesPoint], samples: Backlog) -> Sa
     pairs = []
     for place, point in enumerate(points):
         sample = samples.whole.get((axis.begin + place * axis.step - samples.begin) // samples.step)
-        waiting = point.waits if sample is None else histogram.added(point.waits, sample.ages)
-        pairs.append((histogram.percentile(waiting, 0.5), histogram.percentile(waiting, 0.95)))
+        ages, oldest = ((), 0) if sample is None else (sample.ages, sample.oldest_ms)
+        pairs.append(
+            [histogram.wait_percentile(point.waits, ages, oldest, share) for share in (0.5, 0.95)]
+        )
     title = _("How long jobs waited, those that still wait among them")
     return _percentiles("waits", title, axis, pairs)
 

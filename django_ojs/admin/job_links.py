@@ -18,9 +18,9 @@ def linked(
 ) -> list[tuple[str, Any]]:
     """The facts, with links where there is a page that the user may see."""
     urls = {
-        _("type"): _found(request, site, "type", job.type),
+        _("type"): search_for(request, site, "type", job.type),
         _("queue"): _page(request, site, "queue", job.queue),
-        _("incident"): _found(request, site, "incident", job.incident or ""),
+        _("incident"): search_for(request, site, "incident", job.incident or ""),
     }
     if job.worker_id:
         urls[_("worker")] = links.list_for(request, site, "worker", status="all", q=job.worker_id)
@@ -29,8 +29,8 @@ def linked(
     ]
 
 
-def _found(request: HttpRequest, site: AdminSite, qualifier: str, value: str) -> str:
-    """A search of the job list for a value, empty if it cannot be written as one."""
+def search_for(request: HttpRequest, site: AdminSite, qualifier: str, value: str) -> str:
+    """The address of a search of the job list for a value, empty if it cannot be written as one."""
     if not value or '"' in value:
         return ""
     word = f'"{value}"' if any(letter.isspace() for letter in value) else value

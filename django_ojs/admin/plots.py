@@ -18,9 +18,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs.admin import axes
-from django_ojs.admin.axes import TimeAxis
+from django_ojs.admin.axes import ChartWindow, TimeAxis
 from django_ojs.admin.charts import plain
-from django_ojs.domain.histogram import SeriesPoint
+from django_ojs.domain.histogram import Counters, SeriesPoint
 
 _TOP, _PLOT, _BOTTOM = 16, 160, 20
 _HEIGHT = _TOP + _PLOT + _BOTTOM
@@ -35,6 +35,8 @@ class Series:
     tone: str = ""
     """``good``, ``warn``, ``bad``, ``quiet`` or ``c0`` to ``c8``: a class of the style sheet."""
     dashed: bool = False
+    before: float | None = None
+    """The sum of the values of the period that this one is compared with."""
 
     @property
     def known(self) -> list[float]:
@@ -303,14 +305,20 @@ class Chart:
         return "—" if value is None else self.write(value)
 
 
-def throughput(axis: TimeAxis, each: Any, points: Sequence[SeriesPoint]) -> SafeString:
-    """Completed jobs and failed attempts as stacked bars."""
+def throughput(
+    window: ChartWindow, axis: TimeAxis, points: Sequence[SeriesPoint], before: Counters | None = None
+) -> SafeString:
+    """Completed jobs and failed attempts as stacked bars, beside what there was ``before``."""
+    completed, failed = (None, None) if before is None else (before.completed, before.failed)
     lines = (
-        Series(_("completed"), [point.completed for point in points], "good"),
-        Series(_("failed attempts"), [point.failed for point in points], "bad"),
+        Series(_("completed"), [point.completed for point in points], "good", before=completed),
+        Series(_("failed attempts"), [point.failed for point in points], "bad", before=failed),
     )
     title = _("Completed jobs and failed attempts")
-    return Chart("throughput", title, each, axis, lines, (TOTAL, MOST)).as_bars()
+    columns = [TOTAL, MOST]
+    if before is not None:
+        columns.insert(1, LegendColumn(window.before, lambda line: line.before))
+    return Chart("throughput", title, window.each, axis, lines, columns).as_bars()
 
 
 _BAR = '<rect x="{}" y="{}" width="{}" height="{}" class="{}" fill="currentColor"/>'

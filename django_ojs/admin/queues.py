@@ -166,7 +166,7 @@ class QueueAdmin(DetailsAdmin):
                 for state, label in Job.States.choices
             ],
             "cap": charts.plain(cap),
-            "chart": plots.throughput(axis, axes.HOUR.each, points),
+            "chart": plots.throughput(axes.HOUR, axis, points),
             "workers": [
                 {
                     "name": worker.name,

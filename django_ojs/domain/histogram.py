@@ -136,6 +136,18 @@ def percentile(histogram: Sequence[int], share: float) -> float | None:
     return float(BUCKETS[-1]) if sum(histogram) else None
 
 
+def wait_percentile(
+    started: Sequence[int], waiting: Sequence[int], oldest_ms: float, share: float
+) -> float | None:
+    """The same of the waits of jobs that ``started`` and of those ``waiting``, of which the oldest has
+    waited for ``oldest_ms``: never more than that, unless one that started had waited longer.
+    """
+    found = percentile(added(started, waiting), share)
+    if found is None or any(started[place(oldest_ms) :]) or not any(waiting):
+        return found
+    return min(found, oldest_ms)
+
+
 def floor(moment: datetime, step: timedelta) -> datetime:
     """The start of the step that a time is in, counted from 1970."""
     since = datetime(1970, 1, 1, tzinfo=UTC)

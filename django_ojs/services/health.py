@@ -126,10 +126,15 @@ def of_reaper(run: MaintenanceRun | None, now: datetime) -> list[HealthProblem]:
 
 
 def problems(
-    *, now: datetime | None = None, runs: Iterable[MaintenanceRun] | None = None, using: str
+    *,
+    now: datetime | None = None,
+    runs: Iterable[MaintenanceRun] | None = None,
+    late_schedules: int | None = None,
+    using: str,
 ) -> list[HealthProblem]:
     """Everything that is known to be wrong with enforcement, maintenance, workers, clocks and the
-    database server. Reads no jobs; ``runs`` are all maintenance runs, if they are known.
+    database server. Reads no jobs; ``runs`` are all maintenance runs, ``late_schedules`` how many
+    schedules are late, if they are known.
     """
     now = now or clock.now(using)
     if runs is None:
@@ -139,7 +144,7 @@ def problems(
     return [
         *of_reaper(scans, now),
         *_of_maintenance(runs, now),
-        *_of_schedules(now, using),
+        *(_of_schedules(now, using) if late_schedules != 0 else ()),
         *_of_workers(now, using),
         *of_server(server_health.read(using)),
     ]

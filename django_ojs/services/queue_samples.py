@@ -174,6 +174,12 @@ def forget(before: datetime, limit: int, dry_run: bool, using: str) -> int:
     return len(old)
 
 
+def newest(*, using: str | None = None) -> Mapping[str, Sample]:
+    """The sample of this minute or the last by queue, those of all queues too; empty without one."""
+    now = clock.now(using or conf.current().database)
+    return read(now, MINUTE, using=using).last
+
+
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """The samples of a period: of all queues by step, and of each queue with rows of its own."""

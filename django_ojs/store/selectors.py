@@ -15,7 +15,7 @@ from django.db.models.sql.datastructures import BaseTable
 from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.engines import EngineFamily, family_of
-from django_ojs.models import Job, Queue, RateLimitPlace, Worker
+from django_ojs.models import Job, Queue, RateLimitPlace, Schedule, Worker, Workflow
 from django_ojs.store import batches
 from django_ojs.store.columns import DUE, ENDED, JOB, UNTIMED, ColumnType, among
 from django_ojs.store.dialect import cursor, dialect, in_list
@@ -110,10 +110,17 @@ class Overview(NamedTuple):
     """Since when the oldest of the counted available jobs has waited."""
     next_deadline: datetime | None
     live_workers: int
+    slots: int
+    """Of the live workers that say how many they have."""
+    workflows: int
+    """Those that run and are in no other, up to the cap."""
+    late_schedules: int
 
 
-def standing(alive_since: datetime, *, using: str) -> Overview:
-    """Read the overview, in one statement; live workers have sent a beat since ``alive_since``."""
+def standing(alive_since: datetime, late_before: datetime, *, using: str) -> Overview:
+    """Read the overview, in one statement; live workers have sent a beat since ``alive_since``, late
+    schedules were due ``late_before``.
+    """
     available = State.AVAILABLE
     waits = (
         f"SELECT enqueued_at FROM {_TABLE} WHERE {_CLAIMABLE}"
@@ -134,12 +141,19 @@ def standing(alive_since: datetime, *, using: str) -> Overview:
         f"SELECT 'deadline', 0, MIN(deadline_at) FROM (SELECT deadline_at FROM {_TABLE}"
         " WHERE deadline_at IS NOT NULL ORDER BY deadline_at LIMIT 1) d"
     )
-    parts.append(
-        f"SELECT 'workers', COUNT(*), NULL FROM {Worker._meta.db_table}"
+    parts += [
+        f"SELECT '{name}', {number}, NULL FROM {Worker._meta.db_table}"
         f" WHERE heartbeat_at > %s AND phase <> '{Worker.Phase.STOPPED}'"
+        for name, number in (("workers", "COUNT(*)"), ("slots", "COALESCE(SUM(concurrency), 0)"))
+    ]
+    parts.append(
+        f"SELECT 'workflows', COUNT(*), NULL FROM (SELECT id FROM {Workflow._meta.db_table}"
+        f" WHERE state = '{Workflow.States.RUNNING}' AND parent_id IS NULL LIMIT %s) f"
     )
+    parts.append(f"SELECT 'late', COUNT(*), NULL FROM {Schedule._meta.db_table} WHERE due_at < %s")
     sql = dialect(using)
-    parameters = [COUNT_CAP] * (len(State) + 1) + [sql.bind(ColumnType.TIME, alive_since)]
+    since, late = (sql.bind(ColumnType.TIME, moment) for moment in (alive_since, late_before))
+    parameters = [*[COUNT_CAP] * (len(State) + 1), since, since, COUNT_CAP, late]
     with cursor(using) as cur:
         cur.execute(" UNION ALL ".join(parts), parameters)
         rows = {name: (int(count), moment) for name, count, moment in cur.fetchall()}
@@ -150,7 +164,8 @@ def standing(alive_since: datetime, *, using: str) -> Overview:
     oldest = min(filter(None, (claimable, waiting)), default=None)
     counts: dict[str, int] = {state: rows[state][0] for state in State}
     counts[available] = min(COUNT_CAP, counts[available] + rows[_HELD][0])
-    return Overview(counts, oldest, deadline, rows["workers"][0])
+    others = (rows[name][0] for name in ("workers", "slots", "workflows", "late"))
+    return Overview(counts, oldest, deadline, *others)
 
 
 class QueueDepth(NamedTuple):

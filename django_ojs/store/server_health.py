@@ -51,27 +51,25 @@ class ServerHealth(NamedTuple):
 
 
 def read(using: str) -> ServerHealth:
-    """Ask the server, in at most four statements that read no table of ours."""
+    """Ask the server, in at most three statements that read no table of ours."""
     connection = connections[using]
     ask = _VENDORS.get(connection.vendor)
     return ServerHealth() if ask is None else ask(connection)
 
 
 def _postgresql(connection: BaseDatabaseWrapper) -> ServerHealth:
-    ((used, most),) = _rows(
+    ((used, most, seconds, who),) = _rows(
         connection,
         "SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),"
         " current_setting('max_connections')::int"
-        " - current_setting('superuser_reserved_connections')::int",
-    )
-    oldest = _rows(
-        connection,
-        "SELECT extract(epoch FROM clock_timestamp() - since)::float, who FROM ("
+        " - current_setting('superuser_reserved_connections')::int, seconds, who"
+        " FROM (VALUES (1)) AS one LEFT JOIN ("
+        "SELECT extract(epoch FROM clock_timestamp() - since)::float AS seconds, who FROM ("
         "SELECT xact_start AS since, concat_ws(', ', 'process ' || pid, nullif(application_name, ''),"
         " usename, state) AS who FROM pg_stat_activity"
         " WHERE backend_xmin IS NOT NULL AND xact_start IS NOT NULL AND pid <> pg_backend_pid()"
         " UNION ALL SELECT prepared, 'prepared transaction ' || gid FROM pg_prepared_xacts"
-        ") AS open ORDER BY since LIMIT 1",
+        ") AS open ORDER BY since LIMIT 1) AS oldest ON true",
     )
     tables = _rows(
         connection,
@@ -84,7 +82,7 @@ def _postgresql(connection: BaseDatabaseWrapper) -> ServerHealth:
     )
     return ServerHealth(
         connections=Connections(used, most),
-        oldest=OldTransaction(*oldest[0]) if oldest else None,
+        oldest=None if seconds is None else OldTransaction(seconds, who),
         dead=[DeadRows(name, dead, live) for name, dead, live, _, _ in tables],
         autovacuum=all(row[3] for row in tables),
         not_vacuumed=[row[0] for row in tables if not row[4]],

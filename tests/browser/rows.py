@@ -18,6 +18,7 @@ from django_ojs.models import (
     ApiToken,
     Attempt,
     AuditEntry,
+    DeployMark,
     Event,
     FailureStat,
     Incident,
@@ -26,14 +27,16 @@ from django_ojs.models import (
     MaintenanceRun,
     MinuteStat,
     Queue,
+    QueueSample,
     RateLimit,
     Schedule,
     ScheduleRun,
+    TypeStat,
     Worker,
     Workflow,
     WorkflowStep,
 )
-from django_ojs.services import rollup, tokens
+from django_ojs.services import queue_samples, rollup, tokens, type_stats
 
 MARK = "data-owned"
 SHORT = "'\"><b data-owned>{{7*7}}\u202e"
@@ -328,6 +331,49 @@ def _figures(dice: random.Random, now: datetime) -> None:
         minutes += rows
     MinuteStat.objects.bulk_create(minutes, batch_size=500)
     FailureStat.objects.bulk_create(failures, batch_size=500)
+    _samples(dice, last)
+    _types(dice, last)
+    DeployMark.objects.create(at=last - timedelta(minutes=76), name="shop 1.42", by="ada")
+
+
+def _samples(dice: random.Random, last: datetime) -> None:
+    """What waited, as it was looked at: most in the hour of trouble."""
+    rows = []
+    for step in queue_samples.STEPS:
+        for number in range(1, 140):
+            at = histogram.floor(last, step) - number * step
+            ago = (last - at) / timedelta(minutes=1)
+            whole = QueueSample(at=at, step=step.total_seconds(), queue=queue_samples.ALL)
+            whole.workers, whole.slots, whole.ages = 2, 16, histogram.empty()
+            for place, (_kind, queue, _limit, _args) in enumerate(KINDS):
+                trouble = 600 * max(0.0, 1 - abs(ago - 52) / 40) if queue == "mail" else 0
+                usual = (40 + 30 * place) * max(0.15, 1.5 - abs(ago % 1440 - 500) / 700)
+                row = QueueSample(at=at, step=whole.step, queue=queue, running=1 + dice.randrange(3))
+                row.waiting = int(trouble + usual * (0.4 + 0.6 * dice.random()))
+                row.oldest_ms = int(2000 + 1000 * trouble)
+                whole.waiting += row.waiting
+                whole.running += row.running
+                whole.oldest_ms = max(whole.oldest_ms, row.oldest_ms)
+                whole.ages[histogram.place(row.oldest_ms)] += int(trouble)
+                rows.append(row)
+            rows.append(whole)
+    QueueSample.objects.bulk_create(rows, batch_size=500)
+
+
+def _types(dice: random.Random, last: datetime) -> None:
+    rows = []
+    for step in type_stats.STEPS:
+        for number in range(30):
+            at = histogram.floor(last, step) - number * step
+            for place, (kind, _queue, _limit, _args) in enumerate(KINDS):
+                done = 3 * (len(KINDS) - place) + dice.randrange(9)
+                row = TypeStat(at=at, step=step.total_seconds(), type=kind, completed=done)
+                row.durations = histogram.empty()
+                for _ in range(done):
+                    row.durations[min(18, max(0, int(dice.gauss(7 + 2 * place, 1.5))))] += 1
+                row.failed, row.busy_ms = dice.randrange(2), done * (place + 1) * 1800
+                rows.append(row)
+    TypeStat.objects.bulk_create(rows, batch_size=500)
 
 
 def _records(made: Any, now: datetime) -> None:

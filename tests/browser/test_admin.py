@@ -208,26 +208,6 @@ def test_by_keyboard_alone(browser: Browser) -> None:
     poll(lambda: now_stored(job).extended_ms == 300_000)
 
 
-def test_a_list_is_loaded_anew_but_not_under_ones_hands(browser: Browser) -> None:
-    make()
-    browser.open("job/")
-    browser.follow("5 s", within=".ojs-refresh")
-    anew = browser.one(".ojs-refresh [aria-current]")
-    assert anew.text == "5 s"
-    assert rows(browser) == 1
-    browser.select(1)
-    make()
-    poll(lambda: browser.one(".ojs-paused").is_displayed())
-    assert rows(browser) == 1
-    browser.leave(browser.one("input.action-select").click)
-    assert rows(browser) == 2
-    browser.one("#searchbar").click()
-    poll(lambda: browser.one(".ojs-paused").is_displayed())
-    browser.follow("off", within=".ojs-refresh")
-    browser.open("dashboard/")
-    assert browser.one(".ojs-refresh [aria-current]").text == "off"
-
-
 @pytest.fixture
 def filled(browser: Browser) -> Browser:
     """The window on a database with a bit of everything."""

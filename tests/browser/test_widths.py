@@ -10,9 +10,8 @@ from django_ojs.models import Job, Worker
 from tests.browser.rows import showcase
 from tests.browser.support import Browser
 from tests.services.support import make
-from tests.support import poll
 
-WIDTHS = (390, 768, 1280)
+WIDTHS = (390, 768, 1280, 1920)
 _VISIBLE = """
 return [...document.querySelectorAll(arguments[0])].map(function (element) {
     const box = element.getBoundingClientRect();
@@ -156,12 +155,3 @@ def test_long_names_do_not_make_the_page_wide(sized: Browser) -> None:
         above = box["y"] + box["height"] <= heading["y"]
         below = box["y"] >= heading["y"] + heading["height"]
         assert above or below, button.text
-
-
-def test_an_open_trace_stays_open(browser: Browser) -> None:
-    jobs = showcase()
-    browser.open(f"job/{jobs['running']}/change/?refresh=5")
-    browser.one("#ojs-timeline ~ details summary").click()
-    poll(lambda: browser.one(".ojs-paused").is_displayed())
-    assert browser.all("#ojs-timeline ~ details[open]")
-    browser.follow("off", within=".ojs-refresh")
