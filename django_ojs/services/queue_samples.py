@@ -23,6 +23,7 @@ from django_ojs.models import Job, QueueSample, Worker
 from django_ojs.services.workers import STALE
 from django_ojs.store import selectors, waiting
 from django_ojs.store.contention import in_transaction
+from django_ojs.store.sessions import statement_timeout
 from django_ojs.store.waiting import WaitingJobs
 
 MINUTE = timedelta(minutes=1)
@@ -42,6 +43,7 @@ COUNTED = 100_000
 _LEAST, _MOST = 100, 1_000
 """How many jobs are counted of each queue at first."""
 _RUNNING = 5_000
+_LIMIT_MS = 2_000
 _COLUMNS = ("queue", "waiting", "capped", "oldest_ms", "running", "ages", "workers", "slots")
 
 
@@ -76,7 +78,9 @@ def sample(*, using: str | None = None) -> int:
     minute = floor(now, MINUTE)
     if QueueSample.objects.using(using).filter(step=60, at=minute, queue=ALL).exists():
         return 0
-    rows = _rows(_look(now, using), now)
+    # By index even where the planner has no statistics yet, or thinks that nothing waits.
+    with statement_timeout(_LIMIT_MS, using=using, by_index=True, in_order=True):
+        rows = _rows(_look(now, using), now)
     return _store(rows, minute, using=using)
 
 

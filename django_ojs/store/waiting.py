@@ -45,11 +45,12 @@ def waiting(caps: Mapping[str, int], *, held: int, now: datetime, using: str) ->
     rate limits hold up to ``held`` in all. Every queue is in the answer.
     """
     found = {queue: WaitingJobs() for queue in caps}
+    jobs = f"{_JOBS}{dialect(using).by_index('ojs_job_claim')}"
     for part in _parts(caps):
         sources = [
-            f"SELECT queue, enqueued_at FROM (SELECT queue, enqueued_at FROM {_JOBS}"
+            f"SELECT queue, enqueued_at FROM (SELECT queue, enqueued_at FROM {jobs}"
             f" WHERE state = '{State.AVAILABLE}' AND NOT held AND queue = %s"
-            f" ORDER BY queue, priority DESC, enqueued_at, id LIMIT %s) q{number}"
+            f" ORDER BY priority DESC, enqueued_at, id LIMIT %s) q{number}"
             for number in range(len(part))
         ]
         counted = _count(sources, [value for pair in part.items() for value in pair], now, using)

@@ -20,6 +20,7 @@ from tests.services.support import make
 
 pytestmark = [pytest.mark.usefixtures("no_users")]
 BASE = "/admin/django_ojs/"
+ROW = {"ojs-work", "ojs-title", "ojs-tools", "ojs-page", "ojs-refresh"}
 PART = re.compile(r'<[^>]* id="([^"]*)"[^>]* data-live(?:="([^"]*)")?[^>]*>')
 
 
@@ -77,14 +78,17 @@ def test_little_is_read_when_nothing_was_counted(at: clock.FrozenClock) -> None:
 @pytest.mark.parametrize(
     ("path", "parts"),
     [
-        ("dashboard/", {"ojs-work", "ojs-troubles", "ojs-now", "ojs-past"}),
-        ("failurestat/", {"ojs-work", "ojs-troubles", "ojs-page"}),
-        ("job/", {"ojs-work", "ojs-tabs", "ojs-list", "ojs-pages"}),
-        ("queue/", {"ojs-work", "ojs-tabs", "ojs-board", "ojs-board-forms", "ojs-pages"}),
-        ("worker/", {"ojs-work", "ojs-tabs", "ojs-list", "ojs-pages"}),
-        ("queue/default/change/", {"ojs-work", "ojs-title", "ojs-page"}),
-        ("job", {"ojs-work", "ojs-title", "ojs-page"}),
-        ("worker", {"ojs-work", "ojs-title", "ojs-page"}),
+        ("dashboard/", {"ojs-work", "ojs-refresh", "ojs-troubles", "ojs-now", "ojs-past"}),
+        ("failurestat/", {"ojs-work", "ojs-refresh", "ojs-troubles", "ojs-page"}),
+        ("job/", {"ojs-work", "ojs-refresh", "ojs-tabs", "ojs-list", "ojs-pages"}),
+        (
+            "queue/",
+            {"ojs-work", "ojs-refresh", "ojs-tabs", "ojs-board", "ojs-board-forms", "ojs-pages"},
+        ),
+        ("worker/", {"ojs-work", "ojs-refresh", "ojs-tabs", "ojs-list", "ojs-pages"}),
+        ("queue/default/change/", ROW),
+        ("job", ROW),
+        ("worker", ROW),
     ],
 )
 def test_what_changes_is_in_parts(path: str, parts: set[str]) -> None:

@@ -23,6 +23,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "max_rss": ("512.5", 512.5),
     "shutdown_timeout": ("5", "5"),
     "worker_id": ("w1", "w1"),
+    "release": ("shop 2", "shop 2"),
     "async_slots": ("20", 20),
     "heartbeat": ("manual", "manual"),
     "health_port": ("7117", 7117),

@@ -132,7 +132,12 @@
         }
     }
 
-    setInterval(function () {
+    const timer = setInterval(function () {
+        if (document.querySelector('.ojs-refresh') === null) {
+            // What the page is about is over.
+            clearInterval(timer);
+            return;
+        }
         if (asking || document.hidden || Date.now() < due) {
             return;
         }
