@@ -36,8 +36,8 @@ class Switch(NamedTuple):
     url: str
 
 
-class Column(NamedTuple):
-    """A column of the board, by its class in the style sheet."""
+class BoardColumn(NamedTuple):
+    """A column of a board, by its class in the style sheet."""
 
     name: str
     label: Any
@@ -70,17 +70,41 @@ def headings() -> list[tuple[str, Any]]:
 
 def _row(site: AdminSite, row: Any, switch: Switch | None, selectable: bool) -> SafeString:
     overview: QueueOverview = row.ojs_overview
-    tone = _TONES[overview.trouble(row.paused)]
+    return row_of(
+        row,
+        COLUMNS,
+        site,
+        name=links.link(links.page_of(site, "queue", row.pk), row.name),
+        tone=_TONES[overview.trouble(row.paused)],
+        selectable=selectable,
+        last=format_html('<td class="field-switch">{}</td>', _switch(row, switch) if switch else ""),
+    )
+
+
+def row_of(
+    row: Any,
+    columns: Sequence[BoardColumn],
+    site: AdminSite,
+    *,
+    name: str,
+    tone: str,
+    selectable: bool,
+    last: str = "",
+) -> SafeString:
+    """A row of a board: a box if it can be selected, the name in the colour of its trouble, and a cell
+    for each column.
+    """
     cells = format_html_join(
-        "", '<td class="field-{}">{}</td>', ((c.name, _labelled(c, row, site)) for c in COLUMNS)
+        "", '<td class="field-{}">{}</td>', ((c.name, _labelled(c, row, site)) for c in columns)
     )
     return format_html(
-        '<tr>{}<th class="field-name{}">{}</th>{}<td class="field-switch">{}</td></tr>',
+        '<tr data-key="{}">{}<th class="field-name{}">{}</th>{}{}</tr>',
+        row.pk,
         _box(row) if selectable else "",
         f" ojs-trouble ojs-{tone}" if tone else "",
-        links.link(links.page_of(site, "queue", row.pk), row.name),
+        name,
         cells,
-        _switch(row, switch) if switch else "",
+        last,
     )
 
 
@@ -94,7 +118,7 @@ def _box(row: Any) -> SafeString:
     )
 
 
-def _labelled(column: Column, row: Any, site: AdminSite) -> str:
+def _labelled(column: BoardColumn, row: Any, site: AdminSite) -> str:
     value = column.cell(row, site)
     # The label for screens without headings.
     return format_html('<span data-label="{}">{}</span>', column.label, value) if value else ""
@@ -174,7 +198,7 @@ def utilisation(service: Service) -> SafeString:
     )
 
 
-def _jobs_in(state: State) -> Column:
+def _jobs_in(state: State) -> BoardColumn:
     """The column with the number of jobs in a state, linked to them."""
 
     def cell(row: Any, site: AdminSite) -> str:
@@ -183,7 +207,7 @@ def _jobs_in(state: State) -> Column:
         url = links.list_of(site, "job", state=state, queue=row.name)
         return links.link(url, text) if depth.counts[state] else text
 
-    return Column(state.value, Job.States(state).label, cell)
+    return BoardColumn(state.value, Job.States(state).label, cell)
 
 
 def _paused(row: Any, site: AdminSite) -> str:
@@ -195,31 +219,33 @@ def _paused(row: Any, site: AdminSite) -> str:
     return format_html("{} · {} · {}", row.paused_by or "—", when, reason)
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("badges", gettext_lazy("status"), lambda row, site: badges(row, row.ojs_overview.service)),
+COLUMNS: tuple[BoardColumn, ...] = (
+    BoardColumn(
+        "badges", gettext_lazy("status"), lambda row, site: badges(row, row.ojs_overview.service)
+    ),
     _jobs_in(State.AVAILABLE),
-    Column(
+    BoardColumn(
         "oldest",
         gettext_lazy("oldest waits"),
         lambda row, site: oldest(row.ojs_overview.depth, row.ojs_overview.now),
     ),
     _jobs_in(State.ACTIVE),
-    Column(
+    BoardColumn(
         "busy",
         gettext_lazy("slots busy"),
         lambda row, site: utilisation(row.ojs_overview.service),
     ),
     _jobs_in(State.SCHEDULED),
     _jobs_in(State.RETRYABLE),
-    Column(
+    BoardColumn(
         "throughput",
         gettext_lazy("completed, last hour"),
         lambda row, site: spark(_("Completed, last hour"), row.ojs_overview.hour.completed, "good"),
     ),
-    Column(
+    BoardColumn(
         "failures",
         gettext_lazy("failed, last hour"),
         lambda row, site: spark(_("Failed attempts, last hour"), row.ojs_overview.hour.failed, "bad"),
     ),
-    Column("paused_because", gettext_lazy("paused by"), _paused),
+    BoardColumn("paused_because", gettext_lazy("paused by"), _paused),
 )

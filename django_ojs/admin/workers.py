@@ -4,62 +4,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
 from django_ojs.admin import links
 from django_ojs.admin.actions import ActionReport, Operation, Run
-from django_ojs.admin.cells import attempt_of, badge, since
+from django_ojs.admin.cells import attempt_of, since
 from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.redaction import pretty, redacted
+from django_ojs.admin.worker_board import (
+    DIRECTIVES,
+    MOST_SHOWN,
+    STALE_STATUS,
+    STATUSES,
+    WorkerBoard,
+    badges,
+    memory,
+    slots,
+)
 from django_ojs.domain.errors import Conflict, OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
-from django_ojs.services import reading, workers
+from django_ojs.services import deploys, reading, workers
 from django_ojs.services.phrases import humanize_duration
 from django_ojs.services.workers import STALE
 from django_ojs.store import selectors
 
 MOST_JOBS = 100
 _PHASE = Worker.Phase
-STALE_STATUS = "stale"
-STATUSES: Mapping[str, tuple[Any, str]] = {
-    _PHASE.RUNNING: (gettext_lazy("running"), "good"),
-    _PHASE.QUIET: (gettext_lazy("quiet"), "warn"),
-    _PHASE.DRAIN: (gettext_lazy("draining"), "warn"),
-    _PHASE.TERMINATE: (gettext_lazy("terminating"), "warn"),
-    STALE_STATUS: (gettext_lazy("stale"), "bad"),
-    _PHASE.STOPPED: (gettext_lazy("stopped"), "quiet"),
-}
-"""The statuses of a worker, with the word and the colour of its badge."""
-_ORDERS = {"quiet": gettext_lazy("told to be quiet"), "terminate": gettext_lazy("told to stop")}
-
-
-def status(row: Any, now: datetime) -> str:
-    """The phase that a worker reported last, or ``stale`` without a recent heartbeat."""
-    if row.phase != _PHASE.STOPPED and now - row.heartbeat_at > STALE:
-        return STALE_STATUS
-    return str(row.phase)
-
-
-def badges(row: Any, now: datetime) -> SafeString:
-    """The status and the directive as coloured words."""
-    found = status(row, now)
-    word, tone = STATUSES.get(found, (found, "quiet"))
-    if not row.directive:
-        return badge(tone, word)
-    directive = _ORDERS.get(row.directive, row.directive)
-    return format_html("{} {}", badge(tone, word), badge("warn", directive))
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -165,23 +144,14 @@ WORKER_OPERATIONS = (
 
 @admin.register(Worker)
 class WorkerAdmin(DetailsAdmin):
-    """The workers, by name: a list by heartbeat would change with every page load."""
+    """The workers as a board, the worst first; its pages by name."""
 
     operations = WORKER_OPERATIONS
+    list_class = WorkerBoard
     # Several clients may use one name.
     keys = (("name", False), ("pk", False))
-    list_display = (
-        "name",
-        "client",
-        "badges",
-        "heartbeat",
-        "slots",
-        "hostname",
-        "pid",
-        "version",
-        "served",
-        "uptime",
-    )
+    list_per_page = MOST_SHOWN
+    list_display = ("name",)
     list_filter = (StatusFilter,)
     search_fields = ("name__startswith", "hostname__startswith")
     search_help_text = gettext_lazy("The beginning of a name or of a host name.")
@@ -191,41 +161,6 @@ class WorkerAdmin(DetailsAdmin):
         numbers = [key for key in map(str, keys) if re.fullmatch("[0-9]{1,18}", key)]
         rows = Worker.objects.using(self.using).filter(pk__in=numbers)
         return list(rows.order_by("name", "pk").values_list("name", flat=True))
-
-    # Columns
-
-    @admin.display(description=gettext_lazy("client"))
-    def client(self, row: Any) -> str:
-        """The credential that the worker authenticates with; names are unique per credential."""
-        return row.principal or "—"
-
-    @admin.display(description=gettext_lazy("status"))
-    def badges(self, row: Any) -> SafeString:
-        return badges(row, row.ojs_now)
-
-    @admin.display(description=gettext_lazy("last heartbeat"))
-    def heartbeat(self, row: Any) -> SafeString:
-        return since(row.heartbeat_at, row.ojs_now)
-
-    @admin.display(description=gettext_lazy("slots used"))
-    def slots(self, row: Any) -> str:
-        """Running jobs and concurrency, with a link to the jobs."""
-        wanted = f'worker:"{row.name}" client:"{row.principal}"'
-        url = links.list_of(self.admin_site, "job", state=State.ACTIVE, q=wanted)
-        text = slots(row)
-        return links.link(url, text) if row.running and wanted.count('"') == 4 else text
-
-    @admin.display(description=gettext_lazy("queues"))
-    def served(self, row: Any) -> str:
-        """The first five queue names."""
-        names = list(map(str, row.queues))
-        if not names:
-            return _("all")
-        return ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
-
-    @admin.display(description=gettext_lazy("started"))
-    def uptime(self, row: Any) -> SafeString:
-        return since(row.started_at, row.ojs_now)
 
     # The page
 
@@ -240,15 +175,16 @@ class WorkerAdmin(DetailsAdmin):
                 (_("last heartbeat"), since(row.heartbeat_at, now)),
                 (_("client"), row.principal or "—"),
                 (_("sends heartbeats"), _("yes") if row.beats else _("no")),
-                (_("slots used"), slots(row)),
+                (_("slots busy"), slots(row)),
+                (_("memory"), memory(row)),
                 (_("host"), row.hostname or "—"),
                 (_("process id"), row.pid if row.pid is not None else "—"),
-                (_("version"), row.version or "—"),
+                (_("version"), deploys.version_of(row.version, row.labels) or "—"),
                 (_("queues"), ", ".join(map(str, row.queues)) or _("all")),
                 (_("job types"), ", ".join(map(str, row.types)) or _("all")),
                 (_("started"), since(row.started_at, now)),
                 (_("last said"), row.get_phase_display()),
-                (_("told"), _ORDERS.get(row.directive, row.directive) or "—"),
+                (_("told"), DIRECTIVES.get(row.directive, row.directive) or "—"),
             ],
             "labels": pretty(redacted(row.labels)) if row.labels else "",
             "jobs": [
@@ -269,11 +205,6 @@ class WorkerAdmin(DetailsAdmin):
             ],
             "more": len(jobs) > MOST_JOBS,
         }
-
-
-def slots(row: Any) -> str:
-    """Running jobs, and the concurrency if it is known."""
-    return f"{row.running}/{row.concurrency}" if row.concurrency is not None else str(row.running)
 
 
 def running_jobs(worker: Worker, using: str) -> list[Any]:

@@ -595,6 +595,7 @@ class Migration(migrations.Migration):
                 ('types', models.JSONField(default=list, verbose_name='job types')),
                 ('labels', models.JSONField(default=dict)),
                 ('version', models.CharField(db_default='', default='', max_length=255, verbose_name='version')),
+                ('rss_bytes', models.BigIntegerField(null=True, verbose_name='memory')),
                 ('clock_ahead_ms', models.BigIntegerField(null=True)),
                 ('started_at', models.DateTimeField(verbose_name='started')),
                 ('heartbeat_at', models.DateTimeField(verbose_name='last heartbeat')),

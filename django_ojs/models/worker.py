@@ -42,6 +42,8 @@ class Worker(models.Model):
     types = models.JSONField(_("job types"), default=list)
     labels = models.JSONField(default=dict)
     version = models.CharField(_("version"), max_length=255, default="", db_default="")
+    rss_bytes = models.BigIntegerField(_("memory"), null=True)
+    """The resident memory of its processes, by the last heartbeat: what they share counts for each."""
     clock_ahead_ms = models.BigIntegerField(null=True)
     """How far the database's clock is ahead of this host's, by the last heartbeat."""
     started_at = models.DateTimeField(_("started"))

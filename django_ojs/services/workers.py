@@ -74,6 +74,7 @@ def register(info: WorkerInfo, *, using: str = "") -> None:
             "phase": Worker.Phase.RUNNING,
             "directive": None,
             "running": 0,
+            "rss_bytes": None,
             "clock_ahead_ms": _clock_ahead_ms(now),
             "started_at": now,
             "heartbeat_at": now,
@@ -82,7 +83,14 @@ def register(info: WorkerInfo, *, using: str = "") -> None:
     publish([JobEvent(Kind.WORKER_STARTED, {"worker_id": info.id})], now=now, using=using)
 
 
-def report(info: WorkerInfo, *, phase: str, running: int, using: str | None = None) -> str | None:
+def report(
+    info: WorkerInfo,
+    *,
+    phase: str,
+    running: int,
+    rss_bytes: int | None = None,
+    using: str | None = None,
+) -> str | None:
     """Record that the worker is alive, and return its directive: ``quiet``, ``terminate``, ``replaced``
     or ``None``.
 
@@ -92,7 +100,12 @@ def report(info: WorkerInfo, *, phase: str, running: int, using: str | None = No
     now = clock.now(using)
     same_name = named(info.id, None, using=using)
     mine = same_name.filter(incarnation=info.incarnation)
-    state = {"phase": phase, "running": running, "clock_ahead_ms": _clock_ahead_ms(now)}
+    state = {
+        "phase": phase,
+        "running": running,
+        "rss_bytes": rss_bytes,
+        "clock_ahead_ms": _clock_ahead_ms(now),
+    }
     try:
         with impatient(1):
             written = atomically(using, partial(mine.update, heartbeat_at=now, **state))

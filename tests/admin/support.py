@@ -75,7 +75,8 @@ def at(name: str = "w1") -> str:
 
 def cell(text: str, key: str, column: str) -> str:
     """What a column of a list shows for the row that links to ``key``, without its label."""
-    row = next(part for part in text.split("<tr>") if f">{key}</a></th>" in part)
+    rows = re.split(r"<tr(?: data-key=[^>]*)?>", text)
+    row = next(part for part in rows if re.search(f">{re.escape(key)}</a>(?: <small.*?)?</th>", part))
     found = row.partition(f'class="field-{column}">')[2].partition("</td>")[0]
     return re.sub(r'^<span data-label="[^"]*">(.*)</span>$', r"\1", found)
 

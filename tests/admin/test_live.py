@@ -85,7 +85,7 @@ def test_little_is_read_when_nothing_was_counted(at: clock.FrozenClock) -> None:
             "queue/",
             {"ojs-work", "ojs-refresh", "ojs-tabs", "ojs-board", "ojs-board-forms", "ojs-pages"},
         ),
-        ("worker/", {"ojs-work", "ojs-refresh", "ojs-tabs", "ojs-list", "ojs-pages"}),
+        ("worker/", {"ojs-work", "ojs-refresh", "ojs-tabs", "ojs-board", "ojs-pages"}),
         ("queue/default/change/", ROW),
         ("job", ROW),
         ("worker", ROW),

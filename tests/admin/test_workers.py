@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import unquote, urlencode
 
@@ -36,6 +37,7 @@ def test_list_and_page_show_the_facts(frozen: FrozenClock) -> None:
         hostname="web-1",
         pid=4711,
         version="django-ojs 9.9",
+        rss_bytes=300 * 2**20,
         concurrency=4,
         running=1,
         queues=["mail", "other"],
@@ -45,17 +47,18 @@ def test_list_and_page_show_the_facts(frozen: FrozenClock) -> None:
     for column, said in (
         ("badges", "running"),
         ("heartbeat", ">7 s</time>"),
-        ("slots", ">1/4</a>"),
-        ("hostname", "web-1"),
-        ("pid", "4711"),
+        ("slots", 'value="1" title="1 of 4 slots are busy"'),
+        ("memory", "300.0\xa0MB"),
+        ("runs", f'<a href="/admin/django_ojs/job/{job.id}/change/">test.job</a> <time'),
         ("version", "django-ojs 9.9"),
         ("served", "mail, other"),
         ("uptime", ">2 h</time>"),
     ):
         assert said in cell(text, job.worker_id, column), column
+    assert '<small class="ojs-quiet">web-1 · 4711</small>' in text
     text = page(browser, f"{at(job.worker_id)}/change/")
     assert f'href="/admin/django_ojs/job/{job.id}/change/"' in text
-    for said in ("web-1", "4711", "1/4", "mail, other", "zone", ">20 s<"):
+    for said in ("web-1", "4711", "1/4", "mail, other", "zone", ">20 s<", "300.0\xa0MB"):
         assert said in text, said
     assert "secret-thing" not in text
     assert str(job.lease_id) not in text
@@ -92,7 +95,7 @@ def test_filter_by_status(frozen: FrozenClock) -> None:
 
     def listed(**query: str) -> str:
         text = page(browser, "worker/", **query)
-        return "".join(name for name in "abcd" if f">{name}</a></th>" in text)
+        return "".join(sorted(re.findall(r">([abcd])</a></th>", text)))
 
     assert listed() == "abc"
     assert listed(status="all") == "abcd"
@@ -101,6 +104,61 @@ def test_filter_by_status(frozen: FrozenClock) -> None:
     assert listed(status="quiet") == "c"
     assert listed(status="stopped") == "d"
     assert listed(status="nonsense") == "abc"
+
+
+def names(text: str) -> list[str]:
+    """The workers of the board, in its order."""
+    return re.findall(r">([^<]*)</a>(?: <small[^>]*>[^<]*</small>)?</th>", text)
+
+
+def test_the_worst_come_first_then_the_busiest(frozen: FrozenClock) -> None:
+    browser = login("view_worker", "view_job")
+    make(2, timeout="10s", grace_period="0s")
+    take(1, worker="late")
+    take(1, worker="lost")
+    frozen.advance(20)
+    worker("fine", concurrency=4, running=1)
+    worker("busy", concurrency=4, running=3)
+    worker("gone", phase="stopped", age=5)
+    worker("silent", age=61)
+    worker("lost", age=61, running=1)
+    worker("late", concurrency=2, running=1)
+    worker("leaving", directive="quiet")
+    text = page(browser, "worker/", status="all")
+    assert names(text) == ["lost", "late", "silent", "leaving", "busy", "fine", "gone"]
+    assert '<li class="ojs-bad" title="over its deadline">' in cell(text, "late", "runs")
+    assert "ojs-trouble ojs-bad" in text.partition(">lost</a>")[0].rpartition("<tr")[2]
+    assert "ojs-trouble" not in text.partition(">fine</a>")[0].rpartition("<tr")[2]
+
+
+def test_an_old_version_is_marked_among_those_of_its_client(frozen: FrozenClock) -> None:
+    browser = login("view_worker")
+    worker("old", version="django-ojs 1", labels={"release": "shop 1"})
+    worker("js", version="js 7", principal="token:js")
+    frozen.advance(60)
+    worker("new", version="django-ojs 1", labels={"release": "shop 2"})
+    text = page(browser, "worker/")
+    found = {name: cell(text, name, "version") for name in ("old", "new", "js")}
+    assert found["old"].startswith("shop 1 <span")
+    assert (found["new"], found["js"]) == ("shop 2", "js 7")
+    assert names(text)[0] == "old"
+
+
+def test_what_each_runs(frozen: FrozenClock) -> None:
+    browser = login("view_worker", "view_job")
+    make(5)
+    jobs = []
+    for _number in range(5):
+        jobs += take(1, worker="w1")
+        frozen.advance(1)
+    make(1)
+    (foreign,) = take(1, worker="w1", principal="token:a")
+    worker(running=5)
+    runs = cell(page(browser, "worker/"), "w1", "runs")
+    assert re.findall(r"job/([^/]*)/change", runs) == [str(job.id) for job in jobs[:3]]
+    assert ">5 s</time>" in runs
+    assert ">and 2 more</a>" in runs
+    assert str(foreign.id) not in runs
 
 
 @pytest.mark.parametrize(
@@ -203,7 +261,7 @@ def test_few_queries() -> None:
     page(browser, "worker/")
     with CaptureQueriesContext(connection) as asked:
         page(browser, "worker/")
-    assert len(reads(asked)) <= 4, "\n".join(reads(asked))
+    assert len(reads(asked)) <= 6, "\n".join(reads(asked))
 
 
 def test_everything_shown_is_escaped() -> None:
@@ -235,7 +293,7 @@ def test_workers_of_one_name_are_told_apart_by_their_client(frozen: FrozenClock)
     mine = worker(running=1)
     theirs = worker(running=1, principal="token:a")
     text = page(browser, "worker/")
-    assert text.count(">w1</a></th>") == 2
+    assert names(text) == ["w1", "w1"]
     for client in ("", "token:a"):
         asked = urlencode({"state": "active", "q": f'worker:"w1" client:"{client}"'})
         assert f"?{escape(asked)}" in text

@@ -288,6 +288,7 @@ def _workers(now: datetime) -> None:
             queues=["mail", "reports", "media", "default"],
             types=[kind for kind, *_rest in KINDS],
             version="0.1",
+            rss_bytes=(310 + 45 * number) * 2**20,
             started_at=now - timedelta(hours=9),
             heartbeat_at=now - timedelta(seconds=3 + number),
         )

@@ -25,6 +25,13 @@ _FITS = """
 return [...document.querySelectorAll(arguments[0])].every(
     (element) => element.scrollWidth <= element.clientWidth);
 """
+_LABELS = """
+return [...document.querySelectorAll('.ojs-plot > .ojs-chart')].flatMap(function (chart) {
+    const texts = [...chart.querySelectorAll(':scope > text')];
+    const boxes = texts.map((text) => text.getBoundingClientRect()).filter((box) => box.width > 0);
+    return boxes.slice(1).map((box, place) => box.left > boxes[place].right + 2);
+});
+"""
 _LABEL = "return getComputedStyle(document.querySelector(arguments[0]), '::before').content"
 _HEADING = "return document.querySelector(arguments[0]).textContent.trim().toLowerCase()"
 
@@ -111,6 +118,34 @@ def test_every_column_of_a_queue_is_on_the_screen(sized: Browser) -> None:
     assert fits(sized, ".results")
 
 
+def test_every_column_of_a_worker_is_on_the_screen(sized: Browser) -> None:
+    showcase()
+    sized.open("worker/")
+    for column in ("name", "badges", "slots", "runs", "memory", "version", "heartbeat", "uptime"):
+        cells = visible(sized, f"#result_list tbody .field-{column}")
+        assert len(cells) == 2
+        assert all(seen == width > 10 for _name, seen, width, _height in cells), column
+    assert fits(sized, ".results")
+
+
+def test_charts_and_their_tables_fill_the_width(sized: Browser) -> None:
+    """And what is written in them keeps its size."""
+    showcase()
+    for window in ("1h", "24h", "7d", "30d"):
+        sized.open(f"dashboard/?window={window}")
+        charts = visible(sized, ".ojs-plot > .ojs-chart")
+        assert len(charts) == 5
+        for _name, seen, width, height in charts:
+            assert seen == width >= 240
+            assert height == 196
+        assert all(seen == width >= 150 for _, seen, width, _ in visible(sized, ".ojs-legend"))
+        size = "return getComputedStyle(document.querySelector('.ojs-chart text')).fontSize"
+        assert sized.driver.execute_script(size) == "11px"
+        assert fits(sized, ".ojs-charts > .ojs-panel")
+        labels = sized.driver.execute_script(_LABELS)
+        assert labels and all(apart for apart in labels), (window, labels)
+
+
 def test_a_list_of_cards_says_what_each_number_is(sized: Browser) -> None:
     """Where there is no line of headings, the numbers have their names with them."""
     if sized.driver.execute_script("return window.innerWidth") >= 1280:
@@ -127,6 +162,8 @@ def test_a_list_of_cards_says_what_each_number_is(sized: Browser) -> None:
         ("queue/", "oldest"),
         ("queue/", "failures"),
         ("queue/", "paused_because"),
+        ("worker/", "memory"),
+        ("worker/", "slots"),
     ):
         sized.open(path)
         label = sized.driver.execute_script(_LABEL, f"#result_list tbody .field-{column} [data-label]")

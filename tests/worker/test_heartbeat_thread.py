@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 from django.db import OperationalError
 
 from django_ojs import clock
+from django_ojs.models import Worker
 from django_ojs.services import workers
 from django_ojs.services.workers import WorkerInfo
+from django_ojs.worker.prefork import linux
 from django_ojs.worker.threads.heartbeat import HeartbeatThread, WorkerSnapshot
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
@@ -59,3 +62,25 @@ def test_the_interval_begins_with_the_beat(
     beats = a_thread()
     assert beats.beat() == pytest.approx(pause)
     assert beats.silent_for(now[0]) == 0
+
+
+@pytest.mark.usefixtures("ojs_db")
+@pytest.mark.parametrize("ids", [[os.getpid()], [os.getpid(), os.getpid(), 2**22 + 1], []])
+def test_a_beat_reports_the_memory_of_the_processes(ids: list[int]) -> None:
+    """Of those that there are."""
+    info = WorkerInfo("w1", clock.new_lease())
+    workers.register(info)
+    beats = HeartbeatThread(
+        info,
+        lambda: WorkerSnapshot("running", [], (), ids),
+        lambda sent, kept, at: None,
+        lambda directive: None,
+        "default",
+    )
+    beats.beat()
+    found = Worker.objects.get().rss_bytes
+    known = [linux.rss_bytes(pid) for pid in ids if pid == os.getpid()]
+    assert (found or 0) == pytest.approx(sum(known), rel=0.2)
+    assert (found is None) is (not known)
+    workers.register(info)
+    assert Worker.objects.get().rss_bytes is None

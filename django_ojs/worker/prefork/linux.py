@@ -104,11 +104,16 @@ def thread_count() -> int:
 
 def rss_mib(pid: int) -> float:
     """The resident memory of a process in MiB; 0 where it is unknown."""
+    return rss_bytes(pid) / (1 << 20)
+
+
+def rss_bytes(pid: int) -> int:
+    """The resident memory of a process in bytes; 0 where it is unknown."""
     try:
         with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
-        return 0.0
+        return 0
 
 
 def kill_below(pid: int, *, spare: frozenset[int] = frozenset(), patience: float = 5.0) -> int:

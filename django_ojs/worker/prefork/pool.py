@@ -64,6 +64,10 @@ class Pool:
     def __iter__(self) -> Iterator[Child]:
         return iter(self.children)
 
+    def processes(self) -> list[int]:
+        """The ids of this process and of the executors. From any thread."""
+        return [os.getpid(), *(child.pid for child in list(self.children) if child.pid)]
+
     def slots(self) -> Iterator[Slot]:
         """The slots of all executors."""
         for child in self.children:

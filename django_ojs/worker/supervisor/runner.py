@@ -256,7 +256,10 @@ class Runner:
     def _report(self) -> WorkerSnapshot:
         """Describe this worker. Called by the heartbeat thread."""
         return WorkerSnapshot(
-            self.shutdown.phase, list(self._dispatcher.leases.values()), self._database.held_up()
+            self.shutdown.phase,
+            list(self._dispatcher.leases.values()),
+            self._database.held_up(),
+            self._pool.processes(),
         )
 
     # Callbacks.

@@ -16,6 +16,7 @@ from django_ojs.services import leases, reaper, workers
 from django_ojs.services.workers import WorkerInfo
 from django_ojs.store.contention import is_held
 from django_ojs.store.sessions import close_broken
+from django_ojs.worker.prefork import linux
 from django_ojs.worker.prefork.leased import LeasedJob
 from django_ojs.worker.threads.base import ConnectedThread
 
@@ -36,6 +37,8 @@ class WorkerSnapshot:
     held: Sequence[LeasedJob]
     held_up: Sequence[JobRow] = ()
     """Jobs that have ended, but whose outcome is not written yet."""
+    processes: Sequence[int] = ()
+    """The ids of its processes that run Python: the supervisor and the executors."""
 
 
 class HeartbeatThread(ConnectedThread):
@@ -139,8 +142,13 @@ class HeartbeatThread(ConnectedThread):
                 kept = leases.holds(held, using=self._using)
                 self._on_beat([running.lease for running in silent], kept, None)
             if due:
+                memory = sum(map(linux.rss_bytes, report.processes))
                 directive = workers.report(
-                    self._info, phase=report.phase, running=len(report.held), using=self._using
+                    self._info,
+                    phase=report.phase,
+                    running=len(report.held),
+                    rss_bytes=memory or None,
+                    using=self._using,
                 )
                 self._worker_due = now + LONGEST
                 self._on_directive(directive)
