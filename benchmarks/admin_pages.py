@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import sys
 import time
@@ -33,11 +34,14 @@ LIMIT_MS = 120_000
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The same question to both admins; no path where one has no such page."""
+    """The same question to both admins; no path where one has no such page. A ``live`` one is asked
+    for by the script of a page that the reader has.
+    """
 
     name: str
     ours: str | None
     stock: str | None
+    live: bool = False
 
 
 @dataclass(slots=True)
@@ -46,6 +50,9 @@ class Figure:
 
     page: str
     ours: float | None = None
+    best: float | None = None
+    """Ours where nothing else kept the machine busy: the shortest of the tries."""
+    statements: int = 0
     stock: float | None = None
     stock_given_up: bool = False
 
@@ -119,8 +126,22 @@ def pages(rows: int) -> list[Page]:
         Page("search, no match", f"{ours}?q=args.order:-1", f"{stock}?q=no-such-words"),
         Page("job page", f"{ours}{failed.pk}/change/", f"{stock}{failed.pk}/change/"),
         Page("dead letter", "/admin/django_ojs/deadletter/", None),
-        Page("dashboard", "/admin/django_ojs/dashboard/", None),
+        *(
+            Page(f"dashboard {window}", f"/admin/django_ojs/dashboard/?window={window}", None)
+            for window in ("1h", "24h", "7d", "30d")
+        ),
+        *(
+            Page(
+                f"dashboard {window} live", f"/admin/django_ojs/dashboard/?window={window}", None, True
+            )
+            for window in ("1h", "30d")
+        ),
+        Page("failures", "/admin/django_ojs/failurestat/", None),
+        Page("failures live", "/admin/django_ojs/failurestat/", None, True),
         Page("queues", "/admin/django_ojs/queue/", None),
+        Page("queues live", "/admin/django_ojs/queue/", None, True),
+        Page("workers", "/admin/django_ojs/worker/", None),
+        Page("workers live", "/admin/django_ojs/worker/", None, True),
         Page("queue page", "/admin/django_ojs/queue/default/change/", None),
     ]
 
@@ -133,19 +154,42 @@ def more_queues(now: datetime) -> None:
     Queue.objects.bulk_create(Queue(name=name, created_at=now) for name in names)
 
 
-def milliseconds(client: Any, path: str) -> float | None:
-    """How long a page takes; ``None`` when it was given up. Exits if there is none."""
+def milliseconds(client: Any, path: str, known: str = "") -> float | None:
+    """How long a page takes; ``None`` when it was given up. Exits if there is none. With ``known`` as
+    its script asks for it, which has these parts.
+    """
     from django.db import OperationalError
+
+    from django_ojs.admin import live
 
     begun = time.perf_counter()
     try:
-        response = client.get(path)
+        response = client.get(path, headers={live.HEADER: known} if known else None)
     except OperationalError:
         return None
     took = (time.perf_counter() - begun) * 1000
     if response.status_code != 200:
         sys.exit(f"{path} answered {response.status_code}")
     return took
+
+
+def parts(client: Any, path: str) -> str:
+    """What the script of a page says that it has."""
+    text = client.get(path).content.decode()
+    found = re.findall(r'id="([\w-]+)" data-live="([^"]+)"', text)
+    return " ".join(f"{name}={version}" for name, version in found) or "parts"
+
+
+def statements(client: Any, path: str, known: str) -> int:
+    """How many statements a page costs, those that read the session and the user among them."""
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    with CaptureQueriesContext(connection) as asked:
+        milliseconds(client, path, known)
+    return sum(
+        one["sql"].startswith(("SELECT", "(")) and "set_config" not in one["sql"] for one in asked
+    )
 
 
 def measure(asked: list[Page], *, with_stock: bool) -> list[Figure]:
@@ -163,14 +207,17 @@ def measure(asked: list[Page], *, with_stock: bool) -> list[Figure]:
         ours: list[float] = []
         stock: list[float] = []
         figure = Figure(page.name)
+        known = parts(client, page.ours) if page.live and page.ours else ""
+        if page.ours:
+            figure.statements = statements(client, page.ours, known)
         for turn in range(TRIES):
-            if page.ours and (took := milliseconds(client, page.ours)) is not None:
+            if page.ours and (took := milliseconds(client, page.ours, known)) is not None:
                 ours.append(took)
             if with_stock and page.stock and turn < STOCK_TRIES and not figure.stock_given_up:
                 took = milliseconds(client, page.stock)
                 figure.stock_given_up = took is None
                 stock += [] if took is None else [took]
-        figure.ours = statistics.median(ours) if ours else None
+        figure.ours, figure.best = (statistics.median(ours), min(ours)) if ours else (None, None)
         figure.stock = None if figure.stock_given_up or not stock else min(stock)
         figures.append(figure)
         print(line(figure), flush=True)
@@ -181,7 +228,10 @@ def line(figure: Figure) -> str:
     """A row of the table."""
     stock = f">{LIMIT_MS}" if figure.stock_given_up else _number(figure.stock)
     ratio = "" if figure.ratio is None else f"{figure.ratio:.0f}x"
-    return f"{figure.page:18} {_number(figure.ours):>10} {stock:>12} {ratio:>8}"
+    return (
+        f"{figure.page:18} {_number(figure.ours):>10} {_number(figure.best):>8}"
+        f" {figure.statements:>10} {stock:>12} {ratio:>8}"
+    )
 
 
 def _number(value: float | None) -> str:
@@ -215,17 +265,21 @@ def main() -> None:
     from django.db import connection
 
     try:
-        from benchmarks.rows import load
+        from benchmarks.figures import count_month
+        from benchmarks.rows import count_failures, load
         from django_ojs import clock
 
         begun = time.perf_counter()
         now = clock.now("default")
         load(options.rows, now, using="default")
         more_queues(now)
+        count_failures(now, using="default")
+        count_month(now, using="default")
         on = machine(options.rows)
         print(", ".join(f"{name} {value}" for name, value in on.items()))
         print(f"loaded in {time.perf_counter() - begun:.0f} s\n")
-        print(f"{'milliseconds':18} {'django_ojs':>10} {'ModelAdmin':>12} {'ratio':>8}")
+        heads = f"{'django_ojs':>10} {'best':>8} {'statements':>10} {'ModelAdmin':>12} {'ratio':>8}"
+        print(f"{'milliseconds':18} {heads}")
         figures = measure(pages(options.rows), with_stock=not options.no_stock)
         if options.json:
             found = [{**asdict(figure), "ratio": figure.ratio} for figure in figures]

@@ -50,8 +50,14 @@ def rows(
     """The rows of the board, in their order; each has ``ojs_overview``. A queue in ``switches`` has its
     button, each has a box if actions are offered.
     """
-    made = ((_row(site, row, switches.get(row.name), selectable),) for row in found)
+    columns = translated(COLUMNS)
+    made = ((_row(site, row, columns, switches.get(row.name), selectable),) for row in found)
     return format_html_join("", "{}", made)
+
+
+def translated(columns: Sequence[BoardColumn]) -> list[BoardColumn]:
+    """The columns with labels in the language of the reader: each is in every row."""
+    return [column._replace(label=str(column.label)) for column in columns]
 
 
 def forms(switches: Mapping[str, Switch], hidden: SafeString) -> SafeString:
@@ -68,11 +74,17 @@ def headings() -> list[tuple[str, Any]]:
     return [(column.name, column.label) for column in COLUMNS]
 
 
-def _row(site: AdminSite, row: Any, switch: Switch | None, selectable: bool) -> SafeString:
+def _row(
+    site: AdminSite,
+    row: Any,
+    columns: Sequence[BoardColumn],
+    switch: Switch | None,
+    selectable: bool,
+) -> SafeString:
     overview: QueueOverview = row.ojs_overview
     return row_of(
         row,
-        COLUMNS,
+        columns,
         site,
         name=links.link(links.page_of(site, "queue", row.pk), row.name),
         tone=_TONES[overview.trouble(row.paused)],

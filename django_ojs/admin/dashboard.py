@@ -132,10 +132,10 @@ class Past:
             AxisMark(row.at, _deployed(row)) for row in deploys.between(begin, now, using=using)
         ]
         self._axis = window.axis(until, self._deploys)
-        first, last = until - window.span - window.ago, until - window.ago
+        first, last = begin - window.ago, until - window.ago
         rows = stats_queries.minute_stats(begin, also=(first, last), using=using)
-        self._rows = rows
-        self._whole = histogram.total(rows, until - window.span)
+        self._points = histogram.series(rows, begin, window.step, until=until)
+        self._whole = histogram.total(self._points, begin)
         before = histogram.total(rows, first, last)
         self._before = before if before.events else None
         self._charts = BacklogCharts(window, now, self._deploys, using)
@@ -149,8 +149,7 @@ class Past:
 
     def shown(self, request: HttpRequest, site: AdminSite) -> dict[str, Any]:
         """The template variables."""
-        window, axis = self._window, self._axis
-        points = histogram.series(self._rows, axis.begin, window.step, until=self._until)
+        window, axis, points = self._window, self._axis, self._points
         failures = links.list_for(request, site, "failurestat")
         newest = self.samples.last.get(queue_samples.ALL)
         return {

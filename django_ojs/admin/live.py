@@ -27,6 +27,11 @@ def knows(request: HttpRequest, part: str, version: str) -> bool:
     return f"{part}={version}" in known
 
 
+def around(request: HttpRequest) -> dict[str, Any]:
+    """Variables of Django's lists and pages that leave out the navigation, for the script."""
+    return {"is_nav_sidebar_enabled": False, "available_apps": []} if is_asked(request) else {}
+
+
 def base(request: HttpRequest, site: AdminSite) -> dict[str, Any]:
     """The template variables for what is around a page, which the script does not want."""
     if is_asked(request):

@@ -173,6 +173,8 @@ class Chart:
         values = format_html_join(
             "", "<span>{}</span>", ((self.write(value),) for value in reversed(ends))
         )
+        # Written once: numbers are in the hints, and in the table.
+        texts = [[self._said(value) for value in line.values] for line in self.lines]
         svg = format_html(
             '<svg class="ojs-chart" role="img" width="100%" height="{}"><title>{}</title>'
             "{}{}{}{}</svg>",
@@ -180,7 +182,7 @@ class Chart:
             _("%s: the tables say the same") % self.title,
             self._grid(ends),
             body,
-            self._hints(),
+            self._hints(texts),
             self._ticks(),
         )
         return format_html(
@@ -190,7 +192,7 @@ class Chart:
             values,
             svg,
             self._beside(),
-            self._folded(),
+            self._folded(texts),
         )
 
     def _grid(self, ends: Sequence[float]) -> SafeString:
@@ -200,15 +202,15 @@ class Chart:
             ((_y(value, ends[-1]),) for value in ends),
         )
 
-    def _hints(self) -> SafeString:
+    def _hints(self, texts: Sequence[Sequence[str]]) -> SafeString:
         """Over each step an invisible rectangle that tells its values; and the marks."""
         said = (
             "\n".join(
                 [label]
                 + [
-                    f"{line.name}: {self.write(value)}"
-                    for line in self.lines
-                    if (value := line.values[place]) is not None
+                    f"{line.name}: {values[place]}"
+                    for line, values in zip(self.lines, texts, strict=True)
+                    if line.values[place] is not None
                 ]
             )
             for place, label in enumerate(self.axis.labels)
@@ -281,12 +283,12 @@ class Chart:
             body,
         )
 
-    def _folded(self) -> SafeString:
+    def _folded(self, texts: Sequence[Sequence[str]]) -> SafeString:
         """All values, for those who want to read or to copy them."""
         head = format_html_join("", '<th scope="col">{}</th>', ((line.name,) for line in self.lines))
         rows = []
         for place, label in enumerate(self.axis.labels):
-            cells = ((self._said(line.values[place]),) for line in self.lines)
+            cells = ((values[place],) for values in texts)
             rows.append((label, format_html_join("", "<td>{}</td>", cells)))
         return format_html(
             '<details id="ojs-{}-table"><summary>{}</summary><div class="ojs-scroll" tabindex="0"'

@@ -116,8 +116,9 @@ class WorkerBoard(KeysetChangeList):
         self.result_list.sort(key=lambda row: row.ojs_overview.rank(row))
         site = self.model_admin.admin_site
         selectable = bool(self.model_admin.get_actions(request))
+        columns = board.translated(COLUMNS)
         self.board = format_html_join(
-            "", "{}", ((_row(site, row, selectable),) for row in self.result_list)
+            "", "{}", ((_row(site, row, columns, selectable),) for row in self.result_list)
         )
 
     @property
@@ -150,11 +151,11 @@ def overviews(rows: Sequence[Any], *, using: str) -> dict[int, WorkerOverview]:
     return found
 
 
-def _row(site: AdminSite, row: Any, selectable: bool) -> SafeString:
+def _row(site: AdminSite, row: Any, columns: Sequence[BoardColumn], selectable: bool) -> SafeString:
     tone = _TONES[max(0, row.ojs_overview.trouble(row))]
     return board.row_of(
         row,
-        COLUMNS,
+        columns,
         site,
         name=format_html(
             "{}{}", links.link(links.page_of(site, "worker", row.pk), row.name), _place(row)

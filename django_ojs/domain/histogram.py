@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,12 +23,18 @@ COUNTS = ("completed", "failed", "discarded", "timed_out")
 class Counted(Protocol):
     """What has the counts and histograms of a :class:`Counters`."""
 
-    completed: int
-    failed: int
-    discarded: int
-    timed_out: int
-    durations: list[int]
-    waits: list[int]
+    @property
+    def completed(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def discarded(self) -> int: ...
+    @property
+    def timed_out(self) -> int: ...
+    @property
+    def durations(self) -> Sequence[int]: ...
+    @property
+    def waits(self) -> Sequence[int]: ...
 
 
 def empty() -> list[int]:
@@ -36,7 +43,9 @@ def empty() -> list[int]:
 
 
 def added(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    """Both histograms together."""
+    """Both histograms together; one may be empty, or of another version."""
+    if len(one) == len(other):
+        return list(map(operator.add, one, other))
     return [mine + theirs for mine, theirs in zip_longest(one, other, fillvalue=0)]
 
 
@@ -58,11 +67,12 @@ class Counters:
 
     def add(self, other: Counted) -> None:
         """Count the other one too."""
-        for name in COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for mine, theirs in ((self.durations, other.durations), (self.waits, other.waits)):
-            for place, count in enumerate(theirs[: len(mine)]):
-                mine[place] += count
+        self.completed += other.completed
+        self.failed += other.failed
+        self.discarded += other.discarded
+        self.timed_out += other.timed_out
+        self.durations = added(self.durations, other.durations)
+        self.waits = added(self.waits, other.waits)
 
     @property
     def events(self) -> int:
@@ -90,7 +100,8 @@ class SeriesPoint(Counters):
 class Dated(Counted, Protocol):
     """What was counted from a time on."""
 
-    at: datetime
+    @property
+    def at(self) -> datetime: ...
 
 
 def series(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
+from typing import NamedTuple
 
 from django.db.models import Q, Sum
 from django.db.models.functions import Coalesce
@@ -33,13 +34,25 @@ def watermark(*, now: datetime | None = None, using: str | None = None) -> datet
     return marks.first() or floor(now - LATE, MINUTE)
 
 
+class StatRow(NamedTuple):
+    """What happened in a minute or an hour."""
+
+    at: datetime
+    completed: int
+    failed: int
+    discarded: int
+    timed_out: int
+    durations: list[int]
+    waits: list[int]
+
+
 def minute_stats(
     since: datetime,
     queue: str | None = None,
     *,
     also: tuple[datetime, datetime] | None = None,
     using: str | None = None,
-) -> list[MinuteStat]:
+) -> list[StatRow]:
     """The counts since a time, and ``also`` those of an earlier period, of all queues or of one: per
     minute, per hour for older days.
     """
@@ -48,7 +61,8 @@ def minute_stats(
     if also is not None:
         wanted |= Q(at__gte=also[0], at__lt=also[1])
     whose = ALL if queue is None else queue
-    return list(rows.filter(wanted, step__in=(60, 3600), queue=whose))
+    found = rows.filter(wanted, step__in=(60, 3600), queue=whose)
+    return [StatRow._make(row) for row in found.values_list(*StatRow._fields)]
 
 
 @dataclass(frozen=True, slots=True)
