@@ -212,7 +212,7 @@ def depths(
     available = [
         f"SELECT '{State.AVAILABLE}', %s, COUNT(*), MIN(enqueued_at) FROM (SELECT queue, enqueued_at"
         f" FROM {_TABLE} WHERE {_CLAIMABLE} AND queue = %s"
-        f" ORDER BY queue, priority DESC, enqueued_at, id LIMIT %s) q{index}"
+        f" ORDER BY priority DESC, enqueued_at, id LIMIT %s) q{index}"
         for index in range(len(queues))
     ]
     # In front: a column of a union has the type of its first row.

@@ -25,8 +25,9 @@ from django_ojs import clock
 from django_ojs.admin import bulk as bulk_pages
 from django_ojs.domain.incidents import identify
 from django_ojs.domain.job import Actor
-from django_ojs.models import Job, Worker
-from django_ojs.services import bulk
+from django_ojs.models import Job, QueueSample, Worker
+from django_ojs.services import bulk, queue_samples
+from django_ojs.store import selectors
 from tests.admin.support import MANY, login, many_jobs
 
 pytestmark = pytest.mark.timeout(900)
@@ -297,6 +298,34 @@ def test_other_lists(browser: Client, path: str) -> None:
         text, asked = look(browser, path + "?q=error:nothing")
         check(asked, 7, WINDOWED)
         assert not shown(text)
+
+
+def test_counting_a_queue_ends_at_the_cap(browser: Client) -> None:
+    asked = Asked()
+    with connection.execute_wrapper(asked):
+        found = selectors.depths(["bulk", "default"], cap=100, among=100, states=(), using="default")
+    assert {name: sum(depth.counts.values()) for name, depth in found.items()} == {
+        "bulk": 100,
+        "default": 100,
+    }
+    (statement,) = asked.all
+    assert rows_read(statement) <= 500 * (3 if connection.vendor == "mysql" else 1), statement
+
+
+def test_a_sample_of_what_waits_reads_no_backlog(browser: Client) -> None:
+    """However many wait, it counts a bounded number, by ranges of the index of claims."""
+    asked = Asked()
+    with pytest.MonkeyPatch.context() as patch, connection.execute_wrapper(asked):
+        patch.setattr(queue_samples, "COUNTED", 3000)
+        assert queue_samples.sample() > 0
+    whole = QueueSample.objects.get(step=60, queue=queue_samples.ALL)
+    assert whole.capped and 2500 < whole.waiting <= 4500
+    QueueSample.objects.all().delete()
+    for statement in asked.all:
+        if statement.plan:
+            assert not scans(statement), statement
+            copied = 3 if connection.vendor == "mysql" else 1
+            assert rows_read(statement) <= 4500 * copied, statement
 
 
 def test_incidents_and_their_lists(browser: Client) -> None:
