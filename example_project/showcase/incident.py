@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from django.core.management import call_command
 from django.db.models import Count
 
 from django_ojs import JobContext, WorkflowRecord, chain, clock, get, get_workflow, job
@@ -16,6 +17,7 @@ from example_project.showcase.processes import Processes, poll
 QUEUE = "example.checkout"
 UNSERVED = "example.newsletter"
 STUCK = "example.export"
+RELEASE = "shop 1.42"
 _BATCH = 1_000
 _DETERMINED = {"max_attempts": 3, "non_retryable_errors": [KeyError, ValueError, "GatewayRefused"]}
 
@@ -94,10 +96,12 @@ def happen(
 ) -> list[str]:
     """Let it happen; what did not go as it should."""
     first = clock.new_id()
+    call_command("ojs", "mark-deploy", RELEASE, verbosity=0)
     halted = deploy.enqueue()
     say(f"enqueued: {deploy.failures:,} jobs that will fail, {deploy.good:,} that will not")
     say(f"enqueued: {deploy.waiting} jobs in a queue without a worker, a workflow")
-    drain = ("runworker", "--drain", "--queue", QUEUE, "--concurrency", "2", "--verbosity", "0")
+    drain = ["runworker", "--drain", "--queue", QUEUE, "--concurrency", "2", "--verbosity", "0"]
+    drain += ["--release", RELEASE]
     worker = processes.start("worker", *drain)
     found = []
     if not poll(lambda: worker.poll() is not None, seconds):

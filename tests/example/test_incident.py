@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.db.models import Count
 
-from django_ojs.models import Job, Worker, Workflow
+from django_ojs.models import DeployMark, Job, Worker, Workflow
 from tests.support import Manage
 
 pytestmark = pytest.mark.process
@@ -32,6 +32,7 @@ def test_an_incident_can_be_looked_at(ojs_db: None, tmp_path: Path) -> None:
     assert sum(found.values()) == 330
     assert Job.objects.filter(queue="example.newsletter", state="available").count() == 400
     assert Workflow.objects.get(name="close the day").state == "failed"
+    assert DeployMark.objects.get().name == "shop 1.42"
     (box,) = Worker.objects.filter(name__startswith="box-7")
     assert box.phase == Worker.Phase.RUNNING
     assert Job.objects.get(state="active").worker_id == box.name
