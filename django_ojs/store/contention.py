@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from django.db import DatabaseError, OperationalError, connections, transaction
+from django.db import DatabaseError, Error, OperationalError, connections, transaction
 
 from django_ojs import clock, conf
 from django_ojs.engines import EngineFamily, family_of
@@ -83,7 +83,7 @@ def atomically(using: str, work: Callable[[], T]) -> T:
     """
 
     def run() -> T:
-        with transaction.atomic(using=using):
+        with _transaction(using):
             return work()
 
     return run() if _is_callers(using) else _again(run, _lock_tries.get())
