@@ -30,10 +30,18 @@ class RowHeld(OperationalError):
     """Another transaction holds the row; retry later."""
 
 
+class LockLost(OperationalError):
+    """A row that this transaction had locked was changed by another: retry.
+
+    On a Galera cluster, where the locks of a node are its own. A transaction that has written something
+    gets error 1213 for it; one that has only locked may go on without them.
+    """
+
+
 def is_contention(error: BaseException) -> bool:
     """Whether running the transaction again may succeed: deadlock, serialization, lock timeout."""
     code = _code(error)
-    return code in _SQLSTATES or code in _MYSQL_CODES or _is_locked(code)
+    return isinstance(error, LockLost) or code in _SQLSTATES or code in _MYSQL_CODES or _is_locked(code)
 
 
 def is_held(error: BaseException) -> bool:

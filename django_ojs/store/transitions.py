@@ -13,6 +13,7 @@ from django_ojs.domain.job import JobRow, Transition
 from django_ojs.models import Attempt, Job
 from django_ojs.store.batches import fits
 from django_ojs.store.columns import JOB, ColumnType
+from django_ojs.store.contention import LockLost
 from django_ojs.store.dialect import cursor, dialect
 from django_ojs.store.dialects.base import Dialect
 
@@ -27,9 +28,9 @@ def apply(transitions: Sequence[Transition], *, seen: Sequence[str] = (), using:
     """Write the decisions: one statement per shape of change, a handful per batch.
 
     Each write holds only while its job is in the state, and under the lease, that the decision was
-    made on, and the columns ``seen`` are as they were. Raises :class:`LeaseLost` if one is not, so
-    that the transaction is rolled back: callers that locked the rows did not hold a lock, the others
-    are to lock them and decide again.
+    made on, and the columns ``seen`` are as they were. Raises :class:`LockLost` if one is not, so that
+    the transaction is rolled back and run again; for callers without locks, who say what they have
+    ``seen``, :class:`LeaseLost`: they are to lock the rows and decide again.
     """
     shapes: dict[_Shape, list[Transition]] = defaultdict(list)
     for transition in transitions:
@@ -74,9 +75,8 @@ def _write(group: Sequence[Transition], shape: _Shape, known: Sequence[str], usi
         cur.execute(statement, bound)
         written = cur.rowcount
     if written != len(group):
-        raise LeaseLost(
-            f"{len(group) - written} of {len(group)} jobs were no longer {state} as decided"
-        )
+        text = f"{len(group) - written} of {len(group)} jobs were no longer {state} as decided"
+        raise LeaseLost(text) if known[2:] else LockLost(text)
 
 
 def end_alike(
