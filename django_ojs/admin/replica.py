@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.template.response import SimpleTemplateResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext as _
 
@@ -34,9 +36,25 @@ def _view(view: Callable[..., Any], *, lists: bool) -> Callable[..., Any]:
             response: HttpResponse
             response = alone(using, show) if request.method in reading.SAFE else show()
         reading.remember_write(request, response)
+        if isinstance(response, SimpleTemplateResponse):
+            _render_within(response, lambda: repeating_statements(using))
         return response
 
     return answer
+
+
+def _render_within(
+    response: SimpleTemplateResponse, context: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """Have the page rendered within a context: its template reads rows too, after the view."""
+    render = response.render
+
+    def rendered() -> SimpleTemplateResponse:
+        del response.render
+        with context():
+            return render()
+
+    response.render = rendered  # type: ignore[method-assign]
 
 
 def note() -> str:

@@ -23,6 +23,7 @@ from django_ojs.store.server_health import Connections, DeadRows, OldTransaction
 from tests.admin.support import login, page
 from tests.management.test_commands import as_json, run
 from tests.services.support import make
+from tests.support import family
 
 JOBS = "django_ojs_job"
 
@@ -83,6 +84,9 @@ def reading() -> Iterator[None]:
 def test_the_server_is_asked(ojs_db: None) -> None:
     with reading():
         found = server_health.read("default")
+    if connection.vendor != family():
+        assert found == ServerHealth(), "of a server that is none of ours nothing is known"
+        return
     if connection.vendor == "sqlite":
         assert found == ServerHealth(wal_bytes=found.wal_bytes)
         return
