@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import connections
 from django.test.utils import setup_databases, teardown_databases
 from hypothesis import HealthCheck, settings
 
@@ -47,7 +47,7 @@ from django_ojs.services import enqueue as enqueue_service
 from django_ojs.services import reaper, tokens
 from django_ojs.services.rate_limits import policies
 from tests.faults import tally
-from tests.support import family, poll
+from tests.support import family, poll, unjudged
 
 # How long an example takes is the machine's affair.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -95,7 +95,7 @@ def empty_tables() -> None:
         cursor.execute("SELECT " + ", ".join(f"EXISTS (SELECT 1 FROM {table})" for table in tables))
         full = [table for table, filled in zip(tables, cursor.fetchone(), strict=True) if filled]
         if full:
-            with transaction.atomic():
+            with unjudged():
                 for table in full:
                     cursor.execute(f"DELETE FROM {table}")
     enqueue_service._known_queues.clear()

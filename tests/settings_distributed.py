@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.settings_serializable import *  # noqa: F403
-from tests.settings_serializable import DATABASES
+from tests.settings import *  # noqa: F403
+from tests.settings import DATABASES
 
 DATABASES["default"]["ENGINE"] = "tests.distributed.engine"

@@ -147,6 +147,8 @@ def test_real_refusals_at_commit_lose_nothing(monkeypatch: pytest.MonkeyPatch) -
     def work() -> None:
         try:
             with repeating_statements("default"):
+                with connections["default"].cursor() as cursor:
+                    cursor.execute("SET default_transaction_isolation = 'serializable'")
                 while Job.objects.filter(state="available").exists():
                     for job in take(3):
                         claimed.append(job.id)

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from django.db import transaction
-
 from django_ojs import clock
 from django_ojs.domain.envelope import from_call
 from django_ojs.domain.failures import Failure
@@ -22,6 +20,7 @@ from django_ojs.services import checkpoints, leases, operate, promote, queues, r
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.settle import Outcome, Report
 from tests.services.support import fail, held, make, take
+from tests.support import unjudged
 
 TYPE = "test.job"
 RETRY = {
@@ -262,7 +261,7 @@ def comes_to(scene: Scene) -> str:
 
 def forget(scene: Scene) -> None:
     """Remove what the race left behind."""
-    with transaction.atomic():
+    with unjudged():
         Attempt.objects.filter(job_id=scene.job.id)._raw_delete("default")
         Event.objects.all()._raw_delete("default")
         LeaseBeat.objects.filter(job_id=scene.job.id)._raw_delete("default")

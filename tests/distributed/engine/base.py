@@ -1,7 +1,6 @@
 """PostgreSQL as a distributed engine looks to its clients.
 
-The backend has a vendor of its own, as that of CockroachDB has; all transactions are serializable
-(``tests.settings_distributed``), so that some of them are refused at their commit. In addition:
+The backend has a vendor of its own, as that of CockroachDB has, and therefore no NOTIFY. In addition:
 
 - *Refused*: each transaction that django_ojs commits, and each statement that it runs outside of one,
   is refused once with 40001 by the server before it is let through. Nothing is refused of what a test
