@@ -127,6 +127,26 @@ def _again(work: Callable[[], T], most_waits: int) -> T:
 
 
 @contextmanager
+def _transaction(using: str) -> Iterator[None]:
+    """A transaction, or a savepoint in one. If even the end of an outermost one fails, the session is
+    closed.
+
+    Autocommit is off then, and Django would take the next transaction for a part of one that is open:
+    it would never be committed, without an error.
+    """
+    connection = connections[using]
+    ends = connection.connection is None or connection.autocommit
+    try:
+        with transaction.atomic(using=using):
+            yield
+    except BaseException:
+        if ends and connection.connection is not None and not connection.autocommit:
+            with suppress(Error, OSError):
+                connection.close()
+        raise
+
+
+@contextmanager
 def repeating_statements(using: str) -> Iterator[None]:
     """Run each statement of the block that is in no transaction as :func:`alone` does.
 
