@@ -112,7 +112,7 @@ def _all(some: list, at_once: int) -> list:  # type: ignore[type-arg]
                 result.figures.wrong.append("it was not played to its end")
             print(f"{result.line()}", flush=True)
             if not result.good:
-                print(said[-12000:], flush=True)
+                print(said[-30000:], flush=True)
             return result
 
         with ThreadPoolExecutor(at_once) as pool:

@@ -113,7 +113,7 @@ class Fleet:
     def said(self) -> str:
         """The last that it wrote."""
         return "\n".join(
-            f"--- {name}\n{process.stdout[-1000:]}{_notable(process.stderr)[-3000:]}"
+            f"--- {name}\n{process.stdout[-1000:]}{_notable(process.stderr)[-6000:]}"
             for name, process in self.processes.items()
         )
 

@@ -16,7 +16,7 @@ from tests.clusters.clusters import ACCOUNT, MariaDB, as_user, free_port
 from tests.clusters.proxy import Proxy
 from tests.failover import judge
 from tests.failover.judge import Attempt, Rows
-from tests.failover.nodes import Backend, Balancer, Listen, Status
+from tests.failover.nodes import CHECK_MS, Backend, Balancer, Listen, Status
 from tests.lab import effects, raw
 from tests.lab.databases import suspended
 from tests.support import poll
@@ -24,6 +24,10 @@ from tests.support import poll
 PROVIDERS = "usr/lib*/galera*/libgalera_smm.so"
 SIZE = 3
 ANOTHER = "another suspended"
+RISE = 16
+"""For eight seconds: a node that was suspended believes that it is one of the others until its
+``evs.suspect_timeout`` is over.
+"""
 _SYNCED = "4"
 _CHECK_S = 1.5
 """Seconds that what runs beside a node waits for the node's answer."""
@@ -221,10 +225,10 @@ class Galera:
             status = Status(self._answers(node))
             stack.callback(status.close)
             backends.append(Backend(proxy.port, status.port))
-        listens = {"database": Listen(backends, self._writers)}
+        listens = {"database": Listen(backends, self._writers, RISE)}
         for number in range(self._writers):
             # The one whose it is first.
-            listens[f"writer{number}"] = Listen([*backends[number:], *backends[:number]], 1)
+            listens[f"writer{number}"] = Listen([*backends[number:], *backends[:number]], 1, RISE)
         balancer = Balancer(self._folder / "haproxy", listens)
         stack.enter_context(balancer.running())
         self._ports = balancer.ports
@@ -290,6 +294,8 @@ class Galera:
                 self._proxies[0].speak()
                 self._unreachable.clear()
         poll(lambda: all(node.synced(SIZE) for node in self.nodes), 90, every=0.1)
+        # The balancer sends it sessions again, of those that it was the first for.
+        time.sleep(RISE * CHECK_MS / 1000 + 1)
         return on_old
 
     def disagreements(self) -> list[str]:

@@ -14,7 +14,7 @@ from tests.clusters.clusters import as_user, folder_of, free_port, program
 from tests.support import poll
 
 CHECK_MS = 500
-"""How often the balancer asks; two refusals take a node out, one answer takes it in."""
+"""How often the balancer asks; two refusals take a node out."""
 DEFAULTS = """\
 defaults
   mode tcp
@@ -28,7 +28,7 @@ listen {name}
   bind 127.0.0.1:{port}
   option httpchk GET /writable
   http-check expect status 200
-  default-server check inter {inter} fall 2 rise 1 on-marked-down shutdown-sessions
+  default-server check inter {inter} fall 2 rise {rise} on-marked-down shutdown-sessions
 """
 _FIRST = " on-marked-up shutdown-backup-sessions"
 """Of those that write, when one is back: nobody stays with a server that only stood in."""
@@ -42,14 +42,18 @@ class Backend(NamedTuple):
 
 
 class Listen(NamedTuple):
-    """An address, and the servers behind it; all but ``writers`` of them only stand in for those."""
+    """An address, and the servers behind it; all but ``writers`` of them only stand in for those.
+
+    ``rise`` is how often a server has to say that it may be written to before it is.
+    """
 
     backends: Sequence[Backend]
     writers: int | None = None
+    rise: int = 1
 
     def configuration(self, name: str, port: int) -> str:
         """Its section for haproxy."""
-        text = _LISTEN.format(name=name, port=port, inter=f"{CHECK_MS}ms")
+        text = _LISTEN.format(name=name, port=port, inter=f"{CHECK_MS}ms", rise=self.rise)
         writers = len(self.backends) if self.writers is None else self.writers
         for number, backend in enumerate(self.backends):
             role = " backup" if number >= writers else _FIRST if writers < len(self.backends) else ""
