@@ -75,6 +75,13 @@ class KeysetChangeList(LimitedChangeList):
     def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
         return keyset.order(self.keys())
 
+    def get_results(self, request: HttpRequest) -> None:
+        """One page. Where it begins is no part of the links to other filters, nor of a search."""
+        for name in self.keyset:
+            self.params.pop(name, None)
+            self.filter_params.pop(name, None)
+        super().get_results(request)
+
     def read(self, request: HttpRequest) -> None:
         """One page, relative to the last row of its neighbour."""
         before, after = self._cursor(request, "before"), self._cursor(request, "after")
@@ -158,5 +165,4 @@ class KeysetChangeList(LimitedChangeList):
     def _page(self, name: str, value: Any) -> str | None:
         if value is None:
             return None
-        kept = {k: v for k, v in self.params.items() if k not in self.keyset}
-        return "?" + urlencode({**kept, name: str(value)}, doseq=True)
+        return "?" + urlencode({**self.params, name: str(value)}, doseq=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from datetime import UTC, datetime
@@ -282,3 +283,18 @@ def test_counts_are_written_in_the_language(language: str, count: int, shown: st
     shows.result_count = count
     with translation.override(language):
         assert shows.shown_count == shown
+
+
+def test_another_filter_begins_at_its_first_page() -> None:
+    """Nor does a search: what is above a page in the middle of the list is not left out."""
+    browser = login("view_job")
+    make(60)
+    make(1, queue="other")
+    text = page(browser, "job/")
+    link = re.search(r'href="(\?[^"]*)" rel="next"', text)
+    assert link is not None
+    second = browser.get(f"/admin/django_ojs/job/{html.unescape(link[1])}").content.decode()
+    assert len(ids(second)) == 11
+    (other,) = re.findall(r'<a href="(\?queue=other[^"]*)"', second)
+    assert "after" not in other
+    assert 'name="after"' not in second
