@@ -7,11 +7,10 @@ read again every few seconds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.sites import AdminSite
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -19,7 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_ojs.admin import charts, links
-from django_ojs.admin.cells import badge, grey, shortened, since
+from django_ojs.admin.cells import Column, badge, grey, select_box, shortened, since, written
 from django_ojs.admin.queue_figures import QueueOverview, Service
 from django_ojs.domain.states import State
 from django_ojs.models import Job
@@ -36,14 +35,6 @@ class Switch(NamedTuple):
     url: str
 
 
-class BoardColumn(NamedTuple):
-    """A column of a board, by its class in the style sheet."""
-
-    name: str
-    label: Any
-    cell: Callable[[Any, AdminSite], Any]
-
-
 def rows(
     site: AdminSite, found: Sequence[Any], switches: Mapping[str, Switch], *, selectable: bool
 ) -> SafeString:
@@ -55,7 +46,7 @@ def rows(
     return format_html_join("", "{}", made)
 
 
-def translated(columns: Sequence[BoardColumn]) -> list[BoardColumn]:
+def translated(columns: Sequence[Column]) -> list[Column]:
     """The columns with labels in the language of the reader: each is in every row."""
     return [column._replace(label=str(column.label)) for column in columns]
 
@@ -77,7 +68,7 @@ def headings() -> list[tuple[str, Any]]:
 def _row(
     site: AdminSite,
     row: Any,
-    columns: Sequence[BoardColumn],
+    columns: Sequence[Column],
     switch: Switch | None,
     selectable: bool,
 ) -> SafeString:
@@ -95,7 +86,7 @@ def _row(
 
 def row_of(
     row: Any,
-    columns: Sequence[BoardColumn],
+    columns: Sequence[Column],
     site: AdminSite,
     *,
     name: str,
@@ -106,34 +97,17 @@ def row_of(
     """A row of a board: a box if it can be selected, the name in the colour of its trouble, and a cell
     for each column.
     """
-    cells = format_html_join(
-        "", '<td class="field-{}">{}</td>', ((c.name, _labelled(c, row, site)) for c in columns)
-    )
     return format_html(
         '<tr data-key="{}">{}<th class="field-name{}">{}</th>{}{}</tr>',
         row.pk,
-        _box(row) if selectable else "",
+        format_html('<td class="action-checkbox">{}</td>', select_box(row.pk, row.name))
+        if selectable
+        else "",
         f" ojs-trouble ojs-{tone}" if tone else "",
         name,
-        cells,
+        written(columns, row, site),
         last,
     )
-
-
-def _box(row: Any) -> SafeString:
-    return format_html(
-        '<td class="action-checkbox"><input type="checkbox" name="{}" value="{}" class="action-select"'
-        ' aria-label="{}"></td>',
-        ACTION_CHECKBOX_NAME,
-        row.pk,
-        _("Select %s") % row.name,
-    )
-
-
-def _labelled(column: BoardColumn, row: Any, site: AdminSite) -> str:
-    value = column.cell(row, site)
-    # The label for screens without headings.
-    return format_html('<span data-label="{}">{}</span>', column.label, value) if value else ""
 
 
 def _switch(row: Any, switch: Switch) -> SafeString:
@@ -210,7 +184,7 @@ def utilisation(service: Service) -> SafeString:
     )
 
 
-def _jobs_in(state: State) -> BoardColumn:
+def _jobs_in(state: State) -> Column:
     """The column with the number of jobs in a state, linked to them."""
 
     def cell(row: Any, site: AdminSite) -> str:
@@ -219,7 +193,7 @@ def _jobs_in(state: State) -> BoardColumn:
         url = links.list_of(site, "job", state=state, queue=row.name)
         return links.link(url, text) if depth.counts[state] else text
 
-    return BoardColumn(state.value, Job.States(state).label, cell)
+    return Column(state.value, Job.States(state).label, cell)
 
 
 def _paused(row: Any, site: AdminSite) -> str:
@@ -231,33 +205,31 @@ def _paused(row: Any, site: AdminSite) -> str:
     return format_html("{} · {} · {}", row.paused_by or "—", when, reason)
 
 
-COLUMNS: tuple[BoardColumn, ...] = (
-    BoardColumn(
-        "badges", gettext_lazy("status"), lambda row, site: badges(row, row.ojs_overview.service)
-    ),
+COLUMNS: tuple[Column, ...] = (
+    Column("badges", gettext_lazy("status"), lambda row, site: badges(row, row.ojs_overview.service)),
     _jobs_in(State.AVAILABLE),
-    BoardColumn(
+    Column(
         "oldest",
         gettext_lazy("oldest waits"),
         lambda row, site: oldest(row.ojs_overview.depth, row.ojs_overview.now),
     ),
     _jobs_in(State.ACTIVE),
-    BoardColumn(
+    Column(
         "busy",
         gettext_lazy("slots busy"),
         lambda row, site: utilisation(row.ojs_overview.service),
     ),
     _jobs_in(State.SCHEDULED),
     _jobs_in(State.RETRYABLE),
-    BoardColumn(
+    Column(
         "throughput",
         gettext_lazy("completed, last hour"),
         lambda row, site: spark(_("Completed, last hour"), row.ojs_overview.hour.completed, "good"),
     ),
-    BoardColumn(
+    Column(
         "failures",
         gettext_lazy("failed, last hour"),
         lambda row, site: spark(_("Failed attempts, last hour"), row.ojs_overview.hour.failed, "bad"),
     ),
-    BoardColumn("paused_because", gettext_lazy("paused by"), _paused),
+    Column("paused_because", gettext_lazy("paused by"), _paused),
 )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib import admin
-from django.utils.html import format_html
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 
 from django_ojs.domain.retry import UNLIMITED
-from django_ojs.services.phrases import humanize_duration
+from django_ojs.services.phrases import full_moment, humanize_duration
 
 Cell = Callable[[Any, Any], str]
 
@@ -32,6 +34,43 @@ def column(label: Any) -> Callable[[Cell], Cell]:
     return decorate
 
 
+class Column(NamedTuple):
+    """A column of a list whose rows are not written by Django, by its class in the style sheet.
+
+    ``cell`` is given the row, and what the rows of a page share.
+    """
+
+    name: str
+    label: Any
+    cell: Callable[[Any, Any], Any]
+
+
+def written(columns: Iterable[Column], row: Any, shared: Any) -> SafeString:
+    """The cells of a row, with labels for screens that are too narrow for headings."""
+    found = ((column, column.cell(row, shared)) for column in columns)
+    return format_html_join(
+        "",
+        '<td class="field-{}">{}</td>',
+        (
+            (
+                column.name,
+                format_html('<span data-label="{}">{}</span>', column.label, value) if value else "",
+            )
+            for column, value in found
+        ),
+    )
+
+
+def select_box(key: object, name: object) -> SafeString:
+    """The box that selects a row for an action of its list."""
+    return format_html(
+        '<input type="checkbox" name="{}" value="{}" class="action-select" aria-label="{}">',
+        ACTION_CHECKBOX_NAME,
+        key,
+        _("Select %s") % name,
+    )
+
+
 def badge(tone: str, word: Any) -> SafeString:
     """A coloured word: ``good``, ``run``, ``warn``, ``bad`` or ``quiet``."""
     return format_html('<span class="ojs-badge ojs-{}">{}</span>', tone, word)
@@ -46,11 +85,16 @@ def shortened(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
+def time_of(moment: datetime, words: str) -> SafeString:
+    """A moment in words, with the whole of it in the title."""
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>', moment.isoformat(), full_moment(moment), words
+    )
+
+
 def span_of(span: timedelta, moment: datetime) -> SafeString:
     """A span of time, with the moment that it reaches to in its title."""
-    return format_html(
-        '<time datetime="{}" title="{}">{}</time>', moment.isoformat(), moment, humanize_duration(span)
-    )
+    return time_of(moment, humanize_duration(span))
 
 
 def since(moment: datetime | None, now: datetime) -> SafeString:

@@ -9,7 +9,7 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from django_ojs.admin import links
+from django_ojs.admin import links, search
 from django_ojs.domain.job import JobRow
 
 
@@ -30,11 +30,9 @@ def linked(
 
 
 def search_for(request: HttpRequest, site: AdminSite, qualifier: str, value: str) -> str:
-    """The address of a search of the job list for a value, empty if it cannot be written as one."""
-    if not value or '"' in value:
-        return ""
-    word = f'"{value}"' if any(letter.isspace() for letter in value) else value
-    return links.list_for(request, site, "job", q=f"{qualifier}:{word}")
+    """A search of the job list for a value, empty if it cannot be written as one."""
+    word = search.word(qualifier, value)
+    return links.list_for(request, site, "job", q=word) if word else ""
 
 
 def _page(request: HttpRequest, site: AdminSite, model: str, key: str) -> str:

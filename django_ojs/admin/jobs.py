@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 from uuid import UUID
@@ -16,16 +16,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
-from django_ojs.admin import banner, links, search
+from django_ojs.admin import banner, job_list, links, search
 from django_ojs.admin.actions import Chosen, Operation
 from django_ojs.admin.base import MOST_AT_ONCE
 from django_ojs.admin.bulk import JobCount, count, describe_filter, first
-from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.forms import once
-from django_ojs.admin.job_columns import JobColumns
+from django_ojs.admin.job_changelist import JobChangeList, QueueFilter
 from django_ojs.admin.job_links import linked
+from django_ojs.admin.job_list import LAYOUTS, JobListing
 from django_ojs.admin.job_page import job_page
 from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
 from django_ojs.admin.operations import JOB_OPERATIONS
@@ -36,100 +36,18 @@ from django_ojs.domain.job import LARGE
 from django_ojs.domain.states import State
 from django_ojs.models import DeadLetter, Job, Queue
 from django_ojs.services import bulk, reading
-from django_ojs.services.incident_board import COUNTED
 from django_ojs.services.verbs import VERBS
 from django_ojs.store import keyset, selectors
-from django_ojs.store.keyset import Keys
 from django_ojs.store.sessions import statement_timeout
 
+FILTERS = ("state", "lens", "queue", "q")
+"""The parameters of the list that select jobs."""
+MOST_QUEUES = 100
 _WINDOW = "_ojs_window"
 
 
-class JobChangeList(KeysetChangeList):
-    """Each tab in the order of the index that serves it."""
-
-    by_index = True
-    uncounted = False
-    model_admin: JobAdmin
-
-    def keys(self) -> Keys:
-        return self.model_admin.tab(self.params).keys
-
-    def get_results(self, request: HttpRequest) -> None:
-        """One page, read by the index of the tab so that an empty search stays bounded."""
-        index = self.model_admin.tab(self.params).index
-        if search.parse(self.query).ids:
-            # An index of their own has them: the count is worth its time.
-            self.count_cap = COUNTED
-        elif index is not None:
-            self.queryset = selectors.by_index(self.queryset, index, using=reading.database())
-        super().get_results(request)
-
-    def read(self, request: HttpRequest) -> None:
-        """One page. A search is complete only if its window covers the whole tab."""
-        super().read(request)
-        window = self.model_admin.looked_in(request)
-        if window is None:
-            return
-        alone = self.next_after is None and self.prev_before is None
-        tab = self.model_admin.tab(self.params)
-        self.uncounted = not (alone and tab.is_whole(window, reading.database()))
-        if self.uncounted:
-            # A count would read the window again. One more than shown: there may be others.
-            self.result_count = len(self.result_list) + 1
-            self.full_result_count = self.result_count
-            self.model_admin.say_window(request)
-
-    def count(self, request: HttpRequest) -> int:
-        """The count of the tab, without another statement."""
-        if self.model_admin.looked_in(request) is not None:
-            return self.list_per_page + 1
-        shown = self.model_admin.counts(request)
-        state = self.params.get("state")
-        if not shown or self.params.get("lens") or self.query:
-            return super().count(request)
-        count = sum(shown.values()) if state is None else shown.get(str(state), 0)
-        return int(min(count, selectors.COUNT_CAP + 1))
-
-    @property
-    def shown_count(self) -> str:
-        return at_least(len(self.result_list)) if self.uncounted else super().shown_count
-
-
-class QueueFilter(admin.SimpleListFilter):
-    """By queue; the names come from the queue table, not from the jobs."""
-
-    title = gettext_lazy("queue")
-    parameter_name = "queue"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The first hundred names and the chosen one: with none, Django drops the filter and shows
-        the jobs of all queues.
-        """
-        rows = Queue.objects.using(reading.database()).order_by("name")
-        names = list(rows.values_list("name", flat=True)[:100])
-        chosen = self.value()
-        if chosen and chosen not in names:
-            names.append(chosen)
-        return [(name, name) for name in names]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        name = self.value()
-        if not name:
-            return queryset
-        if "\0" in name:
-            return queryset.none()
-        return queryset.filter(self.model_admin.window(request), queue=name)
-
-    def __init__(
-        self, request: HttpRequest, params: dict[str, Any], model: Any, model_admin: Any
-    ) -> None:
-        super().__init__(request, params, model, model_admin)
-        self.model_admin = model_admin
-
-
 @admin.register(Job)
-class JobAdmin(JobColumns, DetailsAdmin):
+class JobAdmin(DetailsAdmin):
     """The jobs, newest first."""
 
     operations = JOB_OPERATIONS
@@ -161,18 +79,46 @@ class JobAdmin(JobColumns, DetailsAdmin):
         """
         where = {} if action_location is None else {"action_location": action_location}
         found: dict[str, Any] = super().get_actions(request, **where)
-        state = request.GET.get("state")
-        if request.method != "GET" or state not in Job.States.values:
+        if request.method != "GET":
             return found
-        return {
-            name: action
-            for name, action in found.items()
-            if name not in VERBS or state in VERBS[name].states
-        }
+        offered = self.tab(request.GET).layout.actions
+        return {name: action for name, action in found.items() if name not in VERBS or name in offered}
 
     def tab(self, params: Mapping[str, Any]) -> Tab:
         """The tab that the parameters of a list select."""
         return Tab(params.get("state"), params.get("lens"))
+
+    def asked(self, request: HttpRequest) -> dict[str, str]:
+        """The parameters of the list that select jobs."""
+        return {name: request.GET[name] for name in FILTERS if request.GET.get(name)}
+
+    def listing(self, request: HttpRequest, found: Sequence[Job]) -> JobListing:
+        """What the rows of a page share."""
+        shows_args = bool(request.user.has_perm("django_ojs.view_args"))
+        columns = ("tags", "args") if shows_args else ("tags",)
+        keys = [row.pk for row in found]
+        using, now = self.using, clock.now(self.using)
+        waits = {row.queue for row in found if row.state == State.AVAILABLE and not row.held}
+        return JobListing(
+            now=now,
+            site=self.admin_site,
+            model=str(self.opts.model_name),
+            asked=self.asked(request),
+            small=selectors.small_values(keys, columns, job_list.MOST_TEXT, using=using),
+            paused={row.name: row for row in self.queues(request, waits) if row.paused},
+            workers=live_workers(now, using) if waits else [],
+            selectable=bool(self.get_actions(request)),
+        )
+
+    def queues(self, request: HttpRequest, names: Collection[str] = ()) -> list[Queue]:
+        """The first hundred queues, read once per request, and those with these names."""
+        rows = Queue.objects.using(self.using).only("name", "paused", "paused_by", "reason")
+        first: list[Queue] | None = getattr(request, "_ojs_queues", None)
+        if first is None:
+            first = list(rows.order_by("name")[:MOST_QUEUES])
+            setattr(request, "_ojs_queues", first)  # noqa: B010 - a request knows no such attribute
+        others = {*names} - {row.name for row in first} if len(first) == MOST_QUEUES else ()
+        return [*first, *rows.filter(name__in=others)] if others else first
 
     def window(self, request: HttpRequest) -> Q:
         """The newest rows of the tab, to which conditions without an index are limited."""
@@ -236,13 +182,14 @@ class JobAdmin(JobColumns, DetailsAdmin):
             if Job.objects.using(self.using).filter(pk=job_id).exists():
                 return HttpResponseRedirect(links.page_of(self.admin_site, "job", job_id))
             self.message_user(request, _("There is no job %s.") % job_id, messages.WARNING)
-        context = {"tabs": self.tabs(request), **(extra_context or {})}
+        own = {"tabs": self.tabs(request), "narrowings": self.narrowings(request)}
+        context = own | (extra_context or {})
         return super().changelist_view(request, context)
 
     def tabs(self, request: HttpRequest) -> list[dict[str, Any]]:
         """The tabs: states with their counts up to the cap, and filter presets."""
         counts = self.counts(request)
-        kept = {k: v for k, v in request.GET.items() if k in ("queue", "q")}
+        kept = {name: request.GET[name] for name in ("queue", "q") if name in request.GET}
         state, lens = request.GET.get("state"), request.GET.get("lens")
 
         def tab(label: Any, on: bool, count: str = "", **query: str) -> dict[str, Any]:
@@ -255,6 +202,20 @@ class JobAdmin(JobColumns, DetailsAdmin):
             shown = plain(count) if count < cap else at_least(cap)
             found.append(tab(label, state == name and not lens, shown, state=name))
         return found + [tab(label, lens == name, lens=name) for name, label in LENSES.items()]
+
+    def narrowings(self, request: HttpRequest) -> list[dict[str, str]]:
+        """The queue and the words of the search, with the address of the list without each."""
+        asked = self.asked(request)
+        words = search.words(asked.get("q", ""))
+        found = [(f"queue:{asked['queue']}", {"queue": ""})] if "queue" in asked else []
+        found += [
+            (word, {"q": " ".join(words[:place] + words[place + 1 :])})
+            for place, word in enumerate(words)
+        ]
+        return [
+            {"label": label, "url": "?" + urlencode({k: v for k, v in (asked | less).items() if v})}
+            for label, less in found
+        ]
 
     # The page of one job
 
@@ -341,7 +302,7 @@ class JobAdmin(JobColumns, DetailsAdmin):
 class DeadLetterAdmin(JobAdmin):
     """The dead letter, newest first."""
 
-    operations = tuple(item for item in JOB_OPERATIONS if item.name in ("retry", "requeue", "purge"))
+    operations = tuple(item for item in JOB_OPERATIONS if item.name in LAYOUTS["dead_letter"].actions)
     own_parameters = ()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

@@ -70,6 +70,31 @@ def parse(text: str, *, shows_args: bool = True) -> JobSearch:
     return found
 
 
+def word(qualifier: str, value: str) -> str:
+    """A word of a search for a value, empty for one that cannot be written."""
+    if not value or '"' in value or not value.isprintable():
+        return ""
+    return f'{qualifier}:"{value}"' if " " in value else f"{qualifier}:{value}"
+
+
+def words(text: str) -> list[str]:
+    """The words of a search, as they were typed."""
+    return [term.text for term in terms(text, _QUALIFIER)]
+
+
+def narrowed(text: str, qualifier: str, value: str) -> str:
+    """A search that is for this value too; empty if it cannot be written. It takes the place of another
+    value, but for tags, of which a job has several.
+    """
+    new = word(qualifier, value)
+    kept = [
+        term.text
+        for term in terms(text, _QUALIFIER)
+        if term.text != new and (qualifier == "tag" or term.qualifier != qualifier)
+    ]
+    return " ".join([*kept, new]) if new else ""
+
+
 def _visible(keys: Sequence[str], shows_args: bool) -> bool:
     return shows_args and 0 < len(keys) <= MOST_KEYS and not any(map(hides, keys))
 

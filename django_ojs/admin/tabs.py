@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,24 +10,17 @@ from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
-from django_ojs.domain.states import TERMINAL, State
+from django_ojs.admin.job_list import LAYOUTS, TabLayout
+from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.store import keyset, selectors
+from django_ojs.store.keyset import Keys
 
 TIMED_OUT = ("timeout", "stalled", "total_timeout", "enqueue_ttl_expired", "visibility_timeout")
-Keys = tuple[tuple[str, bool], ...]
 LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overdue")}
 """Filters that are no state, with their labels. Each has rows or a condition of its own in
 :class:`Tab`.
 """
-_BY_ID: Keys = (("pk", True),)
-_BY_END: Keys = (("finished_at", True), ("pk", True))
-_BY_DEADLINE: Keys = (("deadline_at", False), ("pk", False))
-_BY_TIME: Keys = (("scheduled_at", False), ("pk", False))
-_ORDER: Mapping[str, Keys] = {
-    **{str(state): _BY_END for state in TERMINAL},
-    **{str(state): _BY_TIME for state in (State.SCHEDULED, State.RETRYABLE)},
-}
 _STATES = frozenset(str(state) for state in State)
 
 
@@ -48,22 +41,23 @@ class Tab:
     dead_letter: bool = False
 
     @property
+    def layout(self) -> TabLayout:
+        """Its order, columns and actions."""
+        if self.dead_letter:
+            return LAYOUTS["dead_letter"]
+        if self.lens == "overdue":
+            return LAYOUTS["overdue"]
+        return LAYOUTS[self.state if self.state in _STATES else ""]
+
+    @property
     def keys(self) -> Keys:
         """The columns of the index that orders it, and whether each is descending; the key is last."""
-        if self.dead_letter:
-            return _BY_END
-        if self.lens == "overdue":
-            return _BY_DEADLINE
-        return _ORDER.get(self.state or "", _BY_ID)
+        return self.layout.keys
 
     @property
     def index(self) -> str | None:
         """The name of that index; ``None`` where planners choose it unaided."""
-        if self.dead_letter:
-            return "ojs_job_dead"
-        if self.lens == "overdue":
-            return None
-        return {_BY_END: "ojs_job_finished", _BY_TIME: "ojs_job_due"}.get(self.keys)
+        return self.layout.index
 
     @property
     def condition(self) -> Q:

@@ -16,8 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs.admin import board, links
-from django_ojs.admin.board import BoardColumn
-from django_ojs.admin.cells import badge, grey, shortened, since
+from django_ojs.admin.cells import Column, badge, grey, shortened, since
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
@@ -151,7 +150,7 @@ def overviews(rows: Sequence[Any], *, using: str) -> dict[int, WorkerOverview]:
     return found
 
 
-def _row(site: AdminSite, row: Any, columns: Sequence[BoardColumn], selectable: bool) -> SafeString:
+def _row(site: AdminSite, row: Any, columns: Sequence[Column], selectable: bool) -> SafeString:
     tone = _TONES[max(0, row.ojs_overview.trouble(row))]
     return board.row_of(
         row,
@@ -238,19 +237,17 @@ def _queues(row: Any, site: AdminSite) -> str:
     return ", ".join(map(shortened, names[:5])) + (" …" if len(names) > 5 else "")
 
 
-COLUMNS: tuple[BoardColumn, ...] = (
-    BoardColumn("badges", gettext_lazy("status"), lambda row, site: badges(row, row.ojs_now)),
-    BoardColumn("slots", gettext_lazy("slots busy"), _slots),
-    BoardColumn("runs", gettext_lazy("runs"), _runs),
-    BoardColumn("memory", gettext_lazy("memory"), lambda row, site: memory(row)),
-    BoardColumn("version", gettext_lazy("version"), _version),
-    BoardColumn("served", gettext_lazy("queues"), _queues),
-    BoardColumn(
+COLUMNS: tuple[Column, ...] = (
+    Column("badges", gettext_lazy("status"), lambda row, site: badges(row, row.ojs_now)),
+    Column("slots", gettext_lazy("slots busy"), _slots),
+    Column("runs", gettext_lazy("runs"), _runs),
+    Column("memory", gettext_lazy("memory"), lambda row, site: memory(row)),
+    Column("version", gettext_lazy("version"), _version),
+    Column("served", gettext_lazy("queues"), _queues),
+    Column(
         "heartbeat",
         gettext_lazy("last heartbeat"),
         lambda row, site: since(row.heartbeat_at, row.ojs_now),
     ),
-    BoardColumn(
-        "uptime", gettext_lazy("started"), lambda row, site: since(row.started_at, row.ojs_now)
-    ),
+    Column("uptime", gettext_lazy("started"), lambda row, site: since(row.started_at, row.ojs_now)),
 )

@@ -116,7 +116,6 @@ def _running(job: JobRow, now: datetime) -> list[str]:
 
 def _not_yet(job: JobRow, now: datetime) -> tuple[str, list[str]]:
     assert job.scheduled_at is not None
-    late = job.scheduled_at < now - timedelta(seconds=5)
     if job.state == State.SCHEDULED:
         summary = _("It is scheduled for %s.") % say_moment(job.scheduled_at, now)
     else:
@@ -124,9 +123,14 @@ def _not_yet(job: JobRow, now: datetime) -> tuple[str, list[str]]:
             "attempt": job.attempt,
             "moment": say_moment(job.scheduled_at, now),
         }
-    if late:
-        return summary, [_("Its time has come, but nothing promotes it: run a worker or the reaper.")]
-    return summary, []
+    return summary, not_promoted(job.scheduled_at, now)
+
+
+def not_promoted(scheduled_at: datetime, now: datetime) -> list[str]:
+    """Why a job whose time has come is not available; nothing before."""
+    if scheduled_at >= now - timedelta(seconds=5):
+        return []
+    return [_("Its time has come, but nothing promotes it: run a worker or the reaper.")]
 
 
 def _held(hold: Hold, now: datetime) -> list[str]:
@@ -154,35 +158,46 @@ def _waiting(job: JobRow, now: datetime, using: str) -> tuple[list[str], list[st
     """The reasons, and the commands that would remove them."""
     remedies: list[str] = []
     hold = hold_of(job, now, using)
-    reasons = [] if hold is None else _held(hold, now)
     queue = Queue.objects.using(using).filter(name=job.queue, paused=True).first()
     if queue is not None:
-        said = _("The queue %(queue)s is paused by %(actor)s.")
-        if not queue.paused_by:
-            said = _("The queue %(queue)s is paused.")
-        said %= {"queue": job.queue, "actor": queue.paused_by}
-        reasons.append(f"{said} ({queue.reason})" if queue.reason else said)
         remedies.append(f"ojs resume {shlex.quote(job.queue)}")
     workers = list(
         Worker.objects.using(using)
         .filter(heartbeat_at__gt=now - STALE)
         .exclude(phase=Worker.Phase.STOPPED)
     )
-    serving = [w for w in workers if not w.queues or job.queue in w.queues]
-    able = [w for w in serving if not w.types or job.type in w.types]
+    if not _serving(job.queue, workers):
+        remedies.append(f"runworker --queue {shlex.quote(job.queue)}")
+    reasons = [] if hold is None else _held(hold, now)
+    return reasons + not_claimed(job.queue, job.type, queue, workers), remedies
+
+
+def not_claimed(name: str, type: str, paused: Queue | None, workers: Sequence[Worker]) -> list[str]:
+    """Why none of the live workers claims an available job of a queue and type."""
+    reasons = []
+    if paused is not None:
+        said = _("The queue %(queue)s is paused by %(actor)s.")
+        if not paused.paused_by:
+            said = _("The queue %(queue)s is paused.")
+        said %= {"queue": name, "actor": paused.paused_by}
+        reasons.append(f"{said} ({paused.reason})" if paused.reason else said)
+    serving = _serving(name, workers)
+    able = [w for w in serving if not w.types or type in w.types]
     if not workers:
         reasons.append(_("No worker is alive."))
     elif not serving:
-        reasons.append(_("No live worker serves the queue %s.") % job.queue)
+        reasons.append(_("No live worker serves the queue %s.") % name)
     elif not able:
-        reasons.append(_("No live worker of this queue has a handler for %s.") % job.type)
+        reasons.append(_("No live worker of this queue has a handler for %s.") % type)
     elif all(w.phase != Worker.Phase.RUNNING for w in able):
         reasons.append(_("Every worker that could run it is quiet or stopping."))
     elif all(w.concurrency is not None and w.running >= w.concurrency for w in able):
         reasons.append(_("Every worker that could run it is busy."))
-    if not serving:
-        remedies.append(f"runworker --queue {shlex.quote(job.queue)}")
-    return reasons, remedies
+    return reasons
+
+
+def _serving(name: str, workers: Sequence[Worker]) -> list[Worker]:
+    return [worker for worker in workers if not worker.queues or name in worker.queues]
 
 
 def _reaper(job: JobRow, now: datetime, using: str) -> list[str]:

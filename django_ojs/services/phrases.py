@@ -29,8 +29,13 @@ def humanize_duration(span: timedelta | None) -> str:
     return "0 s"
 
 
+def full_moment(moment: datetime) -> str:
+    """A time with its zone: ``2026-11-22 04:19:37 CET``."""
+    return f"{localtime(moment):%Y-%m-%d %H:%M:%S %Z}"
+
+
 def say_moment(moment: datetime, now: datetime) -> str:
     """A time, and how far it is from ``now``."""
     distance = humanize_duration(abs(moment - now))
     said = _("in %s") % distance if moment >= now else _("%s ago") % distance
-    return f"{localtime(moment):%Y-%m-%d %H:%M:%S %Z} ({said})"
+    return f"{full_moment(moment)} ({said})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -61,6 +62,27 @@ def text_sizes(ids: Sequence[UUID], columns: Iterable[str] = LARGE, *, using: st
             [sql.bind(ColumnType.UUID, job_id) for job_id in ids],
         )
         return {sql.decode(ColumnType.UUID, job_id): found for job_id, found in cur.fetchall()}
+
+
+def small_values(
+    ids: Sequence[UUID], columns: Sequence[str], most: int, *, using: str
+) -> dict[UUID, Sequence[Any]]:
+    """JSON columns of jobs, parsed, by job; ``None`` for one with more text than ``most``."""
+    if not ids:
+        return {}
+    sql = dialect(using)
+    wanted = ", ".join(sql.if_small(name, most) for name in columns)
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT j.id, {wanted} FROM {_TABLE} j WHERE j.id IN {in_list(ids)}",
+            [sql.bind(ColumnType.UUID, job_id) for job_id in ids],
+        )
+        return {
+            sql.decode(ColumnType.UUID, job_id): [
+                None if text is None else json.loads(text) for text in row
+            ]
+            for job_id, *row in cur.fetchall()
+        }
 
 
 def parts_that_fit(ids: Sequence[UUID], most_bytes: int, *, using: str) -> Iterator[list[UUID]]:

@@ -269,7 +269,7 @@ def test_what_becomes_available_meanwhile_is_left_alone(frozen: FrozenClock) -> 
 def test_a_tab_that_does_not_exist_is_empty(query: str) -> None:
     browser = login("view_job", "cancel_job")
     jobs = make(3)
-    assert "field-short_id" not in browser.get(LIST + query).content.decode()
+    assert "ojs-id" not in browser.get(LIST + query).content.decode()
     across(browser, "cancel", query, _confirmed="1")
     assert set(states(jobs)) == {"available"}
 
@@ -279,7 +279,7 @@ def test_a_queue_without_a_row_is_not_every_queue(name: str) -> None:
     browser = login("view_job", "cancel_job")
     jobs = make(3)
     Queue.objects.all().delete()
-    assert "field-short_id" not in browser.get(f"{LIST}?queue={name}").content.decode()
+    assert "ojs-id" not in browser.get(f"{LIST}?queue={name}").content.decode()
     across(browser, "cancel", f"?queue={name}", _confirmed="1")
     assert set(states(jobs)) == {"available"}
 

@@ -24,7 +24,6 @@ from tests.admin.support import login, page
 from tests.services.support import ack, fail, make, now_stored, take
 
 pytestmark = pytest.mark.usefixtures("no_users")
-ROW = re.compile(r'class="field-short_id"')
 HOSTILE = '<script>alert(1)</script>"><img src=x onerror=alert(2)>{{7*7}}'
 
 
@@ -202,7 +201,7 @@ def test_a_list_takes_few_queries_and_none_is_unbounded(query: dict[str, str]) -
         q["sql"] for q in captured if "set_config" not in q["sql"] and "max_statement" not in q["sql"]
     ]
     selects = [sql for sql in asked if sql.lstrip("(").upper().startswith("SELECT")]
-    assert len(selects) <= 7, "\n".join(selects)
+    assert len(selects) <= 11, "\n".join(selects)
     for sql in selects:
         upper = sql.upper()
         assert " OFFSET " not in upper
@@ -372,7 +371,7 @@ def test_the_cause_stands_before_the_look_ahead(frozen: FrozenClock) -> None:
     frozen.advance(10)
     fail(job)
     browser = login(superuser=True)
-    assert "test.Error, total_timeout</b> no" in page(browser, "job/", state="discarded")
+    assert "<b>Error</b>, <a" in page(browser, "job/", state="discarded")
     shown = page(browser, f"job/{job.id}/change/")
     assert "The last error was test.Error: no" in shown
     assert "It was given up: the next attempt could not finish" in shown

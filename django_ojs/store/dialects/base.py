@@ -116,6 +116,11 @@ class Dialect(ABC):
         """The same of one column."""
         return f"length(j.{quoted})"
 
+    def if_small(self, name: str, most: int) -> str:
+        """A JSON column of ``j`` where it has no more text than that, otherwise NULL."""
+        quoted = self.quoted[name]
+        return f"CASE WHEN {self.size_of(quoted)} <= {most} THEN j.{quoted} END"
+
     def placeholder(self, kind: ColumnType) -> str:
         """How an ordinary parameter of ``kind`` is written."""
         return "%s"

@@ -80,6 +80,11 @@ class Postgres(Dialect):
         """Of the text that is read, not of what is stored, which may be compressed."""
         return f"octet_length(j.{quoted}::text)"
 
+    def if_small(self, name: str, most: int) -> str:
+        """What is large as it is stored is not read for its size."""
+        stored = f"pg_column_size(j.{self.quoted[name]})"
+        return f"CASE WHEN {stored} <= {most} THEN {super().if_small(name, most)} END"
+
     notifies = True
     inserts_what_it_updates = True
     greatest = "GREATEST"
