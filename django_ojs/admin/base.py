@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
+from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.contrib.admin.utils import unquote
+from django.contrib.admin.utils import quote, unquote
 from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
 from django.db import OperationalError
 from django.db.models import Model, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 from django.views.defaults import permission_denied
@@ -31,6 +33,8 @@ from django_ojs.services import audit
 from django_ojs.store.keyset import Keys
 
 MOST_AT_ONCE = 1000
+LIST = "_list"
+"""The parameter of an operation on one row with those of the list that it was begun on."""
 
 
 class OJSModelAdmin(JobsDatabaseAdmin):
@@ -180,6 +184,21 @@ class OJSModelAdmin(JobsDatabaseAdmin):
         own = path("<path:object_id>/do/<slug:name>/", view, name="{}_{}_do".format(*info))
         return [*routed([own]), *super().get_urls()]
 
+    def url_to(self, operation: Operation, key: object, *, asked: str | None = None) -> str:
+        """The address of an operation on one row; with ``asked``, the parameters of a list, it leads
+        back there.
+        """
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_do"
+        url = reverse(name, args=[quote(str(key)), operation.name], current_app=self.admin_site.name)
+        return url if asked is None else f"{url}?{urlencode({LIST: asked})}"
+
+    def _came_from(self, request: HttpRequest) -> str:
+        """The address of the list that an operation was begun on, empty if it was none."""
+        if LIST not in request.GET:
+            return ""
+        asked = QueryDict(request.GET[LIST]).urlencode()
+        return self._list_url() + (f"?{asked}" if asked else "")
+
     def operation_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Confirm an operation on one row, then run it."""
         operation = next((item for item in self.operations if item.name == name), None)
@@ -197,7 +216,16 @@ class OJSModelAdmin(JobsDatabaseAdmin):
         return self._confirmation(request, operation, form, [row.pk], [], row)
 
     def _after(self, request: HttpRequest, row: Any, report: ActionReport) -> str:
-        """The page to show next: of the new job, of the row if it still exists, or the list."""
+        """The page to show next: the list that it was begun on, else that of the new job, that of the
+        row if it still exists, or the list.
+        """
+        if back := self._came_from(request):
+            if report.made is not None:
+                link = links.link(links.page_of(self.admin_site, "job", report.made), report.made)
+                self.message_user(
+                    request, format_html(str(_("The new job is {}.")), link), messages.INFO
+                )
+            return back
         if report.made is not None:
             return links.page_of(self.admin_site, "job", report.made) or self._list_url()
         if self.get_queryset(request).filter(pk=row.pk).exists():
@@ -272,7 +300,9 @@ class OJSModelAdmin(JobsDatabaseAdmin):
             "most": MOST_AT_ONCE,
             "hidden": hidden,
             "row": row,
-            "back": self._url_of(row) if row is not None else self._list_url(),
+            "row_url": self._url_of(row) if row is not None else "",
+            "back": self._came_from(request)
+            or (self._list_url() if row is None else self._url_of(row)),
             **said,
         }
         return TemplateResponse(request, "admin/django_ojs/confirm.html", context)
@@ -330,10 +360,8 @@ class OJSModelAdmin(JobsDatabaseAdmin):
     ) -> HttpResponse:
         """The page of a row, with the operations that the user may perform on it as it is now."""
         row = self.get_object(request, unquote(object_id))
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_do"
-        site = self.admin_site.name
         operations = [
-            (item, reverse(name, args=[object_id, item.name], current_app=site))
+            (item, self.url_to(item, unquote(object_id)))
             for item in self.operations
             if row is not None and self.may(request, item) and item.allowed(row)
         ]

@@ -7,7 +7,7 @@ list, whose cells cost a template each.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs.admin import links, search
+from django_ojs.admin.actions import Operation
 from django_ojs.admin.cells import Column, attempt_of, badge, select_box, since, time_of, written
 from django_ojs.admin.redaction import redacted
 from django_ojs.domain.failures import cause_of
@@ -28,7 +29,7 @@ from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import LIVE, State
 from django_ojs.models import Queue, Worker
 from django_ojs.services.explain import not_claimed, not_promoted
-from django_ojs.services.phrases import humanize_duration
+from django_ojs.services.phrases import full_moment, humanize_duration
 from django_ojs.services.verbs import VERBS
 from django_ojs.store.keyset import Keys
 
@@ -51,7 +52,8 @@ class JobListing:
     """What the rows of a page share.
 
     ``asked`` are the parameters of the list that its links keep; ``small`` has tags and, where the user
-    may see them, arguments; ``paused`` and ``workers`` are of the queues of available jobs.
+    may see them, arguments; ``paused`` and ``workers`` are of the queues of available jobs;
+    ``operations`` are those that the user may perform, and ``url_to`` has the address of one on a row.
     """
 
     now: datetime
@@ -61,6 +63,8 @@ class JobListing:
     small: Mapping[UUID, Sequence[Any]]
     paused: Mapping[str, Queue]
     workers: Sequence[Worker]
+    operations: Sequence[Operation]
+    url_to: Callable[[Operation, object], str]
     selectable: bool
 
     def narrowed(self, **parameters: str) -> str:
@@ -250,10 +254,11 @@ def _row(row: Any, columns: Sequence[Column], page: JobListing) -> SafeString:
     short = f"…{str(row.pk)[-12:]}"
     box = format_html('<td class="action-checkbox" rowspan="2">{}</td>', select_box(row.pk, short))
     return format_html(
-        '<tbody class="ojs-job"><tr>{}{}</tr><tr><td class="field-why" colspan="{}">'
+        '<tbody class="ojs-job"><tr>{}{}{}</tr><tr><td class="field-why" colspan="{}">'
         '<a class="ojs-id" href="{}" title="{}">{}</a> {}{}</td></tr></tbody>',
         box if page.selectable else "",
         written(columns, row, page),
+        _menu(row, short, page),
         len(columns),
         links.page_of(page.site, page.model, row.pk),
         row.pk,
@@ -261,6 +266,38 @@ def _row(row: Any, columns: Sequence[Column], page: JobListing) -> SafeString:
         _error(row, page) if row.error else _waits(row, page),
         _marks(row, page),
     )
+
+
+def _menu(row: Any, short: str, page: JobListing) -> SafeString:
+    """What the user may do with the job as it is now; its whole id and time, to be copied."""
+    allowed = (item for item in page.operations if item.allowed(row))
+    items = format_html_join(
+        "",
+        '<li><a class="{}" href="{}">{}</a></li>',
+        ((_act(item), page.url_to(item, row.pk), item.label) for item in allowed),
+    )
+    found = moment_of(row, page.now)
+    return format_html(
+        '<td class="field-menu" rowspan="2"><details class="ojs-menu" name="ojs-menu">'
+        '<summary title="{0}"><span class="visually-hidden">{0} {1}</span>'
+        '<span aria-hidden="true">⋯</span></summary>'
+        '<div><ul>{2}</ul><p><code id="ojs-id-{3}">{3}</code> <button type="button" class="ojs-copy"'
+        ' data-copies="ojs-id-{3}" data-done="{4}" hidden>{5}</button></p><p>{6}</p></div>'
+        "</details></td>",
+        _("More"),
+        short,
+        items,
+        row.pk,
+        _("Copied"),
+        _("Copy"),
+        "" if found is None else f"{found[1]}: {full_moment(found[0])}",
+    )
+
+
+def _act(item: Operation) -> str:
+    """The classes of its link; one is for the key that retries."""
+    again = " ojs-again" if item.name in ("retry", "run_now") else ""
+    return f"ojs-act{' ojs-danger' if item.danger else ''}{again}"
 
 
 def _error(row: Any, page: JobListing) -> SafeString:

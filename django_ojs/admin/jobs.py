@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 from uuid import UUID
@@ -107,6 +108,8 @@ class JobAdmin(DetailsAdmin):
             small=selectors.small_values(keys, columns, job_list.MOST_TEXT, using=using),
             paused={row.name: row for row in self.queues(request, waits) if row.paused},
             workers=live_workers(now, using) if waits else [],
+            operations=[item for item in self.operations if self.may(request, item)],
+            url_to=partial(self.url_to, asked=request.GET.urlencode()),
             selectable=bool(self.get_actions(request)),
         )
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.utils import quote
-from django.http import HttpRequest, QueryDict
+from django.http import HttpRequest
 from django.middleware.csrf import get_token
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy
@@ -29,8 +27,6 @@ from django_ojs.models import Job, Queue
 from django_ojs.services import queues, reading, stats_queries
 from django_ojs.store import selectors
 
-BOARD = "_board"
-"""The parameters of the board that an operation was begun on."""
 MOST_SHOWN = 200
 """Queues on one page of the board: the depth of each is read."""
 
@@ -55,11 +51,8 @@ class Board(KeysetChangeList):
         )
         hidden = format_html(
             '<input type="hidden" name="csrfmiddlewaretoken" value="{}">'
-            '<input type="hidden" name="_confirmed" value="1">'
-            '<input type="hidden" name="{}" value="{}">',
+            '<input type="hidden" name="_confirmed" value="1">',
             get_token(request),
-            BOARD,
-            request.GET.urlencode(),
         )
         self.forms = board.forms(switches, hidden)
 
@@ -118,24 +111,14 @@ class QueueAdmin(DetailsAdmin):
 
     def switches(self, request: HttpRequest, rows: Sequence[Any]) -> dict[str, Switch]:
         """What the user may do in place: pause a queue that runs, resume one that is paused."""
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_do"
         mine = [item for item in self.operations if self.may(request, item)]
+        asked = request.GET.urlencode()
         return {
-            row.name: Switch(
-                item.label,
-                reverse(name, args=[quote(row.pk), item.name], current_app=self.admin_site.name),
-            )
+            row.name: Switch(item.label, self.url_to(item, row.pk, asked=asked))
             for row in rows
             for item in mine
             if item.allowed(row)
         }
-
-    def _after(self, request: HttpRequest, row: Any, report: ActionReport) -> str:
-        """Back to the board, if it was done there."""
-        if BOARD not in request.POST:
-            return super()._after(request, row, report)
-        asked = QueryDict(request.POST[BOARD]).urlencode()
-        return self._list_url() + (f"?{asked}" if asked else "")
 
     # The page
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 import re
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.db import connection
-from django.test import override_settings
+from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
@@ -18,7 +18,7 @@ from django_ojs.admin.operations import JOB_OPERATIONS
 from django_ojs.api import cancel, enqueue, get
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import Actor
-from django_ojs.models import Job, Queue
+from django_ojs.models import AuditEntry, Job, Queue
 from django_ojs.services import bulk
 from django_ojs.services.promote import promote
 from django_ojs.store import selectors
@@ -36,14 +36,22 @@ def row(text: str, key: object) -> str:
 
 
 def words(text: str, key: object) -> str:
-    """What is to be read in the row of a job."""
-    return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", row(text, key)).split()))
+    """What is to be read in the row of a job, without its menu."""
+    shown = re.sub(r'<td class="field-menu".*?</td>', "", row(text, key), flags=re.DOTALL)
+    return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", shown).split()))
 
 
 def chips(text: str, key: object) -> dict[str, str]:
     """The values in a row that lead somewhere, and where, without the question mark."""
     found = re.findall(r'class="ojs-chip[^"]*" href="\?([^"]*)"[^>]*>([^<]*)<', row(text, key))
     return {html.unescape(label): html.unescape(url) for url, label in found}
+
+
+def menu(text: str, key: object) -> dict[str, str]:
+    """The operations in the menu of a row, and their addresses."""
+    part = row(text, key).partition('<details class="ojs-menu"')[2]
+    found = re.findall(r'<a class="ojs-act[^"]*" href="([^"]*)">', part)
+    return {url.partition("/do/")[2].partition("/")[0]: html.unescape(url) for url in found}
 
 
 # What a row says
@@ -128,7 +136,7 @@ def test_times_are_those_of_the_state(frozen: FrozenClock) -> None:
     assert "due 2 min 10 s ago" in words(page(browser, "job/"), later.id)
 
 
-def test_the_whole_time_is_in_the_title(frozen: FrozenClock) -> None:
+def test_the_whole_time_is_in_the_title_and_in_the_menu(frozen: FrozenClock) -> None:
     browser = login("view_job")
     job = make()[0]
     with override_settings(TIME_ZONE="Europe/Berlin"):
@@ -139,6 +147,8 @@ def test_the_whole_time_is_in_the_title(frozen: FrozenClock) -> None:
     assert whole is not None
     assert whole[1] == moment.isoformat()
     assert whole[2].endswith(("CET", "CEST"))
+    assert text.count(whole[2]) == 2
+    assert f'<code id="ojs-id-{job.id}">{job.id}</code>' in text
 
 
 def test_why_a_job_waits_is_said(frozen: FrozenClock) -> None:
@@ -228,7 +238,98 @@ def test_what_the_list_is_narrowed_to_can_be_removed_piece_by_piece() -> None:
     assert "ojs-narrowings" not in page(browser, "job/", state="available")
 
 
-# What can be done with a tab
+# What can be done from a row
+
+
+def in_every_state() -> dict[str, Any]:
+    """A job in each state that an operation can be for."""
+    jobs = {
+        "scheduled": enqueue("t", [], delay="1h"),
+        "available": enqueue("t", [], queue="waits"),
+    }
+    made = make(4, queue="q", timeout="60s", retry={"max_attempts": 1})
+    claimed = take(3, queues=("q",))
+    ack(claimed[0])
+    fail(claimed[1])
+    cancel(made[3])
+    states = ("completed", "discarded", "active", "cancelled")
+    return jobs | dict(zip(states, (*claimed, made[3]), strict=True))
+
+
+def test_the_menu_has_what_is_for_the_state_of_its_job() -> None:
+    browser = login(superuser=True)
+    jobs = in_every_state()
+    text = page(browser, "job/")
+    assert {state: set(menu(text, job.id)) for state, job in jobs.items()} == {
+        "scheduled": {"run_now", "reschedule", "edit", "cancel", "discard"},
+        "available": {"edit", "cancel", "discard"},
+        "active": {"extend", "cancel"},
+        "completed": {"requeue", "purge"},
+        "discarded": {"retry", "requeue", "purge"},
+        "cancelled": {"requeue", "purge"},
+    }
+
+
+def test_the_menu_has_what_the_user_may_do() -> None:
+    jobs = in_every_state()
+    text = page(login("view_job", "retry_job", "requeue_job"), "job/")
+    assert set(menu(text, jobs["discarded"].id)) == {"retry"}
+    assert set(menu(text, jobs["active"].id)) == set()
+    browser = login(superuser=True, name="root")
+    with override_settings(OJS={"ADMIN": {"READ_ONLY": True}}):
+        assert menu(page(browser, "job/"), jobs["discarded"].id) == {}
+
+
+def act(browser: Client, url: str, **fields: str) -> Any:
+    """Open an operation from a row, and confirm it."""
+    asked = browser.get(url)
+    assert asked.status_code == 200
+    return browser.post(url, {**fields, "_confirmed": "1", "reason": "why"})
+
+
+def test_the_user_returns_to_the_list(frozen: FrozenClock) -> None:
+    browser = login(superuser=True)
+    jobs = in_every_state()
+    query = {"state": "discarded", "q": "type:test.*", "queue": "q"}
+    text = page(browser, "job/", **query)
+    url = menu(text, jobs["discarded"].id)["retry"]
+    asked = browser.get(url).content.decode()
+    back = html.unescape(re.findall(r'<a href="([^"]*)" class="closelink">', asked)[0])
+    done = act(browser, url)
+    for where in (back, done["Location"]):
+        assert urlsplit(where).path == LIST
+        assert parse_qs(urlsplit(where).query) == {name: [value] for name, value in query.items()}
+    assert get(jobs["discarded"].id).state == "available"
+    assert AuditEntry.objects.get(action="job.retried").reason == "why"
+    assert "Retry: 1 done." in browser.get(done["Location"]).content.decode()
+
+
+def test_a_new_job_is_named_in_the_list() -> None:
+    browser = login(superuser=True)
+    job = in_every_state()["completed"]
+    url = menu(page(browser, "job/", state="completed"), job.id)["requeue"]
+    done = act(browser, url, args="[2]", meta="{}", queue="q2")
+    assert done["Location"] == f"{LIST}?state=completed"
+    new = Job.objects.get(queue="q2")
+    assert f'{LIST}{new.pk}/change/">{new.pk}</a>' in browser.get(done["Location"]).content.decode()
+
+
+def test_the_way_back_leads_nowhere_else() -> None:
+    browser = login(superuser=True)
+    job = make()[0]
+    done = act(browser, f"{LIST}{job.id}/do/cancel/?_list=//evil.example/")
+    assert done["Location"].startswith(f"{LIST}?")
+    assert "evil.example" not in urlsplit(done["Location"]).netloc
+
+
+def test_the_dead_letter_has_menus_too() -> None:
+    browser = login(superuser=True)
+    job = make(retry={"max_attempts": 1, "on_exhaustion": "dead_letter"})[0]
+    fail(*take())
+    found = menu(page(browser, "deadletter/"), job.id)
+    assert set(found) == {"retry", "requeue", "purge"}
+    assert act(browser, found["retry"])["Location"] == "/admin/django_ojs/deadletter/"
+    assert get(job.id).state == "available"
 
 
 def test_a_tab_offers_only_what_its_jobs_allow() -> None:

@@ -284,17 +284,17 @@ def test_pause_and_resume_in_place() -> None:
         text = page(browser, "queue/", q="m")
         assert names(text) == ["mail"]
         (form,) = re.findall(r'<form id="(ojs-switch-[^"]*)" method="post" action="([^"]*)">', text)
-        assert form[1] == f"{LIST}mail/do/{name}/"
+        assert form[1] == f"{LIST}mail/do/{name}/?_list=q%3Dm"
         shown = cell(text, "mail", "switch")
         assert f'name="reason" form="{form[0]}"' in shown
         assert f'<button type="submit" form="{form[0]}"' in shown
-        (back,) = re.findall(r'name="_board" value="([^"]*)"', text)
-        done = do_to(browser, "queue", "mail", name, reason="the relay", _board=back)
+        done = browser.post(form[1], {"_confirmed": "1", "reason": "the relay"})
         assert (done.status_code, done["Location"]) == (302, f"{LIST}?q=m")
         assert Queue.objects.get(name="mail").paused is paused
         entry = AuditEntry.objects.latest("pk")
         assert (entry.actor, entry.reason, entry.target_id) == ("ada", "the relay", "mail")
-    back = do_to(browser, "queue", "mail", "pause", _board="//evil.example/?x=<b>")["Location"]
+    evil = f"{LIST}mail/do/pause/?_list=//evil.example/?x=<b>"
+    back = browser.post(evil, {"_confirmed": "1"})["Location"]
     assert back == f"{LIST}?%2F%2Fevil.example%2F%3Fx=%3Cb%3E"
 
 

@@ -101,15 +101,37 @@ def test_why_a_job_failed_can_be_read_in_the_list(sized: Browser) -> None:
 def test_what_a_row_says_is_on_the_screen(sized: Browser) -> None:
     showcase()
     for state, columns in (
-        ("active", ("job", "queue", "attempts", "budget", "heartbeat_age", "why")),
-        ("completed", ("job", "queue", "attempts", "when", "duration", "waited", "why")),
-        ("scheduled", ("job", "queue", "when", "why")),
+        ("active", ("job", "queue", "attempts", "budget", "heartbeat_age", "why", "menu")),
+        ("completed", ("job", "queue", "attempts", "when", "duration", "waited", "why", "menu")),
+        ("scheduled", ("job", "queue", "when", "why", "menu")),
     ):
         sized.open(f"job/?state={state}")
         for column in columns:
             cells = visible(sized, f"#result_list tbody .field-{column}")
             assert len(cells) >= 5, (state, column)
             assert all(seen == width > 20 for _name, seen, width, _height in cells), (state, column)
+
+
+def test_the_menu_of_a_row_is_on_the_screen(sized: Browser) -> None:
+    """That of the last row, too, and beside it nothing moves."""
+    showcase()
+    sized.open("job/?state=discarded")
+    for place in (0, -1):
+        menu = sized.all("#result_list .ojs-menu")[place]
+        before = sized.one("#result_list .ojs-job").rect
+        menu.find_element("css selector", "summary").click()
+        box = menu.find_element("css selector", "div")
+        sized.driver.execute_script("arguments[0].scrollIntoView({block: 'nearest'})", box)
+        seen = sized.driver.execute_script(
+            "const box = arguments[0].getBoundingClientRect();"
+            "return box.left >= 0 && box.right <= innerWidth && box.bottom <= innerHeight + 1",
+            box,
+        )
+        assert seen, place
+        assert sized.one("#result_list .ojs-job").rect == before
+        wide = sized.driver.execute_script("return document.documentElement.scrollWidth")
+        assert wide <= sized.driver.execute_script("return window.innerWidth")
+        menu.find_element("css selector", "summary").click()
 
 
 def test_every_column_of_a_queue_is_on_the_screen(sized: Browser) -> None:
