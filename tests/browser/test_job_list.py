@@ -1,12 +1,24 @@
-"""The job list by hand: chips, and the menu of a row."""
+"""The job list by hand and by keys: chips, the menu of a row, and what the keys do."""
 
 from __future__ import annotations
+
+from selenium import webdriver
+from selenium.webdriver.common.keys import Keys
 
 from django_ojs.models import Job
 from tests.browser.rows import showcase
 from tests.browser.support import Browser
 from tests.services.support import fail, make, now_stored, take
 from tests.support import poll
+
+
+def focused(browser: Browser) -> str:
+    """The job whose row has the focus, by the place of the row; empty outside of rows."""
+    found = browser.driver.execute_script(
+        "const row = document.activeElement.closest('.ojs-job');"
+        "return row && row.querySelector('.ojs-id').title"
+    )
+    return str(found or "")
 
 
 def broken(count: int) -> list[str]:
@@ -17,6 +29,70 @@ def broken(count: int) -> list[str]:
     return [
         str(key) for key in Job.objects.order_by("-finished_at", "-pk").values_list("pk", flat=True)
     ]
+
+
+def test_j_and_k_go_from_row_to_row_and_enter_opens(browser: Browser) -> None:
+    jobs = broken(3)
+    browser.open("job/?state=discarded")
+    seen = []
+    for key in "jjjjkkkk":
+        browser.press(key)
+        seen.append(focused(browser))
+    assert seen == [jobs[n] for n in (0, 1, 2, 2, 1, 0, 0, 0)]
+    browser.press("j")
+    browser.leave(lambda: browser.press(Keys.ENTER))
+    assert browser.path == f"/admin/django_ojs/job/{jobs[1]}/change/"
+
+
+def test_r_retries_the_job_of_the_row_and_leads_back(browser: Browser) -> None:
+    jobs = broken(2)
+    browser.open("job/?state=discarded&queue=mail")
+    browser.press("r")
+    assert browser.path == "/admin/django_ojs/job/", "no row has the focus"
+    browser.press("j", "j")
+    browser.leave(lambda: browser.press("r"))
+    assert browser.path == f"/admin/django_ojs/job/{jobs[1]}/do/retry/"
+    browser.confirm("by keys")
+    assert Job.objects.get(pk=jobs[1]).state == "available"
+    assert browser.driver.current_url.endswith("/job/?state=discarded&queue=mail")
+    assert len(browser.all(".ojs-job")) == 1
+
+
+def test_a_slash_searches_and_escape_leaves_the_field(browser: Browser) -> None:
+    broken(1)
+    browser.open("job/?q=type:test.job")
+    browser.press("/")
+    field = browser.one("#searchbar")
+    assert browser.driver.switch_to.active_element == field
+    browser.press("j", "k", "r", "/", "?")
+    assert field.get_attribute("value") == "jkr/?", (
+        "the old text was selected, and keys are letters here"
+    )
+    browser.press(Keys.ESCAPE)
+    assert browser.driver.switch_to.active_element != field
+    assert not browser.all(".ojs-keys[open]")
+
+
+def test_keys_with_others_held_down_are_the_browsers(browser: Browser) -> None:
+    broken(1)
+    browser.open("job/")
+    for held in (Keys.CONTROL, Keys.ALT):
+        webdriver.ActionChains(browser.driver).key_down(held).send_keys("j").key_up(held).perform()
+    assert focused(browser) == ""
+
+
+def test_escape_closes_what_was_opened(browser: Browser) -> None:
+    broken(1)
+    browser.open("job/?state=discarded")
+    for opener in (".ojs-menu", ".ojs-keys"):
+        browser.one(f"{opener} summary").click()
+        assert browser.all(f"{opener}[open]"), opener
+        browser.press(Keys.ESCAPE)
+        assert not browser.all(f"{opener}[open]"), opener
+    browser.press("?")
+    assert "retry it" in browser.one(".ojs-keys").text
+    browser.press("?")
+    assert not browser.all(".ojs-keys[open]")
 
 
 def test_the_menu_of_a_row(browser: Browser) -> None:
