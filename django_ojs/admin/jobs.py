@@ -12,12 +12,13 @@ from django.contrib import admin, messages
 from django.db import OperationalError
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
-from django_ojs.admin import banner, job_list, links, search
+from django_ojs.admin import banner, job_list, links, saved_views, search
 from django_ojs.admin.actions import Chosen, Operation
 from django_ojs.admin.base import MOST_AT_ONCE
 from django_ojs.admin.bulk import JobCount, count, describe_filter, first
@@ -32,6 +33,7 @@ from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
 from django_ojs.admin.operations import JOB_OPERATIONS
 from django_ojs.admin.qualifiers import not_understood
 from django_ojs.admin.queue_figures import live_workers, takes_bulk_work
+from django_ojs.admin.replica import routed
 from django_ojs.admin.tabs import LENSES, SearchWindow, Tab
 from django_ojs.domain.job import LARGE
 from django_ojs.domain.states import State
@@ -41,8 +43,6 @@ from django_ojs.services.verbs import VERBS
 from django_ojs.store import keyset, selectors
 from django_ojs.store.sessions import statement_timeout
 
-FILTERS = ("state", "lens", "queue", "q")
-"""The parameters of the list that select jobs."""
 MOST_QUEUES = 100
 _WINDOW = "_ojs_window"
 
@@ -89,10 +89,6 @@ class JobAdmin(DetailsAdmin):
         """The tab that the parameters of a list select."""
         return Tab(params.get("state"), params.get("lens"))
 
-    def asked(self, request: HttpRequest) -> dict[str, str]:
-        """The parameters of the list that select jobs."""
-        return {name: request.GET[name] for name in FILTERS if request.GET.get(name)}
-
     def listing(self, request: HttpRequest, found: Sequence[Job]) -> JobListing:
         """What the rows of a page share."""
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
@@ -104,7 +100,7 @@ class JobAdmin(DetailsAdmin):
             now=now,
             site=self.admin_site,
             model=str(self.opts.model_name),
-            asked=self.asked(request),
+            asked=saved_views.asked(request.GET),
             small=selectors.small_values(keys, columns, job_list.MOST_TEXT, using=using),
             paused={row.name: row for row in self.queues(request, waits) if row.paused},
             workers=live_workers(now, using) if waits else [],
@@ -175,6 +171,12 @@ class JobAdmin(DetailsAdmin):
             size = plain(conf.current().admin.search_window)
             self.message_user(request, said % size, messages.INFO)
 
+    def get_urls(self) -> list[URLPattern]:
+        """Adds a path for saved views."""
+        view = self.admin_site.admin_view(partial(saved_views.answer, self))
+        name = f"{self.opts.app_label}_{self.opts.model_name}_views"
+        return [*routed([path("views/", view, name=name)]), *super().get_urls()]
+
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
@@ -185,7 +187,9 @@ class JobAdmin(DetailsAdmin):
             if Job.objects.using(self.using).filter(pk=job_id).exists():
                 return HttpResponseRedirect(links.page_of(self.admin_site, "job", job_id))
             self.message_user(request, _("There is no job %s.") % job_id, messages.WARNING)
-        own = {"tabs": self.tabs(request), "narrowings": self.narrowings(request)}
+        own: dict[str, Any] = {"tabs": self.tabs(request), "narrowings": self.narrowings(request)}
+        if request.method != "POST":
+            own["views"] = self.views(request)
         context = own | (extra_context or {})
         return super().changelist_view(request, context)
 
@@ -206,9 +210,13 @@ class JobAdmin(DetailsAdmin):
             found.append(tab(label, state == name and not lens, shown, state=name))
         return found + [tab(label, lens == name, lens=name) for name, label in LENSES.items()]
 
+    def views(self, request: HttpRequest) -> dict[str, Any]:
+        """The saved views of the user."""
+        return saved_views.context(self, request)
+
     def narrowings(self, request: HttpRequest) -> list[dict[str, str]]:
         """The queue and the words of the search, with the address of the list without each."""
-        asked = self.asked(request)
+        asked = saved_views.asked(request.GET)
         words = search.words(asked.get("q", ""))
         found = [(f"queue:{asked['queue']}", {"queue": ""})] if "queue" in asked else []
         found += [
@@ -322,6 +330,10 @@ class DeadLetterAdmin(JobAdmin):
 
     def tabs(self, request: HttpRequest) -> list[dict[str, Any]]:
         return []
+
+    def views(self, request: HttpRequest) -> dict[str, Any]:
+        """None: those of the job list are kept."""
+        return {}
 
 
 def _bare_id(term: str) -> UUID | None:

@@ -635,5 +635,20 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('metric', 'queue', 'type', 'label'), name='ojs_total_once')],
             },
         ),
+        migrations.CreateModel(
+            name='SavedView',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('user', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='user')),
+                ('name', django_ojs.models.fields.CaseSensitiveCharField(max_length=60, verbose_name='name')),
+                ('query', models.JSONField(default=dict, verbose_name='filter')),
+            ],
+            options={
+                'verbose_name': 'saved view',
+                'verbose_name_plural': 'saved views',
+                'default_permissions': (),
+                'constraints': [models.UniqueConstraint(fields=('user', 'name'), name='ojs_saved_view_name')],
+            },
+        ),
         migrations.RunPython(leave_room, migrations.RunPython.noop),
     ]

@@ -11,6 +11,7 @@ from django_ojs.models.maintenance import MaintenanceRun
 from django_ojs.models.proxies import Dashboard, DeadLetter
 from django_ojs.models.queue import Queue
 from django_ojs.models.rate_limit import RateLimit, RateLimitDue, RateLimitPlace, RateLimitStart
+from django_ojs.models.saved_view import SavedView
 from django_ojs.models.schedule import Schedule, ScheduleRun
 from django_ojs.models.schema import JobSchema
 from django_ojs.models.stats import (
@@ -49,6 +50,7 @@ __all__ = [
     "RateLimitDue",
     "RateLimitPlace",
     "RateLimitStart",
+    "SavedView",
     "Schedule",
     "ScheduleRun",
     "Total",

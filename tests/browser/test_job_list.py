@@ -1,11 +1,11 @@
-"""The job list by hand and by keys: chips, the menu of a row, and what the keys do."""
+"""The job list by hand and by keys: chips, the menu of a row, saved views, and what the keys do."""
 
 from __future__ import annotations
 
 from selenium import webdriver
 from selenium.webdriver.common.keys import Keys
 
-from django_ojs.models import Job
+from django_ojs.models import Job, SavedView
 from tests.browser.rows import showcase
 from tests.browser.support import Browser
 from tests.services.support import fail, make, now_stored, take
@@ -84,7 +84,7 @@ def test_keys_with_others_held_down_are_the_browsers(browser: Browser) -> None:
 def test_escape_closes_what_was_opened(browser: Browser) -> None:
     broken(1)
     browser.open("job/?state=discarded")
-    for opener in (".ojs-menu", ".ojs-keys"):
+    for opener in (".ojs-menu", ".ojs-save", ".ojs-keys"):
         browser.one(f"{opener} summary").click()
         assert browser.all(f"{opener}[open]"), opener
         browser.press(Keys.ESCAPE)
@@ -140,6 +140,23 @@ def test_a_click_on_a_value_narrows_the_list(browser: Browser) -> None:
     for _part in browser.all(".ojs-narrowings .ojs-chip"):
         browser.submit(".ojs-narrowings .ojs-chip")
     assert len(browser.all(".ojs-job")) == before
+
+
+def test_a_filter_is_saved_as_a_view(browser: Browser) -> None:
+    broken(2)
+    make()
+    browser.open("job/?state=discarded")
+    browser.one(".ojs-save summary").click()
+    browser.fill("name", "Lost mail")
+    assert not browser.faults()
+    browser.submit(".ojs-save .button")
+    assert browser.texts(".ojs-views [aria-current]") == ["Lost mail"]
+    browser.open("job/")
+    browser.follow("Lost mail", ".ojs-views")
+    assert len(browser.all(".ojs-job")) == 2
+    browser.submit("[name=delete]")
+    assert not SavedView.objects.exists()
+    assert len(browser.all(".ojs-job")) == 2
 
 
 def test_a_job_is_done_with_in_a_few_steps(browser: Browser) -> None:

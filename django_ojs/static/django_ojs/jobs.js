@@ -1,7 +1,7 @@
 'use strict';
 // The keys of the job list, which are explained below it.
 (function () {
-    const MENUS = 'details.ojs-menu[open], details.ojs-keys[open]';
+    const MENUS = 'details.ojs-menu[open], details.ojs-keys[open], details.ojs-save[open]';
 
     function row() {
         return document.activeElement.closest('.ojs-job');
