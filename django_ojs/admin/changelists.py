@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlencode
 
@@ -55,6 +56,8 @@ class KeysetChangeList(LimitedChangeList):
     keyset: ClassVar[frozenset[str]] = frozenset({"after", "before"})
     model_admin: Any
     count_cap: int = COUNT_CAP
+    page_parameters: Mapping[str, str] = {}
+    """Further parameters of the addresses of other pages."""
     next_after: Any = None
     prev_before: Any = None
 
@@ -165,4 +168,5 @@ class KeysetChangeList(LimitedChangeList):
     def _page(self, name: str, value: Any) -> str | None:
         if value is None:
             return None
-        return "?" + urlencode({**self.params, name: str(value)}, doseq=True)
+        parameters = {**self.params, **self.page_parameters, name: str(value)}
+        return "?" + urlencode(parameters, doseq=True)

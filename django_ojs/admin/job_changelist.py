@@ -17,22 +17,30 @@ from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.charts import at_least
 from django_ojs.services import reading
 from django_ojs.services.incident_board import COUNTED
-from django_ojs.store import selectors
+from django_ojs.store import keyset, selectors
 from django_ojs.store.keyset import Keys
 
 if TYPE_CHECKING:
     from django_ojs.admin.jobs import JobAdmin
+
+START = "from"
+"""The parameter with what the window of a search begins after."""
 
 
 class JobChangeList(KeysetChangeList):
     """Each tab in the order of the index that serves it."""
 
     by_index = True
+    keyset = KeysetChangeList.keyset | {START}
     uncounted = False
     model_admin: JobAdmin
     columns: Sequence[Column]
     selectable: bool
     rows: SafeString
+    looked = ""
+    """How far a search has looked, if not everywhere."""
+    go_on = ""
+    """The address of the same search further on."""
 
     def keys(self) -> Keys:
         return self.model_admin.tab(self.params).keys
@@ -57,14 +65,22 @@ class JobChangeList(KeysetChangeList):
         window = self.model_admin.looked_in(request)
         if window is None:
             return
-        alone = self.next_after is None and self.prev_before is None
-        tab = self.model_admin.tab(self.params)
-        self.uncounted = not (alone and tab.is_whole(window, reading.database()))
-        if self.uncounted:
-            # A count would read the window again. One more than shown: there may be others.
-            self.result_count = len(self.result_list) + 1
-            self.full_result_count = self.result_count
-            self.model_admin.say_window(request)
+        tab, start = self.model_admin.tab(self.params), self.model_admin.start(request)
+        ends = self.next_after is None
+        whole = ends and tab.is_whole(window, reading.database())
+        self.uncounted = not (whole and self.prev_before is None and start is None)
+        if not self.uncounted:
+            return
+        # A count would read the window again. One more than shown: there may be others.
+        self.result_count = len(self.result_list) + 1
+        self.full_result_count = self.result_count
+        if start is not None:
+            self.page_parameters = {START: request.GET[START]}
+        if window.edge is not None:
+            self.looked = self.model_admin.describe_window(request, window.edge)
+            if ends and not whole:
+                (position,) = keyset.encode([window.edge])
+                self.go_on = self.get_query_string({START: position})
 
     def count(self, request: HttpRequest) -> int:
         """The count of the tab, without another statement."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
 from django.db import OperationalError
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -25,7 +27,7 @@ from django_ojs.admin.bulk import JobCount, count, describe_filter, first
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.forms import once
-from django_ojs.admin.job_changelist import JobChangeList, QueueFilter
+from django_ojs.admin.job_changelist import START, JobChangeList, QueueFilter
 from django_ojs.admin.job_links import linked
 from django_ojs.admin.job_list import LAYOUTS, JobListing
 from django_ojs.admin.job_page import job_page
@@ -35,16 +37,22 @@ from django_ojs.admin.qualifiers import not_understood
 from django_ojs.admin.queue_figures import live_workers, takes_bulk_work
 from django_ojs.admin.replica import routed
 from django_ojs.admin.tabs import LENSES, SearchWindow, Tab
+from django_ojs.domain.ids import time_of
 from django_ojs.domain.job import LARGE
+from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import State
-from django_ojs.models import DeadLetter, Job, Queue
+from django_ojs.handlers import registry
+from django_ojs.models import DeadLetter, Incident, Job, Queue
 from django_ojs.services import bulk, reading
+from django_ojs.services.phrases import full_moment
 from django_ojs.services.verbs import VERBS
 from django_ojs.store import keyset, selectors
 from django_ojs.store.sessions import statement_timeout
 
 MOST_QUEUES = 100
 _WINDOW = "_ojs_window"
+_LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+"""Ids of others may be of any time."""
 
 
 @admin.register(Job)
@@ -53,12 +61,12 @@ class JobAdmin(DetailsAdmin):
 
     operations = JOB_OPERATIONS
     list_class = JobChangeList
-    own_parameters: ClassVar[Sequence[str]] = ("state", "lens")
+    own_parameters: ClassVar[Sequence[str]] = ("state", "lens", START)
     list_filter = (QueueFilter,)
     search_fields = ("id",)
     search_help_text = gettext_lazy(
-        "An id, or: type:mail.send queue:mail worker:w1 error:timeout tag:x args.order_id:42 "
-        "meta.tenant:acme. All but ids are looked for in the newest jobs only."
+        "An id, the beginning of a type, or: queue:mail worker:w1 error:KeyError tag:x order_id:42 "
+        "meta.tenant:acme. All but ids are looked for in the newest jobs first."
     )
     exclude = ("lease_id", "lease_principal", "digest", "hooks")
     # The list shows the error.
@@ -119,13 +127,23 @@ class JobAdmin(DetailsAdmin):
         others = {*names} - {row.name for row in first} if len(first) == MOST_QUEUES else ()
         return [*first, *rows.filter(name__in=others)] if others else first
 
+    def suggestions(self, request: HttpRequest) -> list[str]:
+        """Words for the search: types with a handler here, queues, errors of the newest incidents."""
+        errors = (
+            Incident.objects.using(self.using).order_by("-last_seen").values_list("error", flat=True)
+        )
+        found = [("type", name) for name in registry.types() if not is_own(type=name)]
+        found += [("queue", row.name) for row in self.queues(request)]
+        found += [("error", name) for name in dict.fromkeys(errors[:MOST_QUEUES])]
+        return [word for qualifier, value in found if (word := search.word(qualifier, value))]
+
     def window(self, request: HttpRequest) -> Q:
         """The newest rows of the tab, to which conditions without an index are limited."""
         found = self.looked_in(request)
         if found is None:
             try:
                 with statement_timeout(TIME_LIMIT_MS, using=self.using, by_index=True):
-                    found = self.tab(request.GET).window(self.using)
+                    found = self.tab(request.GET).window(self.using, self.start(request))
             except OperationalError as error:
                 if reading.is_repeated(error):
                     raise
@@ -133,6 +151,14 @@ class JobAdmin(DetailsAdmin):
                 found = SearchWindow(Q(pk=None), None)
             setattr(request, _WINDOW, found)
         return found.rows
+
+    def start(self, request: HttpRequest) -> Any:
+        """What the window of a search begins after; ``None`` for the first one."""
+        keys = self.tab(request.GET).keys[:1]
+        try:
+            return keyset.decode(Job, keys, [request.GET[START]])[0]
+        except (KeyError, ValueError, OverflowError, ValidationError):
+            return None
 
     def looked_in(self, request: HttpRequest) -> SearchWindow | None:
         """The window that this list is limited to; ``None`` for the whole tab."""
@@ -156,20 +182,28 @@ class JobAdmin(DetailsAdmin):
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
         parsed = search.parse(search_term, shows_args=shows_args)
         if parsed.unknown:
-            return not_understood(request, parsed.unknown, queryset)
+            hint = _("An argument is found by its name: order_id:42.")
+            if parsed.denied:
+                hint = _("Searching arguments and meta needs the permission “view args”.")
+            return not_understood(request, parsed.unknown, queryset, hint)
         rows = queryset.alias(**parsed.places)
         if parsed.ids:
             return rows.filter(parsed.ids, parsed.windowed), False
         return rows.filter(self.window(request), parsed.windowed), False
 
-    def say_window(self, request: HttpRequest) -> None:
-        """Tell the user that only a window of the jobs was searched."""
-        if request.method == "GET":
-            said = _("Looked among the newest %s jobs.")
-            if not self.tab(request.GET).keys[0][1]:
-                said = _("Looked among the %s jobs that are due first.")
-            size = plain(conf.current().admin.search_window)
-            self.message_user(request, said % size, messages.INFO)
+    def describe_window(self, request: HttpRequest, edge: Any) -> str:
+        """How far was looked, up to the edge of the window."""
+        newest = self.tab(request.GET).keys[0][1]
+        if self.start(request) is not None:
+            said = _("Looked among the next %s jobs")
+        elif newest:
+            said = _("Looked among the newest %s jobs")
+        else:
+            said = _("Looked among the %s jobs that are due first")
+        said %= plain(conf.current().admin.search_window)
+        if isinstance(edge, UUID):
+            edge = datetime.fromtimestamp(min(time_of(edge) / 1000, _LAST), UTC)
+        return _("%(looked)s, to %(moment)s.") % {"looked": said, "moment": full_moment(edge)}
 
     def get_urls(self) -> list[URLPattern]:
         """Adds a path for saved views."""
@@ -189,7 +223,7 @@ class JobAdmin(DetailsAdmin):
             self.message_user(request, _("There is no job %s.") % job_id, messages.WARNING)
         own: dict[str, Any] = {"tabs": self.tabs(request), "narrowings": self.narrowings(request)}
         if request.method != "POST":
-            own["views"] = self.views(request)
+            own |= {"views": self.views(request), "suggestions": self.suggestions(request)}
         context = own | (extra_context or {})
         return super().changelist_view(request, context)
 
@@ -314,7 +348,7 @@ class DeadLetterAdmin(JobAdmin):
     """The dead letter, newest first."""
 
     operations = tuple(item for item in JOB_OPERATIONS if item.name in LAYOUTS["dead_letter"].actions)
-    own_parameters = ()
+    own_parameters = (START,)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Only dead-lettered jobs, on the pages of single jobs too."""

@@ -32,8 +32,9 @@ def terms(text: str, qualifier: str) -> Iterator[Term]:
 
 
 def not_understood(
-    request: HttpRequest, words: Sequence[str], queryset: QuerySet[Any]
+    request: HttpRequest, words: Sequence[str], queryset: QuerySet[Any], hint: str = ""
 ) -> tuple[QuerySet[Any], bool]:
     """The result of a search with words that mean nothing: no rows, and a message."""
-    messages.warning(request, _("Not understood: %s") % ", ".join(words)[:200])
+    said = _("Not understood: %s") % ", ".join(words)[:200]
+    messages.warning(request, f"{said} {hint}".strip())
     return queryset.none(), False

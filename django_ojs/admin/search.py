@@ -15,8 +15,9 @@ from django.db.models.fields.json import KeyTransform
 
 from django_ojs.admin.qualifiers import terms
 from django_ojs.admin.redaction import hides
+from django_ojs.handlers import registry
 
-_QUALIFIER = r"[a-z]+(?:\.[\w.-]+)?"
+_QUALIFIER = r"[^\W\d]\w*(?:\.[\w.-]+)?"
 _INDEX = re.compile("[0-9]{1,9}", re.ASCII)
 """Indexes of lists; longer numbers are taken for keys."""
 _IDS = {"id": "pk", "workflow": "workflow_id"}
@@ -42,10 +43,12 @@ class JobSearch:
     windowed: Q = field(default_factory=Q)
     places: dict[str, Any] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
+    denied: bool = False
+    """Whether a word asks for arguments or meta, which the user may not see."""
 
 
 def parse(text: str, *, shows_args: bool = True) -> JobSearch:
-    """The words of a search: ``mail. error:KeyError args.order_id:42 tag:"a b"``.
+    """The words of a search: ``mail. error:KeyError order_id:42 tag:"a b"``.
 
     Redacted values, and arguments that the user may not see, cannot be searched: a search would
     reveal them by guessing.
@@ -56,17 +59,23 @@ def parse(text: str, *, shows_args: bool = True) -> JobSearch:
             _bare(found, value)
             continue
         head, _, key = name.partition(".")
-        keys = [part for part in key.split(".") if part]
-        if head in ("args", "meta") and _visible(keys, shows_args):
-            _json(found, head, keys, value)
-        elif name in _IDS:
+        # A name that is no qualifier is that of an argument.
+        keys = [part for part in (key if head in ("args", "meta") else name).split(".") if part]
+        if name in _IDS:
             _id(found, value, _IDS[name])
-        elif name == "incident" and _INCIDENT.fullmatch(value):
-            found.ids &= Q(incident=value)
+        elif name == "incident":
+            _incident(found, value, typed)
         elif name in _QUALIFIERS:
             found.windowed &= _QUALIFIERS[name](value)
-        else:
+        elif not keys or len(keys) > MOST_KEYS or any(map(hides, keys)):
             found.unknown.append(typed)
+        elif not shows_args:
+            found.unknown.append(typed)
+            found.denied = True
+        elif head == "meta":
+            found.windowed &= _at(found, "meta", keys, value)
+        else:
+            found.windowed &= _argument(found, keys, value)
     return found
 
 
@@ -95,8 +104,11 @@ def narrowed(text: str, qualifier: str, value: str) -> str:
     return " ".join([*kept, new]) if new else ""
 
 
-def _visible(keys: Sequence[str], shows_args: bool) -> bool:
-    return shows_args and 0 < len(keys) <= MOST_KEYS and not any(map(hides, keys))
+def _incident(found: JobSearch, value: str, typed: str) -> None:
+    if _INCIDENT.fullmatch(value):
+        found.ids &= Q(incident=value)
+    else:
+        found.unknown.append(typed)
 
 
 def _id(found: JobSearch, value: str, column: str = "pk") -> None:
@@ -178,8 +190,26 @@ class _Step(KeyTransform):
         return column, "$" + "".join(steps)
 
 
-def _json(found: JobSearch, column: str, keys: Sequence[str], value: str) -> None:
-    """``args.order_id:42``: in the first argument if that is an object; numbers match as text too."""
+def _argument(found: JobSearch, keys: Sequence[str], value: str) -> Q:
+    """``order_id:42``: in the first argument if that is an object, and of the types whose handlers have
+    a parameter of that name, in the argument at its place. ``args.1:42`` is the second argument.
+    """
+    name, *rest = keys
+    types: dict[int, list[str]] = {}
+    for job_type in registry.types():
+        handler = registry.handler_of(job_type)
+        if handler is not None and name in handler.parameters:
+            types.setdefault(handler.parameters.index(name), []).append(job_type)
+    matching = _at(found, "args", ("0", *keys), value)
+    if _INDEX.fullmatch(name):
+        matching |= _at(found, "args", keys, value)
+    for place, those in types.items():
+        matching |= Q(type__in=those) & _at(found, "args", (str(place), *rest), value)
+    return matching
+
+
+def _at(found: JobSearch, column: str, keys: Sequence[str], value: str) -> Q:
+    """That a JSON column has the value there; numbers match as text too."""
     wanted: list[Any] = [value]
     other = _scalar(value)
     if other is not None:
@@ -189,7 +219,7 @@ def _json(found: JobSearch, column: str, keys: Sequence[str], value: str) -> Non
     for path in dict.fromkeys((tuple(keys), tuple(json.dumps(key)[1:-1] for key in keys))):
         # Not by a path of names, in which a key could be the name of a lookup.
         place: Any = F(column)
-        for key in ("0", *path) if column == "args" else path:
+        for key in path:
             place = _Step(key, place)
         name = f"ojs_place_{len(found.places)}"
         found.places[name] = place
@@ -197,7 +227,7 @@ def _json(found: JobSearch, column: str, keys: Sequence[str], value: str) -> Non
         matching |= Q(**{f"{name}__in": wanted})
         if value == "null":
             matching |= Q(**{name: None})
-    found.windowed &= matching
+    return matching
 
 
 def _scalar(text: str) -> bool | float | str | None:

@@ -107,14 +107,17 @@ class Tab:
         """
         return keyset.beyond(self.keys[:1], [edge], back=True, inclusive=True)
 
-    def window(self, using: str) -> SearchWindow:
-        """The first window.
+    def window(self, using: str, start: Any = None) -> SearchWindow:
+        """The first window, or the one after ``start``.
 
         Conditions without an index are limited to its rows, so that a search without results reads no
         more than these.
         """
-        last = None if self.unknown else self.edge(using)
-        return SearchWindow(Q() if last is None else self.up_to(last), last)
+        last = None if self.unknown else self.edge(using, start)
+        if start is None:
+            return SearchWindow(Q() if last is None else self.up_to(last), last)
+        rows = Q(pk=None) if last is None else self.up_to(last) & keyset.beyond(self.keys[:1], [start])
+        return SearchWindow(rows, last)
 
     def is_whole(self, window: SearchWindow, using: str) -> bool:
         """Whether there are no rows after the window. It asks for a whole window of them: for a single

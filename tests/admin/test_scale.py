@@ -36,8 +36,8 @@ WINDOW = 100_000
 PAGE = 50
 CAPPED = 11_000
 WINDOWED = WINDOW + 20_000
-LISTED, SEARCHED = 8, 10
-"""Statements of the job list: session, user, counts, queues, saved views, the rows, what is
+LISTED, SEARCHED = 9, 11
+"""Statements of the job list: session, user, counts, queues, incidents, saved views, the rows, what is
 small of them, and the workers that could take those that wait; of a search also the ends of its window.
 """
 INCIDENT = identify("mail.digest", "timeout", "")

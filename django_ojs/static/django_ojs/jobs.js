@@ -1,5 +1,5 @@
 'use strict';
-// The keys of the job list, which are explained below it.
+// The keys of the job list, which are explained below it, and suggestions for the last word of a search.
 (function () {
     const MENUS = 'details.ojs-menu[open], details.ojs-keys[open], details.ojs-save[open]';
 
@@ -53,6 +53,20 @@
             help.querySelector('summary').focus();
         }
     };
+
+    document.addEventListener('DOMContentLoaded', function () {
+        const field = document.getElementById('searchbar');
+        const list = document.getElementById('ojs-suggestions');
+        if (field === null || list === null) {
+            return;
+        }
+        const words = [...list.options].map(function (option) { return option.value; });
+        field.setAttribute('list', list.id);
+        field.addEventListener('input', function () {
+            const before = field.value.slice(0, field.value.lastIndexOf(' ') + 1);
+            words.forEach(function (word, place) { list.options[place].value = before + word; });
+        });
+    });
 
     document.addEventListener('keydown', function (event) {
         if (event.key === 'Escape') {
