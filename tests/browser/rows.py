@@ -136,6 +136,7 @@ def _job(dice: random.Random, made: Any, now: datetime, state: State, number: in
     if state in (State.RETRYABLE, State.DISCARDED):
         error = ERRORS[number % 3] if number % 4 else ("timeout", f"ran longer than {limit} s")
         job.error = {"type": error[0], "message": error[1], "backtrace": TRACE}
+        job.incident = identify(kind, *error)
         job.attempt = 3 if state == State.DISCARDED else 1
         job.dead_letter = state == State.DISCARDED
     if state in (State.SCHEDULED, State.RETRYABLE):
@@ -303,7 +304,7 @@ def _figures(dice: random.Random, now: datetime) -> None:
     MaintenanceRun.objects.create(
         name="reap", last_run_at=now - timedelta(seconds=1), cadence_ms=1000, ran_by=WORKERS[0]
     )
-    minutes, failures = [], []
+    minutes, failures, incidents = [], [], dict[str, Incident]()
     for minute in range(1, 1441):
         at = last - timedelta(minutes=minute)
         busy = 1.5 - abs(minute - 500) / 700
@@ -312,7 +313,7 @@ def _figures(dice: random.Random, now: datetime) -> None:
             at=at, queue=rollup.ALL, durations=histogram.empty(), waits=histogram.empty()
         )
         rows = [whole]
-        for kind, queue, _limit, _args in KINDS:
+        for kind, queue, limit, _args in KINDS:
             done = int(dice.random() * 9 * max(0.1, busy))
             bad = int(dice.random() * (5 if trouble and queue == "mail" else 1.06))
             row = MinuteStat(at=at, queue=queue, completed=done, failed=bad)
@@ -327,11 +328,19 @@ def _figures(dice: random.Random, now: datetime) -> None:
             whole.waits = [a + b for a, b in zip(whole.waits, row.waits, strict=True)]
             rows.append(row)
             if bad:
-                error = "timeout" if row.timed_out else ERRORS[bad % 3][0]
-                failures.append(FailureStat(at=at, type=kind, error=error, queue=queue, count=bad))
+                slow = ("timeout", f"ran longer than {limit} s")
+                error, message = slow if row.timed_out else ERRORS[minute % 3]
+                known = identify(kind, error, message)
+                failures.append(
+                    FailureStat(at=at, type=kind, error=error, queue=queue, count=bad, incident=known)
+                )
+                seen = {"type": kind, "error": error, "message": message, "sample": message}
+                found = incidents.setdefault(known, Incident(id=known, last_seen=at, **seen))
+                found.first_seen = at
         minutes += rows
     MinuteStat.objects.bulk_create(minutes, batch_size=500)
     FailureStat.objects.bulk_create(failures, batch_size=500)
+    Incident.objects.bulk_create(incidents.values())
     _samples(dice, last)
     _types(dice, last)
     DeployMark.objects.create(at=last - timedelta(minutes=76), name="shop 1.42", by="ada")

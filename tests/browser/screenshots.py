@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from tests.support import ROOT
+from tests.part import ROOT
 
 
 def main() -> int:
