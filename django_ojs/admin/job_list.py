@@ -254,8 +254,9 @@ def _row(row: Any, columns: Sequence[Column], page: JobListing) -> SafeString:
     short = f"…{str(row.pk)[-12:]}"
     box = format_html('<td class="action-checkbox" rowspan="2">{}</td>', select_box(row.pk, short))
     return format_html(
-        '<tbody class="ojs-job"><tr>{}{}{}</tr><tr><td class="field-why" colspan="{}">'
+        '<tbody class="ojs-job" data-key="{}"><tr>{}{}{}</tr><tr><td class="field-why" colspan="{}">'
         '<a class="ojs-id" href="{}" title="{}">{}</a> {}{}</td></tr></tbody>',
+        row.pk,
         box if page.selectable else "",
         written(columns, row, page),
         _menu(row, short, page),

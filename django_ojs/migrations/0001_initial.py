@@ -439,7 +439,7 @@ class Migration(migrations.Migration):
                 'verbose_name': 'deployment',
                 'verbose_name_plural': 'deployments',
                 'default_permissions': (),
-                'indexes': [models.Index(fields=['at'], name='ojs_deploy_at')],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['at'], name='ojs_deploy_at')],
             },
         ),
         migrations.CreateModel(

@@ -126,7 +126,7 @@ class DeployMark(models.Model):
         verbose_name = _("deployment")
         verbose_name_plural = _("deployments")
         default_permissions = ()
-        indexes = [models.Index(fields=["at"], name="ojs_deploy_at")]
+        indexes = [OrderedIndex(fields=["at"], name="ojs_deploy_at")]
 
     def __str__(self) -> str:
         return str(self.name)

@@ -31,7 +31,8 @@ LIST = "/admin/django_ojs/job/"
 
 def row(text: str, key: object) -> str:
     """The row of a job, as HTML."""
-    (found,) = [part for part in text.split('<tbody class="ojs-job">')[1:] if f'title="{key}"' in part]
+    parts = re.split(r'<tbody class="ojs-job"[^>]*>', text)[1:]
+    (found,) = [part for part in parts if f'title="{key}"' in part]
     return found.partition("</tbody>")[0]
 
 

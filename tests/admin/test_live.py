@@ -72,7 +72,8 @@ def test_little_is_read_when_nothing_was_counted(at: clock.FrozenClock) -> None:
     known = versions(page(browser, "dashboard/"))
     with CaptureQueriesContext(connection) as asked:
         ask(browser, "dashboard/", known)
-    assert len(reads(asked)) <= 7, reads(asked)
+    # MariaDB tells how it is by two statements more.
+    assert len(reads(asked)) <= (9 if connection.vendor == "mysql" else 7), reads(asked)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_the_engine_overlooks(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> 
     assert take(3, queues=("default", "other")) == [], "in several"
 
 
-@pytest.mark.fault("F145")
+@pytest.mark.fault("F148")
 @pytest.mark.parametrize("queues", [("default",), ("default", "other")])
 def test_every_job_is_claimed_once(overlooking: None, queues: tuple[str, ...]) -> None:
     make(100)
@@ -47,7 +47,7 @@ def test_every_job_is_claimed_once(overlooking: None, queues: tuple[str, ...]) -
     assert Job.objects.filter(state="completed").count() == 100
 
 
-@pytest.mark.fault("F145")
+@pytest.mark.fault("F148")
 @pytest.mark.process
 def test_a_worker_drains_all_of_it(ojs_db: None, worker: StartWorker) -> None:
     """It does not end while there is work that it has overlooked."""

@@ -149,7 +149,7 @@ F145 | 1 | a Galera node without the majority of its cluster | as an outage: no 
 F146 | 1 | a Galera node that is behind takes over | workers find the leases that they hold
 F147 | 1 | two nodes of a Galera cluster take the same job | the second claims again, and takes another
 F140 | 1 | the replica that lists read fails, lags, or cancels a statement | the primary is read, no 5xx
-F145 | 2 | a claim overlooks rows that nobody holds | the jobs come later, none is lost or run twice
+F148 | 2 | a claim overlooks rows that nobody holds | the jobs come later, none is lost or run twice
 """,
     ),
     **_rows(
