@@ -63,14 +63,14 @@ def test_a_list_changes_but_not_under_ones_hands(live: Browser) -> None:
     jobs = make(2)
     live.open("job/?state=available")
     stay(live)
-    assert len(live.all("#result_list tbody tr")) == 2
+    assert len(live.all("#result_list .ojs-job")) == 2
     live.select(1)
     ack(*take(1))
     poll(lambda: live.one(".ojs-paused").is_displayed())
-    assert len(live.all("#result_list tbody tr")) == 2
+    assert len(live.all("#result_list .ojs-job")) == 2
     live.one("input.action-select").click()
     # The script of the list knows the boxes that it was loaded with: here it is loaded.
-    poll(lambda: len(live.all("#result_list tbody tr")) == 1)
+    poll(lambda: len(live.all("#result_list .ojs-job")) == 1)
     assert not live.one(".ojs-paused").is_displayed()
     stay(live)
     Job.objects.filter(pk=jobs[1].id).update(type="other.type")
