@@ -86,4 +86,4 @@ def test_the_table_of_the_documents_is_this_one() -> None:
     vendors = ("postgresql", "mysql", "sqlite")
     for option, answers in ANSWERS.items():
         told = [cell.strip("`") for cell in table[option]]
-        assert told == [answers.get(vendor, "not there") for vendor in vendors], option
+        assert told == [answers.get(vendor, "does not exist") for vendor in vendors], option
