@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.clusters import clusters
@@ -123,11 +123,11 @@ def suspended(server: Cluster) -> Iterator[None]:
         while new := server.pids().difference(stopped):
             for pid in sorted(new):
                 stopped.append(pid)
-                os.kill(pid, signal.SIGSTOP)
+                # A session may have ended since: this process has just closed its own.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
         yield
     finally:
         for pid in stopped:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:
-                continue
