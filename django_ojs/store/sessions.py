@@ -223,6 +223,8 @@ def tcp_keepalive(using: str) -> Iterator[None]:
 
     def guard(connection: BaseDatabaseWrapper) -> None:
         session = connection.connection
+        if waits_for_greeting:
+            session._read_timeout = None
         set_keepalive(descriptor_of(session), connection.settings_dict["OPTIONS"])
         hung_sessions.watch(session)
 
@@ -231,7 +233,13 @@ def tcp_keepalive(using: str) -> Iterator[None]:
         yield
         return
     before = settings["OPTIONS"]
-    settings["OPTIONS"] = {"connect_timeout": CONNECT_TIMEOUT_S, **before}
+    limits = {"connect_timeout": CONNECT_TIMEOUT_S}
+    # PyMySQL waits without limit for the greeting of a server that has accepted.
+    driver = getattr(connections[using], "Database", None)
+    waits_for_greeting = getattr(driver, "__name__", "") == "pymysql" and "read_timeout" not in before
+    if waits_for_greeting:
+        limits["read_timeout"] = CONNECT_TIMEOUT_S
+    settings["OPTIONS"] = {**limits, **before}
     try:
         with _on_connect(using, guard), hung_sessions.cut(using):
             yield

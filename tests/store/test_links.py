@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from django_ojs.store import sessions, sockets
 
@@ -40,6 +41,30 @@ def test_connections_are_probed_and_connecting_is_limited(guarded: None, vendor:
         return
     assert probed()
     assert connection.settings_dict["OPTIONS"]["connect_timeout"] == sockets.CONNECT_TIMEOUT_S
+
+
+def test_a_server_that_accepts_and_never_greets_is_given_up(
+    guarded: None, vendor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does one whose greeting was lost when its network was cut."""
+    if vendor == "sqlite":
+        pytest.skip("SQLite has no server")
+    with socket.create_server(("127.0.0.1", 0)) as mute, monkeypatch.context() as elsewhere:
+        host, port = mute.getsockname()
+        elsewhere.setitem(connection.settings_dict, "HOST", host)
+        elsewhere.setitem(connection.settings_dict, "PORT", port)
+        began = time.monotonic()
+        with pytest.raises(OperationalError):
+            connection.ensure_connection()
+        assert time.monotonic() - began < 2 * sockets.CONNECT_TIMEOUT_S
+
+
+def test_a_statement_may_take_longer_than_connecting(guarded: None, vendor: str) -> None:
+    if vendor != "mysql":
+        pytest.skip("MariaDB and MySQL only")
+    with connection.cursor() as cur:
+        cur.execute("SELECT SLEEP(%s)", [sockets.CONNECT_TIMEOUT_S + 0.5])
+        assert cur.fetchone() == (0,)
 
 
 def test_what_a_project_has_chosen_is_kept(guarded: None, vendor: str) -> None:
