@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
-from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
@@ -29,6 +29,16 @@ _LOOK_AT = 4000
 _changed: WeakSet[BaseDatabaseWrapper] = WeakSet()
 
 
+class _Here(threading.local):
+    """The connections that the current thread has opened since they are remembered."""
+
+    def __init__(self) -> None:
+        self.opened: list[BaseDatabaseWrapper] = []
+
+
+_here = _Here()
+
+
 def changes_session(sql: Any) -> bool:
     """Whether a statement may change the session beyond its transaction."""
     if not isinstance(sql, str):
@@ -39,8 +49,19 @@ def changes_session(sql: Any) -> bool:
     return any(call in start for call in _CALLS)
 
 
+def remember_connections() -> None:
+    """Start to note which connections each thread of this process opens, for what tidies them."""
+    connection_created.connect(_remember, dispatch_uid="django_ojs.open_connections")
+
+
+def _remember(connection: BaseDatabaseWrapper, **_: Any) -> None:
+    if connection not in _here.opened:
+        _here.opened.append(connection)
+
+
 def watch_sessions() -> None:
     """Start to watch the sessions of this process, in all threads."""
+    remember_connections()
     connection_created.connect(_opened, dispatch_uid="django_ojs.session_state")
 
 
@@ -100,11 +121,8 @@ def close_connections() -> None:
 
 
 def open_connections() -> list[BaseDatabaseWrapper]:
-    return [
-        connection
-        for connection in connections.all(initialized_only=True)
-        if connection.connection is not None
-    ]
+    """Those of this thread. To ask Django for them would be a tenth of what a short job costs."""
+    return [connection for connection in _here.opened if connection.connection is not None]
 
 
 def _reset(connection: BaseDatabaseWrapper) -> None:

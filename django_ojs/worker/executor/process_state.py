@@ -79,7 +79,8 @@ class ProcessWatch:
             self._touched, self._read_at = False, now
             state = _read_state()
         else:
-            state = self._before._replace(umask=_umask(), signal_handlers=_signal_handlers())
+            mask = _umask(self._before.umask)
+            state = self._before._replace(umask=mask, signal_handlers=_signal_handlers())
         return state.differs_from(self._before)
 
     def _note(self, event: str, arguments: tuple[object, ...]) -> None:
@@ -95,10 +96,11 @@ def _read_state() -> ProcessState:
     return ProcessState(limits, folder, _umask(), _signal_handlers())
 
 
-def _umask() -> int:
+def _umask(expected: int = 0o077) -> int:
     # It can only be read by setting it; no handler is running.
-    mask = os.umask(0o077)
-    os.umask(mask)
+    mask = os.umask(expected)
+    if mask != expected:
+        os.umask(mask)
     return mask
 
 

@@ -67,9 +67,9 @@ def context_of(frame: Frame, supervisor: Supervisor) -> JobContext:
         max_attempts=frame["max_attempts"],
         meta=frame["meta"],
         args=frame["args"],
-        last_checkpoint=frame["checkpoint"],
-        last_progress_data=frame["progress_data"],
-        workflow_id=frame["workflow_id"],
+        last_checkpoint=frame.get("checkpoint"),
+        last_progress_data=frame.get("progress_data"),
+        workflow_id=frame.get("workflow_id"),
         deadline=datetime.fromisoformat(frame["deadline"]),
     )
 

@@ -1,7 +1,8 @@
 """Every message between supervisor, executors and monitors: its name, direction and fields.
 
 A message is a frame (:mod:`~django_ojs.worker.prefork.frames`) whose ``op`` is its name. ``lease``
-names the attempt that it is about, so that a late message cannot affect the next job.
+names the attempt that it is about, so that a late message cannot affect the next job. A field that
+would be empty may be left out.
 """
 
 from __future__ import annotations
@@ -65,15 +66,21 @@ def run(job: JobRow, lease: str, *, deadline: str) -> str:
     return (
         f'{{"op":"run","lease":"{lease}","id":"{job.id}",{_kind(job.type, job.queue)},'
         f'"attempt":{job.attempt},"max_attempts":{job.max_attempts},"meta":{job.meta},'
-        f'"args":{job.args},"checkpoint":{job.checkpoint or "null"},'
-        f'"progress_data":{job.progress_data or "null"},'
-        f'"deadline":"{deadline}",{_workflow(job)}'
+        f'"args":{job.args},{_found(job)}"deadline":"{deadline}",'
         f'"liveness_s":{min(1.0, job.heartbeat_timeout_ms / 4000)}}}'
     )
 
 
-def _workflow(job: JobRow) -> str:
-    return '"workflow_id":null,' if job.workflow_id is None else f'"workflow_id":"{job.workflow_id}",'
+def _found(job: JobRow) -> str:
+    """What an earlier attempt has left for this one, and the workflow, where there are any."""
+    found = ""
+    if job.checkpoint is not None:
+        found += f'"checkpoint":{job.checkpoint},'
+    if job.progress_data is not None:
+        found += f'"progress_data":{job.progress_data},'
+    if job.workflow_id is not None:
+        found += f'"workflow_id":"{job.workflow_id}",'
+    return found
 
 
 @lru_cache(maxsize=256)
@@ -118,8 +125,8 @@ def done(lease: str, took: float, left: list[str], outcome: Frame) -> Frame | st
     """
     if left or not outcome["ok"]:
         return {"op": "done", "lease": lease, "took": took, "left": left, **outcome}
-    result = "null" if outcome["result"] is None else text_of(outcome["result"])
-    return f'{{"op":"done","lease":"{lease}","took":{took},"left":[],"ok":true,"result":{result}}}'
+    result = "" if outcome["result"] is None else f',"result":{text_of(outcome["result"])}'
+    return f'{{"op":"done","lease":"{lease}","took":{took},"ok":true{result}}}'
 
 
 def returned(lease: str) -> Frame:

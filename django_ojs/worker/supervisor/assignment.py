@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import attrgetter
 
 from django_ojs import clock, conf
@@ -54,11 +54,12 @@ class Assignment:
                 return
             if not child.is_shared and child.slots[0].free:
                 self._give(child.slots[0], self.waiting.popleft())
+        depth = cache(self.estimate.queue_depth)
         for child in self._pool:
             if self.waiting and not child.is_shared and self._may_queue(child.slots[0]):
                 queued = child.slots[0].queued
                 held = sum(map(_TEXT_BYTES, queued))
-                while self.waiting and self._has_room(child.slots[0], held, self.waiting[0]):
+                while self.waiting and _has_room(queued, held, self.waiting[0], depth):
                     held += self.waiting[0].text_bytes
                     self._give(child.slots[0], self.waiting.popleft())
 
@@ -85,20 +86,6 @@ class Assignment:
         if slot.running is None:
             return bool(slot.queued)
         return clock.boottime() - (slot.running.began_at or 0) <= _STUCK_BEHIND
-
-    def _has_room(self, slot: Slot, held: int, running: LeasedJob) -> bool:
-        """Whether this job may be queued too, behind jobs with ``held`` bytes of text."""
-        job = running.job
-        if job.max_attempts <= 1 or partition.is_watched(running):
-            return False
-        queued = len(slot.queued)
-        if queued >= self.estimate.queue_depth(job.type):
-            return False
-        if queued and held + running.text_bytes > QUEUED_BYTES:
-            return False
-        # The type of the last job passed the same rule, but may have become slower since.
-        last = slot.queued[-1].job.type if queued else job.type
-        return last == job.type or queued < self.estimate.queue_depth(last)
 
     def _give(self, slot: Slot, running: LeasedJob) -> None:
         slot.queued.append(running)
@@ -164,6 +151,19 @@ class Assignment:
                 self._pool.send(child, messages.give_back(job.lease))
         if asked:
             self._pool.wake(child)
+
+
+def _has_room(
+    queued: deque[LeasedJob], held: int, leased: LeasedJob, depth: Callable[[str], int]
+) -> bool:
+    """Whether this job may be queued too, behind jobs with ``held`` bytes of text."""
+    job = leased.job
+    if job.max_attempts <= 1 or partition.is_watched(leased) or len(queued) >= depth(job.type):
+        return False
+    if not queued:
+        return True
+    # The type of the last job passed the same rule, but may have become slower since.
+    return held + leased.text_bytes <= QUEUED_BYTES and len(queued) < depth(queued[-1].job.type)
 
 
 def _run_frame(running: LeasedJob) -> str:

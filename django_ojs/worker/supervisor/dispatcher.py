@@ -174,7 +174,7 @@ class Dispatcher:
         took, ok = float(frame["took"]), frame["ok"]
         if not 0 <= took < inf:
             raise ValueError("invalid duration")
-        result = frame["result"] if ok else None
+        result = frame.get("result") if ok else None
         reported = {} if ok else frame["failure"]
         reason = reported.get("stopped")
         failure = None

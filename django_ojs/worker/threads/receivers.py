@@ -107,6 +107,7 @@ class Receivers:
     # The thread.
 
     def _work(self) -> None:
+        sessions.remember_connections()
         try:
             while (event := self._next()) is not None:
                 self._send(event)
