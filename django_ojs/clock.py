@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, NamedTuple
 
 from django.db import connections
@@ -79,6 +80,7 @@ class DatabaseClock:
     def __init__(self) -> None:
         self._origins: dict[str, Origin] = {}
         self._checked_at: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}
         self._off: dict[str, tuple[timedelta, float]] = {}
 
     def now(self, using: str) -> datetime:
@@ -99,6 +101,8 @@ class DatabaseClock:
         fresh = Origin(time, (sent + received) / 2, steps, took)
         off = time - _at(known, fresh.at) if known is not None else timedelta(0)
         self._checked_at[using] = received
+        if steps is not None:
+            self._asked_at[using] = sent
         if known is not None and steps is None:
             fresh = fresh._replace(steps=known.steps)
         if known is None or known.steps not in (None, fresh.steps):
@@ -132,14 +136,18 @@ class DatabaseClock:
         known = self._origins.get(using)
         return None if known is None else known.steps
 
-    def expire(self, using: str) -> None:
-        """Ask the server at the next call."""
-        self._checked_at.pop(using, None)
+    def expire(self, using: str, within: float = 0.0) -> None:
+        """Ask the server at the next call, unless its last answer was to a question of the last
+        ``within`` seconds.
+        """
+        if boottime() - self._asked_at.get(using, -inf) >= within:
+            self._checked_at.pop(using, None)
 
     def forget(self) -> None:
         """Measure again at the next call: after a fork, and in tests."""
         self._origins.clear()
         self._checked_at.clear()
+        self._asked_at.clear()
         self._off.clear()
 
     def _take(self, using: str, origin: Origin) -> None:
@@ -242,9 +250,12 @@ def now(using: str) -> datetime:
     return _current.now(_timekeeper(using))
 
 
-def read(using: str) -> datetime:
-    """Ask the database ``using`` for its time, where an older answer is not good enough."""
-    database_clock.expire(using)
+def read(using: str, within: float = 0.0) -> datetime:
+    """Ask the database ``using`` for its time, where an older answer is not good enough.
+
+    One to a question of the last ``within`` seconds is, such as a statement that :func:`carried` it.
+    """
+    database_clock.expire(using, within)
     return stamp(using)
 
 
@@ -282,8 +293,13 @@ def disagreement(using: str) -> timedelta | None:
     return off if abs(off) > LEAST_STEP else None
 
 
+def columns(using: str) -> str:
+    """Two columns for a statement that tells the time as well, for :func:`carried`."""
+    return f"{server_time(using) or 'NULL'}, {STEPS}"
+
+
 def carried(using: str, value: Any, steps: int | None, sent: float) -> None:
-    """Observe an answer that carried :func:`server_time` (or nothing) and ``STEPS``."""
+    """Observe an answer that had the :func:`columns` of the time; its question was sent at ``sent``."""
     received = boottime()
     time = host_time() if value is None else aware(value)
     database_clock.observe(using, time, steps or 0, sent, received)

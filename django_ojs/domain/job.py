@@ -225,12 +225,16 @@ class Transition:
     @property
     def written(self) -> JobRow:
         """The record as it is after the write, without reading it again."""
-        # What ``_replace`` does, at a third of its cost for so many fields.
-        values = list(self.job)
-        values[_PLACES["state"]] = self.target.value
-        for column, value in self.changes.items():
-            values[_PLACES[column]] = value
-        return JobRow._make(values)
+        return changed(self.job, self.target, self.changes)
+
+
+def changed(job: JobRow, state: State, changes: Mapping[str, Any]) -> JobRow:
+    """The record with these changes. At a third of the cost of ``_replace`` for so many fields."""
+    values = list(job)
+    values[_PLACES["state"]] = state.value
+    for column, value in changes.items():
+        values[_PLACES[column]] = value
+    return JobRow._make(values)
 
 
 NO_LEASE: Mapping[str, Any] = {

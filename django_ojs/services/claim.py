@@ -9,9 +9,9 @@ from typing import NamedTuple
 from django_ojs import clock, conf, hooks
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRow, Transition
-from django_ojs.services.commit import commit
 from django_ojs.services.promote import promote
 from django_ojs.services.rate_limits import admission, places, policies
+from django_ojs.services.starting import start, start_announced
 from django_ojs.store import candidates, claiming, due_times
 from django_ojs.store.candidates import Look
 from django_ojs.store.claiming import QueueStates
@@ -20,6 +20,8 @@ from django_ojs.store.dialect import dialect
 from django_ojs.store.sources import Lane, Sources
 
 _LOOK_AGAIN = 0.005
+_AT_ONCE = 0.05
+"""Seconds within which the time that came with the rows of queues is that of the claim."""
 _MOST_CROWDED = 16.0
 """The most that ``crowding`` may stay at: rows looked at, as a multiple of the limit."""
 _CALMER = 0.98
@@ -88,13 +90,17 @@ def claim(
         if first is not None and first <= clock.now(using):
             promote(seconds=promote_for, using=using)
             admission.admit_due(seconds=promote_for, using=using)
-    start = partial(
+    decide = partial(
         lifecycle.claim,
         worker_id=worker_id,
         beats=beats,
         visibility_ms=visibility_ms,
         principal=principal,
     )
+    if not probe and where.only is not None and immediate and most_bytes is None:
+        started = start_announced(where.only, min(limit, immediate), decide, using=using)
+        if started:
+            return started
     # Where a claim shuts out other writers, what it takes is looked up in its transaction: out of
     # it, a look would be stale behind the writer that it waited for.
     ahead = where.only is None and bool(dialect(using).skip_locked)
@@ -108,7 +114,7 @@ def claim(
             seen = candidates.look(where, limit if ahead else 1, using=using)
             if not seen.found:
                 break
-        got = _claim(where, seen if ahead else None, limit, start, room, using=using)
+        got = _claim(where, seen if ahead else None, limit, decide, room, using=using)
         if got.claimed or (got.found and not got.passed_over):
             return got.claimed
         probe = True
@@ -133,7 +139,7 @@ def claim(
         clock.pause(_LOOK_AGAIN)
     if where is not everything:
         # No other queue has work: now wait for the locked rows.
-        return _claim(everything, None, limit, start, room, waits=True, using=using).claimed
+        return _claim(everything, None, limit, decide, room, waits=True, using=using).claimed
     return []
 
 
@@ -162,17 +168,17 @@ def _claim(
     where: Sources,
     seen: Look | None,
     limit: int,
-    start: Callable[..., Transition],
+    decide: Callable[..., Transition],
     room: _Room,
     *,
     waits: bool = False,
     using: str = "",
 ) -> _Got:
     found, states = _lock(where, seen, limit, room.most_bytes, using, waits)
-    # Read after the locks: a time from before a step of the clock would make the jobs overdue at once.
-    now = clock.read(using)
-    transitions: list[Transition] = []
-    claimed: list[JobRow] = []
+    # After the locks: a time from before a step of the clock would make the jobs overdue at once.
+    now = clock.read(using, within=_AT_ONCE)
+    overdue: list[Transition] = []
+    chosen: list[JobRow] = []
     immediate, ahead = room.immediate, room.ahead_bytes
     early = _early(found, states.limited)
     if early:
@@ -190,9 +196,9 @@ def _claim(
         if job.deadline_at is not None and job.deadline_at <= now:
             expired = lifecycle.overdue(job, now=now, jitter=clock.jitter())
             if expired is not None and not hooks.held_by_others([job], using=using):
-                transitions.append(expired)
+                overdue.append(expired)
                 continue
-        if immediate is not None and len(claimed) >= immediate:
+        if immediate is not None and len(chosen) >= immediate:
             if job.max_attempts <= 1:
                 continue
             if ahead is not None:
@@ -200,11 +206,9 @@ def _claim(
                 if ahead < 0:
                     # In order: smaller jobs behind it wait too.
                     break
-        transition = start(job, lease_id=clock.new_lease(), now=now)
-        transitions.append(transition)
-        claimed.append(transition.written)
-    commit(transitions, now=now, using=using)
-    passed_over = len(transitions) - len(claimed) + len(early)
+        chosen.append(job)
+    claimed = start(chosen, decide, overdue, now=now, using=using)
+    passed_over = len(overdue) + len(early)
     return _Got(claimed, len(found) + len(early), passed_over, len(early), states.held)
 
 

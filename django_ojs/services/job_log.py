@@ -63,15 +63,20 @@ def after_commit(transitions: Sequence[Transition], *, now: datetime, using: str
 
 def completed(jobs: Sequence[JobRow], *, now: datetime, using: str) -> None:
     """Log that these attempts have succeeded, once that is committed."""
-    least, level = _least(), _LEVELS[Trigger.ACK]
-    if jobs and least is not None and least <= level:
-        outcome = State.COMPLETED.value
+    if jobs and is_enabled(Trigger.ACK):
+        level, outcome = _LEVELS[Trigger.ACK], State.COMPLETED.value
         _write(
             lambda: [
                 Line(level, _head(job, outcome, job.attempt, now), job, outcome, now) for job in jobs
             ],
             using,
         )
+
+
+def is_enabled(trigger: Trigger) -> bool:
+    """Whether what this trigger does is logged."""
+    least, level = _least(), _LEVELS.get(trigger, logging.ERROR)
+    return least is not None and least <= level
 
 
 class Line(NamedTuple):

@@ -50,17 +50,13 @@ def next_due(*, using: str) -> datetime | None:
 
 
 def _earliest(firsts: str, using: str) -> datetime | None:
+    # With the time, so that every probe detects a step of the clock at once.
     with cursor(using) as cur:
         sent = clock.boottime()
-        cur.execute(f"SELECT {firsts}, {_clock(using)}")
+        cur.execute(f"SELECT {firsts}, {clock.columns(using)}")
         *moments, time, steps = cur.fetchone()
         clock.carried(using, time, steps, sent)
         return _first(moments, using)
-
-
-def _clock(using: str) -> str:
-    """Expressions for the server's time, read with every probe to detect a step at once."""
-    return f"{clock.server_time(using) or 'NULL'}, {clock.STEPS}"
 
 
 def _first(moments: Sequence[Any], using: str) -> datetime | None:
@@ -120,7 +116,7 @@ class DueProbe:
             asked = f"{_DEADLINE}, {_WORKFLOW}"
             if scheduled:
                 asked += f", {_SCHEDULED}, {_ADMISSION}, {_SCHEDULE}"
-            statement = f"SELECT {asked}, {_clock(self._using)}"
+            statement = f"SELECT {asked}, {clock.columns(self._using)}"
             row = dialect(self._using).quick_row(self._connection, statement)
             if row is None:
                 self._cursor.execute(statement)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django_ojs.clock import STEPS
 from django_ojs.domain.errors import LeaseLost
 from django_ojs.domain.job import JobRow, Transition
 from django_ojs.models import Attempt, Job
@@ -16,11 +17,18 @@ from django_ojs.store.columns import JOB, ColumnType
 from django_ojs.store.contention import LockLost
 from django_ojs.store.dialect import cursor, dialect
 from django_ojs.store.dialects.base import Dialect
+from django_ojs.store.sources import QUEUES, Lane
 
 _TABLE = Job._meta.db_table
 _ATTEMPTS = Attempt._meta.db_table
 _ENDED = "job_id, lease_id, lease_seq, attempt, started_at, deadline_at"
 _ENDED_ALIKE = "worker_id, principal, outcome, ended_at"
+_BY_ROW = frozenset({"attempt", "lease_seq", "lease_id", "heartbeat_armed", "deadline_at"})
+"""What the start of an attempt changes by what the row says."""
+_PLAIN = (
+    "j.hooks = 0 AND j.progress IS NULL AND j.lease_id IS NULL AND j.total_timeout_ms IS NULL"
+    " AND j.visibility_timeout_ms IS NULL"
+)
 _Shape = tuple[str, str, tuple[str, ...]]
 
 
@@ -71,12 +79,84 @@ def _write(group: Sequence[Transition], shape: _Shape, known: Sequence[str], usi
     statement, bound = sql.update(
         _TABLE, (sets, parameters), (source, bound), f"j.id = {texts[0]}", " AND ".join(guards)
     )
+    missing = len(group) - _written(statement, bound, using)
+    if missing:
+        raise (LeaseLost if known[2:] else LockLost)(_no_longer(missing, group, state))
+
+
+def start_alike(
+    decision: Transition, jobs: Sequence[JobRow], leases: Sequence[UUID], *, using: str
+) -> None:
+    """Write the decision that an attempt starts for all of these jobs, each under a lease of its own.
+
+    It was made on one of them, and would be the same for the others but for the lease. For jobs that
+    are locked and have no lease; raises :class:`LockLost` as :func:`apply` does.
+    """
+    sql = dialect(using)
+    ids = [(job.id, lease) for job, lease in zip(jobs, leases, strict=True)]
+    source, bound = sql.record_set([ColumnType.UUID, ColumnType.UUID], ids)
+    changes = {name: value for name, value in decision.changes.items() if name != "lease_id"}
+    sets, parameters = _constants(sql, {"state": str(decision.target), **changes})
+    sets.append(f"{sql.quoted['lease_id']} = {sql.value(1, ColumnType.UUID)}")
+    statement, bound = sql.update(
+        _TABLE,
+        (sets, parameters),
+        (source, bound),
+        f"j.id = {sql.value(0, ColumnType.UUID)}",
+        f"{sql.in_state(decision.job.state)} AND j.lease_id IS NULL",
+    )
+    missing = len(jobs) - _written(statement, bound, using)
+    if missing:
+        raise LockLost(_no_longer(missing, jobs, decision.job.state))
+
+
+def start_first(
+    decision: Transition, lane: Lane, limit: int, *, now: datetime, steps: int, using: str
+) -> list[JobRow]:
+    """Start an attempt of the first jobs of one range, and return the records as written, in order.
+
+    By one statement and without a transaction, only for a dialect that ``updates_what_it_locks``. The
+    decision was made on a job that is plain: no hooks, no progress of an attempt before, no total or
+    visibility timeout. Jobs that are not, and those that are overdue, are left as they are; so is
+    everything while the queue is paused, limited or held by another transaction, or when other
+    ``steps`` of the clock have been applied than ``now`` was computed with.
+    """
+    sql = dialect(using)
+    locked, pins = lane.select(
+        "j.id",
+        f"{sql.limit}{sql.skip_locked}",
+        sql,
+        f" AND (SELECT COUNT(*) FROM open) = 1 AND COALESCE({STEPS}, 0) = %s",
+    )
+    changes = {name: value for name, value in decision.changes.items() if name not in _BY_ROW}
+    sets, parameters = _constants(sql, {"state": str(decision.target), **changes})
+    armed = "TRUE" if decision.changes["heartbeat_armed"] else "j.heartbeat_explicit"
+    ms = f"(j.{sql.quoted['timeout_ms']} + j.{sql.quoted['grace_period_ms']})"
+    sets += [
+        "attempt = j.attempt + 1",
+        "lease_seq = j.lease_seq + 1",
+        "lease_id = gen_random_uuid()",
+        f"heartbeat_armed = {armed}",
+        f"deadline_at = {sql.later.format(at=sql.placeholder(ColumnType.TIME), ms=ms)}",
+    ]
+    update, bound = sql.update(
+        _TABLE,
+        (sets, [*parameters, now]),
+        ("locked", []),
+        "j.id = locked.id",
+        f"{sql.in_state(decision.job.state)} AND {_PLAIN}"
+        f" AND (j.deadline_at IS NULL OR j.deadline_at > {sql.placeholder(ColumnType.TIME)})",
+        sql.job_columns,
+    )
+    statement = (
+        f"WITH open AS MATERIALIZED (SELECT 1 FROM {QUEUES} WHERE name = %s AND NOT paused"
+        f" AND NOT limited{sql.share_unheld}), locked AS MATERIALIZED ({locked}) {update}"
+    )
     with cursor(using) as cur:
-        cur.execute(statement, bound)
-        written = cur.rowcount
-    if written != len(group):
-        text = f"{len(group) - written} of {len(group)} jobs were no longer {state} as decided"
-        raise LeaseLost(text) if known[2:] else LockLost(text)
+        sql.fast_loaders(cur)
+        cur.execute(statement, [lane.queue, *pins, steps, limit, *bound, now])
+        jobs = sql.jobs(cur.fetchall())
+    return sorted(jobs, key=lambda job: (-job.priority, job.enqueued_at, job.id))
 
 
 def end_alike(
@@ -122,14 +202,28 @@ def end_alike(
         " AND j.progress IS NULL",
         "j.id, v.c1, j.lease_seq, j.attempt, j.started_at, v.c2",
     )
+    # Their ids are read only if some are missing: usually all of them are written.
     statement = (
-        f"WITH ended ({_ENDED}) AS ({update}) INSERT INTO {_ATTEMPTS} ({_ENDED}, {_ENDED_ALIKE})"
-        f" SELECT {_ENDED}, %s, %s, %s, %s FROM ended RETURNING job_id"
+        f"WITH ended ({_ENDED}) AS ({update}), kept AS ("
+        f"INSERT INTO {_ATTEMPTS} ({_ENDED}, {_ENDED_ALIKE})"
+        f" SELECT {_ENDED}, %s, %s, %s, %s FROM ended RETURNING job_id)"
+        " SELECT CASE WHEN COUNT(*) < %s THEN ARRAY_AGG(job_id) END, COUNT(*) FROM kept"
     )
     alike = [job.worker_id, job.lease_principal, decision.attempt.outcome, now]
     with cursor(using) as cur:
-        cur.execute(statement, [*parameters, *alike])
-        return {job_id for (job_id,) in cur.fetchall()}
+        cur.execute(statement, [*parameters, *alike, len(jobs)])
+        some, written = cur.fetchone()
+    return {job.id for job in jobs} if written == len(jobs) else set(some or ())
+
+
+def _written(statement: str, parameters: Sequence[Any], using: str) -> int:
+    with cursor(using) as cur:
+        cur.execute(statement, parameters)
+        return int(cur.rowcount)
+
+
+def _no_longer(missing: int, jobs: Sized, state: str) -> str:
+    return f"{missing} of {len(jobs)} jobs were no longer {state} as decided"
 
 
 def _constants(sql: Dialect, values: Mapping[str, Any]) -> tuple[list[str], list[Any]]:

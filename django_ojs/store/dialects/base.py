@@ -32,6 +32,8 @@ class Dialect(ABC):
     """Whether sessions can be woken by a commit."""
     inserts_what_it_updates = False
     """Whether one statement can update rows and insert others from what it has updated."""
+    updates_what_it_locks = False
+    """Whether one statement can lock rows in an order, passing over others, and update them."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.connection = connection

@@ -87,6 +87,7 @@ class Postgres(Dialect):
 
     notifies = True
     inserts_what_it_updates = True
+    updates_what_it_locks = True
     greatest = "GREATEST"
     later = "{at} + {ms} * interval '1 millisecond'"
     null_safe_equals = "IS NOT DISTINCT FROM"

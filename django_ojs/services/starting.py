@@ -1,0 +1,133 @@
+"""Attempts that start, many at once: one decision for all that are alike."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from operator import attrgetter
+from uuid import UUID
+
+from django.db import DatabaseError, connections
+
+from django_ojs import clock
+from django_ojs.domain.events import Kind
+from django_ojs.domain.job import JobRow, Transition, changed
+from django_ojs.domain.states import State, Trigger
+from django_ojs.services import job_log
+from django_ojs.services.commit import commit, is_published
+from django_ojs.store.contention import is_contention
+from django_ojs.store.dialect import dialect
+from django_ojs.store.sources import Lane
+from django_ojs.store.transitions import start_alike, start_first
+
+_RESTS_ON = attrgetter(
+    *("attempt", "lease_seq", "lease_id", "timeout_ms", "grace_period_ms", "total_timeout_ms"),
+    *("visibility_timeout_ms", "heartbeat_explicit", "progress", "hooks"),
+)
+"""What the decision to start an attempt depends on, but for times of the job's own."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PLAIN = JobRow(
+    id=UUID(int=0),
+    state=State.AVAILABLE.value,
+    queue="",
+    type="",
+    priority=0,
+    max_attempts=1,
+    created_at=_EPOCH,
+    limits_from=_EPOCH,
+    enqueued_at=None,
+    scheduled_at=None,
+    expires_at=None,
+    timeout_ms=0,
+    grace_period_ms=0,
+    heartbeat_timeout_ms=0,
+    total_timeout_ms=None,
+    enqueue_ttl_ms=None,
+    attempt_ttl_ms=None,
+    visibility_timeout_ms=None,
+    timeout_explicit=False,
+    heartbeat_explicit=False,
+    retry="{}",
+    args="[]",
+    meta="{}",
+    tags="[]",
+    extra="{}",
+    digest=None,
+)
+"""A job whose start depends on nothing of its own but its limits and what counts its attempts."""
+
+
+def start_announced(
+    lane: Lane, limit: int, decide: Callable[..., Transition], *, using: str
+) -> list[JobRow]:
+    """Start attempts of the first jobs of one type in one queue by one statement, where it can.
+
+    An empty list where there is none, or something speaks against it: then claim as ever. A worker that
+    waited starts what was announced in a third of the time.
+    """
+    sql, steps = dialect(using), clock.steps(using)
+    if not sql.updates_what_it_locks or steps is None or connections[using].in_atomic_block:
+        return []
+    if is_published(Kind.STARTED) or job_log.is_enabled(Trigger.CLAIM):
+        return []
+    now = clock.stamp(using)
+    decision = decide(_PLAIN, lease_id=clock.new_lease(), now=now)
+    try:
+        return start_first(decision, lane, limit, now=now, steps=steps, using=using)
+    except DatabaseError as error:
+        if not is_contention(error):
+            raise
+        return []
+
+
+def start(
+    jobs: Sequence[JobRow],
+    decide: Callable[..., Transition],
+    others: Sequence[Transition] = (),
+    *,
+    now: datetime,
+    using: str,
+) -> list[JobRow]:
+    """Start an attempt of each job, under a new lease, and return the records as written, in order.
+
+    ``decide(job, lease_id=, now=)`` is :func:`lifecycle.claim` for a worker. To be called in the
+    transaction that locked the jobs; ``others`` are decisions about other jobs, to be committed too.
+    """
+    together = not is_published(Kind.STARTED) and not job_log.is_enabled(Trigger.CLAIM)
+    groups: dict[object, list[JobRow]] = defaultdict(list)
+    for job in jobs:
+        groups[_RESTS_ON(job)].append(job)
+    started: list[JobRow] = []
+    transitions = list(others)
+    for alike in groups.values():
+        if together and len(alike) > 1 and _is_plain(alike[0]):
+            started += _at_once(alike, decide, now, using)
+        else:
+            decisions = [decide(job, lease_id=clock.new_lease(), now=now) for job in alike]
+            started += [decision.written for decision in decisions]
+            transitions += decisions
+    commit(transitions, now=now, using=using)
+    if len(groups) > 1:
+        places = {job.id: place for place, job in enumerate(jobs)}
+        started.sort(key=lambda job: places[job.id])
+    return started
+
+
+def _is_plain(job: JobRow) -> bool:
+    """Whether nothing else changes with the start, and its end depends on nothing of the job's own."""
+    return not (job.hooks or job.lease_id) and job.progress is None and job.total_timeout_ms is None
+
+
+def _at_once(
+    jobs: Sequence[JobRow], decide: Callable[..., Transition], now: datetime, using: str
+) -> list[JobRow]:
+    leases = [clock.new_lease() for _ in jobs]
+    decision = decide(jobs[0], lease_id=leases[0], now=now)
+    start_alike(decision, jobs, leases, using=using)
+    return [
+        changed(job, decision.target, {**decision.changes, "lease_id": lease})
+        for job, lease in zip(jobs, leases, strict=True)
+    ]
