@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +35,8 @@ MOST_ATTEMPTS = 50
 MOST_EVENTS = 100
 MOST_RELATED = 10
 MOST_PROGRESS = 20
+_UNCOUNTED = ("released", "requeued")
+"""How attempts end that do not count: the next one has their number."""
 RELATED_WINDOW = 5_000
 
 
@@ -68,7 +71,7 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         ],
         "spans": lived,
         "picture": picture(lived),
-        "attempts": [_attempt(row) for row in attempts],
+        "attempts": [_attempt(row, before) for before, row in pairwise([None, *attempts])],
         "data": _data(job) if shows_args else [],
         "shows_args": shows_args,
         "progress": job.progress,
@@ -125,8 +128,9 @@ def _data(job: JobRow) -> list[tuple[str, str]]:
     ]
 
 
-def _attempt(row: Attempt) -> dict[str, Any]:
+def _attempt(row: Attempt, before: Attempt | None) -> dict[str, Any]:
     error = row.error or {}
+    again = before is not None and before.outcome not in _UNCOUNTED and row.attempt <= before.attempt
     trace = error.get("backtrace") or []
     return {
         "row": row,
@@ -136,6 +140,7 @@ def _attempt(row: Attempt) -> dict[str, Any]:
         "application": of_application(trace),
         "trace": trace,
         "late": row.late_report,
+        "again": again,
     }
 
 

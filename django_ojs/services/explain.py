@@ -86,9 +86,9 @@ def _explain_finished(
         if cause is not None:
             reasons.append(_("It was given up: %(message)s") % error)
     if job.dead_letter:
-        reasons.append(_("It is in the dead letter: `ojs retry` makes it available again."))
+        reasons.append(_("It is in the dead letter: a retry makes it available again."))
     elif job.state == State.DISCARDED:
-        reasons.append(_("`ojs retry` makes it available again."))
+        reasons.append(_("A retry makes it available again."))
     if job.state == State.DISCARDED and equals:
         reasons.append(_("An equal unique job is there, so a retry is refused: %s.") % equals[0])
     said = {

@@ -10,9 +10,10 @@ from django_ojs import clock
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import Actor
 from django_ojs.models import Event, Job
+from django_ojs.services import operate, promote
 from django_ojs.services.queues import pause
 from tests.admin.support import login, page, worker
-from tests.services.support import ack, fail, make, take
+from tests.services.support import ack, fail, make, release, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("no_users")]
 
@@ -32,6 +33,24 @@ def test_a_waiting_job_has_a_place_and_what_would_help() -> None:
     text = page(browser, f"job/{last.id}/change/")
     assert "runworker" not in text
     assert "python manage.py ojs resume default" in text
+
+
+def test_attempts_say_where_a_person_has_retried(frozen: FrozenClock) -> None:
+    (job,) = make(1, retry={"max_attempts": 2, "initial_interval": "PT1S", "jitter": False})
+    release(*take())
+    for _ in range(2):
+        frozen.advance(2)
+        promote.promote()
+        fail(*take(), type="app.Broken")
+    browser, again = login("view_job"), "Retried by hand: attempts count from one again."
+    text = page(browser, f"job/{job.id}/change/")
+    assert again not in text
+    assert "A retry makes it available again." in text
+    operate.retry_dead([job.id])
+    ack(*take())
+    rows = page(browser, f"job/{job.id}/change/").partition('class="ojs-attempts"')[2]
+    numbers = re.findall(r'<th scope="row">(\d)</th>|(Retried by hand)', rows)
+    assert [first or second for first, second in numbers] == ["1", "1", "2", "Retried by hand", "1"]
 
 
 def test_facts_lead_to_lists_that_the_user_may_see() -> None:
