@@ -67,12 +67,12 @@ class NotifiedSchedule(PollSchedule):
 
 
 class FileChangeSchedule(PollSchedule):
-    """SQLite: check the file every 10 to 100 ms (the longer idle, the slower), and claim only after a
+    """SQLite: check the file every 5 to 100 ms (the longer idle, the slower), and claim only after a
     commit of another connection.
     """
 
     slowest = 2.0
-    _fastest_look = 0.01
+    _fastest_look = 0.005
     _slowest_look = 0.1
     _settles = 1.0
     """Seconds after a write to the file until its commit is visible to other connections."""
