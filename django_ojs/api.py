@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Unpack
 from uuid import UUID
 
 from django.db import transaction
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.clock import new_id
 from django_ojs.domain.arguments import arguments_of
 from django_ojs.domain.durations import parse_seconds_ms
@@ -42,15 +42,15 @@ from django_ojs.handlers.periodic import periodic
 from django_ojs.handlers.registry import JobHandler, job
 from django_ojs.handlers.workflows import WorkflowBuilder, batch, chain, group, step, workflow
 from django_ojs.hooks import before_exit
+from django_ojs.services import databases as _databases
 from django_ojs.services import enqueue as _enqueue
 from django_ojs.services import inspect as _inspect
 from django_ojs.services import operate as _operate
 from django_ojs.services import query as _query
+from django_ojs.services import queues as _queues
 from django_ojs.services.middleware import chain as enqueue_middleware
 from django_ojs.services.operate import Extension
 from django_ojs.services.query import JobFilters, JobQuery
-from django_ojs.services.queues import pause as pause_queues
-from django_ojs.services.queues import resume as resume_queues
 from django_ojs.services.workflows import operate as _workflows
 from django_ojs.services.workflows import read as _read
 from django_ojs.services.workflows.read import WorkflowRecord
@@ -154,7 +154,7 @@ def enqueue(
     naming the field, :class:`Duplicate` with the existing job, and ``TypeError`` for an unknown option;
     nothing is written then.
     """
-    now = clock.now(conf.current().database)
+    now = clock.now(_databases.of_call(job_type, options.get("queue")))
     envelope = from_call(job_type, args, now=now, kwargs=kwargs, **options)
     return JobRecord(_enqueue.enqueue([envelope], now=now)[0])
 
@@ -166,7 +166,7 @@ def enqueue_many(
 
     A mapping in place of a list has arguments by keyword.
     """
-    now = clock.now(conf.current().database)
+    now = clock.now(_databases.of_call(job_type, options.get("queue")))
     envelope = from_call(job_type, (), now=now, **options)
     envelope, texts = encode_calls(envelope, map(arguments_of, calls))
     return shown(_enqueue.enqueue_bulk(envelope, texts, now=now))
@@ -184,7 +184,7 @@ def enqueue_on_commit(
     For the case that the job must not exist before the commit. :func:`enqueue` is already
     invisible to workers until then, and cannot be lost between commit and insert.
     """
-    database = conf.current().database
+    database = _databases.of_call(job_type, options.get("queue"))
     envelope = from_call(job_type, args, now=clock.now(database), kwargs=kwargs, **options)
 
     def insert() -> None:
@@ -207,38 +207,51 @@ def uuid7(moment: datetime | date, *key: str | int | UUID | date) -> UUID:
 
 
 def get(job: JobRef) -> JobRecord:
-    """The job as it is stored now. Raises :class:`NotFound`."""
-    return JobRecord(_inspect.find(id_of(job)))
+    """The job as it is stored now, in whichever database. Raises :class:`NotFound`."""
+    using, job_id = _found(job)
+    return JobRecord(_inspect.find(job_id, using=using))
 
 
 def jobs(
-    *, limit: int = 100, after: JobRef | None = None, **filters: Unpack[JobFilters]
+    *,
+    limit: int = 100,
+    after: JobRef | None = None,
+    database: str | None = None,
+    **filters: Unpack[JobFilters],
 ) -> list[JobRecord]:
     """A page of jobs, the newest first.
 
     Filters: ``state``, ``queue``, ``type`` (one or a list; queues and types may end in ``*``),
     ``worker_id``, ``error_type``, ``dead_letter``, ``workflow_id``, ``since`` and ``until`` (when the
     job was made: a time, or a duration that is so long ago). ``limit`` is at most 1,000; ``after`` is
-    the last job of the page before. Raises :class:`InvalidRequest` naming the filter, ``TypeError`` for
-    an unknown one.
+    the last job of the page before. With ``OJS["QUEUE_DATABASES"]`` the jobs are those of one
+    ``database``: by default that of the queues, without these ``OJS["DATABASE"]``. Raises
+    :class:`InvalidRequest` naming the filter, ``TypeError`` for an unknown one.
     """
-    query = JobQuery.of(using=conf.current().database, **filters)
-    return shown(_query.page(query, limit=limit, after=None if after is None else id_of(after)))
+    using = database or _databases.of_filter(filters.get("queue"))
+    query = JobQuery.of(using=using, **filters)
+    last = None if after is None else id_of(after)
+    return shown(_query.page(query, limit=limit, after=last, using=using))
 
 
-def count_jobs(**filters: Unpack[JobFilters]) -> int:
-    """How many jobs there are, counted up to 10,000; takes the filters of :func:`jobs`."""
-    return _query.count(JobQuery.of(using=conf.current().database, **filters))
+def count_jobs(*, database: str | None = None, **filters: Unpack[JobFilters]) -> int:
+    """How many jobs there are, counted up to 10,000; takes ``database`` and the filters of
+    :func:`jobs`.
+    """
+    using = database or _databases.of_filter(filters.get("queue"))
+    return _query.count(JobQuery.of(using=using, **filters), using=using)
 
 
 def cancel(job: JobRef, *, reason: str = "", by: str = "") -> JobRecord:
     """Cancel a waiting or running job at once; its worker learns it. A finished one stays as it is."""
-    return JobRecord(_operate.cancel([id_of(job)], actor=Actor("api", by, reason))[0])
+    using, job_id = _found(job)
+    return JobRecord(_operate.cancel([job_id], actor=Actor("api", by, reason), using=using)[0])
 
 
 def activate(job: JobRef) -> JobRecord:
     """Let a ``pending`` job run. Raises :class:`InvalidTransition` in other states."""
-    return JobRecord(_operate.activate([id_of(job)])[0])
+    using, job_id = _found(job)
+    return JobRecord(_operate.activate([job_id], using=using)[0])
 
 
 def retry(
@@ -255,22 +268,25 @@ def retry(
     kept one has passed, :class:`InvalidTransition` in other states and, unless ``allow_duplicate``,
     :class:`Duplicate` for a unique job while an equal one waits or runs.
     """
+    using, job_id = _found(job)
     changed = _operate.retry_dead(
-        [id_of(job)],
+        [job_id],
         actor=Actor("api", by, reason),
         expires_at=expires_at,
         allow_duplicate=allow_duplicate,
+        using=using,
     )
     return JobRecord(changed[0])
 
 
 def reschedule(job: JobRef, when: datetime | timedelta, *, by: str = "") -> JobRecord:
     """Move the start of a ``scheduled`` or ``retryable`` job; a past time means now."""
+    using, job_id = _found(job)
     if isinstance(when, timedelta):
-        when = clock.now(conf.current().database) + when
+        when = clock.now(using) + when
     elif when.tzinfo is None:
         raise InvalidRequest("when", "must have a time zone")
-    return JobRecord(_operate.reschedule([id_of(job)], when, actor=Actor("api", by))[0])
+    return JobRecord(_operate.reschedule([job_id], when, actor=Actor("api", by), using=using)[0])
 
 
 def edit(job: JobRef, *, reason: str = "", by: str = "", **options: Unpack[EditOptions]) -> JobRecord:
@@ -283,7 +299,9 @@ def edit(job: JobRef, *, reason: str = "", by: str = "", **options: Unpack[EditO
     :class:`InvalidTransition` for a job that runs, whose timeout :func:`extend_timeout` extends, or has
     ended, and ``TypeError`` for an unknown option.
     """
-    return JobRecord(_operate.edit([id_of(job)], options, actor=Actor("api", by, reason))[0])
+    using, job_id = _found(job)
+    who = Actor("api", by, reason)
+    return JobRecord(_operate.edit([job_id], options, actor=who, using=using)[0])
 
 
 def extend_timeout(
@@ -297,12 +315,30 @@ def extend_timeout(
     """
     by_ms = parse_seconds_ms(by, "by")
     who = Actor("api", actor, reason)
-    return _operate.extend_timeout([id_of(job)], by_ms, actor=who)[0]
+    using, job_id = _found(job)
+    return _operate.extend_timeout([job_id], by_ms, actor=who, using=using)[0]
+
+
+def pause_queues(names: Collection[str], *, actor: Actor = Actor()) -> list[str]:
+    """Stop claims from these queues; returns those that were not paused before.
+
+    When it returns, no claim from them is under way. Enqueueing goes on, and so do the total and
+    TTL clocks of the jobs. Queues of several databases are paused one database after the other.
+    """
+    each = _databases.by_database(names).items()
+    return [name for using, own in each for name in _queues.pause(own, actor=actor, using=using)]
+
+
+def resume_queues(names: Collection[str], *, actor: Actor = Actor()) -> list[str]:
+    """Allow claims from these queues again; returns those that were paused."""
+    each = _databases.by_database(names).items()
+    return [name for using, own in each for name in _queues.resume(own, actor=actor, using=using)]
 
 
 def get_workflow(workflow: WorkflowRef) -> WorkflowRecord:
     """The workflow as it is stored now, with the errors of its jobs. Raises :class:`NotFound`."""
-    return _read.find(_workflow_id(workflow))
+    key = _workflow_id(workflow)
+    return _read.find(key, using=_databases.of_workflow(key))
 
 
 def cancel_workflow(workflow: WorkflowRef, *, reason: str = "", by: str = "") -> WorkflowRecord:
@@ -310,7 +346,9 @@ def cancel_workflow(workflow: WorkflowRef, *, reason: str = "", by: str = "") ->
 
     Raises :class:`NotFound`, and :class:`Conflict` for a workflow that has ended.
     """
-    row = _workflows.cancel(_workflow_id(workflow), actor=Actor("api", by, reason))
+    key = _workflow_id(workflow)
+    using = _databases.of_workflow(key)
+    row = _workflows.cancel(key, actor=Actor("api", by, reason), using=using)
     return _read.record(row)
 
 
@@ -320,7 +358,9 @@ def resume_workflow(workflow: WorkflowRef, *, reason: str = "", by: str = "") ->
     Attempts, clocks and ``workflow_timeout`` start again, and callbacks run when all has ended. Raises
     :class:`NotFound`, and :class:`Conflict` for a workflow that runs or has nothing to resume.
     """
-    row = _workflows.resume(_workflow_id(workflow), actor=Actor("api", by, reason))
+    key = _workflow_id(workflow)
+    using = _databases.of_workflow(key)
+    row = _workflows.resume(key, actor=Actor("api", by, reason), using=using)
     return _read.record(row)
 
 
@@ -338,6 +378,12 @@ aget_workflow = twin(get_workflow)
 areschedule = twin(reschedule)
 aresume_workflow = twin(resume_workflow)
 aretry = twin(retry)
+
+
+def _found(job: JobRef) -> tuple[str, UUID]:
+    """The database of a job, and its id."""
+    job_id = id_of(job)
+    return _databases.of_job(job_id), job_id
 
 
 def _workflow_id(workflow: WorkflowRef) -> UUID:

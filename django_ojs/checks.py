@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import get_commands
 from django.db import DatabaseError, connections, router
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import load_backend
 from django.utils.module_loading import import_string
 
@@ -18,6 +20,7 @@ from django_ojs import clock, conf, hooks
 from django_ojs.domain.retry import UNLIMITED
 from django_ojs.domain.states import TERMINAL
 from django_ojs.engines import EngineFamily, family_of
+from django_ojs.services import spanning
 from django_ojs.services.job_defaults import policy_of
 from django_ojs.services.schedules.declared import declared_twice
 
@@ -33,6 +36,7 @@ def register_all() -> None:
     checks.register(check_retry_policies, "ojs")
     checks.register(check_unique_policies, "ojs")
     checks.register(check_schedules, "ojs")
+    checks.register(check_keys, "ojs")
     checks.register(check_database_settings, "ojs")
     checks.register(check_database, checks.Tags.database)
     checks.register(check_reaper, "ojs", deploy=True)
@@ -120,6 +124,17 @@ def check_schedules(config: conf.Settings, **kwargs: Any) -> Iterator[Message]:
 
 
 @_of_settings
+def check_keys(config: conf.Settings, **kwargs: Any) -> Iterator[Message]:
+    """``ojs.E019``: a rate limit or unique key would span the databases of queues."""
+    for problem in spanning.problems():
+        yield checks.Error(
+            problem,
+            hint="A key holds in one database: keep its queues in one, or leave the key out.",
+            id="ojs.E019",
+        )
+
+
+@_of_settings
 def check_unique_policies(config: conf.Settings, **kwargs: Any) -> Iterator[Message]:
     """``ojs.W013``: finished jobs are to count for longer than they are kept."""
     for name, declared in sorted(hooks.job_types().items()):
@@ -192,18 +207,27 @@ def check_database_settings(config: conf.Settings, **kwargs: Any) -> Iterator[Me
         yield checks.Error(
             f"OJS['READ_DATABASE'] is {alias!r}, which is not in DATABASES", id="ojs.E017"
         )
-    database = settings.DATABASES[config.database]
+    for alias in config.databases.aliases:
+        if alias in settings.DATABASES:
+            yield from _of_database(alias, settings.DATABASES[alias])
+        else:
+            yield checks.Error(
+                f"OJS['QUEUE_DATABASES'] has {alias!r}, which is not in DATABASES", id="ojs.E018"
+            )
+    yield from _development_only(config)
+    yield from _imports(config)
+    yield from _heartbeats(config)
+
+
+def _of_database(alias: str, database: dict[str, Any]) -> Iterator[Message]:
     engine = str(database.get("ENGINE", ""))
     options = database.get("OPTIONS", {})
-    yield from _connection(config.database, database, engine)
+    yield from _connection(alias, database, engine)
     if engine.endswith("sqlite3"):
         yield from _sqlite(options)
     if engine.endswith("mysql"):
         yield from _mysql(options)
-    yield from _routes(config.database)
-    yield from _development_only(config)
-    yield from _imports(config)
-    yield from _heartbeats(config)
+    yield from _routes(alias)
 
 
 def _connection(alias: str, database: dict[str, Any], engine: str) -> Iterator[Message]:
@@ -275,8 +299,8 @@ def _routes(alias: str) -> Iterator[Message]:
     if wrong:
         yield checks.Error(
             f"a database router keeps {', '.join(wrong)} out of {alias!r}: all models of "
-            "django_ojs must be in one database",
-            hint="Route the app label django_ojs to OJS['DATABASE'].",
+            "django_ojs must be in each database that has jobs",
+            hint="Route the app label django_ojs to OJS['DATABASE'], and to OJS['QUEUE_DATABASES'].",
             id="ojs.E005",
         )
 
@@ -329,9 +353,12 @@ def check_database(
     config: conf.Settings, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> Iterator[Message]:
     """Checks of the server; run by ``check --database``."""
-    if config.database not in (databases or ()):
-        return
-    connection = connections[config.database]
+    for alias in config.databases.aliases:
+        if alias in (databases or ()):
+            yield from _server(connections[alias])
+
+
+def _server(connection: BaseDatabaseWrapper) -> Iterator[Message]:
     if family_of(connection) is EngineFamily.SQLITE:
         import sqlite3
 
@@ -352,8 +379,8 @@ def check_database(
 @_of_settings
 def check_one_host(config: conf.Settings, **kwargs: Any) -> Iterator[Message]:
     """``ojs.W003``: what is deployed keeps its jobs in SQLite."""
-    database = settings.DATABASES.get(config.database, {})
-    if str(database.get("ENGINE", "")).endswith("sqlite3"):
+    engines = [settings.DATABASES.get(one, {}).get("ENGINE") for one in config.databases.aliases]
+    if any(str(engine).endswith("sqlite3") for engine in engines):
         yield checks.Warning(
             "the jobs are in SQLite: one host only, one writer at a time",
             hint="Use PostgreSQL or MariaDB for more than one host.",
@@ -366,13 +393,7 @@ def check_reaper(config: conf.Settings, **kwargs: Any) -> Iterator[Message]:
     """``ojs.W008`` (``check --deploy``): no process enforces the timeouts."""
     from django_ojs.services.health import enforcement
 
-    try:
-        problems = enforcement(clock.now(config.database), config.database)
-    except DatabaseError:
-        return
-    for problem in problems:
-        yield checks.Warning(
-            problem.problem,
-            hint=problem.remedy,
-            id="ojs.W008",
-        )
+    for alias in config.databases.aliases:
+        with suppress(DatabaseError):
+            for problem in enforcement(clock.now(alias), alias):
+                yield checks.Warning(problem.problem, hint=problem.remedy, id="ojs.W008")

@@ -6,8 +6,10 @@ An unknown key or a bad value is reported by the system check ``ojs.E001``, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, cast
 
@@ -21,11 +23,22 @@ from django_ojs.domain.envelope import check_priority, from_call
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.jsonvalue import MAX_ENVELOPE_BYTES
 from django_ojs.domain.limits import CONFIGURABLE, Limits
-from django_ojs.domain.names import check_queue_name
+from django_ojs.domain.names import queue_name
+from django_ojs.domain.queue_databases import QueueDatabases, parse_patterns, queue_databases
 from django_ojs.domain.rate_limit import stored_rate_limit
 from django_ojs.domain.retry import RetryPolicy, parse_policy, with_names
 from django_ojs.domain.schedule import ScheduleSpec
-from django_ojs.domain.sections import Section, choice, count, flag, optional, text, words
+from django_ojs.domain.sections import (
+    Section,
+    choice,
+    count,
+    flag,
+    modules,
+    optional,
+    secret,
+    text,
+    words,
+)
 from django_ojs.domain.unique import UNIQUE_OPTIONS, UniquePolicy, declared
 
 _DAY_MS = 86_400_000
@@ -118,10 +131,11 @@ class Settings:
     """The value of ``settings.OJS``, checked and with defaults filled in.
 
     ``heartbeat_timeout_ms`` is the one in ``DEFAULTS``, if set: it is explicit, the built-in one is
-    not.
+    not. ``database`` is ``databases.default``, or that of the block of :func:`on`.
     """
 
     database: str
+    databases: QueueDatabases
     read_database: str | None
     limits: Limits
     heartbeat_timeout_ms: int | None
@@ -159,7 +173,7 @@ def _defaults(
     layer = DefaultsLayer(
         limits,
         section.read("retry", optional(_retry), None),
-        section.read("queue", optional(_queue_name), None) if queue else None,
+        section.read("queue", optional(queue_name), None) if queue else None,
         section.read("priority", optional(check_priority), None),
         section.read("on_partition", optional(choice("continue", "stop")), None),
         section.read("rate_limit", optional(stored_rate_limit), None) if rate_limit else None,
@@ -202,8 +216,10 @@ def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
     wrong: list[InvalidRequest] = []
     whole = Section(value, "OJS", wrong)
     defaults = _defaults(whole.section("DEFAULTS"), rate_limit=False)
+    database = whole.read("DATABASE", text, "default")
     settings = Settings(
-        database=whole.read("DATABASE", text, "default"),
+        database=database,
+        databases=queue_databases(database, whole.read("QUEUE_DATABASES", parse_patterns, {})),
         read_database=whole.read("READ_DATABASE", optional(text), None),
         limits=defaults.limits.over(
             Limits(timeout_ms=1_800_000, grace_period_ms=30_000, heartbeat_timeout_ms=60_000)
@@ -214,7 +230,7 @@ def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
         priority=defaults.priority or 0,
         on_partition=defaults.on_partition or "continue",
         queues=_queues(whole.section("QUEUES")),
-        autodiscover=whole.read("AUTODISCOVER", _autodiscover, ("jobs", "tasks")),
+        autodiscover=whole.read("AUTODISCOVER", modules, ("jobs", "tasks")),
         stored_events=whole.read("EVENTS", _events, _events("problems", "")),
         enqueue_middleware=whole.read("ENQUEUE_MIDDLEWARE", words("dotted names of callables"), ()),
         execution_middleware=whole.read("EXECUTION_MIDDLEWARE", words("dotted names of callables"), ()),
@@ -245,7 +261,7 @@ def slots(item: object, where: str) -> int:
 def _queues(section: Section) -> dict[str, DefaultsLayer]:
     for name in section.keys:
         try:
-            _queue_name(name, section.name(name))
+            queue_name(name, section.name(name))
         except InvalidRequest as error:
             section.wrong.append(error)
     return {name: _defaults(section.section(name), queue=False) for name in section.keys}
@@ -277,8 +293,8 @@ def _schedule(name: str) -> Callable[[Any, str], ScheduleSpec | None]:
 def _http(section: Section) -> HttpSettings:
     parse: dict[str, Callable[[Any, str], Any]] = {
         "authentication": words("dotted class names"),
-        "dev_token": _secret,
-        "metrics_token": _secret,
+        "dev_token": secret,
+        "metrics_token": secret,
         "test_directives": flag,
     }
     given: dict[str, Any] = {
@@ -318,26 +334,6 @@ def _retry(item: object, where: str) -> Mapping[str, Any]:
     return with_names(cast(Mapping[str, Any], item))
 
 
-def _queue_name(item: object, where: str) -> str:
-    if not isinstance(item, str):
-        raise InvalidRequest(where, "must be a string")
-    return check_queue_name(item, where)
-
-
-def _secret(item: object, where: str) -> str | None:
-    if item and not isinstance(item, str):
-        raise InvalidRequest(where, "must be a string or None")
-    return cast(str, item) or None
-
-
-def _autodiscover(item: object, where: str) -> tuple[str, ...]:
-    if not isinstance(item, (list, tuple)) or not all(
-        isinstance(name, str) and all(part.isidentifier() for part in name.split(".")) for name in item
-    ):
-        raise InvalidRequest(where, "must be a list of module names")
-    return tuple(item)
-
-
 def _events(item: object, where: str) -> frozenset[str]:
     every, problems = events.kinds(), events.problems()
     if item == "all":
@@ -358,14 +354,38 @@ def _load() -> Settings:
     return settings
 
 
+_chosen: ContextVar[str | None] = ContextVar("django_ojs.database", default=None)
+
+
+@cache
+def _load_on(alias: str) -> Settings:
+    settings = _load()
+    if alias == settings.database:
+        return settings
+    # Both are of the default database.
+    return replace(settings, database=alias, read_database=None, listen_database=None)
+
+
 def current() -> Settings:
     """The settings in force. Raises ``ImproperlyConfigured`` when ``settings.OJS`` is wrong."""
-    return _load()
+    alias = _chosen.get()
+    return _load() if alias is None else _load_on(alias)
+
+
+@contextmanager
+def on(alias: str) -> Iterator[None]:
+    """In the block, whatever names no database happens in this one; queues stay where they are."""
+    token = _chosen.set(alias)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
 
 
 def read_again() -> None:
     """Have the settings read again when they are used next."""
     _load.cache_clear()
+    _load_on.cache_clear()
 
 
 def _forget(*, setting: str, **_: object) -> None:

@@ -31,6 +31,13 @@ def check_queue_name(value: str, field: str) -> str:
     return value[:]  # of a member of an enumeration, its text
 
 
+def queue_name(value: object, field: str) -> str:
+    """As :func:`check_queue_name`, of a value of any type."""
+    if not isinstance(value, str):
+        raise InvalidRequest(field, "must be a string")
+    return check_queue_name(value, field)
+
+
 def check_worker_id(name: str, field: str) -> str:
     """A worker's name: at most 255 characters, and fit for one segment of a path."""
     if not 0 < len(name) <= 255 or not name.isprintable():

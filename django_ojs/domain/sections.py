@@ -82,6 +82,22 @@ def text(item: object, where: str) -> str:
     return item
 
 
+def secret(item: object, where: str) -> str | None:
+    """A string; an empty one is as ``None``."""
+    if item and not isinstance(item, str):
+        raise InvalidRequest(where, "must be a string or None")
+    return str(item) if item else None
+
+
+def modules(item: object, where: str) -> tuple[str, ...]:
+    """A list of module names, as a tuple."""
+    if not isinstance(item, (list, tuple)) or not all(
+        isinstance(name, str) and all(part.isidentifier() for part in name.split(".")) for name in item
+    ):
+        raise InvalidRequest(where, "must be a list of module names")
+    return tuple(item)
+
+
 def flag(item: object, where: str) -> bool:
     """``True`` or ``False``."""
     if not isinstance(item, bool):

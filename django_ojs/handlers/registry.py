@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overlo
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_ojs import clock, conf, hooks
+from django_ojs import clock, hooks
 from django_ojs.conf import DefaultsLayer, job_defaults
 from django_ojs.domain.arguments import Arguments
 from django_ojs.domain.envelope import Envelope, encode_calls, from_call
@@ -31,6 +31,7 @@ from django_ojs.domain.suggestions import did_you_mean
 from django_ojs.domain.workflow import Fan, Step
 from django_ojs.handlers import workflows
 from django_ojs.handlers.context import JobContext
+from django_ojs.services import databases
 from django_ojs.services.enqueue import enqueue, enqueue_bulk
 
 P = ParamSpec("P")
@@ -117,7 +118,7 @@ class JobHandler(Generic[P, R]):
         Raises ``TypeError`` when the arguments do not fit the function, :class:`InvalidRequest`
         when they are not JSON or an option is wrong.
         """
-        now = clock.now(conf.current().database)
+        now = clock.now(self._database())
         return JobRecord(enqueue([self.envelope(args, kwargs, now)], now=now)[0])
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobRecord:
@@ -132,7 +133,7 @@ class JobHandler(Generic[P, R]):
 
     def enqueue_many(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> list[JobRecord]:
         """Insert one job for each sequence, or mapping, of arguments, all or none."""
-        now = clock.now(conf.current().database)
+        now = clock.now(self._database())
         envelope = from_call(self.type, (), now=now, **self.options)
         envelope, texts = encode_calls(envelope, map(self._call, calls))
         return shown(enqueue_bulk(envelope, texts, now=now))
@@ -156,18 +157,22 @@ class JobHandler(Generic[P, R]):
         return workflows.fan(self.type, map(self._call, calls), self.options)
 
     def enqueue_on_commit(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Insert the job after the outermost transaction commits. Arguments are checked now."""
+        """Insert the job after the outermost transaction of its database commits. Arguments are checked
+        now.
+        """
         envelope = self.envelope(args, kwargs)
-        using = conf.current().database
-        transaction.on_commit(lambda: enqueue([envelope]) and None, using=using)
+        transaction.on_commit(lambda: enqueue([envelope]) and None, using=self._database())
 
     def envelope(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], now: datetime | None = None
     ) -> Envelope:
         """Validate the request for one call."""
         fitting, named = self.arguments(args, kwargs)
-        now = now or clock.now(conf.current().database)
+        now = now or clock.now(self._database())
         return from_call(self.type, fitting, now=now, kwargs=named, **self.options)
+
+    def _database(self) -> str:
+        return databases.of_call(self.type, self.options.get("queue"))
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         """The arguments of a call as they are sent: by position where that is possible, so that every

@@ -12,7 +12,7 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.domain.arguments import Arguments, arguments_of
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.envelope import encode_calls, from_call
@@ -21,7 +21,8 @@ from django_ojs.domain.ids import parse_uuid7
 from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode
 from django_ojs.domain.options import Duration, StepOptions, WorkflowOptions
 from django_ojs.domain.workflow import Call, Definition, Fan, Step, When, WorkflowKind, check
-from django_ojs.services.workflows.create import create
+from django_ojs.services import databases
+from django_ojs.services.workflows.create import create, database_of
 from django_ojs.services.workflows.read import WorkflowRecord, record
 
 Member = "Step | Fan | WorkflowBuilder"
@@ -72,7 +73,7 @@ def fan(job_type: str, calls: Iterable[Arguments], options: Mapping[str, Any]) -
 
 def call(job_type: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Call:
     """A checked call; a ``delay`` is kept as such."""
-    now = clock.now(conf.current().database)
+    now = clock.now(databases.of_call(job_type, options.get("queue")))
     envelope = from_call(job_type, args, now=now, **options)
     if options.get("delay") is None or envelope.scheduled_at is None:
         return Call(envelope)
@@ -188,7 +189,7 @@ class WorkflowBuilder:
     def enqueue_on_commit(self, **options: Unpack[WorkflowOptions]) -> None:
         """Insert the workflow when the outermost transaction commits; checked here and now."""
         made = self.definition(**options)
-        transaction.on_commit(lambda: create(made) and None, using=conf.current().database)
+        transaction.on_commit(lambda: create(made) and None, using=database_of(made))
 
     def __enter__(self) -> Self:
         return self

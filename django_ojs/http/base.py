@@ -36,7 +36,7 @@ from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
 from django_ojs.http.limits import LONG_POLLS
 from django_ojs.http.principal import Principal, of_user, parse_reason
-from django_ojs.services import inspect, queues, reading
+from django_ojs.services import databases, inspect, queues, reading
 from django_ojs.store.contention import alone, repeating_statements
 
 T = TypeVar("T")
@@ -133,10 +133,18 @@ class OJSViewSet(ViewSet):
         """The actor, with the ``reason`` in the body if the request has one."""
         return self.actor(parse_reason(self.body(required=False)))
 
+    _elsewhere: str | None = None
+
     @property
     def using(self) -> str:
-        """The database that holds the jobs; in an action ``from_replica`` perhaps its replica."""
-        return reading.database()
+        """The database that holds the jobs; in an action ``from_replica`` perhaps its replica. After
+        :meth:`use` the one that was named.
+        """
+        return self._elsewhere or reading.database()
+
+    def use(self, alias: str) -> None:
+        """Answer from this database: that of the queue, or of the job, which the request names."""
+        self._elsewhere = None if alias == conf.current().database else alias
 
     def get_authenticators(self) -> list[BaseAuthentication]:
         """Instances of the classes in ``OJS["HTTP"]["AUTHENTICATION"]``."""
@@ -155,8 +163,12 @@ class OJSViewSet(ViewSet):
         return response
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """Answer the request; statements that lost a race are run again."""
-        with repeating_statements(conf.current().database):
+        """Answer the request; statements that lost a race are run again. Routes that are included with
+        ``{"database": alias}`` are those of that database.
+        """
+        alias = kwargs.pop("database", None)
+        here = conf.current().database if alias is None else str(alias)
+        with conf.on(here), repeating_statements(here):
             return super().dispatch(request, *args, **kwargs)
 
     def initialize_request(self, request: Any, *args: Any, **kwargs: Any) -> Request:
@@ -232,6 +244,7 @@ class OJSViewSet(ViewSet):
         :class:`PermissionDenied` for writes to an internal job.
         """
         key = self.key(job_id)
+        self.use(databases.of_job(key))
         with suppress(NotFound):
             job = inspect.find(key, using=self.using)
             if self.caller.sees(job.queue):

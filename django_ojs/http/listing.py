@@ -24,6 +24,7 @@ from django_ojs.domain.states import State
 from django_ojs.http import responses
 from django_ojs.http.principal import Principal
 from django_ojs.models import Job
+from django_ojs.services import databases
 from django_ojs.services.stream import any_of
 from django_ojs.store import keyset, selectors
 from django_ojs.store.batches import parts_that_fit
@@ -149,6 +150,11 @@ def allow(
     for name, value in request.query_params.items():
         if "\x00" in value:
             raise InvalidRequest(name, "must not contain NUL")
+
+
+def database_of(request: Request) -> str:
+    """The database of the queues that a list is of. Raises :class:`InvalidRequest` for several."""
+    return databases.of_filter([name for name in request.GET.get("queue", "").split(",") if name])
 
 
 def jobs(request: Request, principal: Principal, *, using: str) -> Any:

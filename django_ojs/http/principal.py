@@ -29,6 +29,8 @@ class Principal:
     queues: Collection[str] = EVERYTHING
     token_id: int | None = None
     user: Any = field(default=None, compare=False, repr=False)
+    database: str | None = field(default=None, compare=False)
+    """That of the token."""
 
     def may(self, *scopes: str) -> bool:
         """Whether the caller has one of the scopes."""
@@ -53,7 +55,7 @@ class Principal:
         returned unchanged.
         """
         if self.token_id is not None:
-            token = tokens.live(self.token_id, using=using)
+            token = tokens.live(self.token_id, using=self.database or using)
             return None if token is None else of_token(token)
         users = getattr(self.user.__class__, "_default_manager", None)
         if users is None:
@@ -71,7 +73,12 @@ class Principal:
 def of_token(token: ApiToken) -> Principal:
     """The principal that an API token stands for."""
     return Principal(
-        f"token:{token.name}", token.name, frozenset(token.scopes), tuple(token.queues), token.pk
+        f"token:{token.name}",
+        token.name,
+        frozenset(token.scopes),
+        tuple(token.queues),
+        token.pk,
+        database=token._state.db,
     )
 
 

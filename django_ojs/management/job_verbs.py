@@ -107,7 +107,8 @@ class JobVerbs(OJSCommand):
         if kwargs:
             chosen["kwargs"] = kwargs
         envelope = from_call(options["type"], args, now=now, **chosen)
-        job = enqueue([envelope], now=now, using=alias)[0]
+        # Where the queue is, keys are checked too.
+        job = enqueue([envelope], now=now, using=alias if options["database"] else None)[0]
         there = ", and was there already" if job.deduplicated else ""
         line = f"{job.id} {job.type} is {job.state}{there}"
         self.confirm(options, inspect.describe(job), [line])

@@ -12,12 +12,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import sentry_sdk
 from sentry_sdk.integrations import Integration
 from sentry_sdk.integrations.logging import ignore_logger
 
-from django_ojs import conf, hooks
+from django_ojs import hooks
 from django_ojs.handlers import execution
 from django_ojs.observability import sentry_check_ins as check_ins
 from django_ojs.signals import EventRecord, job_discarded, job_failed
@@ -160,8 +161,9 @@ def _capture(integration: OJSIntegration, event: EventRecord, error: Mapping[str
 def _stored(job_id: str, attempt: int) -> tuple[dict[str, Any], list[str]]:
     """What the rows say: the job, if it is still there, and the traceback of the attempt."""
     from django_ojs.models import Attempt, Job
+    from django_ojs.services import databases
 
-    using = conf.current().database
+    using = databases.of_job(UUID(job_id))
     ended = Attempt.objects.using(using).filter(job_id=job_id, attempt=attempt)
     error = ended.order_by("-lease_seq").values_list("error", "worker_id").first()
     columns = ("max_attempts", "args", "meta")

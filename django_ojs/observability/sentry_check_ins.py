@@ -14,7 +14,7 @@ from uuid import UUID
 
 import sentry_sdk
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.domain.cron import WORDS, Interval, timing_of
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ def _id(job_id: object) -> str:
 def config_of(name: str) -> Any:
     """What Sentry is to expect: ``None`` of times that it cannot express, and of unknown schedules."""
     from django_ojs.models import Schedule
+    from django_ojs.services import databases
 
-    rows = Schedule.objects.using(conf.current().database).filter(pk=name)
+    rows = Schedule.objects.using(databases.of_schedule(name)).filter(pk=name)
     row = rows.values_list("expression", "timezone").first()
     if row is None:
         return None

@@ -20,7 +20,7 @@ from django_ojs.domain.events import Kind
 from django_ojs.domain.job import ExistingJob, JobRow
 from django_ojs.domain.lru import LRU
 from django_ojs.domain.states import State
-from django_ojs.services import middleware
+from django_ojs.services import databases, middleware
 from django_ojs.services.commit import publish
 from django_ojs.services.job_defaults import is_unique, resolve_defaults
 from django_ojs.services.rate_limits import places, policies
@@ -45,43 +45,59 @@ def enqueue(
 ) -> list[JobRow]:
     """Insert the jobs, all or none, and return their records in the same order.
 
-    The rows become visible with the caller's transaction. An id that is taken by a job of the
-    same content gives that job back (decision L4); raises :class:`Duplicate` for other content. A
-    unique job may give back another one, or raise :class:`Duplicate` (``services/unique.py``). The
-    record of a job that was there already is ``deduplicated``. Of a job that the enqueue middleware
-    drops nothing is stored: the state of its record is ``dropped``. One statement per 1,000 jobs, and
-    one more where their events are stored.
+    Without ``using`` they go where their queue is, and the time is of that database. The rows become
+    visible with the caller's transaction, if that is in the same database. An id that is taken by a
+    job of the same content gives that job back (decision L4); raises :class:`Duplicate` for other
+    content. A unique job may give back another one, or raise :class:`Duplicate`
+    (``services/unique.py``). The record of a job that was there already is ``deduplicated``. Of a job
+    that the enqueue middleware drops nothing is stored: the state of its record is ``dropped``. One
+    statement per 1,000 jobs, and one more where their events are stored.
     """
-    using = using or conf.current().database
-    now = now or clock.now(using)
     if middleware.chain.members():
         return _through_middleware(envelopes, now=now, using=using)
+    to = using or databases.of_envelopes(envelopes)
+    now = now or clock.now(to)
     records = [
         admit(envelope, resolve_defaults(envelope), job_id=envelope.id or clock.new_id(), now=now)
         for envelope in envelopes
     ]
-    return insert(records, now=now, using=using)
+    return insert(records, now=now, using=to)
 
 
-def _through_middleware(envelopes: Sequence[Envelope], *, now: datetime, using: str) -> list[JobRow]:
+def _through_middleware(
+    envelopes: Sequence[Envelope], *, now: datetime | None, using: str | None
+) -> list[JobRow]:
     if not envelopes:
         return []
-    requests = [middleware.request_for(envelope, now=now) for envelope in envelopes]
+    asked_at = now or clock.now(using or databases.of_call(envelopes[0].type, envelopes[0].queue))
+    requests = [middleware.request_for(envelope, now=asked_at) for envelope in envelopes]
 
     def store() -> list[JobRow]:
         passed = middleware.passed(requests)
+        kept = [request.envelope for request in passed if request is not None]
+        to, at = _place(kept, asked_at, using)
         records = [
-            _admitted(given, request, now)
+            _admitted(given, request, at)
             for given, request in zip(requests, passed, strict=True)
             if request is not None
         ]
-        stored = iter(insert(records, now=now, using=using))
+        stored = iter(insert(records, now=at, using=to))
         return [
-            _dropped(given, now) if request is None else next(stored)
+            _dropped(given, asked_at) if request is None else next(stored)
             for given, request in zip(requests, passed, strict=True)
         ]
 
     return middleware.around(requests[0], len(requests), store)
+
+
+def _place(envelopes: Sequence[Envelope], now: datetime, using: str | None) -> tuple[str, datetime]:
+    """The database of jobs that have passed the enqueue middleware, which may have given them another
+    queue, and the time there.
+    """
+    if using is not None:
+        return using, now
+    to = databases.of_envelopes(envelopes)
+    return to, clock.now(to) if conf.current().databases.are_several else now
 
 
 def _admitted(given: EnqueueRequest, request: EnqueueRequest, now: datetime) -> JobRow:
@@ -109,8 +125,8 @@ def enqueue_bulk(
     if envelope.id is not None or not middleware.is_shared() or is_unique(envelope):
         return enqueue([envelope._replace(args_json=text) for text in args], now=now, using=using)
     ids = clock.new_ids(len(args))
-    using = using or conf.current().database
     if not middleware.chain.members():
+        using = using or databases.of_envelopes([envelope])
         first = admit(envelope, resolve_defaults(envelope), job_id=ids[0], now=now)
         return insert(copies_of(first, ids, args), now=now, using=using)
     request = EnqueueRequest(ids[0], envelope._replace(args_json=args[0]), now)
@@ -119,8 +135,9 @@ def enqueue_bulk(
         (passed,) = middleware.passed([request])
         if passed is None:
             return copies_of(_dropped(request, now), ids, args)
-        first = admit(passed.envelope, resolve_defaults(passed.envelope), job_id=ids[0], now=now)
-        return insert(copies_of(first, ids, args), now=now, using=using)
+        to, at = _place([passed.envelope], now, using)
+        first = admit(passed.envelope, resolve_defaults(passed.envelope), job_id=ids[0], now=at)
+        return insert(copies_of(first, ids, args), now=at, using=to)
 
     return middleware.around(request, len(args), store)
 

@@ -18,7 +18,7 @@ from django_ojs.domain.reserved import RETRIED_FROM
 from django_ojs.domain.states import TERMINAL
 from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.domain.unique import parse_unique
-from django_ojs.services import audit, rollup
+from django_ojs.services import audit, databases, rollup
 from django_ojs.services.commit import commit, publish
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.verbs import (
@@ -98,6 +98,8 @@ def change_each(
             raise no_job(job_id)
         transition = decide(locked[job_id], now)
         if transition is not None:
+            if transition.written.queue != locked[job_id].queue:
+                databases.refuse_elsewhere(transition.written.queue, using, "the job")
             transitions.append(transition)
             locked[job_id] = transition.written
     commit(transitions, now=now, using=using)
@@ -276,6 +278,8 @@ def requeue(
     envelope = clone_with_changes(old, changes, now)
     if new_id is not None:
         envelope = envelope._replace(id=new_id)
+    if queue != old.queue:
+        databases.refuse_elsewhere(queue, using, "the job")
     new = enqueue([envelope], now=now, using=using)[0]
     target = ("job", str(old.id))
     audit.note("job.requeued", actor, target=target, using=using, new_job_id=str(new.id))

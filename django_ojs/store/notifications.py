@@ -48,7 +48,9 @@ class Notifier(threading.Thread):
     def __init__(self, on_payload: Callable[[str], None], using: str) -> None:
         super().__init__(name="ojs-notifier", daemon=True)
         self._on_payload = on_payload
-        self._alias = conf.current().listen_database or using
+        settings = conf.current()
+        direct = settings.listen_database if using == settings.databases.default else None
+        self._alias = direct or using
         self.listening = threading.Event()
         self._stopping = threading.Event()
         self._stop_end, self._stop_in = socket.socketpair()

@@ -11,6 +11,7 @@ from django_ojs import clock, conf
 from django_ojs.domain.envelope import Envelope, encode_args, from_call, mark
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.lru import LRU
+from django_ojs.services import databases
 from django_ojs.services.enqueue import DROPPED, enqueue
 from django_ojs.tasks_backend import checks, results, signals
 from django_ojs.tasks_backend.compat import (
@@ -82,7 +83,7 @@ class OJSBackend(BaseTaskBackend):
         template = ready.marked if kwargs else ready.plain
         text, args, kwargs = _encoded(args, kwargs)
         envelope = Envelope._make((template[0], text, *template[2:]))
-        now = clock.now(conf.current().database)
+        now = clock.now(databases.of_call(envelope.type, envelope.queue))
         job = enqueue([envelope], now=now)[0]
         if job.deduplicated or job.state == DROPPED:
             # Its id, or an equal job, was enqueued before.
@@ -127,9 +128,10 @@ class OJSBackend(BaseTaskBackend):
 
     def _prepare(self, task: AnyTask) -> Prepared:
         # Only a time is held against the clock, and tasks are declared before there is a database.
-        now = _NO_TIME if task.run_after is None else clock.now(conf.current().database)
         try:
             job_type, options = self.call_of(task)
+            using = databases.of_call(job_type, task.queue_name)
+            now = _NO_TIME if task.run_after is None else clock.now(using)
             ready = Prepared(self, job_type, from_call(job_type, (), now=now, **options))
         except InvalidRequest as error:
             raise InvalidTask(f"{task.module_path}: {error}") from error

@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django_ojs import conf
 from django_ojs import exceptions as ends
 from django_ojs.domain.arguments import split
 from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt
+from django_ojs.services import databases
 from django_ojs.services.enqueue import DROPPED
 from django_ojs.store import selectors
 from django_ojs.tasks_backend.compat import (
@@ -151,7 +151,7 @@ def result_of(result_id: object, alias: str) -> AnyResult:
         job_id = UUID(str(result_id))
     except ValueError:
         raise TaskResultDoesNotExist(result_id) from None
-    job = selectors.jobs([job_id], without=_WITHOUT, using=conf.current().database).get(job_id)
+    job = selectors.jobs([job_id], without=_WITHOUT, using=databases.of_job(job_id)).get(job_id)
     if job is None:
         raise TaskResultDoesNotExist(result_id)
     return from_job(job, alias)
@@ -195,7 +195,7 @@ def from_job(job: JobRow, alias: str, task: AnyTask | None = None) -> AnyResult:
 
 def _attempts(job: JobRow) -> list[Attempt]:
     """Those that ran: what was given back unbegun is none."""
-    rows = Attempt.objects.using(conf.current().database).filter(job_id=job.id)
+    rows = Attempt.objects.using(databases.of_job(job.id)).filter(job_id=job.id)
     return list(rows.exclude(outcome="released").order_by("lease_seq"))
 
 

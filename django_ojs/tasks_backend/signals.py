@@ -8,9 +8,9 @@ from uuid import UUID
 
 from django.dispatch import Signal
 
-from django_ojs import conf
 from django_ojs import signals as ours
 from django_ojs.domain.job import LARGE
+from django_ojs.services import databases
 from django_ojs.signals import EventRecord
 from django_ojs.store import selectors
 from django_ojs.tasks_backend import results
@@ -84,7 +84,7 @@ def _result(event: EventRecord) -> AnyResult | None:
         return None
     job_id = UUID(str(event.data["job_id"]))
     without = sorted(LARGE.keys() - {"args", "meta", "result", "error"})
-    job = selectors.jobs([job_id], without=without, using=conf.current().database).get(job_id)
+    job = selectors.jobs([job_id], without=without, using=databases.of_job(job_id)).get(job_id)
     if job is None:
         return None
     return results.from_job(job, job.json("meta").get(BACKEND, "default"))

@@ -102,7 +102,8 @@ class OJSTask(PreparedTask):
             delay_ms = parse_seconds_ms(changes.pop("delay"), "delay", allow_zero=True)
             changes["run_after"] = timedelta(milliseconds=delay_ms)
         if isinstance(changes.get("run_after"), timedelta):
-            changes["run_after"] += clock.now(conf.current().database)
+            queue = changes.get("queue_name", self.queue_name)
+            changes["run_after"] += clock.now(conf.current().databases.of(queue))
         return replace(self, **changes)
 
     def enqueue(self, *args: Any, **kwargs: Any) -> AnyResult:

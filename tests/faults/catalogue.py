@@ -149,6 +149,7 @@ F145 | 1 | a Galera node without the majority of its cluster | as an outage: no 
 F146 | 1 | a Galera node that is behind takes over | workers find the leases that they hold
 F147 | 1 | two nodes of a Galera cluster take the same job | the second claims again, and takes another
 F140 | 1 | the replica that lists read fails, lags, or cancels a statement | the primary is read, no 5xx
+F149 | 1 | one of two databases with queues is gone | the queues of the other go on, its jobs are found
 F148 | 2 | a claim overlooks rows that nobody holds | the jobs come later, none is lost or run twice
 """,
     ),

@@ -19,6 +19,7 @@ from django_ojs.http.cron_bodies import KNOWN, merged, spec_of
 from django_ojs.http.limits import charge_enqueue
 from django_ojs.http.replica import from_replica
 from django_ojs.models import Schedule, ScheduleRun
+from django_ojs.services import databases
 from django_ojs.services.job_defaults import queue_of, warnings_about
 from django_ojs.services.schedules import operate
 
@@ -143,6 +144,7 @@ class CronViewSet(OJSViewSet):
         spec = spec_of(body, parse)
         for field in sorted(body.keys() - KNOWN):
             self.warn(field[:80], "is not known, and ignored")
+        self.use(databases.of_envelopes([spec.envelope]))
         known = Schedule.objects.using(self.using).filter(pk=spec.name).first()
         if known is not None:
             self.may_use(known.queue, "name")
@@ -156,6 +158,7 @@ class CronViewSet(OJSViewSet):
 
     def _row(self, name: str) -> Schedule:
         """A schedule that the caller may see. Raises :class:`NotFound`, also for a foreign queue."""
+        self.use(databases.of_schedule(name))
         row = Schedule.objects.using(self.using).filter(pk=name).first()
         if row is None or not self.caller.sees(row.queue):
             raise missing("cron", name)

@@ -31,6 +31,7 @@ class DeadLetterViewSet(OJSViewSet):
     @from_replica
     def list(self, request: Request) -> Response:
         """The dead letter, newest first."""
+        self.use(listing.database_of(request))
         return Response(listing.dead_letter(request, self.caller, using=self.using))
 
     @from_replica

@@ -27,7 +27,7 @@ from django_ojs.http.limits import charge_enqueue
 from django_ojs.http.principal import parse_reason
 from django_ojs.http.problems import WaitTimeout
 from django_ojs.http.replica import from_replica
-from django_ojs.services import fencing, operate
+from django_ojs.services import databases, fencing, operate
 from django_ojs.services.enqueue import DROPPED, enqueue
 from django_ojs.services.job_defaults import resolve_defaults, warnings_about
 from django_ojs.services.verbs import cancelling
@@ -57,6 +57,7 @@ class JobViewSet(OJSViewSet):
         already, or middleware dropped the job.
         """
         body = self.body()
+        self._go_to(body)
         now = clock.now(self.using)
         envelope = self._envelope(body, now)
         self._charge([envelope])
@@ -70,11 +71,12 @@ class JobViewSet(OJSViewSet):
         return Response(responses.wrapped(record), status=201, headers=headers)
 
     def batch(self, request: Request) -> Response:
-        """Enqueue many jobs, all or none."""
+        """Enqueue many jobs, all or none: their queues must be in one database."""
         items = self.body().get("jobs")
         most = conf.current().http.max_batch
         if not isinstance(items, list) or not 0 < len(items) <= most:
             raise InvalidRequest("jobs", f"must be an array of 1 to {most} jobs")
+        self._go_to(items[0])
         now = clock.now(self.using)
         envelopes = parse_each("jobs", items, lambda item: self._envelope(item, now))
         self._charge(envelopes)
@@ -91,6 +93,7 @@ class JobViewSet(OJSViewSet):
     @from_replica
     def list(self, request: Request) -> Response:
         """The jobs, newest first, filtered, by cursor, page or offset."""
+        self.use(listing.database_of(request))
         return Response(listing.jobs(request, self.caller, using=self.using))
 
     def retrieve(self, request: Request, job_id: str) -> Response:
@@ -179,6 +182,13 @@ class JobViewSet(OJSViewSet):
             raise WaitTimeout(f"The job has not ended within {seconds} s.", job_id=job_id)
         return found
 
+    def _go_to(self, body: Any) -> None:
+        """Use the database of the queue that a job is for, also if more of its body is wrong."""
+        given = body if isinstance(body, Mapping) else {}
+        options = given.get("options")
+        inner = options.get("queue") if isinstance(options, Mapping) else None
+        self.use(databases.of_call(given.get("type"), inner or given.get("queue")))
+
     def _charge(self, envelopes: Sequence[Envelope]) -> None:
         """Count against the rates of the credential. Raises :class:`RateLimited`."""
         charge_enqueue(self.caller, len(envelopes), self.body_bytes)
@@ -187,7 +197,7 @@ class JobViewSet(OJSViewSet):
 
     def _enqueue(self, envelopes: Sequence[Envelope], now: datetime) -> Sequence[JobRow]:
         with shielded(self.caller):
-            return enqueue(envelopes, now=now, using=self.using)
+            return enqueue(envelopes, now=now)
 
     def _shown(self, record: JobRow, body: Any) -> JobRow:
         """The job; without the scope to read it, the job as it was when it was created.

@@ -16,7 +16,7 @@ from django_ojs.http import listing, media, responses
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.replica import from_replica
 from django_ojs.models import Queue
-from django_ojs.services import queues
+from django_ojs.services import databases, queues
 from django_ojs.services.stream import any_of
 
 
@@ -57,6 +57,7 @@ class QueueViewSet(OJSViewSet):
         if body.get("config") is not None:
             check_queue_config(body["config"])
             self.warn("config", "not kept: a queue has no configuration yet")
+        self.use(databases.of_filter(name))
         is_new = bool(self.first_use([name]))
         actor = self.acting()
         queues.create(name, is_new=is_new, actor=actor, using=self.using)
@@ -105,6 +106,7 @@ class QueueViewSet(OJSViewSet):
     def _seen(self, name: str) -> str:
         if not self.caller.sees(name):
             raise missing("queue", name)
+        self.use(databases.of_filter(name))
         return name
 
     def _response(self, name: str) -> responses.JsonObject:

@@ -36,7 +36,7 @@ from django_ojs.http.worker_bodies import (
     worker_id_of,
 )
 from django_ojs.models import Worker
-from django_ojs.services import attempts, leases, operate, workers
+from django_ojs.services import attempts, databases, leases, operate, workers
 from django_ojs.services import claim as claiming
 from django_ojs.services.operate import Extension
 from django_ojs.services.rate_limits import operate as rate_limits
@@ -252,7 +252,10 @@ class WorkViewSet(OJSViewSet):
             given = [body["queue"]]
         if not isinstance(given, list) or not 0 < len(given) <= MAX_QUEUES:
             raise InvalidRequest("queues", f"must be an array of 1 to {MAX_QUEUES} queue names")
-        return [self.may_use(check_queue_name(queue_name(name), "queues"), "queues") for name in given]
+        found = [self.may_use(check_queue_name(queue_name(name), "queues"), "queues") for name in given]
+        for name in found:
+            databases.refuse_elsewhere(name, self.using, "the jobs that are served here", "queues")
+        return found
 
     def _extend(self, kept: list[RenewedLease], by_ms: int | None) -> Mapping[UUID, Extension]:
         """The granted extensions by job; jobs whose extension was refused are left out."""

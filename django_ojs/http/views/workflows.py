@@ -22,9 +22,10 @@ from django_ojs.http.limits import charge_enqueue
 from django_ojs.http.replica import from_replica
 from django_ojs.http.workflow_bodies import KNOWN, definition_of
 from django_ojs.models import Workflow
+from django_ojs.services import databases
 from django_ojs.services.job_defaults import resolve_defaults, warnings_about
 from django_ojs.services.workflows import operate, read, results
-from django_ojs.services.workflows.create import create
+from django_ojs.services.workflows.create import create, database_of
 from django_ojs.services.workflows.results import Source
 from django_ojs.store.sessions import statement_timeout
 
@@ -62,6 +63,8 @@ class WorkflowViewSet(OJSViewSet):
             return envelope
 
         definition = definition_of(body, parse, now=now)
+        self.use(database_of(definition))
+        now = clock.now(self.using)
         for name in sorted(body.keys() - KNOWN):
             self.warn(name[:80], "is not known, and ignored")
         self._charge(definition)
@@ -181,8 +184,10 @@ class WorkflowViewSet(OJSViewSet):
 
     def _workflow(self, workflow_id: str) -> Workflow:
         """A workflow that the caller may see. Raises :class:`NotFound`, also for a foreign queue."""
+        key = self.key(workflow_id, "workflow")
+        self.use(databases.of_workflow(key))
         try:
-            row = operate.get(self.key(workflow_id, "workflow"), using=self.using)
+            row = operate.get(key, using=self.using)
         except NotFound:
             raise missing("workflow", workflow_id) from None
         if not self._sees_all(row.queues):

@@ -10,15 +10,19 @@ from uuid import UUID
 
 from django.core.management import load_command_class
 from django.core.management.base import CommandError, CommandParser
+from django.db import InterfaceError, OperationalError
 
 from django_ojs import clock
 from django_ojs.domain import exposition
 from django_ojs.domain.durations import format_instant, parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.states import State
+from django_ojs.management import where
 from django_ojs.management.base import (
     EXIT_OVERDUE,
+    EXIT_UNAVAILABLE,
     actor_of,
+    first_line,
     parse_id,
     plural,
     standard_options,
@@ -115,9 +119,9 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
         return parser
 
     def handle(self, *args: Any, **options: Any) -> None:
-        alias = self.alias(options)
         if options["verb"] in _COMMANDS:
             raise CommandError(f"call the command {_COMMANDS[options['verb']]}", returncode=2)
+        alias = self._database(options)
         verb: Callable[[str, dict[str, Any]], None] = getattr(
             self, f"do_{options['verb'].replace('-', '_')}"
         )
@@ -126,6 +130,19 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
                 verb(alias, options)
             except InvalidRequest as error:
                 raise CommandError(str(error), returncode=2) from error
+
+    def _database(self, options: dict[str, Any]) -> str:
+        if options["database"]:
+            return self.alias(options)
+        try:
+            return where.database_of(options)
+        except InvalidRequest as error:
+            raise CommandError(str(error), returncode=2) from error
+        except (OperationalError, InterfaceError) as error:
+            raise CommandError(
+                f"not found, and a database is not available: {first_line(error)}",
+                returncode=EXIT_UNAVAILABLE,
+            ) from error
 
     def do_status(self, alias: str, options: dict[str, Any]) -> None:
         report = inspect.status(using=alias)

@@ -94,6 +94,11 @@ class Command(OJSCommand):
             )
         verbosity = options["verbosity"]
         set_up_logging(self.stderr, verbosity, options["log_format"])
+        for queue, other in _elsewhere(config):
+            self.print_line(
+                f"--queue {queue}: its jobs go to the database {other!r}, this worker serves {alias!r}",
+                trouble=True,
+            )
         with self.usable_database(alias):
             if verbosity and options["format"] == "text":
                 self._banner(config)
@@ -182,6 +187,15 @@ def _heartbeat_mode(text: str) -> HeartbeatMode:
     if text == "auto":
         return "auto"
     raise ValueError(text)
+
+
+def _elsewhere(config: Config) -> Iterator[tuple[str, str]]:
+    """The queues to be served that are in other databases, with these."""
+    databases = conf.current().databases
+    if databases.are_several:
+        for queue in config.queues:
+            if (alias := databases.of(queue)) != config.using:
+                yield queue, alias
 
 
 def _slots(given: int | None) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from django_ojs import clock, conf
 from django_ojs.domain.schedule import DECLARED, ScheduleSource, ScheduleSpec
 from django_ojs.models import Schedule
+from django_ojs.services.job_defaults import queue_of
 from django_ojs.services.schedules import rows
 from django_ojs.store.contention import in_transaction
 
@@ -37,22 +38,33 @@ def declared_twice() -> list[str]:
     return sorted(_declared.keys() & conf.current().schedules)
 
 
-def is_here(row: Schedule) -> bool:
-    """Whether this process may enqueue the jobs of a schedule: it declares the same, or nobody does."""
+def is_here(row: Schedule, using: str) -> bool:
+    """Whether this process may enqueue the jobs of a schedule: it declares the same for this database,
+    or nobody does.
+    """
     if row.source not in DECLARED:
         return True
     spec = _declared.get(row.name) or conf.current().schedules.get(row.name)
-    return spec is not None and spec.fingerprint() == row.fingerprint
+    return spec is not None and _is_in(spec, using) and spec.fingerprint() == row.fingerprint
+
+
+def _is_in(spec: ScheduleSpec, using: str) -> bool:
+    """Whether a schedule is in the database: it is where the queue of its jobs is."""
+    known = conf.current().databases
+    return not known.are_several or known.of(queue_of(spec.envelope)) == using
 
 
 def sync(only: Collection[str] | None = None, *, using: str) -> list[str]:
-    """Give each declared schedule, or those of these names, its row; the names of those that changed.
+    """Give each declared schedule of the database, or those of these names, its row; the names of
+    those that changed.
 
     Who starts last wins. A schedule of the same name that somebody made over HTTP or in the admin
     becomes the declared one. One statement where nothing has changed.
     """
     wanted = {
-        spec.name: (spec, source) for spec, source in declared() if only is None or spec.name in only
+        spec.name: (spec, source)
+        for spec, source in declared()
+        if (only is None or spec.name in only) and _is_in(spec, using)
     }
     if not wanted:
         return []

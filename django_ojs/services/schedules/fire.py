@@ -80,7 +80,7 @@ def fire_due(*, seconds: float | None = None, using: str) -> int:
 
 def _turn(row: Schedule, *, using: str) -> bool:
     """Handle the tick of a schedule; whether it was moved on, by anybody."""
-    if declared.is_here(row):
+    if declared.is_here(row, using):
         return _advance(row, using=using)
     # Another version of the code declares it, or none does any more.
     if clock.now(using) - (row.due_at or clock.now(using)) > LATE:

@@ -13,7 +13,8 @@ from django_ojs.domain.errors import Conflict, InvalidRequest
 from django_ojs.domain.job import Actor
 from django_ojs.domain.schedule import DECLARED, ScheduleSource, ScheduleSpec
 from django_ojs.models import Schedule, ScheduleRun
-from django_ojs.services import audit
+from django_ojs.services import audit, databases
+from django_ojs.services.job_defaults import queue_of
 from django_ojs.services.schedules import rows
 from django_ojs.services.schedules.fire import TickResult, enqueue_run, record_run
 from django_ojs.store.contention import in_transaction
@@ -28,8 +29,11 @@ def put(
 ) -> tuple[Schedule, bool]:
     """Make a schedule, or change the one of that name; and whether it is new.
 
-    Raises :class:`Conflict` for one that is declared in code or settings.
+    Raises :class:`Conflict` for one that is declared in code or settings, :class:`InvalidRequest` for
+    jobs whose queue is in another database.
     """
+    databases.refuse_elsewhere(queue_of(spec.envelope), using, "the schedule")
+    databases.refuse_shared_keys(spec.envelope, using)
     known = Schedule.objects.using(using).select_for_update().filter(pk=spec.name).first()
     if known is not None:
         refuse_declared(known)

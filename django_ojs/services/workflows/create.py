@@ -14,10 +14,10 @@ from django_ojs.domain.admission import admit
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import Duplicate, InvalidRequest
 from django_ojs.domain.unique import OnConflict, parse_unique
-from django_ojs.domain.workflow import Call, Definition, Fan, Step, check
+from django_ojs.domain.workflow import Call, Definition, Fan, Step, check, each_call
 from django_ojs.models import Workflow
-from django_ojs.services import middleware
-from django_ojs.services.job_defaults import resolve_defaults
+from django_ojs.services import databases, middleware
+from django_ojs.services.job_defaults import queue_of, resolve_defaults
 from django_ojs.services.workflows.tree import Tree
 from django_ojs.store.contention import in_transaction
 
@@ -32,15 +32,18 @@ def create(
     """Insert a workflow and the jobs of its first steps, all or none, and return its row.
 
     Every step is checked, also those that start later, and passes through the enqueue middleware here
-    and not again. An id that is taken by a workflow of the same content gives that one back; raises
-    :class:`Duplicate` for other content, :class:`InvalidRequest` naming the member.
+    and not again. Without ``using`` it goes where the queues of all its steps are. An id that is taken
+    by a workflow of the same content gives that one back; raises :class:`Duplicate` for other content,
+    :class:`InvalidRequest` naming the member.
     """
-    using = using or conf.current().database
-    now = now or clock.now(using)
     check(definition)
+    now = now or clock.now(using or database_of(definition))
     digest = None if definition.id is None else stored_workflow.digest(definition)
     ready = _through_middleware(definition, now)
-    _admissible(ready, now)
+    if using is None:
+        using = database_of(ready)
+        now = clock.now(using) if conf.current().databases.are_several else now
+    _admissible(ready, now, using)
     try:
         return _create(ready, created_by, digest, now, using=using)
     except IntegrityError:
@@ -57,6 +60,13 @@ def create(
                 existing_workflow_state=there.state,
             ) from None
         return there
+
+
+def database_of(definition: Definition) -> str:
+    """The database of the first step; the others must be there too."""
+    known = conf.current().databases
+    call = next(each_call(definition), None) if known.are_several else None
+    return known.default if call is None else known.of(queue_of(call.envelope))
 
 
 @in_transaction
@@ -99,9 +109,9 @@ def _call(call: Call, now: datetime) -> Call:
     return replace(call, envelope=request.envelope)
 
 
-def checked(call: Call, *, using: str | None = None) -> Call:
+def checked(call: Call) -> Call:
     """One more member of a workflow, through the enqueue middleware. Raises :class:`InvalidRequest`."""
-    now = clock.now(using or conf.current().database)
+    now = clock.now(databases.of_call(call.envelope.type, call.envelope.queue))
     ready = _call(call, now) if middleware.chain.members() else call
     _check_call(ready, now)
     return ready
@@ -130,23 +140,25 @@ def _check_unique(envelope: Envelope, first: bool) -> None:
         )
 
 
-def _admissible(definition: Definition, now: datetime, path: str = "") -> None:
+def _admissible(definition: Definition, now: datetime, using: str, path: str = "") -> None:
     """Raise what would be raised when one of the steps is enqueued."""
     named = "steps" if definition.is_ordered else "jobs"
     for index, member in enumerate(definition.members):
         place = f"{path}{named}[{index}]"
         what = member.call if isinstance(member, Fan) else member.what
         if isinstance(what, Definition):
-            _admissible(what, now, f"{place}.")
+            _admissible(what, now, using, f"{place}.")
         else:
             first = not path and index == 0 and isinstance(member, Step) and not member.depends_on
-            _check_at(place, what, now, first=first)
+            _check_at(place, what, now, using, first=first)
     for name, call in definition.callbacks.items():
-        _check_at(f"{path}callbacks.{name}", call, now)
+        _check_at(f"{path}callbacks.{name}", call, now, using)
 
 
-def _check_at(place: str, call: Call, now: datetime, *, first: bool = False) -> None:
+def _check_at(place: str, call: Call, now: datetime, using: str, *, first: bool = False) -> None:
     try:
+        databases.refuse_elsewhere(queue_of(call.envelope), using, "the workflow")
+        databases.refuse_shared_keys(call.envelope, using, step=True)
         _check_call(call, now, first=first)
     except InvalidRequest as error:
         raise InvalidRequest(f"{place}.{error.field}", error.rule) from None

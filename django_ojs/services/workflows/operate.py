@@ -18,7 +18,9 @@ from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import LIVE, State, Trigger
 from django_ojs.domain.workflow import MAX_MEMBERS, Call, WorkflowKind, WorkflowState
 from django_ojs.models import Job, Workflow, WorkflowStep
+from django_ojs.services import databases
 from django_ojs.services.commit import commit
+from django_ojs.services.job_defaults import queue_of
 from django_ojs.services.unique import Revival
 from django_ojs.services.verbs import API
 from django_ojs.services.workflows.advance import detach
@@ -332,9 +334,11 @@ def _forget_callbacks(tree: Tree, workflow: Workflow) -> None:
 def add(lease: Lease, call: Call, *, using: str = "") -> JobRow:
     """Add a member to the workflow of a running job, by the lease of that job.
 
-    Raises :class:`LeaseLost`, and :class:`Conflict` for a job without a workflow, a chain, a callback
-    and a workflow that has been cancelled or is full.
+    Raises :class:`LeaseLost`, :class:`InvalidRequest` for a queue in another database, and
+    :class:`Conflict` for a job without a workflow, a chain, a callback and a workflow that has been
+    cancelled or is full.
     """
+    databases.refuse_elsewhere(queue_of(call.envelope), using, "the workflow")
     job = locking.job(lease.job_id, using=using)
     known = {"job_id": str(job.id), "current_state": job.state}
     if job.state != State.ACTIVE or job.lease_id != lease.lease_id:
