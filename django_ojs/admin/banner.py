@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from django_ojs import clock, conf
-from django_ojs.admin import links
+from django_ojs.admin import links, switch
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.operations import JOB_OPERATIONS
 from django_ojs.domain.states import TERMINAL, State
@@ -52,7 +52,7 @@ def remember(request: HttpRequest, job_id: object) -> None:
 
 def head(page: ModelAdmin, request: HttpRequest) -> dict[str, Any]:
     """The variables of the head of a page."""
-    return {"bulk_work": BulkWork(request, page.admin_site)}
+    return {"bulk_work": BulkWork(request, page.admin_site), **switch.context(page, request)}
 
 
 class BulkWork:
@@ -131,6 +131,12 @@ class BulkWorkAdmin(ModelAdmin):
     ) -> HttpResponse:
         """The list, with the head."""
         return super().changelist_view(request, {**head(self, request), **(extra_context or {})})
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The page of a new row, with the head."""
+        return super().add_view(request, form_url, {**head(self, request), **(extra_context or {})})
 
     def change_view(
         self,

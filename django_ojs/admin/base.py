@@ -182,7 +182,7 @@ class OJSModelAdmin(JobsDatabaseAdmin):
         info = self.opts.app_label, self.opts.model_name
         view = self.admin_site.admin_view(self.operation_view)
         own = path("<path:object_id>/do/<slug:name>/", view, name="{}_{}_do".format(*info))
-        return [*routed([own]), *super().get_urls()]
+        return [*routed(self, [own]), *super().get_urls()]
 
     def url_to(self, operation: Operation, key: object, *, asked: str | None = None) -> str:
         """The address of an operation on one row; with ``asked``, the parameters of a list, it leads

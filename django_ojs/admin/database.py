@@ -32,8 +32,8 @@ class JobsDatabaseAdmin(banner.BulkWorkAdmin):
         return super().get_queryset(request).using(self.using)
 
     def get_urls(self) -> list[URLPattern]:
-        """Django's, with the list read from the replica if there is one."""
-        return routed(super().get_urls())
+        """Django's, on the database that was chosen, the list on its replica if there is one."""
+        return routed(self, super().get_urls())
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """The change list of ``list_class``."""

@@ -209,7 +209,7 @@ class JobAdmin(DetailsAdmin):
         """Adds a path for saved views."""
         view = self.admin_site.admin_view(partial(saved_views.answer, self))
         name = f"{self.opts.app_label}_{self.opts.model_name}_views"
-        return [*routed([path("views/", view, name=name)]), *super().get_urls()]
+        return [*routed(self, [path("views/", view, name=name)]), *super().get_urls()]
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
-from django_ojs.admin import axes, board, charts, links, plots
+from django_ojs.admin import axes, board, charts, links, plots, switch
 from django_ojs.admin.actions import ActionReport, Operation, Run
 from django_ojs.admin.board import Switch
 from django_ojs.admin.cells import since
@@ -51,8 +51,9 @@ class Board(KeysetChangeList):
         )
         hidden = format_html(
             '<input type="hidden" name="csrfmiddlewaretoken" value="{}">'
-            '<input type="hidden" name="_confirmed" value="1">',
+            '<input type="hidden" name="_confirmed" value="1">{}',
             get_token(request),
+            switch.field(),
         )
         self.forms = board.forms(switches, hidden)
 

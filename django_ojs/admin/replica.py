@@ -2,45 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.template.response import SimpleTemplateResponse
 from django.urls import URLPattern
 from django.utils.translation import gettext as _
 
 from django_ojs import conf
+from django_ojs.admin import switch
 from django_ojs.admin.charts import plain
 from django_ojs.services import reading
 from django_ojs.store.contention import alone, repeating_statements
 
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin
 
-def routed(patterns: Iterable[URLPattern]) -> list[URLPattern]:
-    """The views of a model: its list reads the replica, and every form is remembered."""
+
+def routed(page: ModelAdmin, patterns: Iterable[URLPattern]) -> list[URLPattern]:
+    """The views of a model, on the database that was chosen: its list reads the replica, and every form
+    is remembered.
+    """
     found = list(patterns)
     for pattern in found:
         lists = str(pattern.name).endswith("_changelist")
-        pattern.callback = _view(pattern.callback, lists=lists)
+        pattern.callback = _view(page, pattern.callback, lists=lists)
     return found
 
 
-def _view(view: Callable[..., Any], *, lists: bool) -> Callable[..., Any]:
+def _view(page: ModelAdmin, view: Callable[..., Any], *, lists: bool) -> Callable[..., Any]:
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        latest, using = not lists or reading.needs_latest(request), conf.current().database
+        first = switch.answer_first(page, request)
+        if first is not None:
+            return first
+        latest, using = not lists or reading.needs_latest(request), switch.chosen(request)
         show = partial(reading.on_replica, partial(view, request, *args, **kwargs), latest=latest)
-        with repeating_statements(using):
+        with _on(using):
+            silent = switch.silent(page, request)
+            if silent is not None:
+                return silent
             response: HttpResponse
             response = alone(using, show) if request.method in reading.SAFE else show()
-        reading.remember_write(request, response)
+            reading.remember_write(request, response)
         if isinstance(response, SimpleTemplateResponse):
-            _render_within(response, lambda: repeating_statements(using))
+            _render_within(response, lambda: _on(using))
         return response
 
     return answer
+
+
+@contextmanager
+def _on(using: str) -> Iterator[None]:
+    with conf.on(using), repeating_statements(using):
+        yield
 
 
 def _render_within(

@@ -93,9 +93,11 @@ def worker(name: str = "w1", age: int = 0, **columns: Any) -> Worker:
     )
 
 
-def across(client: Client, action: str, query: str = "", **fields: str) -> Any:
+def across(
+    client: Client, action: str, query: str = "", *, using: str = "default", **fields: str
+) -> Any:
     """An action of the list to all rows that match."""
-    key = str(Job.objects.values_list("pk", flat=True)[0])
+    key = str(Job.objects.using(using).values_list("pk", flat=True)[0])
     data = {"action": action, "_selected_action": [key], "select_across": "1", "index": "0"}
     return client.post(f"/admin/django_ojs/job/{query}", {**data, **fields})
 
