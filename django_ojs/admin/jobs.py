@@ -265,7 +265,7 @@ class JobAdmin(DetailsAdmin):
     # The page of one job
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The details of the job; a finished job is not refreshed."""
+        """The details of the job; one that can no longer change is not refreshed."""
         if row is None:
             return {}
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
@@ -273,7 +273,8 @@ class JobAdmin(DetailsAdmin):
         page["facts"] = linked(page["facts"], page["job"], request, self.admin_site)
         if row.workflow_id is not None:
             page["workflow_url"] = links.page_of(self.admin_site, "workflow", row.workflow_id)
-        return {"page": page, "changes": not page["ended"]}
+        became = page["became"]
+        return {"page": page, "changes": not page["ended"] or bool(became and became.changes)}
 
     def operation_initial(self, operation: Operation, row: Any) -> dict[str, Any]:
         if operation.name == "requeue":
