@@ -82,7 +82,6 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         "history": [_event(row) for row in events.exclude(kind=Kind.PROGRESS)[:MOST_EVENTS]],
         "reported": [(row.created_at, row.data.get("progress_percent")) for row in progress],
         "why": why,
-        "remedies": [f"python manage.py {command}" for command in why.remedies],
         "became": _became(job, using),
         "place": _place(job, using),
         "verdict": verdict(job, attempts),
