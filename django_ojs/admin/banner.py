@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from django_ojs import clock, conf
-from django_ojs.admin import links, switch
+from django_ojs.admin import links, outcome, switch
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.operations import JOB_OPERATIONS
 from django_ojs.domain.states import TERMINAL, State
@@ -71,9 +71,16 @@ class BulkWork:
             [
                 self._note(job, now)
                 for job in _under_way(own, using)
-                if job.finished_at is None or now - job.finished_at < SHOWN_FOR
+                if job.finished_at is None
+                or (now - job.finished_at < SHOWN_FOR and str(job.pk) != self._shown)
             ]
         )
+
+    @property
+    def _shown(self) -> str:
+        """The row whose page it is: that of an order that has ended says itself what became of it."""
+        match = self._request.resolver_match
+        return str(match.kwargs.get("object_id", "")) if match is not None else ""
 
     def _note(self, job: Job, now: datetime) -> BulkNote:
         meta: dict[str, Any] = job.meta if isinstance(job.meta, dict) else {}
@@ -82,7 +89,8 @@ class BulkWork:
         seen, ended = done + left, job.state in TERMINAL
         label = {item.name: item.label for item in JOB_OPERATIONS}.get(meta.get("operation", ""), "")
         count = "" if not of else plain(of) if place.get("exact") else at_least(of)
-        facts = [_("%s done") % plain(done)]
+        became = self._became(job, meta) if ended else ""
+        facts = [became or _("%s done") % plain(done)]
         if left:
             facts.append(_("%s left as they are") % plain(left))
         if job.state == State.AVAILABLE:
@@ -91,8 +99,9 @@ class BulkWork:
             per_second = seen / max((now - job.started_at).total_seconds(), 0.001)
             facts.append(_("%s/s") % plain(round(per_second)))
             facts.append(_("%s left") % humanize_duration(timedelta(seconds=(of - seen) / per_second)))
-        if ended:
-            facts.append(str(Job.States(job.state).label))
+        if ended and not (became and job.state == State.COMPLETED):
+            stopped = became and job.state == State.CANCELLED
+            facts.append(_("stopped") if stopped else str(Job.States(job.state).label))
         if who := meta.get("actor"):
             facts.append(_("by %s") % who)
         if why := meta.get("reason"):
@@ -106,6 +115,12 @@ class BulkWork:
             outcome=self._outcome(meta) if ended else "",
             ended=ended,
         )
+
+    def _became(self, job: Job, meta: dict[str, Any]) -> str:
+        """What became of its jobs, as far as it is known."""
+        using = conf.current().database
+        found = outcome.note(job.pk, str(meta.get("operation", "")), job.checkpoint, using=using)
+        return found.said if found is not None else ""
 
     def _stop(self, job: Job) -> str:
         may = self._request.user.has_perm("django_ojs.cancel_job")

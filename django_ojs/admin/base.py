@@ -35,6 +35,8 @@ from django_ojs.store.keyset import Keys
 MOST_AT_ONCE = 1000
 LIST = "_list"
 """The parameter of an operation on one row with those of the list that it was begun on."""
+JOB = "_job"
+"""That with the id of a job on whose page it was begun, which it helps on."""
 
 
 class OJSModelAdmin(JobsDatabaseAdmin):
@@ -193,7 +195,9 @@ class OJSModelAdmin(JobsDatabaseAdmin):
         return url if asked is None else f"{url}?{urlencode({LIST: asked})}"
 
     def _came_from(self, request: HttpRequest) -> str:
-        """The address of the list that an operation was begun on, empty if it was none."""
+        """The address of the list or job that an operation was begun on, empty if it was neither."""
+        if JOB in request.GET:
+            return links.page_of(self.admin_site, "job", request.GET[JOB])
         if LIST not in request.GET:
             return ""
         asked = QueryDict(request.GET[LIST]).urlencode()

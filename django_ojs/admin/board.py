@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from django_ojs.admin import charts, links
 from django_ojs.admin.cells import Column, badge, grey, select_box, shortened, since, written
+from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.queue_figures import QueueOverview, Service
 from django_ojs.domain.states import State
 from django_ojs.models import Job
@@ -35,13 +36,24 @@ class Switch(NamedTuple):
     url: str
 
 
+class BoardList(KeysetChangeList):
+    """A page of rows that a board writes, with the columns after their name."""
+
+    columns: Sequence[Column]
+    board: SafeString
+
+
 def rows(
-    site: AdminSite, found: Sequence[Any], switches: Mapping[str, Switch], *, selectable: bool
+    site: AdminSite,
+    found: Sequence[Any],
+    columns: Sequence[Column],
+    switches: Mapping[str, Switch],
+    *,
+    selectable: bool,
 ) -> SafeString:
     """The rows of the board, in their order; each has ``ojs_overview``. A queue in ``switches`` has its
     button, each has a box if actions are offered.
     """
-    columns = translated(COLUMNS)
     made = ((_row(site, row, columns, switches.get(row.name), selectable),) for row in found)
     return format_html_join("", "{}", made)
 
@@ -58,11 +70,6 @@ def forms(switches: Mapping[str, Switch], hidden: SafeString) -> SafeString:
         '<form id="{}" method="post" action="{}">{}</form>',
         ((_form_of(name), switch.url, hidden) for name, switch in switches.items()),
     )
-
-
-def headings() -> list[tuple[str, Any]]:
-    """The columns after the name: their classes and labels."""
-    return [(column.name, column.label) for column in COLUMNS]
 
 
 def _row(

@@ -283,7 +283,7 @@ def _menu(row: Any, short: str, page: JobListing) -> SafeString:
         '<summary title="{0}"><span class="visually-hidden">{0} {1}</span>'
         '<span aria-hidden="true">⋯</span></summary>'
         '<div><ul>{2}</ul><p><code id="ojs-id-{3}">{3}</code> <button type="button" class="ojs-copy"'
-        ' data-copies="ojs-id-{3}" data-done="{4}" hidden>{5}</button></p><p>{6}</p></div>'
+        ' data-copies="ojs-id-{3}" data-done="{4}">{5}</button></p><p>{6}</p></div>'
         "</details></td>",
         _("More"),
         short,

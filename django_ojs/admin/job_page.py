@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -11,12 +10,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from django_ojs import clock
-from django_ojs.admin import recent_runs
+from django_ojs.admin import outcome, recent_runs
 from django_ojs.admin.bulk import describe_order
 from django_ojs.admin.cells import attempt_of
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.clock_bars import bar
 from django_ojs.admin.clocks import clocks
+from django_ojs.admin.outcome import OutcomeNote
 from django_ojs.admin.recent_runs import RecentRun
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.admin.timeline import picture, spans
@@ -71,7 +71,9 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         ],
         "spans": lived,
         "picture": picture(lived),
-        "attempts": [_attempt(row, before) for before, row in pairwise([None, *attempts])],
+        "attempts": [
+            _attempt(row, before) for row, before in zip(attempts, [None, *attempts], strict=False)
+        ],
         "data": _data(job) if shows_args else [],
         "shows_args": shows_args,
         "progress": job.progress,
@@ -80,7 +82,7 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         "history": [_event(row) for row in events.exclude(kind=Kind.PROGRESS)[:MOST_EVENTS]],
         "reported": [(row.created_at, row.data.get("progress_percent")) for row in progress],
         "why": why,
-        "remedies": [f"python manage.py {command}" for command in why.remedies],
+        "became": _became(job, using),
         "place": _place(job, using),
         "verdict": verdict(job, attempts),
         "related": _related(job, using),
@@ -171,6 +173,14 @@ def _related(job: JobRow, using: str) -> dict[str, Any]:
     columns = ("pk", "state", "started_at", "finished_at")
     runs = [RecentRun(*row) for row in queued.values_list(*columns)[: recent_runs.MOST]]
     return {"origin": origin, "before": runs, "picture": recent_runs.picture(runs)}
+
+
+def _became(job: JobRow, using: str) -> OutcomeNote | None:
+    """What became of the jobs of bulk work that has ended."""
+    meta = job.json("meta")
+    if job.type != bulk.TYPE or job.state not in TERMINAL or not isinstance(meta, dict):
+        return None
+    return outcome.note(job.id, str(meta.get("operation")), job.json("checkpoint"), using=using)
 
 
 def _place(job: JobRow, using: str) -> str:

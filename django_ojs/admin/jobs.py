@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
-from django_ojs.admin import banner, job_list, links, saved_views, search
+from django_ojs.admin import banner, job_list, links, remedies, saved_views, search
 from django_ojs.admin.actions import Chosen, Operation
 from django_ojs.admin.base import MOST_AT_ONCE
 from django_ojs.admin.bulk import JobCount, count, describe_filter, first
@@ -265,7 +265,7 @@ class JobAdmin(DetailsAdmin):
     # The page of one job
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The details of the job; a finished job is not refreshed."""
+        """The details of the job; one that can no longer change is not refreshed."""
         if row is None:
             return {}
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
@@ -273,7 +273,10 @@ class JobAdmin(DetailsAdmin):
         page["facts"] = linked(page["facts"], page["job"], request, self.admin_site)
         if row.workflow_id is not None:
             page["workflow_url"] = links.page_of(self.admin_site, "workflow", row.workflow_id)
-        return {"page": page, "changes": not page["ended"]}
+        helping = page["why"].remedies
+        page["remedies"] = remedies.notes(helping, row.pk, request, self.admin_site)
+        became = page["became"]
+        return {"page": page, "changes": not page["ended"] or bool(became and became.changes)}
 
     def operation_initial(self, operation: Operation, row: Any) -> dict[str, Any]:
         if operation.name == "requeue":

@@ -15,9 +15,8 @@ from django.utils.translation import gettext_lazy
 from django_ojs import clock
 from django_ojs.admin import axes, board, charts, links, plots, switch
 from django_ojs.admin.actions import ActionReport, Operation, Run
-from django_ojs.admin.board import Switch
+from django_ojs.admin.board import BoardList, Switch
 from django_ojs.admin.cells import since
-from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.queue_figures import live_workers, overviews, service_of, serving
 from django_ojs.domain import histogram
@@ -31,10 +30,9 @@ MOST_SHOWN = 200
 """Queues on one page of the board: the depth of each is read."""
 
 
-class Board(KeysetChangeList):
+class Board(BoardList):
     """The queues of a page with their overviews, the worst first."""
 
-    board: SafeString
     forms: SafeString
 
     def read(self, request: HttpRequest) -> None:
@@ -46,9 +44,9 @@ class Board(KeysetChangeList):
         self.result_list.sort(key=lambda row: row.ojs_overview.rank(row.name, row.paused))
         switches = self.model_admin.switches(request, self.result_list)
         selectable = bool(self.model_admin.get_actions(request))
-        self.board = board.rows(
-            self.model_admin.admin_site, self.result_list, switches, selectable=selectable
-        )
+        self.columns = board.translated(board.COLUMNS)
+        site = self.model_admin.admin_site
+        self.board = board.rows(site, self.result_list, self.columns, switches, selectable=selectable)
         hidden = format_html(
             '<input type="hidden" name="csrfmiddlewaretoken" value="{}">'
             '<input type="hidden" name="_confirmed" value="1">{}',
@@ -56,11 +54,6 @@ class Board(KeysetChangeList):
             switch.field(),
         )
         self.forms = board.forms(switches, hidden)
-
-    @property
-    def headings(self) -> list[tuple[str, Any]]:
-        """The columns after the name."""
-        return board.headings()
 
 
 def _switching(switch: Callable[..., list[str]], otherwise: Any) -> Run:

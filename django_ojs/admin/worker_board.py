@@ -17,7 +17,6 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs.admin import board, links
 from django_ojs.admin.cells import Column, badge, grey, shortened, since
-from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
 from django_ojs.services import deploys, reading
@@ -100,10 +99,8 @@ class WorkerOverview:
         return (-self.trouble(row), -self.overdue, -busy, -row.running, row.name, row.pk)
 
 
-class WorkerBoard(KeysetChangeList):
+class WorkerBoard(board.BoardList):
     """The workers of a page with what they run, the worst first."""
-
-    board: SafeString
 
     def read(self, request: HttpRequest) -> None:
         """One page, in order of trouble."""
@@ -115,15 +112,10 @@ class WorkerBoard(KeysetChangeList):
         self.result_list.sort(key=lambda row: row.ojs_overview.rank(row))
         site = self.model_admin.admin_site
         selectable = bool(self.model_admin.get_actions(request))
-        columns = board.translated(COLUMNS)
+        self.columns = board.translated(COLUMNS)
         self.board = format_html_join(
-            "", "{}", ((_row(site, row, columns, selectable),) for row in self.result_list)
+            "", "{}", ((_row(site, row, self.columns, selectable),) for row in self.result_list)
         )
-
-    @property
-    def headings(self) -> list[tuple[str, Any]]:
-        """The columns after the name."""
-        return [(column.name, column.label) for column in COLUMNS]
 
 
 def overviews(rows: Sequence[Any], *, using: str) -> dict[int, WorkerOverview]:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from django.utils.translation import gettext as _
@@ -25,18 +26,34 @@ from django_ojs.services.unique import other_holders
 from django_ojs.services.workers import STALE
 from django_ojs.services.workflows.story import explain_part, lineage
 
+MOST_WORKERS = 3
+"""How many quiet workers are named as what would help."""
+
+
+class Deed(NamedTuple):
+    """Something that operators do to a row: the verb, the kind of row, its key and its name."""
+
+    verb: str
+    kind: str
+    key: object
+    name: str
+
+
+class Remedy(NamedTuple):
+    """What would help a job on: a command of ``manage.py``, a deed, or both for the same."""
+
+    command: str = ""
+    deed: Deed | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job is in its state: one sentence, and every reason that applies.
-
-    ``remedies`` are commands of ``manage.py`` that would help it on.
-    """
+    """Why a job is in its state: one sentence, every reason that applies, and what would help it on."""
 
     state: str
     summary: str
     reasons: Sequence[str] = field(default=())
-    remedies: Sequence[str] = field(default=())
+    remedies: Sequence[Remedy] = field(default=())
 
 
 def explain(job_id: UUID, *, using: str | None = None) -> Explanation:
@@ -54,7 +71,7 @@ def explained(job: JobRow, now: datetime, using: str) -> Explanation:
         return _explain_finished(
             job, now, part, [one.id for one in others if one.state not in TERMINAL]
         )
-    reasons, remedies = [], list[str]()
+    reasons, remedies = [], list[Remedy]()
     if job.state == State.ACTIVE:
         reasons = _running(job, now)
         summary = _("It runs on %(worker)s, attempt %(attempt)d.") % {
@@ -154,20 +171,22 @@ def _held(hold: Hold, now: datetime) -> list[str]:
     return reasons
 
 
-def _waiting(job: JobRow, now: datetime, using: str) -> tuple[list[str], list[str]]:
-    """The reasons, and the commands that would remove them."""
-    remedies: list[str] = []
+def _waiting(job: JobRow, now: datetime, using: str) -> tuple[list[str], list[Remedy]]:
+    """The reasons, and what would remove them."""
+    remedies: list[Remedy] = []
     hold = hold_of(job, now, using)
     queue = Queue.objects.using(using).filter(name=job.queue, paused=True).first()
     if queue is not None:
-        remedies.append(f"ojs resume {shlex.quote(job.queue)}")
+        resuming = Deed("resume", "queue", job.queue, job.queue)
+        remedies.append(Remedy(f"ojs resume {shlex.quote(job.queue)}", resuming))
     workers = list(
         Worker.objects.using(using)
         .filter(heartbeat_at__gt=now - STALE)
         .exclude(phase=Worker.Phase.STOPPED)
     )
     if not _serving(job.queue, workers):
-        remedies.append(f"runworker --queue {shlex.quote(job.queue)}")
+        remedies.append(Remedy(f"runworker --queue {shlex.quote(job.queue)}"))
+    remedies += _to_resume(job, workers)
     reasons = [] if hold is None else _held(hold, now)
     return reasons + not_claimed(job.queue, job.type, queue, workers), remedies
 
@@ -181,8 +200,7 @@ def not_claimed(name: str, type: str, paused: Queue | None, workers: Sequence[Wo
             said = _("The queue %(queue)s is paused.")
         said %= {"queue": name, "actor": paused.paused_by}
         reasons.append(f"{said} ({paused.reason})" if paused.reason else said)
-    serving = _serving(name, workers)
-    able = [w for w in serving if not w.types or type in w.types]
+    serving, able = _serving(name, workers), _able(name, type, workers)
     if not workers:
         reasons.append(_("No worker is alive."))
     elif not serving:
@@ -194,6 +212,20 @@ def not_claimed(name: str, type: str, paused: Queue | None, workers: Sequence[Wo
     elif all(w.concurrency is not None and w.running >= w.concurrency for w in able):
         reasons.append(_("Every worker that could run it is busy."))
     return reasons
+
+
+def _to_resume(job: JobRow, workers: Sequence[Worker]) -> list[Remedy]:
+    """The workers that were told to be quiet, where that is what the job waits for."""
+    able = _able(job.queue, job.type, workers)
+    if any(worker.phase == Worker.Phase.RUNNING for worker in able):
+        return []
+    quiet = [worker for worker in able if worker.directive == Worker.Phase.QUIET]
+    return [Remedy(deed=Deed("resume", "worker", one.pk, one.name)) for one in quiet[:MOST_WORKERS]]
+
+
+def _able(name: str, type: str, workers: Sequence[Worker]) -> list[Worker]:
+    """Those of the live workers that serve the queue and have a handler for the type."""
+    return [one for one in _serving(name, workers) if not one.types or type in one.types]
 
 
 def _serving(name: str, workers: Sequence[Worker]) -> list[Worker]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from html import unescape
+from urllib.parse import urlencode
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client, override_settings
 
 from django_ojs import clock
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import Actor
-from django_ojs.models import Event, Job
+from django_ojs.models import AuditEntry, Event, Job, Queue, Worker
 from django_ojs.services import operate, promote
 from django_ojs.services.queues import pause
 from tests.admin.support import login, page, worker
@@ -33,6 +37,72 @@ def test_a_waiting_job_has_a_place_and_what_would_help() -> None:
     text = page(browser, f"job/{last.id}/change/")
     assert "runworker" not in text
     assert "python manage.py ojs resume default" in text
+
+
+def buttons(text: str) -> list[tuple[str, str]]:
+    """The remedies that are buttons: where each is posted to, and its label."""
+    forms = re.findall(r'<form method="post" action="([^"]*)" class="ojs-remedy">(.*?)</form>', text)
+    assert all("csrfmiddlewaretoken" in inside for _url, inside in forms)
+    labels = [re.findall(r"<button[^>]*>(.*?)</button>", inside) for _url, inside in forms]
+    return [(unescape(url), label) for (url, _inside), (label,) in zip(forms, labels, strict=True)]
+
+
+def test_whoever_may_resumes_the_queue_of_a_job_that_waits() -> None:
+    browser = login("view_job", "pause_queue", "view_auditentry")
+    (job,) = make(1)
+    worker()
+    pause(["default"], actor=Actor("admin", "kim"))
+    place = f"job/{job.id}/change/"
+    text = page(browser, place)
+    ((url, label),) = buttons(text)
+    assert label == "Resume default"
+    assert "Jobs are claimed from the queue again, at once." in text
+    assert "ojs resume" not in text
+    with override_settings(OJS={"ADMIN": {"READ_ONLY": True}}):
+        text = page(browser, place)
+    assert not buttons(text)
+    assert "python manage.py ojs resume default" in text
+    careful = Client(enforce_csrf_checks=True)
+    careful.force_login(User.objects.get())
+    sent = {"_confirmed": "1", "reason": "it is up again"}
+    assert careful.post(url, sent).status_code == 403
+    assert login("view_job", name="eva").post(url, sent).status_code == 403
+    assert Queue.objects.get().paused
+    answer = browser.post(url, sent)
+    assert answer["Location"] == f"/admin/django_ojs/{place}"
+    assert not Queue.objects.get().paused
+    entry = AuditEntry.objects.get(action="queue.resumed", result="done")
+    assert (entry.actor, entry.reason) == ("ada", "it is up again")
+    assert not buttons(browser.get(answer["Location"]).content.decode())
+
+
+def test_workers_that_were_told_to_be_quiet_are_resumed_where_a_job_waits_for_them() -> None:
+    browser = login("view_job", "direct_worker")
+    (job,) = make(1)
+    place = f"job/{job.id}/change/"
+    worker("told", directive="quiet", phase="quiet")
+    worker("stops", directive="terminate", phase="terminate")
+    worker("other", directive="quiet", phase="quiet", types=["other.job"])
+    ((url, label),) = buttons(page(browser, place))
+    assert label == "Resume told"
+    assert not buttons(page(login("view_job", name="eva"), place))
+    assert "This would help" not in page(browser, f"job/{make(1, pending=True)[0].id}/change/")
+    worker("runs")
+    assert not buttons(page(browser, place))
+    assert browser.post(url, {"_confirmed": "1"})["Location"] == f"/admin/django_ojs/{place}"
+    assert Worker.objects.get(name="told").directive is None
+
+
+@pytest.mark.parametrize("key", ["//evil.example", "https://evil.example/", "\n", "%00", ""])
+def test_a_remedy_leads_back_to_a_page_of_the_admin_only(key: str) -> None:
+    browser = login("view_job", "pause_queue", "view_queue")
+    make(1)
+    pause(["default"], actor=Actor("admin", "kim"))
+    answer = browser.post(
+        "/admin/django_ojs/queue/default/do/resume/?" + urlencode({"_job": key}), {"_confirmed": "1"}
+    )
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/admin/django_ojs/")
 
 
 def test_attempts_say_where_a_person_has_retried(frozen: FrozenClock) -> None:

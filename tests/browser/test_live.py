@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from selenium.webdriver.common.by import By
 
+from django_ojs import clock
 from django_ojs.models import Job, Queue
 from tests.browser.rows import showcase
 from tests.browser.support import Browser
@@ -102,6 +103,25 @@ def test_what_is_written_in_a_row_stays_though_the_row_moves(live: Browser) -> N
     assert field.find_element(By.XPATH, "ancestor::tr/th").text == name
     assert switch.get_attribute("open") is not None
     assert stayed(live)
+
+
+def test_a_row_that_came_later_has_its_copy_button(live: Browser) -> None:
+    make(1)
+    live.open("job/?state=available")
+    stay(live)
+    # In one statement: with another number of rows the page would be loaded.
+    other = clock.new_id()
+    Job.objects.update(id=other)
+    poll(lambda: live.all(f".ojs-id[title='{other}']"))
+    assert stayed(live), "the row has come without the page being loaded"
+    live.one(".ojs-menu summary").click()
+    button = live.one(".ojs-menu .ojs-copy")
+    assert button.is_displayed()
+    live.driver.execute_cdp_cmd(
+        "Browser.grantPermissions", {"permissions": ["clipboardSanitizedWrite"]}
+    )
+    button.click()
+    poll(lambda: button.text == "Copied")
 
 
 def test_a_hidden_page_asks_for_nothing(live: Browser) -> None:

@@ -1,4 +1,6 @@
-"""The project with its static files, under the strictest Content-Security-Policy that it must bear."""
+"""The project with its static files, under the strictest Content-Security-Policy that it must bear; in
+German for who asks for that.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Any
 
 from django.contrib.staticfiles.handlers import StaticFilesHandler
 from django.core.wsgi import get_wsgi_application
+from django.utils import translation
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 POLICY = (
@@ -27,5 +30,7 @@ def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> 
         # Browsers ask for it by themselves, and would log that there is none.
         start("204 No Content", [])
         return []
-    answer: Iterable[bytes] = _project(environ, start)
+    german = environ.get("HTTP_ACCEPT_LANGUAGE", "").startswith("de")
+    with translation.override("de" if german else "en"):
+        answer: Iterable[bytes] = _project(environ, start)
     return answer

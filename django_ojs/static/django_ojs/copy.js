@@ -1,5 +1,9 @@
 'use strict';
-// Buttons that copy the text of the element that they name.
+// Buttons that copy the text of the element that they name. The style sheet shows them where that can be
+// done, those too that come into the page later.
+if (navigator.clipboard) {
+    document.documentElement.classList.add('ojs-copies');
+}
 document.addEventListener('click', function (event) {
     const button = event.target.closest('button[data-copies]');
     if (button === null || !navigator.clipboard) {
@@ -8,10 +12,5 @@ document.addEventListener('click', function (event) {
     const text = document.getElementById(button.dataset.copies).textContent;
     navigator.clipboard.writeText(text).then(function () {
         button.textContent = button.dataset.done;
-    });
-});
-document.addEventListener('DOMContentLoaded', function () {
-    document.querySelectorAll('button[data-copies]').forEach(function (button) {
-        button.hidden = !navigator.clipboard;
     });
 });

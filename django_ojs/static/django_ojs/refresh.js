@@ -24,7 +24,7 @@
     }
 
     function attributes(old, fresh) {
-        // Readers open and close details, and a script shows buttons.
+        // Readers open and close details, and a script shows notes.
         const own = ['open', 'hidden', 'checked'];
         for (const {name, value} of [...fresh.attributes]) {
             if (!own.includes(name) && old.getAttribute(name) !== value) {
