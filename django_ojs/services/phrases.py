@@ -16,7 +16,7 @@ def humanize_duration(span: timedelta | None) -> str:
         return f"-{humanize_duration(-span)}"
     seconds = span.total_seconds()
     if seconds < 60:
-        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
+        return f"{seconds:.3g} {_('s')}" if seconds < 10 else f"{seconds:.0f} {_('s')}"
     for unit, name, smaller, small_name in (
         (86_400, _("d"), 3600, _("h")),
         (3600, _("h"), 60, _("min")),
