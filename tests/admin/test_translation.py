@@ -351,6 +351,15 @@ def test_cancelling_is_not_called_as_leaving_is(language: str) -> None:
 
 @every_language
 def test_each_state_and_verb_has_a_word_of_its_own(language: str) -> None:
+    """And it is ours, whatever other apps say for the same in English."""
+    ours = {text for entry in entries(source(language)) for text in entry.translations}
+    operations = [
+        item
+        for model, screen in admin.site._registry.items()
+        if model._meta.app_label == "django_ojs"
+        for item in getattr(screen, "operations", ())
+    ]
+    assert {item.name for item in operations} >= {"cancel", "pause", "quiet", "edit", "override"}
     with speaking(language):
         for words in (
             [label for _, label in Job.States.choices],
@@ -359,3 +368,5 @@ def test_each_state_and_verb_has_a_word_of_its_own(language: str) -> None:
             [str(operation.label) for operation in JOB_OPERATIONS],
         ):
             assert len({word.casefold() for word in words}) == len(words), words
+            assert set(words) <= ours
+        assert {str(item.label) for item in operations} <= ours
