@@ -11,6 +11,7 @@ from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from django_ojs.admin import links
 from django_ojs.admin.axes import ChartWindow
@@ -105,7 +106,7 @@ class NowCards:
             self._newest, key=lambda queue: (queue != ALL, self._newest[queue].oldest_ms), default=""
         )
         if name and sample is not None and self._newest[name].oldest_ms == sample.oldest_ms > 0:
-            note = note or _("in %s") % name
+            note = note or pgettext("queue", "in %s") % name
         query = {"queue": name} if name else {}
         return Card(
             _("Oldest wait"),

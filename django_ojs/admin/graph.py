@@ -27,7 +27,7 @@ _LETTERS = 18
 _PAD, _MARGIN = 9, 4
 
 LABELS = {
-    **{str(state): label for state, label in (*Job.States.choices, *Workflow.States.choices)},
+    **{str(state): label for state, label in (*Workflow.States.choices, *Job.States.choices)},
     PENDING: gettext_lazy("waits"),
 }
 """The states of members in words."""

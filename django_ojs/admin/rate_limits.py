@@ -23,8 +23,9 @@ from django_ojs.admin.cells import badge, column, grey
 from django_ojs.admin.forms import ReasonForm, validating
 from django_ojs.domain.durations import format_instant, parse_instant
 from django_ojs.domain.job import Actor
-from django_ojs.domain.rate_limit import MAX_CONCURRENCY, MAX_STARTS, limits_text
+from django_ojs.domain.rate_limit import MAX_CONCURRENCY, MAX_STARTS
 from django_ojs.models import RateLimit
+from django_ojs.services.phrases import say_limits
 from django_ojs.services.rate_limits import operate, read
 
 _MOST_JOBS = 20
@@ -127,7 +128,7 @@ class RateLimitAdmin(OJSModelAdmin):
     def limits(self, row: Any) -> str:
         """The limits in force."""
         state = self._state(row)
-        text = limits_text(state.limits)
+        text = say_limits(state.limits)
         return format_html("{} {}", text, badge("warn", _("override"))) if state.overridden else text
 
     @column(gettext_lazy("running"))

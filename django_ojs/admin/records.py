@@ -105,7 +105,7 @@ class MaintenanceRunAdmin(OJSModelAdmin):
 
     @admin.display(description=gettext_lazy("every"))
     def cadence(self, row: Any) -> str:
-        return "—" if row.cadence_ms is None else f"{row.cadence_ms / 1000:g} s"
+        return "—" if row.cadence_ms is None else _("%s s") % f"{row.cadence_ms / 1000:g}"
 
 
 @admin.register(JobSchema)

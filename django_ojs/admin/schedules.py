@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from django_ojs import clock
 from django_ojs.admin import links
@@ -131,7 +131,7 @@ class ScheduleAdmin(OJSModelAdmin):
         ),
         Operation(
             "edit",
-            gettext_lazy("Change"),
+            pgettext_lazy("schedule", "Change"),
             "change_schedule",
             gettext_lazy("What has run, and a pause, stay. The next tick changes with the times only."),
             _put,
@@ -253,7 +253,7 @@ class ScheduleAdmin(OJSModelAdmin):
         if read.is_late(row, now):
             return badge("bad", _("late"))
         if row.due_at is not None:
-            return badge("good", _("active"))
+            return badge("good", pgettext("schedule", "active"))
         ended = row.ends_at is not None and row.ends_at <= now
         return badge("quiet", _("ended")) if ended else badge("warn", _("no process declares it"))
 

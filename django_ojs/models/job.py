@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models.fields import CaseSensitiveCharField
@@ -33,7 +34,7 @@ class Job(models.Model):
         SCHEDULED = State.SCHEDULED, _("scheduled")
         PENDING = State.PENDING, _("pending")
         AVAILABLE = State.AVAILABLE, _("available")
-        ACTIVE = State.ACTIVE, _("active")
+        ACTIVE = State.ACTIVE, pgettext_lazy("job", "active")
         RETRYABLE = State.RETRYABLE, _("retryable")
         COMPLETED = State.COMPLETED, _("completed")
         CANCELLED = State.CANCELLED, _("cancelled")

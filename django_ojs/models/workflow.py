@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from django_ojs.domain.workflow import CALLBACK_NAMES, When, WorkflowKind, WorkflowState
 from django_ojs.models.fields import CaseSensitiveCharField
@@ -36,9 +37,9 @@ class Workflow(models.Model):
         """The states, for forms and filters."""
 
         RUNNING = WorkflowState.RUNNING, _("running")
-        COMPLETED = WorkflowState.COMPLETED, _("completed")
+        COMPLETED = WorkflowState.COMPLETED, pgettext_lazy("workflow", "completed")
         FAILED = WorkflowState.FAILED, _("failed")
-        CANCELLED = WorkflowState.CANCELLED, _("cancelled")
+        CANCELLED = WorkflowState.CANCELLED, pgettext_lazy("workflow", "cancelled")
 
     id = models.UUIDField(primary_key=True, editable=False)
     root_id = models.UUIDField(editable=False)

@@ -14,13 +14,12 @@ from django.utils.translation import gettext as _
 from django_ojs import clock, conf
 from django_ojs.domain.failures import cause_of
 from django_ojs.domain.job import JobRow
-from django_ojs.domain.rate_limit import limits_text
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.domain.timeouts import heartbeat_deadline, soft_deadline, total_deadline
 from django_ojs.models import Queue, Worker
 from django_ojs.services import health
 from django_ojs.services.inspect import find
-from django_ojs.services.phrases import say_moment
+from django_ojs.services.phrases import say_limits, say_moment
 from django_ojs.services.rate_limits.read import Hold, hold_of
 from django_ojs.services.unique import other_holders
 from django_ojs.services.workers import STALE
@@ -153,7 +152,7 @@ def not_promoted(scheduled_at: datetime, now: datetime) -> list[str]:
 def _held(hold: Hold, now: datetime) -> list[str]:
     """Which rate limit holds the job, who has the places, and when the next one opens."""
     state = hold.state
-    key, limits = state.row.key, limits_text(state.limits)
+    key, limits = state.row.key, say_limits(state.limits)
     reasons = [_("The rate limit %(key)s holds it: %(limits)s.") % {"key": key, "limits": limits}]
     if state.overridden:
         reasons.append(_("An operator has overridden that limit."))

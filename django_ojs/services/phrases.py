@@ -1,4 +1,4 @@
-"""Times in words, in the language and the time zone of the reader."""
+"""Times and limits in words, in the language and the time zone of the reader."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from datetime import datetime, timedelta
 
 from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+from django_ojs.domain.rate_limit import RateLimitPolicy, iso_period
 
 
 def humanize_duration(span: timedelta | None) -> str:
@@ -16,7 +19,7 @@ def humanize_duration(span: timedelta | None) -> str:
         return f"-{humanize_duration(-span)}"
     seconds = span.total_seconds()
     if seconds < 60:
-        return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
+        return f"{seconds:.3g} {_('s')}" if seconds < 10 else f"{seconds:.0f} {_('s')}"
     for unit, name, smaller, small_name in (
         (86_400, _("d"), 3600, _("h")),
         (3600, _("h"), 60, _("min")),
@@ -39,3 +42,15 @@ def say_moment(moment: datetime, now: datetime) -> str:
     distance = humanize_duration(abs(moment - now))
     said = _("in %s") % distance if moment >= now else _("%s ago") % distance
     return f"{full_moment(moment)} ({said})"
+
+
+def say_limits(limits: RateLimitPolicy) -> str:
+    """The limits in a few words."""
+    parts = [] if limits.concurrency is None else [_("%s at once") % limits.concurrency]
+    if limits.rate is not None:
+        said = _("%(n)s in %(period)s")
+        parts.append(said % {"n": limits.rate.limit, "period": iso_period(limits.rate.period_ms)})
+    if limits.throttle is not None:
+        said, period = _("%(n)s in %(period)s, evenly"), iso_period(limits.throttle.period_ms)
+        parts.append(said % {"n": limits.throttle.limit, "period": period})
+    return "; ".join(parts) or pgettext("limits", "none")

@@ -41,7 +41,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         if path.is_file() and path.suffix != ".pyc"
     }
     assert names == there
-    assert {"django_ojs/py.typed", "django_ojs/locale/de/LC_MESSAGES/django.mo"} <= names
+    translated = {
+        f"django_ojs/locale/{code}/LC_MESSAGES/django.mo" for code in ("de", "es", "fr", "ja")
+    }
+    assert {"django_ojs/py.typed", *translated} <= names
 
 
 def test_the_checkers_of_the_index_are_content(built: Path, wheel: Path) -> None:
