@@ -91,6 +91,23 @@ def test_a_form_of_another_database_changes_nothing() -> None:
     assert api.get(job).state == "available"
 
 
+def test_every_form_says_which_database_it_is_for() -> None:
+    waiting = api.enqueue("test.job", queue="mail")
+    api.pause_queues(["mail"])
+    browser = login(superuser=True)
+    switch(browser, SECOND)
+    own = [f"job/{waiting.id}/change/", f"job/{waiting.id}/do/cancel/", "job/?state=available"]
+    seen = 0
+    for path in (*own, *(f"{name}/" for name in LISTS), "queue/mail/change/"):
+        forms = re.findall(r'<form[^>]*method="post".*?</form>', page(browser, path), re.DOTALL)
+        for form in forms:
+            if "/logout/" not in form:
+                seen += 1
+                assert f'name="_database" value="{SECOND}"' in form, (path, form[:300])
+    assert "ojs-remedy" in page(browser, own[0]), "the button that resumes the queue"
+    assert seen > 8
+
+
 @pytest.mark.fault("F149")
 def test_one_can_switch_away_from_a_database_that_is_gone() -> None:
     browser = login(superuser=True)
