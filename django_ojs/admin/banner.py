@@ -118,8 +118,8 @@ class BulkWork:
 
     def _became(self, job: Job, meta: dict[str, Any]) -> str:
         """What became of its jobs, as far as it is known."""
-        using = conf.current().database
-        found = outcome.note(job.pk, str(meta.get("operation", "")), job.checkpoint, using=using)
+        using, operation = conf.current().database, str(meta.get("operation", ""))
+        found = outcome.note(job.pk, operation, job.checkpoint, using=using, in_head=True)
         return found.said if found is not None else ""
 
     def _stop(self, job: Job) -> str:

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from django_ojs.admin import base
+from django_ojs.admin import base, outcome
 from django_ojs.models import AuditEntry, Job
 from django_ojs.services import bulk, bulk_outcome
 from django_ojs.testing import drain
@@ -22,8 +22,9 @@ pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db", "no_
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than two rows are bulk work."""
+    """More than two rows are bulk work, and the heads of pages look each time."""
     monkeypatch.setattr(base, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(outcome, "_SHARE", 0)
 
 
 def ordered(browser: Client, operation: str, query: str) -> Job:
@@ -130,6 +131,23 @@ def test_no_more_than_so_many_rows_of_the_audit_are_looked_at(
     about = [sql for sql in reads(asked) if "bulk_job_id" in sql]
     assert len(about) == 1
     assert re.search(r"<= \d+", about[0])
+
+
+def test_the_heads_of_pages_do_not_look_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are on every page: a look at tens of thousands of jobs takes longer than most pages."""
+    browser = login(superuser=True)
+    make(3)
+    job = ordered(browser, "cancel", "?state=available")
+    monkeypatch.setattr(outcome, "_SHARE", 1_000_000)
+    shown = []
+    with CaptureQueriesContext(connection) as asked:
+        for path in ("queue/", "job/", "worker/"):
+            shown += notes(page(browser, path))
+    assert len(shown) == 3 and all("3 cancelled" in note for note in shown)
+    assert sum("bulk_job_id" in sql for sql in reads(asked)) == 1
+    Job.objects.filter(type="test.job").first().delete()  # type: ignore[union-attr]
+    assert said(browser, job) == "2 cancelled, 1 deleted", "its own page looks each time"
+    assert "2 cancelled, 1 deleted" in notes(page(browser, "queue/"))[0]
 
 
 def test_without_the_audit_nothing_is_said() -> None:
