@@ -44,6 +44,21 @@ from django_ojs.domain.timeouts import (
 KEPT_ERRORS = 50
 
 
+def held_by(worker_id: str | None, principal: str | None, now: datetime) -> dict[str, Any]:
+    """What changes in the same way for every job that a worker starts ``now``, unless it or its worker
+    asks for a visibility timeout.
+    """
+    return {
+        "worker_id": worker_id,
+        "lease_principal": principal,
+        "started_at": now,
+        "heartbeat_at": now,
+        "extended_ms": 0,
+        "lease_visibility_ms": None,
+        "lease_expires_at": None,
+    }
+
+
 def claim(
     job: JobRow,
     *,
@@ -62,17 +77,11 @@ def claim(
     """
     visibility = job.visibility_timeout_ms or visibility_ms
     changes: dict[str, Any] = {
+        **held_by(worker_id, principal, now),
         "attempt": job.attempt + 1,
         "lease_seq": job.lease_seq + 1,
         "lease_id": lease_id,
-        "worker_id": worker_id,
-        "lease_principal": principal,
-        "started_at": now,
-        "heartbeat_at": now,
         "heartbeat_armed": job.heartbeat_explicit or beats,
-        "extended_ms": 0,
-        "lease_visibility_ms": visibility,
-        "lease_expires_at": None,
     }
     if job.progress is not None:
         # It is that of the attempt before; its data are for this one, until it reports its own.
@@ -80,6 +89,7 @@ def claim(
     deadline = starting_deadline(job, now)
     changes["deadline_at"] = deadline
     if visibility is not None:
+        changes["lease_visibility_ms"] = visibility
         changes["lease_expires_at"] = min(after(now, visibility), deadline)
     started = job_event(Kind.STARTED, job, attempt=job.attempt + 1, worker_id=worker_id)
     return Transition(Trigger.CLAIM, job, State.ACTIVE, changes, job_events=(started,))

@@ -97,8 +97,16 @@ def claim(
         visibility_ms=visibility_ms,
         principal=principal,
     )
-    if not probe and where.only is not None and immediate and most_bytes is None:
-        started = start_announced(where.only, min(limit, immediate), decide, using=using)
+    lane, bounded = where.only, visibility_ms is not None or most_bytes is not None
+    if lane is not None and not probe and immediate and not bounded:
+        started = start_announced(
+            lane,
+            min(limit, immediate),
+            worker_id=worker_id,
+            beats=beats,
+            principal=principal,
+            using=using,
+        )
         if started:
             return started
     # Where a claim shuts out other writers, what it takes is looked up in its transaction: out of

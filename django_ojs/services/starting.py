@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from operator import attrgetter
-from uuid import UUID
 
 from django.db import DatabaseError, connections
 
 from django_ojs import clock
+from django_ojs.domain import lifecycle
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import JobRow, Transition, changed
-from django_ojs.domain.states import State, Trigger
+from django_ojs.domain.states import Trigger
 from django_ojs.services import job_log
 from django_ojs.services.commit import commit, is_published
 from django_ojs.store.contention import is_contention
@@ -28,45 +28,19 @@ _RESTS_ON = attrgetter(
 """What the decision to start an attempt depends on, but for times of the job's own."""
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_PLAIN = JobRow(
-    id=UUID(int=0),
-    state=State.AVAILABLE.value,
-    queue="",
-    type="",
-    priority=0,
-    max_attempts=1,
-    created_at=_EPOCH,
-    limits_from=_EPOCH,
-    enqueued_at=None,
-    scheduled_at=None,
-    expires_at=None,
-    timeout_ms=0,
-    grace_period_ms=0,
-    heartbeat_timeout_ms=0,
-    total_timeout_ms=None,
-    enqueue_ttl_ms=None,
-    attempt_ttl_ms=None,
-    visibility_timeout_ms=None,
-    timeout_explicit=False,
-    heartbeat_explicit=False,
-    retry="{}",
-    args="[]",
-    meta="{}",
-    tags="[]",
-    extra="{}",
-    digest=None,
-)
-"""A job whose start depends on nothing of its own but its limits and what counts its attempts."""
-
-
 def start_announced(
-    lane: Lane, limit: int, decide: Callable[..., Transition], *, using: str
+    lane: Lane,
+    limit: int,
+    *,
+    worker_id: str | None,
+    beats: bool,
+    principal: str | None,
+    using: str,
 ) -> list[JobRow]:
     """Start attempts of the first jobs of one type in one queue by one statement, where it can.
 
     An empty list where there is none, or something speaks against it: then claim as ever. A worker that
-    waited starts what was announced in a third of the time.
+    waited starts what was announced in less than half of the time.
     """
     sql, steps = dialect(using), clock.steps(using)
     if not sql.updates_what_it_locks or steps is None or connections[using].in_atomic_block:
@@ -74,9 +48,9 @@ def start_announced(
     if is_published(Kind.STARTED) or job_log.is_enabled(Trigger.CLAIM):
         return []
     now = clock.stamp(using)
-    decision = decide(_PLAIN, lease_id=clock.new_lease(), now=now)
+    changes = lifecycle.held_by(worker_id, principal, now)
     try:
-        return start_first(decision, lane, limit, now=now, steps=steps, using=using)
+        return start_first(lane, limit, changes, beats=beats, now=now, steps=steps, using=using)
     except DatabaseError as error:
         if not is_contention(error):
             raise

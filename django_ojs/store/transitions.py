@@ -11,6 +11,7 @@ from uuid import UUID
 from django_ojs.clock import STEPS
 from django_ojs.domain.errors import LeaseLost
 from django_ojs.domain.job import JobRow, Transition
+from django_ojs.domain.states import State
 from django_ojs.models import Attempt, Job
 from django_ojs.store.batches import fits
 from django_ojs.store.columns import JOB, ColumnType
@@ -23,8 +24,6 @@ _TABLE = Job._meta.db_table
 _ATTEMPTS = Attempt._meta.db_table
 _ENDED = "job_id, lease_id, lease_seq, attempt, started_at, deadline_at"
 _ENDED_ALIKE = "worker_id, principal, outcome, ended_at"
-_BY_ROW = frozenset({"attempt", "lease_seq", "lease_id", "heartbeat_armed", "deadline_at"})
-"""What the start of an attempt changes by what the row says."""
 _PLAIN = (
     "j.hooks = 0 AND j.progress IS NULL AND j.lease_id IS NULL AND j.total_timeout_ms IS NULL"
     " AND j.visibility_timeout_ms IS NULL"
@@ -111,15 +110,23 @@ def start_alike(
 
 
 def start_first(
-    decision: Transition, lane: Lane, limit: int, *, now: datetime, steps: int, using: str
+    lane: Lane,
+    limit: int,
+    changes: Mapping[str, Any],
+    *,
+    beats: bool,
+    now: datetime,
+    steps: int,
+    using: str,
 ) -> list[JobRow]:
     """Start an attempt of the first jobs of one range, and return the records as written, in order.
 
-    By one statement and without a transaction, only for a dialect that ``updates_what_it_locks``. The
-    decision was made on a job that is plain: no hooks, no progress of an attempt before, no total or
-    visibility timeout. Jobs that are not, and those that are overdue, are left as they are; so is
-    everything while the queue is paused, limited or held by another transaction, or when other
-    ``steps`` of the clock have been applied than ``now`` was computed with.
+    By one statement and without a transaction, only for a dialect that ``updates_what_it_locks``:
+    ``changes`` (:func:`lifecycle.held_by`), and what depends on the row. Only plain jobs: without
+    hooks, progress of an attempt before, total and visibility timeout. Others, and those that are
+    overdue, are left as they are; so is everything while the queue is paused, limited or held by
+    another transaction, or when other ``steps`` of the clock have been applied than ``now`` was
+    computed with.
     """
     sql = dialect(using)
     locked, pins = lane.select(
@@ -128,24 +135,23 @@ def start_first(
         sql,
         f" AND (SELECT COUNT(*) FROM open) = 1 AND COALESCE({STEPS}, 0) = %s",
     )
-    changes = {name: value for name, value in decision.changes.items() if name not in _BY_ROW}
-    sets, parameters = _constants(sql, {"state": str(decision.target), **changes})
-    armed = "TRUE" if decision.changes["heartbeat_armed"] else "j.heartbeat_explicit"
+    sets, parameters = _constants(sql, {"state": State.ACTIVE.value, **changes})
+    at = sql.placeholder(ColumnType.TIME)
     ms = f"(j.{sql.quoted['timeout_ms']} + j.{sql.quoted['grace_period_ms']})"
     sets += [
         "attempt = j.attempt + 1",
         "lease_seq = j.lease_seq + 1",
         "lease_id = gen_random_uuid()",
-        f"heartbeat_armed = {armed}",
-        f"deadline_at = {sql.later.format(at=sql.placeholder(ColumnType.TIME), ms=ms)}",
+        f"heartbeat_armed = {'TRUE' if beats else 'j.heartbeat_explicit'}",
+        f"deadline_at = {sql.later.format(at=at, ms=ms)}",
     ]
     update, bound = sql.update(
         _TABLE,
         (sets, [*parameters, now]),
         ("locked", []),
         "j.id = locked.id",
-        f"{sql.in_state(decision.job.state)} AND {_PLAIN}"
-        f" AND (j.deadline_at IS NULL OR j.deadline_at > {sql.placeholder(ColumnType.TIME)})",
+        f"{sql.in_state(State.AVAILABLE)} AND {_PLAIN}"
+        f" AND (j.deadline_at IS NULL OR j.deadline_at > {at})",
         sql.job_columns,
     )
     statement = (

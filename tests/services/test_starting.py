@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -52,10 +53,11 @@ OPTIONS: list[dict[str, Any]] = [
 """Some twice, so that they start together."""
 
 
-def announced(limit: int = 1, *, beats: bool = True) -> list[JobRow]:
+def announced(limit: int = 1, *, beats: bool = True, **options: Any) -> list[JobRow]:
     """Claim as a worker that waited does when a job is announced."""
     where = sources(["default"], ["test.job"], ranked=False)
-    return claim(where, limit=limit, immediate=limit, worker_id="w1", beats=beats, probe=False)
+    options = {"worker_id": "w1", "beats": beats, "probe": False, **options}
+    return claim(where, limit=limit, immediate=limit, **options)
 
 
 def rows(claimed: list[JobRow]) -> list[dict[str, Any]]:
@@ -139,6 +141,14 @@ def test_one_statement_starts_what_was_announced(frozen: FrozenClock) -> None:
     assert len(queries) == 1
     assert [job.json("args") for job in announced(2)] == [[2]]
     assert announced(2) == []
+
+
+def test_a_worker_may_ask_for_a_visibility_timeout_of_what_was_announced(frozen: FrozenClock) -> None:
+    make()
+    (job,) = announced(visibility_ms=40_000, principal="token:a")
+    assert job == now_stored(job)
+    assert job.lease_expires_at == frozen.time + timedelta(seconds=40)
+    assert (job.lease_visibility_ms, job.lease_principal) == (40_000, "token:a")
 
 
 def test_what_is_announced_is_taken_in_order_of_priority() -> None:
