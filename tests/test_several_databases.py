@@ -318,5 +318,6 @@ def test_commands_find_the_database() -> None:
         output("pause", "default", "mail")
     with gone(FIRST):
         assert output("inspect", str(there.id))["state"] == "cancelled"
-        with pytest.raises(CommandError, match="a database is not available"):
+        with pytest.raises(CommandError, match=r"not every database is available.* 'jobs1'") as caught:
             output("inspect", str(api.new_id()))
+        assert caught.value.returncode == 69

@@ -142,6 +142,7 @@ def _holding(model: type[Job | Workflow | Schedule], key: UUID | str) -> str:
                 return alias
         except (OperationalError, InterfaceError) as error:
             _silent_since[alias] = clock.boottime()
+            error.add_note(f"the database {alias!r} was asked")
             failed = failed or error
     if failed is not None:
         raise failed

@@ -140,7 +140,8 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
             raise CommandError(str(error), returncode=2) from error
         except (OperationalError, InterfaceError) as error:
             raise CommandError(
-                f"not found, and a database is not available: {first_line(error)}",
+                f"not found, and not every database is available: {first_line(error)}"
+                f" ({'; '.join(getattr(error, '__notes__', []))})",
                 returncode=EXIT_UNAVAILABLE,
             ) from error
 
