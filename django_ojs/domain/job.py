@@ -237,6 +237,21 @@ def changed(job: JobRow, state: State, changes: Mapping[str, Any]) -> JobRow:
     return JobRow._make(values)
 
 
+def held_by(worker_id: str | None, principal: str | None, now: datetime) -> dict[str, Any]:
+    """What changes in the same way for every job that a worker starts ``now``, unless it or its worker
+    asks for a visibility timeout.
+    """
+    return {
+        "worker_id": worker_id,
+        "lease_principal": principal,
+        "started_at": now,
+        "heartbeat_at": now,
+        "extended_ms": 0,
+        "lease_visibility_ms": None,
+        "lease_expires_at": None,
+    }
+
+
 NO_LEASE: Mapping[str, Any] = {
     "lease_id": None,
     "worker_id": None,

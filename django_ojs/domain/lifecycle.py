@@ -25,7 +25,7 @@ from django_ojs.domain.failures import (
     timeout_fields,
 )
 from django_ojs.domain.incidents import incident_of
-from django_ojs.domain.job import NO_LEASE, AttemptEnd, JobEvent, JobRow, Transition
+from django_ojs.domain.job import NO_LEASE, AttemptEnd, JobEvent, JobRow, Transition, held_by
 from django_ojs.domain.retry_decision import RetryDecision, decide_retry
 from django_ojs.domain.states import State, Trigger
 from django_ojs.domain.timeouts import (
@@ -42,21 +42,6 @@ from django_ojs.domain.timeouts import (
 )
 
 KEPT_ERRORS = 50
-
-
-def held_by(worker_id: str | None, principal: str | None, now: datetime) -> dict[str, Any]:
-    """What changes in the same way for every job that a worker starts ``now``, unless it or its worker
-    asks for a visibility timeout.
-    """
-    return {
-        "worker_id": worker_id,
-        "lease_principal": principal,
-        "started_at": now,
-        "heartbeat_at": now,
-        "extended_ms": 0,
-        "lease_visibility_ms": None,
-        "lease_expires_at": None,
-    }
 
 
 def claim(

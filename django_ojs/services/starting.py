@@ -10,9 +10,8 @@ from operator import attrgetter
 from django.db import DatabaseError, connections
 
 from django_ojs import clock
-from django_ojs.domain import lifecycle
 from django_ojs.domain.events import Kind
-from django_ojs.domain.job import JobRow, Transition, changed
+from django_ojs.domain.job import JobRow, Transition, changed, held_by
 from django_ojs.domain.states import Trigger
 from django_ojs.services import job_log
 from django_ojs.services.commit import commit, is_published
@@ -48,7 +47,7 @@ def start_announced(
     if is_published(Kind.STARTED) or job_log.is_enabled(Trigger.CLAIM):
         return []
     now = clock.stamp(using)
-    changes = lifecycle.held_by(worker_id, principal, now)
+    changes = held_by(worker_id, principal, now)
     try:
         return start_first(lane, limit, changes, beats=beats, now=now, steps=steps, using=using)
     except DatabaseError as error:

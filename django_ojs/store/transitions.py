@@ -122,7 +122,7 @@ def start_first(
     """Start an attempt of the first jobs of one range, and return the records as written, in order.
 
     By one statement and without a transaction, only for a dialect that ``updates_what_it_locks``:
-    ``changes`` (:func:`lifecycle.held_by`), and what depends on the row. Only plain jobs: without
+    ``changes`` (:func:`held_by`), and what depends on the row. Only plain jobs: without
     hooks, progress of an attempt before, total and visibility timeout. Others, and those that are
     overdue, are left as they are; so is everything while the queue is paused, limited or held by
     another transaction, or when other ``steps`` of the clock have been applied than ``now`` was
