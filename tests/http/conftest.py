@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -22,6 +23,15 @@ def start_counting_anew() -> None:
     for window in (*vars(limits).values(), *vars(refusals).values()):
         if isinstance(window, limits.RateWindow):
             window.clear()
+
+
+@pytest.fixture(autouse=True)
+def no_stream_is_left() -> Iterator[None]:
+    """A stream that a test has dropped gives its place back before the next test counts them."""
+    yield
+    if limits.STREAMS._taken:
+        gc.collect()
+    assert not limits.STREAMS._taken
 
 
 @pytest.fixture
