@@ -171,12 +171,22 @@ def _store(records: list[JobRow], *, now: datetime, using: str) -> list[JobRow]:
     records = policies.marked(records, using=using)
     settings = conf.current()
     kept = not settings.stored_events.isdisjoint(_ANNOUNCED)
-    named = any(record.digest is not None for record in records)
     publishing = kept or bool(job_enqueued.receivers) or bool(job_scheduled.receivers)
-    work = partial(_insert, records, named=named, publishing=publishing, now=now, using=using)
+    pools, named, limited = set(), False, False
+    for record in records:
+        pools.add(record.queue)
+        named = named or record.digest is not None
+        limited = limited or record.held
+    work = partial(
+        _insert,
+        records,
+        named=named,
+        limited=limited,
+        publishing=publishing,
+        now=now,
+        using=using,
+    )
     # One statement needs no transaction; several do, so that all jobs are stored or none.
-    pools = {record.queue for record in records}
-    limited = any(record.held for record in records)
     several = named or kept or limited or len(pools) > 1 or len(records) > inserting.STRIDE
     records = (atomically if several else alone)(using, work)
     remember_queues(pools, using=using)
@@ -184,7 +194,13 @@ def _store(records: list[JobRow], *, now: datetime, using: str) -> list[JobRow]:
 
 
 def _insert(
-    records: list[JobRow], *, named: bool, publishing: bool, now: datetime, using: str
+    records: list[JobRow],
+    *,
+    named: bool,
+    limited: bool,
+    publishing: bool,
+    now: datetime,
+    using: str,
 ) -> list[JobRow]:
     ready = {
         (record.queue, record.type)
@@ -192,8 +208,7 @@ def _insert(
         if record.state == _AVAILABLE and not record.held
     }
     wake_payloads = payloads(ready) if conf.current().notify else []
-    chosen = [record.id for record in records if record.digest is not None]
-    limited = any(record.held for record in records)
+    chosen = [record.id for record in records if record.digest is not None] if named else []
     known = locking.existing(chosen, using=using) if publishing or limited else set()
     inserting.jobs(records, may_exist=named, wake=wake_payloads[:1], using=using)
     inserting.notify(wake_payloads[1:], using=using)

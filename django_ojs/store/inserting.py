@@ -24,6 +24,20 @@ CHANNEL = "django_ojs"
 STRIDE = 1000
 """The most rows of one statement."""
 
+_TERMS = tuple(
+    JOB_COLUMNS.index(name)
+    for name in (
+        "max_attempts",
+        "timeout_ms",
+        "grace_period_ms",
+        "heartbeat_timeout_ms",
+        "total_timeout_ms",
+        "enqueue_ttl_ms",
+        "attempt_ttl_ms",
+        "visibility_timeout_ms",
+    )
+)
+"""Columns whose numbers come from settings and declarations, so that there are few of them."""
 _COMMON = {text: f"'{text}'" for text in ("", "[]", "{}", *(state.value for state in State))}
 _REMEMBERED = 500
 _JOBS = Job._meta.db_table
@@ -45,7 +59,7 @@ def jobs(
     """
     for start in range(0, len(records), STRIDE):
         part = records[start : start + STRIDE]
-        insert(_JOBS, JOB_COLUMNS, JOB, part, using=using, may_exist=may_exist, wake=wake)
+        insert(_JOBS, JOB_COLUMNS, JOB, part, using=using, may_exist=may_exist, wake=wake, few=_TERMS)
         wake = ()
 
 
@@ -89,10 +103,12 @@ def insert(
     may_exist: bool = False,
     key: str = "id",
     wake: Sequence[str] = (),
+    few: Sequence[int] = (),
 ) -> None:
     """Insert rows, all or none: what they share is written once, what differs as a record set.
 
-    By one statement, or as many as their bytes need.
+    By one statement, or as many as their bytes need. ``few`` are the places of columns that hold few
+    different numbers: they are written into the statement.
 
     The first column always counts as different. A column that is null in every row is left out, so
     none that may be null can have another default in the database.
@@ -102,6 +118,9 @@ def insert(
     sql, first, item = dialect(using), rows[0], ""
     last: list[Any] = []
     texts = list(map(_spelled, first))
+    for index in few:
+        if texts[index] is not None:
+            texts[index] = str(first[index])
     if len(rows) > 1:
         cells = list(zip(*rows, strict=True))
         varying = [
@@ -124,6 +143,7 @@ def insert(
                         may_exist=may_exist,
                         key=key,
                         wake=woken,
+                        few=few,
                     )
             return
         differing = list(zip(*(cells[index] for index in varying), strict=True))
@@ -141,12 +161,12 @@ def insert(
         if wake and sql.notifies:
             statement = _ringing(statement, once=bool(item))
         places = [index for index, text in enumerate(texts) if text == "%s"]
-        known = statement, [(index, kinds[columns[index]]) for index in places]
+        known = statement, [(index, sql.writer(kinds[columns[index]])) for index in places]
         if len(sql.statements) >= _REMEMBERED:
             sql.statements.clear()
         sql.statements[shape] = known
     statement, asked = known
-    parameters = [sql.bind(kind, first[index]) for index, kind in asked]
+    parameters = [first[index] if write is None else write(first[index]) for index, write in asked]
     with sql.connection.cursor() as cur:
         cur.execute(statement, parameters + last)
 

@@ -18,6 +18,8 @@ from django.db.backends.utils import CursorWrapper
 from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.store.columns import JOB, JOB_COLUMNS, ColumnType
 
+Writer = Callable[[Any], Any]
+
 
 def _literal(text: str | None) -> str:
     return "NULL" if text is None else f"'{text}'"
@@ -38,7 +40,7 @@ class Dialect(ABC):
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.connection = connection
         self.quote = connection.ops.quote_name
-        self.statements: dict[Hashable, tuple[str, Sequence[tuple[int, ColumnType]]]] = {}
+        self.statements: dict[Hashable, tuple[str, Sequence[tuple[int, Writer | None]]]] = {}
         self.quoted = {column: self.quote(column) for column in JOB_COLUMNS}
         self.job_columns = ", ".join(f"j.{column}" for column in self.quoted.values())
         skips = connection.features.has_select_for_update_skip_locked
@@ -100,6 +102,12 @@ class Dialect(ABC):
     def bind(self, kind: ColumnType, value: Any) -> Any:
         """``value`` as an ordinary parameter."""
         return value
+
+    def writer(self, kind: ColumnType) -> Writer | None:
+        """What makes the parameter for a column of a new row from a value that is not null; ``None``
+        where that is the value itself.
+        """
+        return None
 
     def columns_without(self, names: Collection[str]) -> str:
         """``job_columns``, with something empty in place of those that are not read."""

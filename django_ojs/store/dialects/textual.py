@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django_ojs.store.columns import ColumnType
-from django_ojs.store.dialects.base import Dialect
+from django_ojs.store.dialects.base import Dialect, Writer
 
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -24,6 +25,10 @@ class Textual(Dialect):
         if kind is ColumnType.TIME:
             return str(value.astimezone(UTC).replace(tzinfo=None))
         return self._uuid(value) if kind is ColumnType.UUID else value
+
+    def writer(self, kind: ColumnType) -> Writer | None:
+        """As :meth:`bind`."""
+        return partial(self.bind, kind) if kind in (ColumnType.TIME, ColumnType.UUID) else None
 
     def _uuid(self, value: UUID) -> str:
         return value.hex
