@@ -337,7 +337,8 @@ def _development_only(config: conf.Settings) -> Iterator[Message]:
 def _imports(config: conf.Settings) -> Iterator[Message]:
     classes = "Name importable authentication classes of REST framework."
     callables = "Name importable functions that take a request and the next middleware."
-    named = [("['HTTP']['AUTHENTICATION']", name, classes) for name in config.http.authentication]
+    others = sorted(set(config.http.authentication) - set(conf.AUTHENTICATION))
+    named = [("['HTTP']['AUTHENTICATION']", name, classes) for name in others]
     named += [("['ENQUEUE_MIDDLEWARE']", name, callables) for name in config.enqueue_middleware]
     around = "Name importable functions that take a job's context and the next middleware."
     named += [("['EXECUTION_MIDDLEWARE']", name, around) for name in config.execution_middleware]

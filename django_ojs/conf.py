@@ -33,6 +33,7 @@ from django_ojs.domain.sections import (
     choice,
     count,
     flag,
+    flag_or,
     modules,
     optional,
     secret,
@@ -41,6 +42,8 @@ from django_ojs.domain.sections import (
 )
 from django_ojs.domain.unique import UNIQUE_OPTIONS, UniquePolicy, declared
 
+SPARSE = "sparse"
+"""The value of ``NOTIFY`` with which a commit need not notify if another one just has."""
 _DAY_MS = 86_400_000
 _RETENTION_MS: Mapping[str, int | None] = {
     "completed": 7 * _DAY_MS,
@@ -56,6 +59,10 @@ _RETENTION_MS: Mapping[str, int | None] = {
     "audit": 365 * _DAY_MS,
     "stats": 30 * _DAY_MS,
 }
+AUTHENTICATION = (
+    "django_ojs.http.authentication.TokenAuthentication",
+    "django_ojs.http.authentication.StaffSessionAuthentication",
+)
 _REDACT: tuple[str, ...] = (
     "pass",
     "token",
@@ -96,10 +103,7 @@ class HttpSettings:
     process.
     """
 
-    authentication: tuple[str, ...] = (
-        "django_ojs.http.authentication.TokenAuthentication",
-        "django_ojs.http.authentication.StaffSessionAuthentication",
-    )
+    authentication: tuple[str, ...] = AUTHENTICATION
     dev_token: str | None = None
     metrics_token: str | None = None
     test_directives: bool | None = None
@@ -151,7 +155,7 @@ class Settings:
     strict_timeouts: bool
     unfenced_ack: str
     retention_ms: Mapping[str, int | None]
-    notify: bool
+    notify: bool | str
     listen_database: str | None
     executor_max_jobs: int
     async_slots: int
@@ -237,7 +241,7 @@ def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
         strict_timeouts=whole.read("STRICT_TIMEOUTS", flag, False),
         unfenced_ack=whole.read("UNFENCED_ACK", choice("auto", "deny", "allow"), "auto"),
         retention_ms=_retention(whole.section("RETENTION")),
-        notify=whole.read("NOTIFY", flag, True),
+        notify=whole.read("NOTIFY", flag_or(SPARSE), cast("bool | str", SPARSE)),
         listen_database=whole.read("LISTEN_DATABASE", optional(text), None),
         executor_max_jobs=whole.read("EXECUTOR_MAX_JOBS", count(1), 5000),
         async_slots=whole.read("ASYNC_SLOTS", slots, 0),

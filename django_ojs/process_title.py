@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from collections.abc import Callable
 
 NAME = "django-ojs"
-_AVAILABLE = find_spec("setproctitle") is not None
+_set: Callable[[str], None] | None
+try:
+    # Now, so that processes that are forked later share what it occupies.
+    from setproctitle import setproctitle as _set
+except ImportError:
+    _set = None
 
 
 def set_title(role: str) -> None:
     """Show this process as ``django-ojs: ROLE``."""
-    if _AVAILABLE:
-        from setproctitle import setproctitle
-
-        setproctitle(f"{NAME}: {role}")
+    if _set is not None:
+        _set(f"{NAME}: {role}")

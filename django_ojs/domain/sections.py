@@ -105,6 +105,17 @@ def flag(item: object, where: str) -> bool:
     return item
 
 
+def flag_or(word: str) -> Callable[[Any, str], bool | str]:
+    """``True``, ``False`` or this string."""
+
+    def parse(item: object, where: str) -> bool | str:
+        if isinstance(item, bool) or (isinstance(item, str) and item == word):
+            return item
+        raise InvalidRequest(where, f"must be {word!r}, True or False")
+
+    return parse
+
+
 def choice(*choices: str) -> Callable[[Any, str], str]:
     """One of these strings."""
 

@@ -20,7 +20,7 @@ from django_ojs.domain.events import Kind
 from django_ojs.domain.job import ExistingJob, JobRow
 from django_ojs.domain.lru import LRU
 from django_ojs.domain.states import State
-from django_ojs.services import databases, middleware
+from django_ojs.services import announcing, databases, middleware
 from django_ojs.services.commit import publish
 from django_ojs.services.job_defaults import is_unique, resolve_defaults
 from django_ojs.services.rate_limits import places, policies
@@ -28,7 +28,6 @@ from django_ojs.services.unique import admit_unique
 from django_ojs.signals import job_enqueued, job_scheduled
 from django_ojs.store import inserting, locking, selectors
 from django_ojs.store.contention import alone, atomically, see_latest
-from django_ojs.store.notifications import payloads
 
 _ANNOUNCED = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
 DROPPED = "dropped"
@@ -172,14 +171,18 @@ def _store(records: list[JobRow], *, now: datetime, using: str) -> list[JobRow]:
     settings = conf.current()
     kept = not settings.stored_events.isdisjoint(_ANNOUNCED)
     publishing = kept or bool(job_enqueued.receivers) or bool(job_scheduled.receivers)
-    pools, named, limited = set(), False, False
+    pools, ready, named, limited = set(), set(), False, False
     for record in records:
         pools.add(record.queue)
         named = named or record.digest is not None
         limited = limited or record.held
+        if record.state == _AVAILABLE and not record.held:
+            ready.add((record.queue, record.type))
+    announced = announcing.announcement(ready, using=using)
     work = partial(
         _insert,
         records,
+        notify_of=announced.payloads,
         named=named,
         limited=limited,
         publishing=publishing,
@@ -189,6 +192,7 @@ def _store(records: list[JobRow], *, now: datetime, using: str) -> list[JobRow]:
     # One statement needs no transaction; several do, so that all jobs are stored or none.
     several = named or kept or limited or len(pools) > 1 or len(records) > inserting.STRIDE
     records = (atomically if several else alone)(using, work)
+    announcing.committed(announced, using=using)
     remember_queues(pools, using=using)
     return records
 
@@ -196,22 +200,17 @@ def _store(records: list[JobRow], *, now: datetime, using: str) -> list[JobRow]:
 def _insert(
     records: list[JobRow],
     *,
+    notify_of: Sequence[str],
     named: bool,
     limited: bool,
     publishing: bool,
     now: datetime,
     using: str,
 ) -> list[JobRow]:
-    ready = {
-        (record.queue, record.type)
-        for record in records
-        if record.state == _AVAILABLE and not record.held
-    }
-    wake_payloads = payloads(ready) if conf.current().notify else []
     chosen = [record.id for record in records if record.digest is not None] if named else []
     known = locking.existing(chosen, using=using) if publishing or limited else set()
-    inserting.jobs(records, may_exist=named, wake=wake_payloads[:1], using=using)
-    inserting.notify(wake_payloads[1:], using=using)
+    inserting.jobs(records, may_exist=named, wake=notify_of[:1], using=using)
+    inserting.notify(notify_of[1:], using=using)
     fresh = records
     if named:
         records, fresh = _existing(records, chosen, known, using)

@@ -9,6 +9,7 @@ from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from django.db import DatabaseError, Error, OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_ojs import clock, conf
 from django_ojs.engines import EngineFamily, family_of
@@ -94,7 +95,7 @@ def atomically(using: str, work: Callable[[], T]) -> T:
         with _transaction(using):
             return work()
 
-    return run() if _is_callers(using) else _again(run, _lock_tries.get())
+    return run() if is_in_transaction(connections[using]) else _again(run, _lock_tries.get())
 
 
 def alone(using: str, work: Callable[[], T]) -> T:
@@ -104,12 +105,11 @@ def alone(using: str, work: Callable[[], T]) -> T:
     Unlike :func:`atomically` it costs no BEGIN and COMMIT. A lock that was waited for in vain is not
     waited for again. Inside a transaction of the caller nothing is repeated: the error is raised.
     """
-    return work() if _is_callers(using) else _again(work, 1)
+    return work() if is_in_transaction(connections[using]) else _again(work, 1)
 
 
-def _is_callers(using: str) -> bool:
+def is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
     """Whether a transaction is open, which only who opened it can run again."""
-    connection = connections[using]
     return connection.in_atomic_block or not (connection.connection is None or connection.autocommit)
 
 
@@ -156,7 +156,7 @@ def repeating_statements(using: str) -> Iterator[None]:
     def run(
         execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
     ) -> Any:
-        if _is_callers(using):
+        if is_in_transaction(connections[using]):
             return execute(sql, params, many, context)
         return _again(lambda: execute(sql, params, many, context), 1)
 

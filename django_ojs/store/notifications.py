@@ -18,6 +18,9 @@ from django_ojs.store import hung_sessions
 from django_ojs.store.inserting import CHANNEL
 from django_ojs.store.sockets import CONNECT_TIMEOUT_S, set_keepalive
 
+AGAIN_AFTER = (0.02, 0.04)
+"""Seconds after a notification at which its receiver looks again, where not every commit notifies."""
+
 logger = logging.getLogger("django_ojs.worker")
 
 
@@ -39,7 +42,8 @@ def place_of(payload: str) -> tuple[str, str]:
 
 
 class Notifier(threading.Thread):
-    """A thread that LISTENs on its own connection and calls ``on_payload`` with each payload.
+    """A thread that LISTENs on its own connection and calls ``on_payload`` with each payload, and again
+    at the moments of :data:`AGAIN_AFTER` where commits notify sparsely.
 
     ``OJS["LISTEN_DATABASE"]`` names an alias that reaches the server directly where ``DATABASE``
     goes through a transaction pooler. Needs PostgreSQL and psycopg 3 (:meth:`possible`).
@@ -51,6 +55,8 @@ class Notifier(threading.Thread):
         settings = conf.current()
         direct = settings.listen_database if using == settings.databases.default else None
         self._alias = direct or using
+        self._again: dict[str, list[float]] = {}
+        self._again_after = AGAIN_AFTER if settings.notify == conf.SPARSE else ()
         self.listening = threading.Event()
         self._stopping = threading.Event()
         self._stop_end, self._stop_in = socket.socketpair()
@@ -79,7 +85,7 @@ class Notifier(threading.Thread):
                 connection = self._connect()
                 self.listening.set()
                 # Commits before LISTEN took effect were not received.
-                self._on_payload("q:")
+                self._received("q:")
                 self._listen(connection.pgconn)
             except Exception as error:
                 logger.info("LISTEN was interrupted, reconnecting: %s", error)
@@ -98,9 +104,28 @@ class Notifier(threading.Thread):
             selector.register(self._stop_end, selectors.EVENT_READ)
             while not self._stopping.is_set():
                 while (notification := session.notifies()) is not None:
-                    self._on_payload(notification.extra.decode())
-                selector.select()
-                session.consume_input()
+                    self._received(notification.extra.decode())
+                if selector.select(self._repeat()):
+                    session.consume_input()
+
+    def _received(self, payload: str) -> None:
+        if self._again_after and payload.startswith("q:"):
+            now = clock.boottime()
+            self._again[payload] = [now + delay for delay in self._again_after]
+        self._on_payload(payload)
+
+    def _repeat(self) -> float | None:
+        """Repeat what is due, and return the seconds until the next one."""
+        now = clock.boottime()
+        for payload, moments in list(self._again.items()):
+            if moments[0] <= now:
+                del moments[0]
+                if not moments:
+                    del self._again[payload]
+                self._on_payload(payload)
+        if not self._again:
+            return None
+        return max(0.0, min(moments[0] for moments in self._again.values()) - now)
 
     def _connect(self) -> Any:
         import psycopg

@@ -8,13 +8,15 @@ import threading
 
 import pytest
 from django.db import connections
+from django.test import override_settings
 
+from django_ojs import clock
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.services.commit import wake
 from django_ojs.store import due_times, sockets
 from django_ojs.store.due_times import DueProbe, NextDue
-from django_ojs.store.notifications import Notifier
+from django_ojs.store.notifications import AGAIN_AFTER, Notifier
 from django_ojs.worker.threads.polling import FileChangeSchedule
 from tests.services.support import make, take
 from tests.support import poll
@@ -69,6 +71,7 @@ def test_a_file_that_nobody_writes_to_is_not_asked(
     assert not watcher.due(connections["default"])
 
 
+@override_settings(OJS={"NOTIFY": True})
 def test_a_listener_hears_commits_and_stops_when_told(vendor: str) -> None:
     if not Notifier.possible("default"):
         pytest.skip("PostgreSQL only")
@@ -80,6 +83,27 @@ def test_a_listener_hears_commits_and_stops_when_told(vendor: str) -> None:
     poll(lambda: heard[1:] == ["q:one/test.job", "q:two"])
     listener.close()
     listener.join(10)
+    assert not listener.is_alive()
+
+
+def test_a_listener_of_sparse_notifications_repeats_each_for_what_was_left_out(vendor: str) -> None:
+    if not Notifier.possible("default"):
+        pytest.skip("PostgreSQL only")
+    heard: list[tuple[str, float]] = []
+    listener = Notifier(lambda payload: heard.append((payload, clock.boottime())), "default")
+    listener.start()
+    try:
+        poll(lambda: len(heard) == 1 + len(AGAIN_AFTER))
+        assert {payload for payload, _ in heard} == {"q:"}
+        heard.clear()
+        wake([("one", "test.job")], ["worker-1"], using="default")
+        poll(lambda: len(heard) == 2 + len(AGAIN_AFTER))
+        assert [payload for payload, _ in heard if payload.startswith("w:")] == ["w:worker-1"]
+        first, *later = [at for payload, at in heard if payload == "q:one/test.job"]
+        assert all(at - first >= delay for at, delay in zip(later, AGAIN_AFTER, strict=True))
+    finally:
+        listener.close()
+        listener.join(10)
     assert not listener.is_alive()
 
 

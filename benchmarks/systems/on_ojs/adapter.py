@@ -26,6 +26,8 @@ OWN = {
     "batch_drain": "workflows",
     "task_enqueue": "as_tasks",
     "task_drain": "as_tasks",
+    "writers": "writers",
+    "writers_pickup": "writers",
     "http_create": "web_load",
     "http_work": "web_load",
 }

@@ -1,0 +1,172 @@
+"""Sparse notifications: few, and no job that is committed without one stays unseen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, transaction
+from django.test import override_settings
+
+from django_ojs.api import enqueue, enqueue_many
+from django_ojs.models import Job
+from django_ojs.services import announcing
+from django_ojs.store import inserting
+from django_ojs.store.notifications import AGAIN_AFTER
+
+pytestmark = [
+    pytest.mark.every_database,
+    pytest.mark.usefixtures("ojs_db"),
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL notifies"),
+]
+
+
+PLACES = {("default", "test.job")}
+
+
+class Listening:
+    """A session that hears its own notifications, and the time of this process at will."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._payloads: list[str] = []
+
+    def hear(self, notice: Any) -> None:
+        self._payloads.append(notice.payload)
+
+    def heard(self) -> list[str]:
+        """What was heard since the last call."""
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        heard, self._payloads = sorted(self._payloads), []
+        return heard
+
+
+@pytest.fixture
+def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
+    session = Listening()
+    announcing._notified_at.clear()
+    monkeypatch.setattr(announcing, "clock", SimpleNamespace(boottime=lambda: session.now))
+    with connection.cursor() as cursor:
+        cursor.execute("LISTEN django_ojs")
+    connection.connection.add_notify_handler(session.hear)
+    yield session
+    connection.connection.remove_notify_handler(session.hear)
+    with connection.cursor() as cursor:
+        cursor.execute("UNLISTEN django_ojs")
+    announcing._notified_at.clear()
+
+
+def test_what_was_notified_of_just_now_is_left_out(listening: Listening) -> None:
+    enqueue("test.job")
+    assert listening.heard() == ["q:default/test.job"]
+    listening.now += 0.019
+    enqueue("test.job")
+    enqueue_many("test.job", [[1], [2]])
+    assert listening.heard() == []
+    enqueue("test.other")
+    enqueue("test.job", queue="mail")
+    assert listening.heard() == ["q:default/test.other", "q:mail/test.job"]
+    listening.now += 0.002
+    enqueue("test.job")
+    assert listening.heard() == ["q:default/test.job"]
+
+
+@override_settings(OJS={"NOTIFY": True})
+def test_nothing_is_left_out_unless_it_is_asked_for(listening: Listening) -> None:
+    for _ in range(3):
+        enqueue("test.job")
+        assert listening.heard() == ["q:default/test.job"]
+
+
+def test_nothing_is_left_out_in_a_transaction_that_may_commit_whenever(
+    listening: Listening,
+) -> None:
+    enqueue("test.job")
+    assert listening.heard() == ["q:default/test.job"]
+    with transaction.atomic():
+        enqueue("test.job")
+    assert listening.heard() == ["q:default/test.job"]
+    with pytest.raises(RuntimeError), transaction.atomic():
+        enqueue("test.other")
+        raise RuntimeError
+    enqueue("test.other")
+    assert listening.heard() == ["q:default/test.other"], "what was rolled back told nobody"
+
+
+def test_a_commit_that_took_too_long_is_notified_of_afterwards(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue("test.job")
+    listening.heard()
+    insert = inserting.jobs
+
+    def slowly(*args: Any, **options: Any) -> None:
+        insert(*args, **options)
+        listening.now += 0.036
+
+    monkeypatch.setattr(inserting, "jobs", slowly)
+    enqueue("test.job")
+    assert listening.heard() == ["q:default/test.job"]
+
+
+def test_a_statement_that_failed_has_notified_of_nothing(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as failing, pytest.raises(OperationalError):
+        failing.setattr(inserting, "jobs", _fail)
+        enqueue("test.job")
+    enqueue("test.job")
+    assert listening.heard() == ["q:default/test.job"]
+
+
+def test_a_notification_that_fails_after_the_commit_is_no_failure_of_the_enqueue(
+    listening: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue("test.job")
+    monkeypatch.setattr(announcing, "_IN_TIME_S", 0.0)
+    monkeypatch.setattr(inserting, "notify", _fail_for_some)
+    job = enqueue("test.job")
+    assert Job.objects.filter(pk=job.id, state="available").exists()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_commit_is_followed_by_a_look(listening: Listening, seed: int) -> None:
+    """Several threads whose commits take between nothing and far too long, against the looks of a
+    worker: at each notification that arrives with a commit, and after it.
+    """
+    chance = random.Random(seed)
+    begun: list[tuple[float, announcing.Announcement]] = []
+    commits: list[float] = []
+    rings: list[float] = []
+    for _ in range(400):
+        listening.now += chance.choice((0.0005, 0.004, 0.02, 0.05)) * chance.random()
+        while begun and begun[0][0] <= listening.now:
+            end, made = begun.pop(0)
+            now, listening.now = listening.now, end
+            commits.append(end)
+            if made.payloads:
+                rings.append(end)
+            announcing.committed(made, using="default")
+            rings += [end] * len(listening.heard())
+            listening.now = now
+        made = announcing.announcement(PLACES, using="default")
+        took = chance.choice((0.001, 0.003, 0.03, 0.1)) * chance.random()
+        begun.append((listening.now + took, made))
+        begun.sort(key=lambda one: one[0])
+    looks = sorted(ring + delay for ring in rings for delay in (0.0, *AGAIN_AFTER))
+    waits = [min((look - end for look in looks if look >= end), default=9.9) for end in commits]
+    assert max(waits) <= AGAIN_AFTER[-1]
+    assert len(rings) < len(commits)
+
+
+def _fail(*args: Any, **options: Any) -> None:
+    raise OperationalError("the server is gone")
+
+
+def _fail_for_some(payloads: Any, *, using: str) -> None:
+    if payloads:
+        _fail()
