@@ -1,8 +1,8 @@
 """Notifying workers of new jobs on PostgreSQL: with every commit, or sparsely (ADR 45).
 
 PostgreSQL admits one commit with a NOTIFY at a time, so many writers wait for each other. But a worker
-looks again twice after a notification: jobs of the same queue and type that are committed before the
-last of these looks need none of their own.
+looks again several times after a notification: jobs of the same queue and type that are committed
+before the last of these looks need none of their own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from math import inf
 from typing import NamedTuple
 
 from django.db import Error, connections
@@ -20,22 +19,51 @@ from django_ojs.domain.lru import LRU
 from django_ojs.engines import is_postgresql
 from django_ojs.store import inserting
 from django_ojs.store.contention import alone, is_in_transaction
-from django_ojs.store.notifications import AGAIN_AFTER, payloads
+from django_ojs.store.notifications import LOOKS, of_many, payloads
 
-_QUIET_S = AGAIN_AFTER[0]
-"""Seconds after a notification in which a further one is left out."""
-_IN_TIME_S = AGAIN_AFTER[-1] - 0.005
-"""Seconds after a notification until which a commit is sure to be seen by the last look."""
-_notified_at: LRU[tuple[str, str], float] = LRU(10_000)
-"""By database and payload: when the statement that notified last was sent (boottime)."""
+_FEW, _MANY = LOOKS.values()
+_MARGIN_S = 0.005
+"""Seconds before the last look of a worker within which a commit may come too late for it."""
+_DENSE = 2
+"""How many enqueues without a notification of their own follow the last one if there are many."""
+
+
+class _Notified:
+    """The last notification of a payload: when its statement was sent (boottime), when its receivers
+    look again, and how many enqueues relied on it.
+    """
+
+    __slots__ = ("looks", "relied", "sent_at")
+
+    def __init__(self, sent_at: float, looks: Sequence[float]) -> None:
+        self.sent_at, self.looks, self.relied = sent_at, looks, 0
+
+    def serves(self, now: float) -> bool:
+        """Whether a commit that begins now need not notify, unless it takes long."""
+        return 0 <= now - self.sent_at < self.looks[-2]
+
+    def served(self, now: float) -> bool:
+        """Whether what has been committed by now is seen by the last look."""
+        return 0 <= now - self.sent_at < self.looks[-1] - _MARGIN_S
+
+    def next(self, now: float) -> Sequence[float]:
+        """When the receivers of the next notification shall look again."""
+        just_now = 0 <= now - self.sent_at < 2 * self.looks[-1]
+        return _MANY if just_now and self.relied >= _DENSE * (len(self.looks) - 1) else _FEW
+
+
+_notified: LRU[tuple[str, str], _Notified] = LRU(10_000)
+"""By database and payload."""
 
 
 class Announcement(NamedTuple):
-    """What a statement is to notify of, and what it leaves out as that was notified of just now."""
+    """What a statement is to notify of: its payloads, and what they stand for. ``left_out`` is what was
+    notified of just now.
+    """
 
     payloads: Sequence[str] = ()
+    made: Sequence[tuple[str, _Notified]] = ()
     left_out: Sequence[str] = ()
-    sent_at: float | None = None
 
 
 NOTHING = Announcement()
@@ -54,29 +82,34 @@ def announcement(places: Collection[tuple[str, str]], *, using: str) -> Announce
     if notify != conf.SPARSE or is_in_transaction(connection):
         return Announcement(found)
     now = clock.boottime()
-    due = [one for one in found if not 0 <= now - _last(using, one) < _QUIET_S]
-    left_out = [one for one in found if one not in due] if len(due) < len(found) else ()
-    return Announcement(due, left_out, now)
+    texts, made, left_out = [], [], []
+    for payload in found:
+        last = _notified.get((using, payload))
+        if last is not None and last.serves(now):
+            last.relied += 1
+            left_out.append(payload)
+        else:
+            looks = _FEW if last is None else last.next(now)
+            texts.append(payload if looks is _FEW else of_many(payload))
+            made.append((payload, _Notified(now, looks)))
+    return Announcement(texts, made, left_out)
 
 
-def committed(made: Announcement, *, using: str) -> None:
+def committed(announced: Announcement, *, using: str) -> None:
     """After the commit: remember what was notified of, and notify of what was left out if the commit
     took too long. If that fails workers find the jobs by polling.
     """
-    if made.sent_at is None:
+    for payload, notified in announced.made:
+        _notified.put((using, payload), notified)
+    if not announced.left_out:
         return
-    for one in made.payloads:
-        _notified_at.put((using, one), made.sent_at)
-    if not made.left_out:
-        return
-    now = clock.boottime()
-    late = [one for one in made.left_out if not 0 <= now - _last(using, one) < _IN_TIME_S]
+    now, late = clock.boottime(), []
+    for payload in announced.left_out:
+        last = _notified.get((using, payload))
+        if last is None or not last.served(now):
+            late.append(payload)
     if late:
         with suppress(Error):
             alone(using, partial(inserting.notify, late, using=using))
-        for one in late:
-            _notified_at.put((using, one), now)
-
-
-def _last(using: str, payload: str) -> float:
-    return _notified_at.get((using, payload)) or -inf
+        for payload in late:
+            _notified.put((using, payload), _Notified(now, _FEW))

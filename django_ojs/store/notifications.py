@@ -7,7 +7,7 @@ import logging
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from django.db import connections
@@ -18,8 +18,14 @@ from django_ojs.store import hung_sessions
 from django_ojs.store.inserting import CHANNEL
 from django_ojs.store.sockets import CONNECT_TIMEOUT_S, set_keepalive
 
-AGAIN_AFTER = (0.02, 0.04)
-"""Seconds after a notification at which its receiver looks again, where not every commit notifies."""
+_FEW, _MANY = "q:", "Q:"
+LOOKS: Mapping[str, tuple[float, ...]] = {
+    _FEW: (0.02, 0.04),
+    _MANY: tuple(0.02 * number for number in range(1, 11)),
+}
+"""Seconds after a notification at which its receiver looks again, where not every commit notifies; by
+how the payload begins.
+"""
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -35,6 +41,11 @@ def payloads(places: Iterable[tuple[str, str]]) -> list[str]:
     return [f"q:{queue}/{types[queue]}".rstrip("/") for queue in sorted(types)]
 
 
+def of_many(payload: str) -> str:
+    """The payload with which a process says that it enqueues many of such jobs."""
+    return _MANY + payload.removeprefix(_FEW)
+
+
 def place_of(payload: str) -> tuple[str, str]:
     """The queue and the type of a ``q:`` payload; empty for any."""
     queue, _, job_type = payload.removeprefix("q:").partition("/")
@@ -43,7 +54,7 @@ def place_of(payload: str) -> tuple[str, str]:
 
 class Notifier(threading.Thread):
     """A thread that LISTENs on its own connection and calls ``on_payload`` with each payload, and again
-    at the moments of :data:`AGAIN_AFTER` where commits notify sparsely.
+    at the moments of :data:`LOOKS` where commits notify sparsely.
 
     ``OJS["LISTEN_DATABASE"]`` names an alias that reaches the server directly where ``DATABASE``
     goes through a transaction pooler. Needs PostgreSQL and psycopg 3 (:meth:`possible`).
@@ -56,7 +67,7 @@ class Notifier(threading.Thread):
         direct = settings.listen_database if using == settings.databases.default else None
         self._alias = direct or using
         self._again: dict[str, list[float]] = {}
-        self._again_after = AGAIN_AFTER if settings.notify == conf.SPARSE else ()
+        self._sparse = settings.notify == conf.SPARSE
         self.listening = threading.Event()
         self._stopping = threading.Event()
         self._stop_end, self._stop_in = socket.socketpair()
@@ -85,7 +96,7 @@ class Notifier(threading.Thread):
                 connection = self._connect()
                 self.listening.set()
                 # Commits before LISTEN took effect were not received.
-                self._received("q:")
+                self._received(_FEW)
                 self._listen(connection.pgconn)
             except Exception as error:
                 logger.info("LISTEN was interrupted, reconnecting: %s", error)
@@ -109,9 +120,13 @@ class Notifier(threading.Thread):
                     session.consume_input()
 
     def _received(self, payload: str) -> None:
-        if self._again_after and payload.startswith("q:"):
+        delays = LOOKS.get(payload[:2], ())
+        payload = payload.replace(_MANY, _FEW, 1)
+        if self._sparse and delays:
             now = clock.boottime()
-            self._again[payload] = [now + delay for delay in self._again_after]
+            known = self._again.get(payload)
+            if known is None or known[-1] < now + delays[-1]:
+                self._again[payload] = [now + delay for delay in delays]
         self._on_payload(payload)
 
     def _repeat(self) -> float | None:

@@ -15,7 +15,7 @@ from django_ojs.api import enqueue, enqueue_many
 from django_ojs.models import Job
 from django_ojs.services import announcing
 from django_ojs.store import inserting
-from django_ojs.store.notifications import AGAIN_AFTER
+from django_ojs.store.notifications import LOOKS
 
 pytestmark = [
     pytest.mark.every_database,
@@ -48,7 +48,7 @@ class Listening:
 @pytest.fixture
 def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
     session = Listening()
-    announcing._notified_at.clear()
+    announcing._notified.clear()
     monkeypatch.setattr(announcing, "clock", SimpleNamespace(boottime=lambda: session.now))
     with connection.cursor() as cursor:
         cursor.execute("LISTEN django_ojs")
@@ -57,14 +57,13 @@ def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
     connection.connection.remove_notify_handler(session.hear)
     with connection.cursor() as cursor:
         cursor.execute("UNLISTEN django_ojs")
-    announcing._notified_at.clear()
+    announcing._notified.clear()
 
 
 def test_what_was_notified_of_just_now_is_left_out(listening: Listening) -> None:
     enqueue("test.job")
     assert listening.heard() == ["q:default/test.job"]
     listening.now += 0.019
-    enqueue("test.job")
     enqueue_many("test.job", [[1], [2]])
     assert listening.heard() == []
     enqueue("test.other")
@@ -73,6 +72,24 @@ def test_what_was_notified_of_just_now_is_left_out(listening: Listening) -> None
     listening.now += 0.002
     enqueue("test.job")
     assert listening.heard() == ["q:default/test.job"]
+
+
+def test_a_notification_serves_longer_where_many_follow(listening: Listening) -> None:
+    def follow(times: int) -> list[str]:
+        for _ in range(times):
+            listening.now += 0.008
+            enqueue("test.job")
+        return listening.heard()
+
+    enqueue("test.job")
+    assert listening.heard() == ["q:default/test.job"]
+    assert follow(2) == []
+    assert follow(1) == ["Q:default/test.job"]
+    assert follow(22) == []
+    assert follow(1) == ["Q:default/test.job"]
+    listening.now += 1.0
+    enqueue("test.job")
+    assert listening.heard() == ["q:default/test.job"], "the many are over"
 
 
 @override_settings(OJS={"NOTIFY": True})
@@ -127,7 +144,7 @@ def test_a_notification_that_fails_after_the_commit_is_no_failure_of_the_enqueue
     listening: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enqueue("test.job")
-    monkeypatch.setattr(announcing, "_IN_TIME_S", 0.0)
+    monkeypatch.setattr(announcing, "_MARGIN_S", 1.0)
     monkeypatch.setattr(inserting, "notify", _fail_for_some)
     job = enqueue("test.job")
     assert Job.objects.filter(pk=job.id, state="available").exists()
@@ -141,25 +158,24 @@ def test_every_commit_is_followed_by_a_look(listening: Listening, seed: int) -> 
     chance = random.Random(seed)
     begun: list[tuple[float, announcing.Announcement]] = []
     commits: list[float] = []
-    rings: list[float] = []
+    rings: list[tuple[float, str]] = []
     for _ in range(400):
         listening.now += chance.choice((0.0005, 0.004, 0.02, 0.05)) * chance.random()
         while begun and begun[0][0] <= listening.now:
             end, made = begun.pop(0)
             now, listening.now = listening.now, end
             commits.append(end)
-            if made.payloads:
-                rings.append(end)
+            rings += [(end, payload) for payload in made.payloads]
             announcing.committed(made, using="default")
-            rings += [end] * len(listening.heard())
+            rings += [(end, payload) for payload in listening.heard()]
             listening.now = now
         made = announcing.announcement(PLACES, using="default")
         took = chance.choice((0.001, 0.003, 0.03, 0.1)) * chance.random()
         begun.append((listening.now + took, made))
         begun.sort(key=lambda one: one[0])
-    looks = sorted(ring + delay for ring in rings for delay in (0.0, *AGAIN_AFTER))
+    looks = sorted(end + delay for end, payload in rings for delay in (0.0, *LOOKS[payload[:2]]))
     waits = [min((look - end for look in looks if look >= end), default=9.9) for end in commits]
-    assert max(waits) <= AGAIN_AFTER[-1]
+    assert max(waits) <= 0.02 + 1e-6
     assert len(rings) < len(commits)
 
 

@@ -16,7 +16,8 @@ from django_ojs.clock import FrozenClock
 from django_ojs.services.commit import wake
 from django_ojs.store import due_times, sockets
 from django_ojs.store.due_times import DueProbe, NextDue
-from django_ojs.store.notifications import AGAIN_AFTER, Notifier
+from django_ojs.store.inserting import notify
+from django_ojs.store.notifications import LOOKS, Notifier, of_many
 from django_ojs.worker.threads.polling import FileChangeSchedule
 from tests.services.support import make, take
 from tests.support import poll
@@ -93,14 +94,22 @@ def test_a_listener_of_sparse_notifications_repeats_each_for_what_was_left_out(v
     listener = Notifier(lambda payload: heard.append((payload, clock.boottime())), "default")
     listener.start()
     try:
-        poll(lambda: len(heard) == 1 + len(AGAIN_AFTER))
+        few, many = LOOKS.values()
+        poll(lambda: len(heard) == 1 + len(few))
         assert {payload for payload, _ in heard} == {"q:"}
         heard.clear()
         wake([("one", "test.job")], ["worker-1"], using="default")
-        poll(lambda: len(heard) == 2 + len(AGAIN_AFTER))
+        poll(lambda: len(heard) == 2 + len(few))
         assert [payload for payload, _ in heard if payload.startswith("w:")] == ["w:worker-1"]
         first, *later = [at for payload, at in heard if payload == "q:one/test.job"]
-        assert all(at - first >= delay for at, delay in zip(later, AGAIN_AFTER, strict=True))
+        assert all(at - first >= delay for at, delay in zip(later, few, strict=True))
+        heard.clear()
+        notify([of_many("q:two/test.job")], using="default")
+        poll(lambda: bool(heard))
+        wake([("two", "test.job")], using="default")
+        poll(lambda: len(heard) == 2 + len(many))
+        assert {payload for payload, _ in heard} == {"q:two/test.job"}
+        assert heard[-1][1] - heard[0][1] >= many[-1], "the second one does not end that earlier"
     finally:
         listener.close()
         listener.join(10)

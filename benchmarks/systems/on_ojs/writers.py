@@ -19,6 +19,7 @@ from django_ojs import conf
 
 _FORK = multiprocessing.get_context("fork")
 _PATIENCE = 120
+_WARM = 3.0
 
 
 def writers(adapter: Adapter, *, sessions: int, jobs: int) -> dict[str, Any]:
@@ -54,6 +55,8 @@ def writers_pickup(adapter: Adapter, *, sessions: int, seconds: float, rate: flo
         dice = random.Random(1000 * config.ROUND + session)
         adapter.enqueue(-1 - session)
         begin()
+        # Until the worker has run these, and rests.
+        time.sleep(_WARM)
         at, returned = time.monotonic(), {}
         for number in range(each):
             at += dice.expovariate(rate / sessions)
