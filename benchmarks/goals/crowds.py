@@ -1,16 +1,19 @@
-"""Many at a time: P14."""
+"""Many at a time, and what goes wrong: P14 and P19."""
 
 from __future__ import annotations
 
-from benchmarks.goals.checks import Figure, Goal, Ratio
+from benchmarks.goals.checks import Check, Figure, Goal, Limit, Ratio
 from benchmarks.goals.scale import Scale
 from benchmarks.measuring import Measure
+from benchmarks.systems import SYSTEMS
 
 _SESSIONS = 16
+_FAILING = ("ojs", "celery")
+_ALL_FAILING = (*_FAILING, "procrastinate", "pgqueuer", "huey.sqlite", "ox")
 
 
 def goals(scale: Scale) -> list[Goal]:
-    """The one."""
+    """The two."""
     off, always = (("NOTIFY", False),), (("NOTIFY", True),)
 
     def rate(settings: tuple[tuple[str, object], ...] = ()) -> Figure:
@@ -38,4 +41,27 @@ def goals(scale: Scale) -> list[Goal]:
                 ),
             ],
         ),
+        Goal(
+            "P19",
+            "seconds until a killed worker's job runs again, and until a hung one makes room",
+            [check for system in _failing(scale) for check in _failures(system, scale)],
+        ),
     ]  # fmt: skip
+
+
+def _failing(scale: Scale) -> tuple[str, ...]:
+    return _ALL_FAILING if scale.even else _FAILING
+
+
+def _failures(system: str, scale: Scale) -> list[Check]:
+    ours = system == "ojs"
+    limit = 120 if scale.even else 75
+    return [
+        Limit(f"{what}, {SYSTEMS[system].what}", figure, most=most if ours else None)
+        for what, workload, options, most in (
+            ("a killed worker's job runs again", "killed_worker", (("limit", limit),), 65),
+            ("`while True` makes room", "hung_handler", (("limit", 30),), 1),
+            ("a call in C makes room", "hung_handler", (("limit", 30), ("in_c", True)), 3),
+        )
+        for figure in [Figure(Measure(system, workload, options=options, once=True), "seconds", "s")]
+    ]

@@ -40,11 +40,15 @@ def goals(scale: Scale) -> list[Goal]:
         ),
         Goal(
             "P20",
-            "beside plain jobs: a batch of 10,000 with one callback; tasks of django.tasks",
+            "beside plain jobs: a batch of 10,000 with a callback, tasks, unique, limited, coroutines",
             [
                 check
                 for system in _DATABASES
-                for check in (*_batches(system, scale.jobs), *_tasks(system, scale))
+                for check in (
+                    *_batches(system, scale.jobs),
+                    *_tasks(system, scale),
+                    *_options(system, scale),
+                )
             ],
         ),
     ]
@@ -133,6 +137,23 @@ def _tasks(system: str, scale: Scale) -> list[Check]:
             least=0.95,
         ),
     ]
+
+
+def _options(system: str, scale: Scale) -> list[Check]:
+    database, unit = _DATABASES[system], "jobs/s"
+    checks: list[Check] = []
+    for option in ("unique", "limited"):
+        options = (("option", option), ("jobs", scale.enqueues // 3), ("rounds", 2))
+        measure = Measure(system, "option_enqueue", options=options)
+        ours, plain = Figure(measure, "rate", unit), Figure(measure, "plain_rate", unit)
+        checks.append(Ratio(f"enqueue, {option}, {database}", ours, "a plain job", plain))
+    if system == "ojs":
+        slots = (("ASYNC_SLOTS", 50),)
+        shared = Measure(system, "slots_drain", options=(("jobs", scale.jobs),), ojs=slots)
+        each = Measure(system, "drain", options=(("jobs", scale.jobs),))
+        figures = Figure(shared, "rate", unit), Figure(each, "rate", unit)
+        checks.append(Ratio("drain in 50 slots", figures[0], "two executors", figures[1]))
+    return checks
 
 
 def _ahead(system: str) -> list[Check]:

@@ -59,6 +59,10 @@ class Adapter(ABC):
     def enqueue(self, number: int) -> None:
         """One no-op job with two small arguments, committed."""
 
+    def enqueue_limited(self, number: int, seconds: int) -> None:
+        """The same with a time limit, if the system has one for a job."""
+        self.enqueue(number)
+
     def enqueue_batch(self, numbers: range) -> None:
         """Many of them by the system's bulk call, if it has one."""
         raise TypeError(f"{self.name} has no bulk call")

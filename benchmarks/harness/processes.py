@@ -64,6 +64,10 @@ class Workers:
                 continue
         self._kill(known)
 
+    def kill(self) -> None:
+        """Kill all of them at once, and forget them."""
+        self._kill(self.pids())
+
     def _kill(self, known: Sequence[int]) -> None:
         for worker in self._started:
             if worker.poll() is None:

@@ -50,6 +50,11 @@ class Adapter(adapter.Adapter):
 
         noop.delay(number, "two")
 
+    def enqueue_limited(self, number: int, seconds: int) -> None:
+        from benchmarks.systems.on_celery.tasks import noop
+
+        noop.apply_async((number, "two"), time_limit=seconds)
+
     def worker_commands(self, concurrency: int) -> list[list[str]]:
         command = adapter.module(
             "celery", "-A", f"{self.package}.tasks", "worker", "-c", str(concurrency), "-l", "WARNING"

@@ -24,6 +24,8 @@ OWN = {
     "new_queue": "claims",
     "batch_enqueue": "workflows",
     "batch_drain": "workflows",
+    "option_enqueue": "options",
+    "slots_drain": "options",
     "task_enqueue": "as_tasks",
     "task_drain": "as_tasks",
     "writers": "writers",
@@ -100,6 +102,12 @@ class Adapter(adapter.Adapter):
         from benchmarks.systems.on_ojs.jobs import noop
 
         noop.enqueue(number, "two")
+
+    def enqueue_limited(self, number: int, seconds: int) -> None:
+        """With a second of grace for what ignores its soft timeout."""
+        from benchmarks.systems.on_ojs.jobs import noop
+
+        noop.using(timeout=seconds, grace_period=1, retry={"max_attempts": 1}).enqueue(number, "two")
 
     def enqueue_batch(self, numbers: range) -> None:
         """Validated like single ones."""

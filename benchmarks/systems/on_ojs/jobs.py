@@ -26,6 +26,11 @@ def payload(number: int, text: str) -> None:
     records.note(number)
 
 
+@job("bench.coroutine")
+async def coroutine(number: int, label: str) -> None:
+    records.note(number)
+
+
 def _one_of_many(number: int, label: str) -> None:
     records.note(number)
 
