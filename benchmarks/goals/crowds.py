@@ -1,4 +1,4 @@
-"""Many at a time, and what goes wrong: P14 and P19."""
+"""Many at a time, and what goes wrong: P14, P16 and P19."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALL_FAILING = (*_FAILING, "procrastinate", "pgqueuer", "huey.sqlite", "ox")
 
 
 def goals(scale: Scale) -> list[Goal]:
-    """The two."""
+    """The three."""
     off, always = (("NOTIFY", False),), (("NOTIFY", True),)
 
     def rate(settings: tuple[tuple[str, object], ...] = ()) -> Figure:
@@ -42,11 +42,31 @@ def goals(scale: Scale) -> list[Goal]:
             ],
         ),
         Goal(
+            "P16",
+            "another session holds a snapshot while jobs pass, PostgreSQL, default settings",
+            [check for system in _held(scale) for check in _snapshots(system, scale)],
+        ),
+        Goal(
             "P19",
             "seconds until a killed worker's job runs again, and until a hung one makes room",
             [check for system in _failing(scale) for check in _failures(system, scale)],
         ),
     ]  # fmt: skip
+
+
+def _held(scale: Scale) -> tuple[str, ...]:
+    return ("ojs", "pgqueuer", "procrastinate") if scale.even else ("ojs",)
+
+
+def _snapshots(system: str, scale: Scale) -> list[Check]:
+    passes = 300_000 if scale.even else 60_000
+    options = (("rounds", passes // 10_000), ("jobs", 10_000), ("limit", 240))
+    measure = Measure(system, "held_snapshot", options=options, once=True)
+    name = SYSTEMS[system].what
+    return [
+        Limit(f"last rounds beside the first, {name}", Figure(measure, "kept", ""), least=least)
+        for least in [0.8 if system == "ojs" else None]
+    ] + [Limit(f"passed within 240 s, {name}", Figure(measure, "passed", "jobs"))]
 
 
 def _failing(scale: Scale) -> tuple[str, ...]:

@@ -1,11 +1,14 @@
-"""What becomes of work when a worker dies or a handler hangs; every system takes part."""
+"""What becomes of work when a worker dies, a handler hangs, or somebody holds a snapshot; every system
+takes part.
+"""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from benchmarks.harness.adapter import Adapter
+from benchmarks.harness import config
+from benchmarks.harness.adapter import BATCH, Adapter
 from benchmarks.harness.records import DIES, HANGS, HANGS_IN_C
 
 Figures = dict[str, Any]
@@ -52,6 +55,36 @@ def hung_handler(adapter: Adapter, *, limit: float, in_c: bool = False) -> Figur
         return {"seconds": max(0.0, begun - over)}
     finally:
         adapter.workers.stop(1)
+
+
+def held_snapshot(adapter: Adapter, *, rounds: int, jobs: int, limit: float) -> Figures:
+    """``first`` and ``last``: jobs per second of the first and the last fifth of the rounds, each of
+    which enqueues and runs ``jobs``, while another session of PostgreSQL holds its snapshot; ``kept``
+    is their ratio. ``passed`` jobs have run when ``limit`` seconds are over, or all.
+    """
+    import psycopg
+
+    records, took = adapter.records(), list[float]()
+    adapter.start_workers(2)
+    with psycopg.connect(config.pg_dsn(adapter.dbname)) as other:
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT count(*) FROM pg_class")
+        until = time.monotonic() + limit
+        try:
+            for number in range(rounds):
+                began = time.monotonic()
+                for first in range(0, jobs, BATCH):
+                    adapter.enqueue_batch(range(first, first + BATCH))
+                if not _begun(records, (number + 1) * jobs, until):
+                    break
+                took.append(time.monotonic() - began)
+        finally:
+            adapter.workers.stop()
+    if len(took) < 2:
+        return {"missing": f"fewer than {2 * jobs} jobs passed within {limit:g} s"}
+    few = max(1, len(took) // 5)
+    first, last = (few * jobs / sum(part) for part in (took[:few], took[-few:]))
+    return {"first": first, "last": last, "kept": last / first, "passed": len(took) * jobs}
 
 
 def _begun(records: Any, count: int, until: float) -> bool:

@@ -183,6 +183,8 @@ def _claim(
     using: str = "",
 ) -> _Got:
     found, states = _lock(where, seen, limit, room.most_bytes, using, waits)
+    if found:
+        where.resumed.found(found[0].priority, found[0].enqueued_at)
     # After the locks: a time from before a step of the clock would make the jobs overdue at once.
     now = clock.read(using, within=_AT_ONCE)
     overdue: list[Transition] = []
@@ -264,4 +266,4 @@ def _lock(
 def has_work(where: Sources, *, using: str | None = None) -> bool:
     """Whether a job is available in a queue that is not paused; locks nothing."""
     using = using or conf.current().database
-    return bool(where) and bool(candidates.look(where, 1, using=using).found)
+    return bool(where) and bool(candidates.look(where, 1, whole=True, using=using).found)

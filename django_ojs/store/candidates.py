@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django_ojs import clock
 from django_ojs.store import pairs
+from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialect import dialect
 from django_ojs.store.dialects.base import Dialect
 from django_ojs.store.sources import ORDER, ORDERED, PAUSED, QUEUES, SEEN, Lane, Sources
@@ -48,21 +50,29 @@ class Look(NamedTuple):
     cut_off: bool
 
 
-def look(where: Sources, limit: int, *, using: str) -> Look:
+def look(where: Sources, limit: int, *, whole: bool = False, using: str) -> Look:
     """Return the next jobs of ``where``: ``limit`` and some spare ones; sometimes fewer, but at least
     one if there is any.
 
-    Skips no earlier job in claim order. Notes in ``where`` if the front is not worth reading.
+    Skips no earlier job in claim order, but those that :class:`Resumed` says, unless the look is to be
+    at the ``whole``. Notes in ``where`` if the front is not worth reading.
     """
     sql = dialect(using)
     want = max(limit, min(int(limit * where.crowding), _MOST_ROWS))
     want += _SPARE
     now = clock.boottime()
     if now >= where.foreign_until:
+        place = where.resumed.place(now) if sql.skip_locked and not whole else None
+        if place is not None and (rest := _from(place, where, limit, want, sql)) is not None:
+            return rest
         # Do not read pair by pair because of a few jobs of others in front.
         for width in sorted({want, max(want, _WIDE)}):
+            began = clock.boottime()
             front = _front(where, limit, width, sql)
             if front is not None:
+                if len(where.lanes) == 1:
+                    ended = clock.boottime()
+                    where.resumed.looked(ended, ended - began)
                 return Look(front.found[:want], front.cut_off or len(front.found) > want)
         where.foreign_until = now + _FOREIGN_FOR
     by_pairs = _by_pairs(where, limit, want, sql)
@@ -83,11 +93,7 @@ def _front(where: Sources, limit: int, want: int, sql: Dialect) -> Look | None:
     for start in range(0, len(lanes), _MOST_LANES):
         part = lanes[start : start + _MOST_LANES]
         rows = _first_of(part, want, sql)
-        found += [
-            Candidate(_uuid(row[0]), row[1], row[2])
-            for row in rows
-            if not row[4] and where.serves(row[1], row[2])
-        ]
+        found += _served(rows, where)
         if len(rows) == want:
             return None if len(found) < max(1, limit // 2) else Look(found, True)
         if len(found) >= want:
@@ -95,8 +101,47 @@ def _front(where: Sources, limit: int, want: int, sql: Dialect) -> Look | None:
     return Look(found, False)
 
 
-def _first_of(lanes: Sequence[Lane], want: int, sql: Dialect) -> Sequence[tuple[Any, ...]]:
-    """Read the first rows of these ranges, by rank, and whether their queue is paused.
+def _from(
+    place: tuple[int, datetime], where: Sources, limit: int, want: int, sql: Dialect
+) -> Look | None:
+    """Read the first rows of the one range but for those of this place's priority that are before it;
+    ``None`` if too few of them are for this worker.
+    """
+    priority, enqueued_at = place
+    (lane,) = where.lanes
+    same, times = sql.ranged("j.priority")
+    since = [*[priority] * times, sql.bind(ColumnType.TIME, enqueued_at)]
+    found: list[Candidate] = []
+    rows: Sequence[tuple[Any, ...]] = []
+    for condition, bound in (
+        (" AND j.priority > %s", [priority]),
+        (f" AND {same} AND j.enqueued_at >= %s", since),
+        (" AND j.priority < %s", [priority]),
+    ):
+        rows = _first_of([lane], want, sql, condition, bound)
+        found += _served(rows, where)
+        if len(rows) == want:
+            return None if len(found) < max(1, limit // 2) else Look(found[:want], True)
+    return Look(found[:want], len(found) > want)
+
+
+def _served(rows: Sequence[tuple[Any, ...]], where: Sources) -> list[Candidate]:
+    return [
+        Candidate(_uuid(row[0]), row[1], row[2])
+        for row in rows
+        if not row[4] and where.serves(row[1], row[2])
+    ]
+
+
+def _first_of(
+    lanes: Sequence[Lane],
+    want: int,
+    sql: Dialect,
+    condition: str = "",
+    given: Sequence[Any] = (),
+) -> Sequence[tuple[Any, ...]]:
+    """Read the first rows of these ranges, by rank, and whether their queue is paused; of the one range
+    only those that meet a ``condition``.
 
     The range of a paused queue is empty; in the range of all queues its rows are marked.
     """
@@ -111,9 +156,9 @@ def _first_of(lanes: Sequence[Lane], want: int, sql: Dialect) -> Sequence[tuple[
         columns = f"{SEEN}, {paused if lane.queue is None else '0'} AS p"
         if len(lanes) > 1:
             columns = columns.replace(SEEN, ORDERED) + f", {rank} AS r"
-        text, pins = lane.select(columns, sql.limit, sql, open_only)
+        text, pins = lane.select(columns, sql.limit, sql, open_only + condition)
         branches.append(text)
-        bound += [*pins, *names, want]
+        bound += [*pins, *names, *given, want]
     statement = branches[0]
     if len(branches) > 1:
         every = " UNION ALL ".join(f"SELECT * FROM ({one}) b{n}" for n, one in enumerate(branches))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -16,7 +16,9 @@ from django_ojs.models import Job, LeaseBeat, RateLimit, RateLimitDue, Schedule,
 from django_ojs.store.columns import DUE, ColumnType, among
 from django_ojs.store.contention import alone
 from django_ojs.store.dialect import cursor, dialect
+from django_ojs.store.sources import RESTS, SLOW
 
+_HORIZON = timedelta(seconds=60)
 _TABLE = Job._meta.db_table
 _DEADLINE = (
     f"(SELECT deadline_at FROM {_TABLE} WHERE deadline_at IS NOT NULL ORDER BY deadline_at LIMIT 1)"
@@ -94,10 +96,12 @@ class DueProbe:
     """Reads many times a second what falls due next, by one statement with a probe for each state.
 
     Keeps a cursor of the driver, since creating one costs more than the statement. Not thread-safe.
+    After a slow look it leaves out deadlines that are over a minute ahead, for a while (ADR 46).
     """
 
     def __init__(self, using: str) -> None:
         self._using = using
+        self._near_until = 0.0
         self._connection: Any = None
         self._cursor: Any = None
 
@@ -113,7 +117,8 @@ class DueProbe:
                 self._connection = connection.connection
                 self._cursor = connection.create_cursor()
             sent = clock.boottime()
-            asked = f"{_DEADLINE}, {_WORKFLOW}"
+            near = sent < self._near_until
+            asked = f"{self._near() if near else _DEADLINE}, {_WORKFLOW}"
             if scheduled:
                 asked += f", {_SCHEDULED}, {_ADMISSION}, {_SCHEDULE}"
             statement = f"SELECT {asked}, {clock.columns(self._using)}"
@@ -123,7 +128,15 @@ class DueProbe:
                 row = self._cursor.fetchone()
             job, workflow, *starts, time, steps = row
             clock.carried(self._using, time, steps, sent)
+            if not near and (took := clock.boottime() - sent) > SLOW:
+                self._near_until = clock.boottime() + RESTS * took
         return NextDue(_first([job, workflow], self._using), _first(starts, self._using))
+
+    def _near(self) -> str:
+        """As ``_DEADLINE``, within the next minute."""
+        sql = dialect(self._using)
+        until = sql.bind(ColumnType.TIME, clock.now(self._using) + _HORIZON)
+        return _DEADLINE.replace(" IS NOT NULL", f" <= '{until}'")
 
 
 class StallDeadline(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import NamedTuple
 
 from django_ojs.domain.reserved import is_own
@@ -9,6 +10,10 @@ from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
 from django_ojs.store.dialects.base import Dialect
 
+SLOW = 0.05
+"""Seconds from which on a look at the front of an index shows that it is full of dead entries."""
+RESTS = 20
+"""So many times as long as such a look took none is made again."""
 TABLE = Job._meta.db_table
 QUEUES = Queue._meta.db_table
 PAUSED = f"(SELECT name FROM {QUEUES} WHERE paused)"
@@ -53,6 +58,41 @@ class Lane(NamedTuple):
         )
 
 
+class Resumed:
+    """From which place on the one range of :class:`Sources` is read (ADR 46).
+
+    A server keeps the entries of jobs that were claimed for as long as somebody's snapshot may need
+    them, and every look from the beginning reads them again. After two such looks in turn were slow,
+    further ones begin with the first job that was locked last, until it is time to look at all of it.
+    """
+
+    def __init__(self) -> None:
+        self._slow = 0
+        self._whole_at = 0.0
+        self._place: tuple[int, datetime] | None = None
+
+    def looked(self, now: float, took: float) -> None:
+        """A look from the beginning has taken so many seconds."""
+        self._slow = self._slow + 1 if took > SLOW else 0
+        self._whole_at = now + RESTS * took
+        if not self.is_slow:
+            self._place = None
+
+    def found(self, priority: int, enqueued_at: datetime | None) -> None:
+        """This is the first job that a claim has locked."""
+        if self.is_slow and enqueued_at is not None:
+            self._place = priority, enqueued_at
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether looks from the beginning are slow."""
+        return self._slow > 1
+
+    def place(self, now: float) -> tuple[int, datetime] | None:
+        """Priority and time of the job with which to begin; ``None`` for the beginning."""
+        return self._place if now < self._whole_at else None
+
+
 class Sources:
     """What a claimer serves, and in which order.
 
@@ -87,6 +127,8 @@ class Sources:
         """Until when (boottime) the front is taken to be full of what others serve."""
         self.crowding = 1.0
         """How many times as much to look at as is wanted, since others take from the same front."""
+        self.resumed = Resumed()
+        """Where looks begin while what is before is full of dead entries."""
 
     def _lanes(self) -> list[Lane]:
         if self.only is not None:

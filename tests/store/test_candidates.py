@@ -78,12 +78,19 @@ def expected(where: Sources, rows: list[Waiting], paused: set[str]) -> list[UUID
     return [row.id for row in served]
 
 
+@pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=() if seed < 3 else pytest.mark.long) for seed in range(12)]
 )
-def test_every_claim_is_what_comes_first(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_claim_is_what_comes_first(
+    seed: int, slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Never out of order, never nothing where there is something, whichever way was looked."""
     dice = random.Random(seed)
+    if slow:
+        # Every look from the beginning is, and there is none for hours.
+        monkeypatch.setattr("django_ojs.store.sources.SLOW", -1.0)
+        monkeypatch.setattr("django_ojs.store.sources.RESTS", 1e9)
     monkeypatch.setattr(candidates, "_FOREIGN_FOR", dice.choice((0.0, 100.0)))
     rows = scatter(dice, foreign=dice.choice((0, 1, 30)))
     paused = set(dice.sample(QUEUES, dice.choice((0, 0, 1, 2))))

@@ -126,6 +126,8 @@ class Fetcher:
         """
         with self._changed:
             announced, self._announced = self._announced, set()
+        if where.resumed.is_slow:
+            return where, True
         if not self._empty or not announced or any("" in place for place in announced):
             return where, True
         named = [place for place in announced if where.serves(*place)]
