@@ -70,9 +70,7 @@ def test_a_call_may_not_name_what_is_declared_elsewhere(
     declare(monkeypatch, "test.smtp", rate_limit=SMTP)
     api.enqueue("test.smtp")
     api.enqueue("test.other", rate_limit=SMTP)
-    refusal = (
-        r"^(steps\[0\]\.)?rate_limit\.key: 'smtp'.*'test.smtp' in the database 'default'.*'jobs2'"
-    )
+    refusal = r"^(steps\[0\]\.)?rate_limit\.key: 'smtp'.*'test.smtp' in the database 'default'.*'jobs2'"
     for enqueue in (
         lambda: api.enqueue("test.mail", rate_limit=SMTP),
         lambda: api.enqueue("test.other", queue="mail", rate_limit=SMTP),
