@@ -136,6 +136,13 @@ def test_a_database_that_is_gone_keeps_nothing_from_being_told(two: None, mail: 
     assert told("status")
 
 
+def test_a_database_without_our_tables_keeps_nothing_from_being_told(two: None, mail: None) -> None:
+    in_both()
+    with connections[SECOND].cursor() as cursor:
+        cursor.execute("DROP TABLE django_ojs_ratelimit")
+    assert told("status") == []
+
+
 def test_with_one_database_nothing_is_asked(ojs_db: None) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("a statement")

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
+from django.db import Error
+
 from django_ojs import clock, conf, hooks
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import InvalidRequest
@@ -16,7 +18,6 @@ from django_ojs.models import RateLimit
 from django_ojs.services.databases import refuse_shared_keys
 from django_ojs.services.job_defaults import queue_of
 from django_ojs.services.schedules.declared import declared
-from django_ojs.store.batches import OUTAGE
 from django_ojs.store.sessions import connect_timeout
 
 _USED_WITHIN = timedelta(hours=2)
@@ -58,8 +59,8 @@ def counted_twice(using: str) -> Mapping[str, Sequence[str]]:
     """The keys of rate limits under which jobs of ``using``, and of other databases, were counted in
     the last hour or two, each with these databases; those of the 1,000 last used are looked at.
 
-    A database that does not answer within seconds is left out. One statement in each, none where there
-    is one database.
+    A database that does not answer within seconds, or does not have our tables, is left out. One
+    statement in each, none where there is one database.
     """
     known = conf.current().databases
     if not known.are_several:
@@ -68,7 +69,7 @@ def counted_twice(using: str) -> Mapping[str, Sequence[str]]:
     for alias in known.aliases:
         if alias == using:
             continue
-        with connect_timeout(alias), suppress(*OUTAGE):
+        with connect_timeout(alias), suppress(Error, OSError):
             for key in _in_use(alias, list(found)):
                 found[key].append(alias)
     return {key: sorted(aliases) for key, aliases in sorted(found.items()) if len(aliases) > 1}
