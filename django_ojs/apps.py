@@ -36,10 +36,12 @@ class DjangoOjsConfig(AppConfig):
     def ready(self) -> None:
         """No database access and no threads here: handlers are imported, nothing is started."""
         from django_ojs import checks, conf, hooks
+        from django_ojs.models.returning import decide_returned_fields
         from django_ojs.services import maintenance
         from django_ojs.services.rate_limits import places
         from django_ojs.services.workflows import advance, upkeep
 
+        decide_returned_fields(self.get_models())
         checks.register_all()
         maintenance.register_all()
         hooks.register_transition_hook(advance.HOOK)

@@ -1,4 +1,4 @@
-"""Queues on two databases, each a SQLite file of its own; ``default`` has none of the jobs."""
+"""Queues on two databases: each a SQLite file of its own, or one the database under test."""
 
 from __future__ import annotations
 
@@ -32,8 +32,23 @@ def _forget() -> None:
 
 @contextmanager
 def two_databases(folder: Path) -> Iterator[None]:
-    """For the block they are there, with our tables, and the settings name them."""
-    for alias in (FIRST, SECOND):
+    """For the block they are there, with our tables, and the settings name them; ``default`` has none
+    of the jobs.
+    """
+    with _files(folder, FIRST, SECOND), override_settings(OJS=SETTINGS):
+        yield
+
+
+@contextmanager
+def beside_default(folder: Path) -> Iterator[None]:
+    """For the block ``default``, the database under test, has all queues but those of a SQLite file."""
+    with _files(folder, SECOND), override_settings(OJS={**SETTINGS, "DATABASE": "default"}):
+        yield
+
+
+@contextmanager
+def _files(folder: Path, *aliases: str) -> Iterator[None]:
+    for alias in aliases:
         connections.databases[alias] = {
             **connections.databases["default"],
             "ENGINE": "django.db.backends.sqlite3",
@@ -42,17 +57,17 @@ def two_databases(folder: Path) -> Iterator[None]:
         }
     try:
         if not _migrated:
-            call_command("migrate", "django_ojs", database=FIRST, verbosity=0)
-            connections[FIRST].close()
-            _migrated.append((folder / f"{FIRST}.sqlite3").read_bytes())
-        for alias in (FIRST, SECOND):
+            first = aliases[0]
+            call_command("migrate", "django_ojs", database=first, verbosity=0)
+            connections[first].close()
+            _migrated.append((folder / f"{first}.sqlite3").read_bytes())
+        for alias in aliases:
             (folder / f"{alias}.sqlite3").write_bytes(_migrated[0])
         _forget()
-        with override_settings(OJS=SETTINGS):
-            yield
+        yield
     finally:
         _forget()
-        for alias in (FIRST, SECOND):
+        for alias in aliases:
             connections[alias].close()
             del connections[alias]
             del connections.databases[alias]

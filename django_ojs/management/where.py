@@ -14,7 +14,8 @@ _FILTERED = frozenset({"list", "retry", "edit", "cancel"})
 
 
 def database_of(options: Mapping[str, Any]) -> str:
-    """That of the job, workflow, schedule or queue which the verb names, else ``OJS["DATABASE"]``.
+    """That of the job, workflow, schedule, rate limit or queue which the verb names, else
+    ``OJS["DATABASE"]``.
 
     Raises :class:`InvalidRequest` for queues in several, and the error of a database that does not
     answer if no other has what is named.
@@ -33,6 +34,8 @@ def database_of(options: Mapping[str, Any]) -> str:
         if len(found) > 1:
             raise InvalidRequest("QUEUE", f"these are in several databases: {', '.join(found)}")
         return found[0]
+    if verb == "rate-limit" and options.get("key"):
+        return databases.of_rate_limit(options["key"])
     if verb == "cron" and options.get("name"):
         return databases.of_schedule(options["name"])
     return settings.database

@@ -11,12 +11,12 @@ from uuid import UUID
 
 from django.db import InterfaceError, OperationalError
 
-from django_ojs import clock, conf
+from django_ojs import clock, conf, hooks
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.rate_limit import parse_rate_limit, queue_key
+from django_ojs.domain.rate_limit import QUEUE_PREFIX, parse_rate_limit, queue_key
 from django_ojs.domain.unique import parse_unique
-from django_ojs.models import Job, Schedule, Workflow
+from django_ojs.models import Job, RateLimit, Schedule, Workflow
 from django_ojs.services.job_defaults import queue_of, resolve_defaults
 
 _REST_S = 10
@@ -57,13 +57,19 @@ def refuse_shared_keys(envelope: Envelope, using: str, *, step: bool = False) ->
     """Raise :class:`InvalidRequest` for a unique key or rate limit that jobs in another database have.
 
     A key holds in one database. That of a job type is the one of the queue which its jobs get when none
-    is named; elsewhere the key has to be that of the queue. What a type declares as unique does not
+    is named; elsewhere the key has to be that of the queue. The key of a rate limit that job types
+    declare is in their databases, whichever job names it. What a type declares as unique does not
     hold for a ``step`` of a workflow.
     """
     known = conf.current().databases
-    if not known.are_several or (home := known.of(queue_of(envelope._replace(queue=None)))) == using:
+    if not known.are_several:
         return
-    defaults, extra = resolve_defaults(envelope), envelope.extra or {}
+    extra = envelope.extra or {}
+    if (asked := extra.get("rate_limit")) is not None:
+        _refuse_declared_elsewhere(parse_rate_limit(asked).key, using)
+    if (home := known.of(queue_of(envelope._replace(queue=None)))) == using:
+        return
+    defaults = resolve_defaults(envelope)
     why = (
         f"the queue {defaults.queue!r} is in the database {using!r}, other jobs of the type "
         f"{envelope.type!r} in {home!r}, and a key cannot span databases"
@@ -80,6 +86,31 @@ def refuse_shared_keys(envelope: Envelope, using: str, *, step: bool = False) ->
         key = parse_rate_limit(limit, queue=defaults.queue).key
         if key != queue_key(defaults.queue):
             raise InvalidRequest("rate_limit.key", f"must be left out: {why}")
+
+
+def _refuse_declared_elsewhere(key: str, using: str) -> None:
+    """Raise :class:`InvalidRequest` for the key of a rate limit that job types declare, none of which
+    is in ``using``.
+    """
+    if key.startswith(QUEUE_PREFIX):
+        return
+    declaring = declaring_types(key)
+    if declaring and using not in declaring:
+        home, name = next(iter(declaring.items()))
+        raise InvalidRequest(
+            "rate_limit.key",
+            f"{key!r} is that of the job type {name!r} in the database {home!r}, this job is in "
+            f"{using!r}, and a key cannot span databases",
+        )
+
+
+def declaring_types(key: str) -> dict[str, str]:
+    """The databases in which job types declare the key of a rate limit, with one such type each."""
+    known, found = conf.current().databases, dict[str, str]()
+    for name, layer in hooks.job_types().items():
+        if layer.rate_limit is not None and layer.rate_limit.get("key") == key:
+            found.setdefault(known.of(queue_of(Envelope(name, "[]"))), name)
+    return found
 
 
 def refuse_elsewhere(queue: str, using: str, what: str, field: str = "queue") -> None:
@@ -130,7 +161,20 @@ def of_schedule(name: str) -> str:
     return _holding(Schedule, name)
 
 
-def _holding(model: type[Job | Workflow | Schedule], key: UUID | str) -> str:
+def of_rate_limit(key: str) -> str:
+    """The database in which a rate limit counts: that of its queue, or of the job types that declare
+    its key, else as :func:`of_job`.
+    """
+    known = conf.current().databases
+    if not known.are_several:
+        return conf.current().database
+    if key.startswith(QUEUE_PREFIX):
+        return known.of(key.removeprefix(QUEUE_PREFIX))
+    declaring = declaring_types(key)
+    return next(iter(declaring)) if len(declaring) == 1 else _holding(RateLimit, key)
+
+
+def _holding(model: type[Job | Workflow | Schedule | RateLimit], key: UUID | str) -> str:
     settings = conf.current()
     aliases = settings.databases.aliases
     if len(aliases) == 1:

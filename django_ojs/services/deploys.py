@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django_ojs import clock, conf
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.models import DeployMark, Worker
+from django_ojs.store.contention import alone
 
 ONE = timedelta(minutes=10)
 """Marks within this time are about one deployment: a command was run and its workers started."""
@@ -31,7 +33,7 @@ def mark(name: str = "", *, by: str = "", using: str | None = None) -> DeployMar
         raise InvalidRequest("name", f"must not be longer than {MOST_NAME} characters")
     using = using or conf.current().database
     marks = DeployMark.objects.using(using)
-    return marks.create(at=clock.now(using), name=name, by=by[:255])
+    return alone(using, partial(marks.create, at=clock.now(using), name=name, by=by[:255]))
 
 
 def notice(worker: Worker, now: datetime, *, using: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from itertools import islice
 from socket import gethostname
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from django.utils.translation import gettext, gettext_noop
 from django_ojs import clock
 from django_ojs.domain.durations import format_instant
 from django_ojs.models import MaintenanceRun, Worker
-from django_ojs.services import reaper, workers
+from django_ojs.services import reaper, spanning, workers
 from django_ojs.services.schedules import upkeep
 from django_ojs.store import server_health
 from django_ojs.store.server_health import ServerHealth
@@ -77,6 +78,10 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
     "autovacuum_off_for": (
         gettext_noop("Autovacuum is off for %(tables)s."),
         gettext_noop("Turn it on: a queue's tables need it more than others."),
+    ),
+    "limits_in_several_databases": (
+        gettext_noop("Rate limits that count in several databases, in each for itself: %(keys)s."),
+        gettext_noop("Give the jobs of a key queues in one database, or declare the key with @job."),
     ),
     "large_log": (
         gettext_noop("The write-ahead log of SQLite is %(mebibytes)d MiB large."),
@@ -184,6 +189,16 @@ def _of_workers(now: datetime, using: str) -> Iterator[HealthProblem]:
     for host, seconds in ahead.items():
         if abs(seconds) > clock.LEAST_STEP.total_seconds():
             yield HealthProblem("clock_off", {"host": host, "seconds": round(seconds, 3)})
+
+
+def of_keys(using: str) -> list[HealthProblem]:
+    """Rate limits whose jobs are in other databases too, each of which is asked."""
+    found = spanning.counted_twice(using)
+    if not found:
+        return []
+    shown = [f"{key} ({', '.join(aliases)})" for key, aliases in islice(found.items(), _NAMED)]
+    text = ", ".join(shown) + (", …" if len(found) > _NAMED else "")
+    return [HealthProblem("limits_in_several_databases", {"count": len(found), "keys": text})]
 
 
 def of_server(server: ServerHealth) -> Iterator[HealthProblem]:

@@ -138,6 +138,7 @@ def status(*, using: str | None = None) -> dict[str, Any]:
     }
     waiting = backlog.backlog(now=now, using=using)
     troubles = health_checks.problems(now=now, using=using) if any(counts.values()) else []
+    troubles += health_checks.of_keys(using)
     outermost = Workflow.objects.using(using).filter(parent_id__isnull=True)
     failed = outermost.filter(state=WorkflowState.FAILED, finished_at__gt=now - timedelta(hours=1))
     return {

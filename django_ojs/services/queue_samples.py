@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple
 
 from django.db import IntegrityError, transaction
@@ -22,7 +23,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import Job, QueueSample, Worker
 from django_ojs.services.workers import STALE
 from django_ojs.store import selectors, waiting
-from django_ojs.store.contention import in_transaction
+from django_ojs.store.contention import alone, in_transaction
 from django_ojs.store.sessions import statement_timeout
 from django_ojs.store.waiting import WaitingJobs
 
@@ -78,10 +79,13 @@ def sample(*, using: str | None = None) -> int:
     minute = floor(now, MINUTE)
     if QueueSample.objects.using(using).filter(step=60, at=minute, queue=ALL).exists():
         return 0
+    return _store(alone(using, partial(_seen, now, using)), minute, using=using)
+
+
+def _seen(now: datetime, using: str) -> list[QueueSample]:
     # By index even where the planner has no statistics yet, or thinks that nothing waits.
     with statement_timeout(_LIMIT_MS, using=using, by_index=True, in_order=True):
-        rows = _rows(_look(now, using), now)
-    return _store(rows, minute, using=using)
+        return _rows(_look(now, using), now)
 
 
 def _look(now: datetime, using: str) -> _Look:

@@ -213,6 +213,23 @@ def statement_timeout(
 
 
 @contextmanager
+def connect_timeout(using: str) -> Iterator[None]:
+    """Bound the time to connect to 3 s, for connections that are opened in the block; ``OPTIONS`` of
+    the project take precedence.
+    """
+    settings = connections[using].settings_dict
+    if family_of(connections[using]) is EngineFamily.SQLITE:
+        yield
+        return
+    before = settings["OPTIONS"]
+    settings["OPTIONS"] = {"connect_timeout": CONNECT_TIMEOUT_S, **before}
+    try:
+        yield
+    finally:
+        settings["OPTIONS"] = before
+
+
+@contextmanager
 def tcp_keepalive(using: str) -> Iterator[None]:
     """Detect dead connections in 6 s instead of about 15 minutes, and bound the time to connect to 3 s;
     cut those to a server that is suspended (:mod:`django_ojs.store.hung_sessions`).

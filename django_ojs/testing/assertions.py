@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import connections
-
-from django_ojs import conf
 from django_ojs.domain.arguments import split
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.job_record import JobRecord, shown
+from django_ojs.testing import recorded
+from django_ojs.testing.committing import opened_connections
 from django_ojs.testing.matching import Difference, Pattern, all_jobs, pattern, show
+from django_ojs.testing.reach import left_out
 
 _NEAREST = 3
 
@@ -25,7 +25,7 @@ def assert_enqueued(
     """
     __tracebackhide__ = True
     wanted = pattern(job, **fields)
-    jobs = all_jobs(using)
+    jobs = all_jobs("assert_enqueued()", using, wanted)
     found = [one for one in jobs if not wanted.differences(one)]
     if len(found) == count or (count is None and found):
         return shown(found)
@@ -34,7 +34,8 @@ def assert_enqueued(
     lines = [f"expected {asked} {wanted}: {there}", *map(_line, found)]
     if count is None or len(found) < count:
         lines += _misses(wanted, jobs)
-        lines += _waiting(using or conf.current().database)
+        lines += _waiting()
+        lines += _not_looked_at(using)
     raise AssertionError("\n".join(lines))
 
 
@@ -44,7 +45,8 @@ def refute_enqueued(job: Any = None, *, using: str | None = None, **fields: Any)
     """
     __tracebackhide__ = True
     wanted = pattern(job, **fields)
-    found = [one for one in all_jobs(using) if not wanted.differences(one)]
+    jobs = all_jobs("refute_enqueued()", using, wanted)
+    found = [one for one in jobs if not wanted.differences(one)]
     if found:
         there = "there is one" if len(found) == 1 else f"there are {len(found)}"
         raise AssertionError("\n".join([f"expected no job {wanted}: {there}", *map(_line, found)]))
@@ -77,9 +79,9 @@ def _weight(differences: list[Difference]) -> int:
     return sum(100 if one.field == "type" else 1 for one in differences)
 
 
-def _waiting(using: str) -> list[str]:
+def _waiting() -> list[str]:
     """A hint for what ``TestCase`` never does: commit."""
-    registered: list[Any] = connections[using].run_on_commit
+    registered: list[Any] = [one for each in opened_connections() for one in each.run_on_commit]
     waiting = [
         callback
         for _, callback, _ in registered
@@ -91,3 +93,10 @@ def _waiting(using: str) -> list[str]:
         f"{len(waiting)} call(s) of enqueue_on_commit wait for a commit, which TestCase never makes: "
         "enqueue inside `with commits():` of django_ojs.testing"
     ]
+
+
+def _not_looked_at(using: str | None) -> list[str]:
+    """A hint for databases that are not those of the test case."""
+    if using is not None or recorded.jobs() is not None or not (others := left_out()):
+        return []
+    return [f"not looked at: {', '.join(map(repr, others))}, which this test may not use (`databases`)"]

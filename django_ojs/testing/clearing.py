@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.db import models, transaction
 
-from django_ojs import conf
 from django_ojs.models import (
     Attempt,
     Event,
@@ -21,6 +20,7 @@ from django_ojs.models import (
     WorkflowStep,
 )
 from django_ojs.testing import recorded
+from django_ojs.testing.reach import databases_of
 
 CLEARED: tuple[type[models.Model], ...] = (
     Attempt,
@@ -48,7 +48,7 @@ def clear(*, using: str | None = None) -> None:
     if recorded.jobs() is not None:
         recorded.clear()
         return
-    using = using or conf.current().database
-    with transaction.atomic(using=using):
-        for model in CLEARED:
-            model._default_manager.using(using).all()._raw_delete(using)
+    for alias in databases_of("clear()", using=using):
+        with transaction.atomic(using=alias):
+            for model in CLEARED:
+                model._default_manager.using(alias).all()._raw_delete(alias)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from asgiref.sync import async_to_sync
 
@@ -27,9 +30,15 @@ from django_ojs.services.settle import Outcome, Report, settle
 from django_ojs.store import selectors
 from django_ojs.store.sources import Sources
 from django_ojs.testing import recorded
-from django_ojs.testing.committing import as_committed, is_verdict_of_test, refuse_atomic
+from django_ojs.testing.committing import (
+    as_by_worker,
+    as_committed,
+    is_verdict_of_test,
+    refuse_atomic,
+)
 from django_ojs.testing.failing import planned
 from django_ojs.testing.in_process import InProcessSupervisor, opened
+from django_ojs.testing.reach import databases_of
 from django_ojs.worker.executor.invoke import failure_of
 from django_ojs.worker.executor.results import result_text
 from django_ojs.worker.supervisor import failures
@@ -37,7 +46,7 @@ from django_ojs.worker.supervisor.deadlines import SILENT
 
 WORKER = "test"
 """The name of the worker that jobs run by :func:`drain` have in ``worker_id``."""
-_draining: list[str] = []
+_draining: list[bool] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +83,29 @@ def drain(
     in the connection of the test: also in ``TestCase``, with ``mock.patch`` and with SQLite in memory.
     Of a job's ``on_commit`` callbacks and durable blocks each works as in a worker. Workflows go on.
 
-    ``queue`` names one queue or several, served in that order. A job that is scheduled, or waits for
-    its retry, runs only when it is due: move the clock (:class:`JobClock`), or give ``with_scheduled``,
-    by which all of them are due now, retries too. Jobs of types that have no handler stay where they
-    are.
+    ``queue`` names one queue or several, served in that order. Where queues are on several databases,
+    those of all that the test may use are run, or of ``using`` alone. A job that is scheduled, or waits
+    for its retry, runs only when it is due: move the clock (:class:`JobClock`), or give
+    ``with_scheduled``, by which all of them are due now, retries too. Jobs of types that have no
+    handler stay where they are.
 
     With ``raise_failures`` the first exception of a handler is raised when its attempt is settled;
     decisions like ``Retry`` and ``Discard`` are no failures. Raises ``RuntimeError`` when it is called
-    by a handler that it runs, inside an ``atomic()`` of the test, and after ``max_jobs`` attempts.
+    by a handler that it runs, inside an ``atomic()`` of the test, after ``max_jobs`` attempts, and for
+    a database that the test may not use.
     """
-    using = using or conf.current().database
     if _draining:
         raise RuntimeError(
             "drain() was called by a handler that drain() runs: it will run the new jobs itself"
         )
     if recorded.jobs() is not None:
         raise RuntimeError("drain() has nothing to run in the mode 'fake': its jobs are not stored")
-    refuse_atomic("drain()", using)
     queues = [queue] if isinstance(queue, str) else queue
-    _draining.append(using)
+    places = _places(queues, using)
+    refuse_atomic("drain()", {place.using for place in places})
+    _draining.append(True)
     try:
-        return _drain(queues, with_scheduled, max_jobs, raise_failures, using)
+        return _drain(places, with_scheduled, max_jobs, raise_failures)
     finally:
         _draining.pop()
 
@@ -103,12 +114,30 @@ run_jobs = drain
 """Another name for it."""
 
 
+class _Place(NamedTuple):
+    """What to claim, and in which database."""
+
+    using: str
+    where: Sources
+
+
+def _places(queues: Sequence[str] | None, using: str | None) -> Sequence[_Place]:
+    """The databases to drain; queues that are named keep their order across databases."""
+    databases = databases_of("drain()", using=using, queues=queues)
+    types = registry.types()
+    if queues is None or len(databases) == 1:
+        return [_Place(alias, claims.sources(queues, types)) for alias in databases]
+    in_turn = groupby(queues, conf.current().databases.of)
+    return [_Place(alias, claims.sources(list(some), types)) for alias, some in in_turn]
+
+
 def _drain(
-    queues: Sequence[str] | None, with_scheduled: bool, max_jobs: int, raise_failures: bool, using: str
+    places: Sequence[_Place], with_scheduled: bool, max_jobs: int, raise_failures: bool
 ) -> Drained:
     counts: Counter[str] = Counter()
     attempts = 0
-    while (job := _claim(queues, with_scheduled, using)) is not None:
+    while (claimed := _claim(places, with_scheduled)) is not None:
+        job, using = claimed
         if attempts == max_jobs:
             release(job, using=using)
             raise RuntimeError(
@@ -131,15 +160,19 @@ def _drain(
     )
 
 
-def _claim(queues: Sequence[str] | None, with_scheduled: bool, using: str) -> JobRow | None:
-    """The next job, under a lease; with ``with_scheduled`` the first that waits is made due."""
-    where = claims.sources(queues, registry.types())
+def _claim(places: Sequence[_Place], with_scheduled: bool) -> tuple[JobRow, str] | None:
+    """The next job, under a lease, and its database; with ``with_scheduled`` the first that waits is
+    made due when none is available.
+    """
     while True:
-        as_committed(using, partial(promote, using=using))
-        as_committed(using, partial(admission.admit_due, at_once=True, using=using))
-        job = claim_one(where, using=using)
-        if job is not None or not (with_scheduled and _make_due(where, using)):
-            return job
+        for using, where in places:
+            as_committed(using, partial(promote, using=using))
+            as_committed(using, partial(admission.admit_due, at_once=True, using=using))
+            job = claim_one(where, using=using)
+            if job is not None:
+                return job, using
+        if not (with_scheduled and _make_due(places)):
+            return None
 
 
 def claim_one(where: Sources, *, using: str) -> JobRow | None:
@@ -150,16 +183,22 @@ def claim_one(where: Sources, *, using: str) -> JobRow | None:
     return found[0] if found else None
 
 
-def _make_due(where: Sources, using: str) -> bool:
+def _make_due(places: Sequence[_Place]) -> bool:
+    firsts = [(*first, using) for using, where in places if (first := _first(where, using))]
+    if not firsts:
+        return False
+    _, job_id, using = min(firsts)
+    now = clock.now(using)
+    as_committed(using, partial(operate.reschedule, [job_id], now, actor=Actor("api"), using=using))
+    return True
+
+
+def _first(where: Sources, using: str) -> tuple[datetime, UUID] | None:
+    """When the first of the jobs that wait for their time is due, and which one that is."""
     waiting = Job.objects.using(using).filter(state__in=(State.SCHEDULED, State.RETRYABLE))
-    for row in waiting.order_by("scheduled_at", "id").only("id", "queue", "type"):
-        if where.serves(row.queue, row.type):
-            now = clock.now(using)
-            as_committed(
-                using, partial(operate.reschedule, [row.id], now, actor=Actor("api"), using=using)
-            )
-            return True
-    return False
+    rows = waiting.order_by("scheduled_at", "id").only("id", "queue", "type", "scheduled_at")
+    served = (row for row in rows if where.serves(row.queue, row.type))
+    return next(((row.scheduled_at, row.id) for row in served if row.scheduled_at), None)
 
 
 def release(job: JobRow, *, using: str) -> None:
@@ -177,7 +216,7 @@ def run(job: JobRow, *, using: str) -> BaseException | None:
     result = None
     with opened(supervisor):
         try:
-            returned = as_committed(using, lambda: call(context))
+            returned = as_by_worker(lambda: call(context))
             result = result_text(returned)
         except BaseException as raised:
             if is_verdict_of_test(raised):

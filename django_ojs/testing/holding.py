@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.domain import lifecycle
 from django_ojs.domain.errors import Conflict
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.job_record import JobRef, id_of
 from django_ojs.domain.states import State
+from django_ojs.models import Job
 from django_ojs.services import leases
 from django_ojs.services.commit import commit
 from django_ojs.services.promote import promote
@@ -21,6 +22,7 @@ from django_ojs.store.contention import in_transaction
 from django_ojs.testing.committing import as_committed, refuse_atomic
 from django_ojs.testing.draining import WORKER, release
 from django_ojs.testing.in_process import InProcessContext, InProcessSupervisor, opened
+from django_ojs.testing.reach import databases_of
 
 
 @contextmanager
@@ -38,9 +40,9 @@ def running(
     Raises :class:`Conflict` for a job that is not available, or held for a rate limit, and
     ``RuntimeError`` inside ``atomic()``.
     """
-    using = using or conf.current().database
-    refuse_atomic("running()", using)
     job_id = id_of(job)
+    using = _database_of(job_id, databases_of("running()", using=using))
+    refuse_atomic("running()", [using])
     as_committed(using, lambda: promote(using=using))
     as_committed(using, lambda: admission.admit_due(at_once=True, using=using))
     claimed = as_committed(using, lambda: _claim(job_id, using=using))
@@ -51,6 +53,14 @@ def running(
         finally:
             if leases.holds([supervisor.lease], using=using):
                 release(claimed, using=using)
+
+
+def _database_of(job_id: UUID, databases: Sequence[str]) -> str:
+    """The database that has the job; the first if none has."""
+    if len(databases) == 1:
+        return databases[0]
+    having = (one for one in databases if Job.objects.using(one).filter(pk=job_id).exists())
+    return next(having, databases[0])
 
 
 @in_transaction

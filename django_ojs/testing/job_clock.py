@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.suggestions import did_you_mean
 from django_ojs.services.promote import promote
@@ -15,9 +15,10 @@ from django_ojs.services.rate_limits import admission
 from django_ojs.services.reap import reap
 from django_ojs.services.schedules import declared, fire
 from django_ojs.store import due_times
-from django_ojs.testing.committing import as_committed, refuse_atomic
+from django_ojs.testing.committing import as_by_worker, as_committed, refuse_atomic
 from django_ojs.testing.draining import drain, is_draining
 from django_ojs.testing.in_process import beat_all
+from django_ojs.testing.reach import databases_of
 
 
 class _HostClock(clock.DatabaseClock):
@@ -40,7 +41,7 @@ def without_database() -> Iterator[None]:
         yield
 
 
-def _declare(schedules: bool | Collection[str], using: str) -> None:
+def _declare(schedules: bool | Collection[str], databases: Sequence[str]) -> None:
     if isinstance(schedules, str):
         raise TypeError("schedules: must be True, or a list of names")
     only = None if schedules is True else list(schedules or ())
@@ -48,13 +49,15 @@ def _declare(schedules: bool | Collection[str], using: str) -> None:
     for name in only or ():
         if name not in known:
             raise ValueError(did_you_mean(name, sorted(known), "schedules"))
-    declared.sync(only, using=using)
+    for using in databases:
+        as_committed(using, partial(declared.sync, only, using=using))
 
 
 class JobClock:
     """The time by which jobs are scheduled, retried and timed out, in this process.
 
-    It stands still from the first call of :meth:`freeze` or :meth:`advance` until :meth:`close`, or the
+    It is that of every database with queues that the test may use, or of ``using`` alone. It stands
+    still from the first call of :meth:`freeze` or :meth:`advance` until :meth:`close`, or the
     end of a ``with`` block. ``django.utils.timezone.now`` goes on: libraries that freeze that are no
     obstacle, ``freeze(timezone.now())`` takes their time over.
     """
@@ -78,11 +81,12 @@ class JobClock:
     @property
     def now(self) -> datetime:
         """The time (aware, UTC)."""
-        return clock.now(self._alias)
+        if self._frozen is not None:
+            return self._frozen.time
+        return clock.now(self._databases()[0])
 
-    @property
-    def _alias(self) -> str:
-        return self._using or conf.current().database
+    def _databases(self) -> Sequence[str]:
+        return databases_of("JobClock", using=self._using)
 
     def freeze(self, at: datetime | None = None) -> datetime:
         """Stop the clock, at ``at`` or now; returns its time. Nothing falls due by that.
@@ -119,7 +123,8 @@ class JobClock:
         are available are run, too, now and at each stop. Schedules that the code or the settings
         declare are left out, unless ``schedules`` names them, or is true.
         """
-        refuse_atomic("advance()", self._alias)
+        databases = self._databases()
+        refuse_atomic("advance()", databases)
         step = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if by is not None:
             step += timedelta(milliseconds=parse_seconds_ms(by, "by", allow_zero=True))
@@ -127,34 +132,35 @@ class JobClock:
             raise ValueError("advance() goes forward: freeze() sets any time")
         until = self.freeze() + step
         if schedules:
-            as_committed(self._alias, partial(_declare, schedules, self._alias))
-        self._enforce(work)
-        while (moment := self._next()) is not None and self.now < moment < until:
+            _declare(schedules, databases)
+        self._enforce(databases, work)
+        while (moment := _next(databases)) is not None and self.now < moment < until:
             self.freeze(moment)
-            self._enforce(work)
+            self._enforce(databases, work)
         self.freeze(until)
-        self._enforce(work)
+        self._enforce(databases, work)
         return until
 
-    def _next(self) -> datetime | None:
-        """The first moment at which something falls due."""
-        using = self._alias
-        stalls = due_times.next_stall_deadlines(1, using=using)
-        known = [
+    def _enforce(self, databases: Sequence[str], work: bool) -> None:
+        as_by_worker(beat_all)
+        for using in databases:
+            as_committed(using, partial(fire.fire_due, using=using))
+            as_committed(using, partial(promote, using=using))
+            as_committed(using, partial(admission.admit_due, at_once=True, using=using))
+            as_committed(using, partial(reap, using=using))
+        if work and not is_draining():
+            drain(using=self._using)
+
+
+def _next(databases: Sequence[str]) -> datetime | None:
+    """The first moment at which something falls due."""
+    known: list[datetime | None] = []
+    for using in databases:
+        known += [
             due_times.next_due(using=using),
             due_times.next_deadline(using=using),
             due_times.next_admission(using=using),
             due_times.next_tick(using=using),
-            *(stall.due for stall in stalls),
+            *(stall.due for stall in due_times.next_stall_deadlines(1, using=using)),
         ]
-        return min((moment for moment in known if moment is not None), default=None)
-
-    def _enforce(self, work: bool) -> None:
-        using = self._alias
-        as_committed(using, beat_all)
-        as_committed(using, partial(fire.fire_due, using=using))
-        as_committed(using, partial(promote, using=using))
-        as_committed(using, partial(admission.admit_due, at_once=True, using=using))
-        as_committed(using, partial(reap, using=using))
-        if work and not is_draining():
-            drain(using=using)
+    return min((moment for moment in known if moment is not None), default=None)

@@ -18,6 +18,7 @@ from django_ojs.models import Job
 from django_ojs.store import selectors
 from django_ojs.testing import recorded
 from django_ojs.testing.job_types import type_of
+from django_ojs.testing.reach import databases_of
 
 Predicate = Callable[[Any], object]
 _CLOSE = timedelta(seconds=1)
@@ -101,10 +102,15 @@ def pattern(
         if fields.get("scheduled_at") is not None:
             raise TypeError("scheduled_at excludes scheduled_in")
         ms = parse_seconds_ms(scheduled_in, "scheduled_in", allow_zero=True)
-        fields["scheduled_at"] = clock.now(conf.current().database) + timedelta(milliseconds=ms)
+        fields["scheduled_at"] = _now() + timedelta(milliseconds=ms)
     if isinstance(tags, str):
         tags = [tags]
     return Pattern(None if job is None else type_of(job), tags=tags, **fields)
+
+
+def _now() -> datetime:
+    recording = recorded.jobs() is not None
+    return clock.now(conf.current().database if recording else databases_of("scheduled_in")[0])
 
 
 def enqueued(job: Any = None, *, using: str | None = None, **fields: Any) -> list[JobRecord]:
@@ -115,21 +121,29 @@ def enqueued(job: Any = None, *, using: str | None = None, **fields: Any) -> lis
     (those by keyword are stored by position where that is possible), or a function that gets it;
     ``kwargs`` arguments by name, however they were given, as far as they are named, or a function;
     ``queue`` and ``priority``; ``meta`` and ``tags`` are parts of what the job has; ``scheduled_at``
-    or ``scheduled_in`` (seconds, ``timedelta``, ``"1h"``) within a second. Raises ``TypeError`` for
-    another field.
+    or ``scheduled_in`` (seconds, ``timedelta``, ``"1h"``) within a second. Where queues are on several
+    databases all of them are looked at that the test may use, or ``using`` alone. Raises ``TypeError``
+    for another field, and ``RuntimeError`` for a database, or the queue of one, that the test may not
+    use.
     """
     wanted = pattern(job, **fields)
-    return shown(one for one in all_jobs(using) if not wanted.differences(one))
+    jobs = all_jobs("enqueued()", using, wanted)
+    return shown(one for one in jobs if not wanted.differences(one))
 
 
-def all_jobs(using: str | None) -> list[JobRow]:
+def all_jobs(what: str, using: str | None, wanted: Pattern) -> list[JobRow]:
     """Every job, in the order in which they were enqueued."""
     if (jobs := recorded.jobs()) is not None:
         return jobs
-    using = using or conf.current().database
-    ids = list(Job.objects.using(using).order_by("created_at", "id").values_list("id", flat=True))
-    found = selectors.jobs(ids, using=using)
-    return [found[job_id] for job_id in ids]
+    if using is None and wanted.queue is not None:
+        databases_of(what, queues=[wanted.queue])
+    found = [job for alias in databases_of(what, using=using) for job in _stored(alias)]
+    return sorted(found, key=lambda job: (job.created_at, job.id))
+
+
+def _stored(using: str) -> Iterable[JobRow]:
+    ids = list(Job.objects.using(using).values_list("id", flat=True))
+    return selectors.jobs(ids, using=using).values()
 
 
 def by_name(job: JobRow) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from types import TracebackType
 from typing import Any
 from unittest import mock
 
-from django.db import connections, transaction
+from django.db import transaction
 
-from django_ojs import conf
 from django_ojs.domain.job import JobRow
 from django_ojs.services import enqueue as enqueue_service
 from django_ojs.services.workflows import create, starting
 from django_ojs.store import selectors
 from django_ojs.testing import recorded
+from django_ojs.testing.committing import is_in_block, opened_connections
 from django_ojs.testing.draining import drain, is_draining
 from django_ojs.testing.job_clock import without_database
 
@@ -36,19 +36,17 @@ def mode(name: str, **options: Any) -> AbstractContextManager[Any]:
 @contextmanager
 def inline(*, raise_failures: bool = False) -> Iterator[None]:
     """In the block, :func:`drain` what was enqueued, at once or when the ``atomic()`` block around it
-    ends.
+    ends, of whatever database.
 
     The record that ``enqueue`` returns is that of the job after it has run. Scheduled jobs and retries
     wait. ``raise_failures`` as for :func:`drain`.
     """
-    using = conf.current().database
     waiting: list[bool] = []
 
     def run() -> None:
-        blocks: list[Any] = connections[using].atomic_blocks
-        if waiting and not is_draining() and (not blocks or blocks[-1]._from_testcase):
+        if waiting and not is_draining() and not any(map(is_in_block, opened_connections())):
             try:
-                drain(raise_failures=raise_failures, using=using)
+                drain(raise_failures=raise_failures)
             finally:
                 waiting.clear()
 

@@ -21,7 +21,7 @@ from django_ojs.handlers.context import JobContext
 from django_ojs.handlers.exceptions import SoftStop
 from django_ojs.handlers.registry import JobHandler
 from django_ojs.services.job_defaults import resolve_defaults
-from django_ojs.testing.committing import as_committed, is_verdict_of_test
+from django_ojs.testing.committing import as_by_worker, is_verdict_of_test
 from django_ojs.testing.draining import call, failure_to_report
 from django_ojs.testing.job_clock import without_database
 from django_ojs.testing.job_types import type_of
@@ -158,7 +158,7 @@ def perform(
     try:
         # Even to make a step of a workflow takes a time.
         with without_database():
-            result = result_text(as_committed(using, lambda: call(context)))
+            result = result_text(as_by_worker(lambda: call(context)))
     except BaseException as raised:
         if is_verdict_of_test(raised):
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -19,7 +20,9 @@ from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job_record import JobRecord, JobRef, id_of
 from django_ojs.domain.states import TERMINAL
 from django_ojs.engines import EngineFamily, family_of
+from django_ojs.services import databases
 from django_ojs.store import selectors
+from django_ojs.testing.reach import databases_of
 
 _SETTINGS = "django_ojs.testing.worker_settings"
 _PATIENCE = 30.0
@@ -38,7 +41,6 @@ class WorkerProcess:
     def __init__(self, *options: str, environment: dict[str, str] | None = None) -> None:
         self._options = options or ("--concurrency", "1")
         self._environment = environment or {}
-        self._using = conf.current().database
         self._process: subprocess.Popen[bytes] | None = None
         self._file: IO[bytes] | None = None
 
@@ -53,7 +55,7 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Start it; returns before it is ready."""
-        _require_shared(self._using)
+        _require_shared(self._database())
         # Read with the name, so that what was printed can be shown after the end too.
         self._file = tempfile.NamedTemporaryFile(prefix="ojs-worker-")  # noqa: SIM115
         names = {alias: str(connections[alias].settings_dict["NAME"]) for alias in connections}
@@ -73,6 +75,13 @@ class WorkerProcess:
             },
             start_new_session=True,
         )
+
+    def _database(self) -> str:
+        """That of the worker: ``--database``, else ``OJS["DATABASE"]``."""
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--database")
+        named = parser.parse_known_args(self._options)[0].database
+        return databases_of("WorkerProcess", using=named or conf.current().database)[0]
 
     @property
     def pid(self) -> int:
@@ -97,7 +106,7 @@ class WorkerProcess:
         until = clock.boottime() + timeout
         while True:
             ended = self._process.poll() is not None
-            found = selectors.jobs([job_id], using=self._using).get(job_id)
+            found = selectors.jobs([job_id], using=databases.of_job(job_id)).get(job_id)
             if found is None:
                 raise NotFound(f"there is no job {job_id}")
             if found.state in TERMINAL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.conftest import empty_tables
 from tests.failover import galera
 from tests.failover.galera import Node
 from tests.services.support import make, take
-from tests.support import poll
+from tests.support import ROOT, poll
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,13 @@ def rejecting(nodes: Sequence[Node]) -> Iterator[None]:
     nodes[0].admin("SET GLOBAL wsrep_reject_queries = ALL")
     yield
     nodes[0].admin("SET GLOBAL wsrep_reject_queries = NONE")
+
+
+def test_the_ladder_says_how_to_see_that_a_node_is_of_the_majority(nodes: Sequence[Node]) -> None:
+    (statement,) = re.findall(
+        r"^(SHOW GLOBAL STATUS .*);$", (ROOT / "docs/howto/scale.md").read_text(), re.MULTILINE
+    )
+    assert [node.admin(statement) for node in nodes] == [[("wsrep_cluster_status", "Primary")]] * 2
 
 
 @pytest.mark.fault("F145")

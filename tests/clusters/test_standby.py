@@ -26,7 +26,7 @@ from tests.clusters.pointing import default_is
 from tests.clusters.standby import Primary, Standby
 from tests.conftest import empty_tables
 from tests.http.support import Api
-from tests.support import poll
+from tests.support import ROOT, poll
 
 DELAY_S = 5
 
@@ -180,6 +180,26 @@ def test_a_statement_that_the_standby_cancels(replica: tuple[Primary, Standby, s
     finally:
         stop.set()
         thread.join()
+
+
+def test_the_ladder_says_how_to_see_that_a_standby_is_synchronous(
+    replica: tuple[Primary, Standby, str],
+) -> None:
+    """It connects as ``walreceiver``, having been given no other name."""
+    primary, _, _ = replica
+    page = (ROOT / "docs/howto/scale.md").read_text()
+    (statement,) = re.findall(r"^SELECT application_name.*?;$", page, re.MULTILINE)
+    (names,) = re.findall(r"^synchronous_standby_names = '(.*)'$", page, re.MULTILINE)
+    names = names.replace("standby1", "walreceiver")
+    assert primary.admin(statement) == [("walreceiver", "streaming", "async")]
+    primary.admin(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+    try:
+        primary.admin("SELECT pg_reload_conf()")
+        poll(lambda: primary.admin(statement) == [("walreceiver", "streaming", "quorum")], every=0.1)
+        assert api.get(api.enqueue("test.job")).state == "available", "what arrived is acknowledged"
+    finally:
+        primary.admin("ALTER SYSTEM RESET synchronous_standby_names")
+        primary.admin("SELECT pg_reload_conf()")
 
 
 @pytest.mark.fault("F140")

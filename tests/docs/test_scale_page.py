@@ -1,17 +1,23 @@
-"""The ladder: its commands are run or marked, its settings hold, its arithmetic is right."""
+"""The ladder and the pages of its rungs: commands are run or marked, settings hold, the arithmetic is
+right.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from django.core.management import load_command_class
 
 from tests.support import ROOT
 
 PAGE = ROOT / "docs/howto/scale.md"
 TEXT = PAGE.read_text()
-_BOX = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```\n\n(.*?)$", re.MULTILINE | re.DOTALL)
+RUNGS = ("scale", "failover", "replica", "several-databases", "distributed-sql")
+_BOX = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```\n(?=\n?((?:[^\n]+\n?)*))", re.MULTILINE | re.DOTALL)
+"""A box, and the paragraph below it."""
 
 
 def rows(name: str) -> dict[str, str]:
@@ -26,14 +32,16 @@ def number(text: str) -> float:
     return float(re.findall(r"[\d,]*\.?\d+", text)[0].replace(",", ""))
 
 
-def test_what_is_not_run_in_a_new_project_says_where_it_is_run() -> None:
-    boxes = _BOX.findall(TEXT)
-    assert len(boxes) > 8
+@pytest.mark.parametrize("name", RUNGS)
+def test_what_is_not_run_in_a_new_project_says_where_it_is_run(name: str) -> None:
+    text_of_page = (PAGE.parent / f"{name}.md").read_text()
+    boxes = _BOX.findall(text_of_page)
+    assert len(boxes) == len(re.findall(r"^```\w", text_of_page, re.MULTILINE))
     for language, word, text, after in boxes:
         if word or language == "python":
             # Run, or read as settings, by tests/docs/test_snippets.py.
             continue
-        assert after.startswith("Run by ") or "not run here" in after, text
+        assert "Run by " in after or "not run here" in after, text
         for path in re.findall(r"`(tests/[\w/]+\.py)`", after):
             assert Path(ROOT, path).exists(), path
 
@@ -84,3 +92,13 @@ def test_the_arithmetic_is_right() -> None:
     }
     for shown, value in expected.items():
         assert number(shown) == pytest.approx(value, rel=0.06), (shown, value)
+
+
+def test_commands_in_sentences_are_understood() -> None:
+    texts = [(PAGE.parent / f"{name}.md").read_text() for name in RUNGS]
+    lines = re.findall(r"`((?:ojs|runworker|reap_timeouts) [^`]*--[^`]*)`", "".join(texts))
+    assert len(lines) > 2
+    for line in lines:
+        command, *words = shlex.split(line)
+        parser = load_command_class("django_ojs", command).create_parser("manage.py", command)
+        assert parser.parse_args(words), line

@@ -11,7 +11,7 @@ from django.test import override_settings
 from django.urls import include, path
 
 from django_ojs import conf
-from django_ojs.models import Job, Schedule
+from django_ojs.models import Job, RateLimit, Schedule
 from django_ojs.services import queues, tokens
 from tests.http.support import Api, enqueue, fetch, look, refused_field
 from tests.several import FIRST, SECOND, gone, two_databases
@@ -86,6 +86,26 @@ def test_workflows_and_schedules() -> None:
     assert api.post("/cron", cron).status == 201
     assert Schedule.objects.using(SECOND).filter(pk="nightly").exists()
     assert api.get("/cron/nightly").status == 200
+
+
+def test_a_rate_limit_is_changed_where_it_counts() -> None:
+    api, stopped = caller(FIRST), {"concurrency": 0}
+    # As a job brings it whose type is there.
+    RateLimit.objects.using(SECOND).create(key="smtp", policy={"concurrency": 1})
+    assert api("PUT", "/rate-limits/smtp", stopped).status == 200
+    assert api("PUT", "/queues/mail/rate-limit", stopped).status == 200
+    assert api("PUT", "/queues/default/rate-limit", stopped).status == 200
+    changed = {alias: list(overridden(alias)) for alias in (FIRST, SECOND)}
+    assert changed == {FIRST: ["queue:default"], SECOND: ["queue:mail", "smtp"]}
+    assert api.get("/rate-limits/smtp").status == 200
+    assert api("DELETE", "/rate-limits/smtp/override").status == 200
+    assert list(overridden(SECOND)) == ["queue:mail"]
+
+
+def overridden(alias: str) -> Any:
+    """The keys whose limits an operator has set there."""
+    rows = RateLimit.objects.using(alias).filter(override__isnull=False)
+    return rows.order_by("key").values_list("key", flat=True)
 
 
 def test_workers_are_served_where_their_jobs_are() -> None:

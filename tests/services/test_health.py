@@ -55,7 +55,7 @@ def test_every_problem_has_a_text_and_a_remedy() -> None:
     values = {
         "at": "2026-01-01T00:00:00Z", "task": "prune", "seconds": 3.0, "host": "web-1",
         "versions": "1, 2", "used": 8, "most": 10, "who": "process 1", "table": JOBS, "dead": 9,
-        "live": 1, "tables": JOBS, "mebibytes": 70, "count": 2, "names": "a, b",
+        "live": 1, "tables": JOBS, "mebibytes": 70, "count": 2, "names": "a, b", "keys": "a (x, y)",
     }  # fmt: skip
     for code in health._TEXTS:
         told = HealthProblem(code, values)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
 from django_ojs.domain import lifecycle
@@ -34,7 +36,9 @@ def test_a_decision_under_a_lock_that_did_not_hold_is_taken_again() -> None:
         if next(tries) < 2:
             transitions.apply([decision], using="default")
 
-    atomically("default", work)
+    # An engine that refuses transactions lets those through whose statements are counted.
+    with CaptureQueriesContext(connection):
+        atomically("default", work)
     assert next(tries) == 3
 
 
@@ -68,6 +72,7 @@ def test_a_claim_whose_lock_did_not_hold_is_made_again(monkeypatch: pytest.Monke
         return found
 
     monkeypatch.setattr(claiming, "first", first)
-    (claimed,) = claim(sources(["default"], ["test.job"]), limit=1, worker_id="w1", beats=True)
+    with CaptureQueriesContext(connection):
+        (claimed,) = claim(sources(["default"], ["test.job"]), limit=1, worker_id="w1", beats=True)
     assert next(tries) == 2
     assert claimed.id == wanted.id and now_stored(left).state == "available"

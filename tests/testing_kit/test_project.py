@@ -178,6 +178,59 @@ def test_fixtures_and_marks(tmp_path: Path) -> None:
     assert "test_manual - " in ran.output
 
 
+TWO_DATABASES = """
+DATABASES["bulk"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": BASE_DIR / "bulk.sqlite3"}
+OJS = {"QUEUE_DATABASES": {"bulk": ["bulk*"]}}
+"""
+TWO = """
+import pytest
+from shop.jobs import sign_up, welcome
+
+BOTH = ["default", "bulk"]
+
+
+@pytest.mark.django_db(databases=BOTH)
+def test_in_one_transaction_each(ojs, ojs_clock, mailoutbox):
+    ojs_clock.freeze()
+    user = sign_up("ada@example.org")
+    welcome.using(queue="bulk-mail").enqueue(user.pk)
+    ojs.assert_enqueued(welcome, queue="bulk-mail", count=1)
+    assert ojs.drain() == ojs.Drained(completed=2)
+    ojs_clock.advance(days=7, work=True)
+    assert len(mailoutbox) == 3
+
+
+@pytest.mark.django_db(transaction=True, databases=BOTH)
+@pytest.mark.ojs("inline")
+def test_with_commits(ojs, mailoutbox):
+    user = sign_up("ada@example.org")
+    assert welcome.using(queue="bulk-mail").enqueue(user.pk).state == "completed"
+
+
+@pytest.mark.django_db
+def test_one_of_them(ojs):
+    sign_up("ada@example.org")
+    assert ojs.drain() == ojs.Drained(completed=1)
+    with pytest.raises(RuntimeError, match=r"'bulk', .* `@pytest.mark.django_db\\(databases="):
+        ojs.drain("bulk-mail")
+"""
+
+
+def test_two_databases(tmp_path: Path) -> None:
+    project = Project(tmp_path, "TestCase")
+    with (project.folder / "shop/settings.py").open("a") as file:
+        file.write(TWO_DATABASES)
+    (project.folder / "test_two.py").write_text(TWO)
+    ran = project.run(*PYTEST, "test_two.py")
+    assert ran.code == 0, ran.output
+    assert "3 passed" in ran.output
+    # What uses one of them goes on as before.
+    ran = project.run(*PYTEST, "--ignore=test_worker.py", "--ignore=test_two.py")
+    assert ran.code == 0, ran.output
+    ran = project.run(*UNITTEST)
+    assert ran.code == 0, ran.output
+
+
 def test_the_plugin_costs_a_run_without_jobs_nothing(tmp_path: Path) -> None:
     project = Project(tmp_path, "TestCase")
     (project.folder / "test_nothing.py").write_text(

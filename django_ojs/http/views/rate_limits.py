@@ -15,6 +15,7 @@ from django_ojs.http import listing, responses
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.replica import from_replica
 from django_ojs.models import RateLimit
+from django_ojs.services import databases
 from django_ojs.services.rate_limits import operate, read
 
 
@@ -52,7 +53,8 @@ class RateLimitViewSet(OJSViewSet):
 
     def update_queue(self, request: Request, name: str) -> Response:
         """Limit all jobs of a queue, whatever limits they have of their own."""
-        return self._override(queue_key(self.may_use(check_queue_name(name, "name"), "name")))
+        queue = self.may_use(check_queue_name(name, "name"), "name")
+        return self._override(self._found(queue_key(queue)))
 
     def destroy_override(self, request: Request, key: str) -> Response:
         """Let the limits that the jobs ask for hold again."""
@@ -75,7 +77,12 @@ class RateLimitViewSet(OJSViewSet):
     def _seen(self, key: str) -> str:
         if not self.caller.unrestricted and not self._sees(key):
             raise missing("rate_limit", key)
-        return check_key(key)
+        return self._found(check_key(key))
+
+    def _found(self, key: str) -> str:
+        """Answer from the database in which the key counts."""
+        self.use(databases.of_rate_limit(key))
+        return key
 
     def _sees(self, key: str) -> bool:
         return key.startswith(QUEUE_PREFIX) and self.caller.sees(key.removeprefix(QUEUE_PREFIX))

@@ -275,7 +275,7 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
         silent = workers.silent(now=now, using=alias)
         waiting = {name: one._asdict() for name, one in backlog.backlog(now=now, using=alias).items()}
         wrong = self.wrong_workflows(alias, repair=options["repair"])
-        troubles = health.problems(now=now, using=alias)
+        troubles = [*health.problems(now=now, using=alias), *health.of_keys(alias)]
         if options["format"] == "json":
             self.emit(
                 {
