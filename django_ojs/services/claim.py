@@ -39,17 +39,20 @@ def sources(
     *,
     ranked: bool = True,
     excluded: Iterable[str] = (),
+    resumes: bool = False,
 ) -> Sources:
     """Where to claim from: these types, or all, in these queues.
 
     ``ranked`` serves the queues in the order named (decision L10), otherwise they are one pool.
-    ``queues`` of ``None`` are all but those ``excluded``, as one pool; a pool needs types.
+    ``queues`` of ``None`` are all but those ``excluded``, as one pool; a pool needs types. ``resumes``
+    is for a worker that claims again and again (ADR 46).
     """
     return Sources(
         None if queues is None else tuple(queues),
         None if types is None else frozenset(types),
         ranked=ranked,
         excluded=frozenset(excluded),
+        resumes=resumes,
     )
 
 

@@ -66,7 +66,8 @@ class Resumed:
     further ones begin with the first job that was locked last, until it is time to look at all of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allowed: bool) -> None:
+        self._allowed = allowed
         self._slow = 0
         self._whole_at = 0.0
         self._place: tuple[int, datetime] | None = None
@@ -85,8 +86,8 @@ class Resumed:
 
     @property
     def is_slow(self) -> bool:
-        """Whether looks from the beginning are slow."""
-        return self._slow > 1
+        """Whether looks from the beginning are slow, and others are allowed."""
+        return self._allowed and self._slow > 1
 
     def place(self, now: float) -> tuple[int, datetime] | None:
         """Priority and time of the job with which to begin; ``None`` for the beginning."""
@@ -99,6 +100,7 @@ class Sources:
     ``queues`` are served in the order named where ``ranked`` (decision L10), otherwise as one pool;
     ``None`` is every queue there is or will be but those ``excluded``. ``types`` of ``None`` are all
     types, of ranked queues only. Our own types have a queue of their own, and it has no others.
+    ``resumes`` allows looks that do not begin at the front (:class:`Resumed`).
 
     ``foreign_until`` and ``crowding`` are what looks have learnt; they never change which jobs come
     first.
@@ -111,6 +113,7 @@ class Sources:
         *,
         ranked: bool = True,
         excluded: frozenset[str] = frozenset(),
+        resumes: bool = False,
     ) -> None:
         if types is None and (queues is None or not ranked):
             raise ValueError("a pool of queues needs types")
@@ -127,7 +130,7 @@ class Sources:
         """Until when (boottime) the front is taken to be full of what others serve."""
         self.crowding = 1.0
         """How many times as much to look at as is wanted, since others take from the same front."""
-        self.resumed = Resumed()
+        self.resumed = Resumed(resumes)
         """Where looks begin while what is before is full of dead entries."""
 
     def _lanes(self) -> list[Lane]:

@@ -59,16 +59,16 @@ def scatter(dice: random.Random, foreign: int) -> list[Waiting]:
     return rows
 
 
-def any_sources(dice: random.Random) -> Sources:
+def any_sources(dice: random.Random, *, resumes: bool = False) -> Sources:
     """Ranked queues with and without types, pools, and all queues but some."""
     types = dice.sample(MINE, dice.randint(1, len(MINE)))
     kind = dice.randrange(4)
     if kind == 0:
-        return sources(None, types, excluded=dice.sample(QUEUES, dice.randint(0, 2)))
+        return sources(None, types, excluded=dice.sample(QUEUES, dice.randint(0, 2)), resumes=resumes)
     queues = dice.sample(QUEUES, dice.randint(1, len(QUEUES)))
     if kind == 1:
-        return sources(queues, types, ranked=False)
-    return sources(queues, types if kind == 2 else None)
+        return sources(queues, types, ranked=False, resumes=resumes)
+    return sources(queues, types if kind == 2 else None, resumes=resumes)
 
 
 def expected(where: Sources, rows: list[Waiting], paused: set[str]) -> list[UUID]:
@@ -98,7 +98,7 @@ def test_every_claim_is_what_comes_first(
         Queue(name=name, paused=name in paused, created_at=NOW) for name in QUEUES
     )
     fill(rows)
-    where, nothing = any_sources(dice), 0
+    where, nothing = any_sources(dice, resumes=slow), 0
     while nothing < 3:
         wanted = expected(where, rows, paused)
         limit = dice.choice((1, 2, 7, 40))
@@ -110,7 +110,7 @@ def test_every_claim_is_what_comes_first(
         taken = set(got)
         rows = [row for row in rows if row.id not in taken]
         if not got:
-            where, nothing = any_sources(dice), nothing + 1
+            where, nothing = any_sources(dice, resumes=slow), nothing + 1
 
 
 @pytest.fixture

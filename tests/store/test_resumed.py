@@ -65,7 +65,7 @@ def _pass(where: Sources, rounds: int = 8) -> None:
 
 
 def test_a_look_reads_no_entries_of_what_was_claimed(snapshot: None, slow: None) -> None:
-    where = sources(None, TYPES)
+    where = sources(None, TYPES, resumes=True)
     _pass(where)
     _store(50, NOW + timedelta(days=1))
     read = _read(lambda: candidates.look(where, 10, using="default"))
@@ -77,7 +77,7 @@ def test_a_look_reads_no_entries_of_what_was_claimed(snapshot: None, slow: None)
 def test_what_is_given_back_is_found_by_the_next_whole_look(ojs_db: None, slow: None) -> None:
     if family() == "sqlite":
         pytest.skip("every look of SQLite is at the whole")
-    where = sources(None, TYPES)
+    where = sources(None, TYPES, resumes=True)
     _store(30, NOW)
     first, *_ = claim(where, limit=10, worker_id="w", beats=True)
     while claim(where, limit=10, worker_id="w", beats=True):
@@ -91,8 +91,16 @@ def test_what_is_given_back_is_found_by_the_next_whole_look(ojs_db: None, slow: 
     assert [job.id for job in claim(where, limit=10, worker_id="w", beats=True)] == [first.id]
 
 
-def test_one_slow_look_changes_nothing(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_not_resume_looks_at_the_whole() -> None:
     where = sources(None, TYPES)
+    for _ in range(3):
+        where.resumed.looked(100.0, 1.0)
+        where.resumed.found(0, NOW)
+    assert where.resumed.place(100.0) is None
+
+
+def test_one_slow_look_changes_nothing(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = sources(None, TYPES, resumes=True)
     for took, is_slow in ((1.0, False), (0.01, False), (1.0, False), (1.0, True), (0.01, False)):
         where.resumed.looked(clock.boottime(), took)
         where.resumed.found(0, NOW)

@@ -60,7 +60,10 @@ class Config:
         named = [name for name in self.queues if name not in self.exclude] if self.queues else None
         types = registry.types() if only is None else only
         return claim.sources(
-            named, (name for name in types if name not in without), excluded=self.exclude
+            named,
+            (name for name in types if name not in without),
+            excluded=self.exclude,
+            resumes=True,
         )
 
 
