@@ -36,7 +36,7 @@ if server := os.environ.get("KIT_SERVER"):
     engine, host, port, user, password = server.split("|")
     DATABASES["default"] = {
         "ENGINE": engine, "HOST": host, "PORT": port, "USER": user, "PASSWORD": password,
-        "NAME": "ojs_kit_project", "TEST": {"NAME": "test_ojs_kit_project"},
+        "NAME": os.environ["KIT_NAME"], "TEST": {"NAME": f"test_{os.environ['KIT_NAME']}"},
     }
     if engine.endswith("mysql"):
         import pymysql
@@ -61,7 +61,9 @@ class Project:
         self.folder.mkdir()
         installed(folder / "installed")
         path = os.pathsep.join([str(ROOT), str(folder / "installed")])
-        self.environment = {**os.environ, "PYTHONPATH": path, "KIT_SERVER": server()}
+        # A name of its own, since others may run the same tests on the server.
+        named = {"KIT_SERVER": server(), "KIT_NAME": f"ojs_kit_project_{os.getpid()}"}
+        self.environment = {**os.environ, "PYTHONPATH": path, **named}
         for name in ("DJANGO_SETTINGS_MODULE", "DATABASE_URL", "PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
             self.environment.pop(name, None)
         assert self.run("-m", "django", "startproject", "shop", ".").code == 0
