@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
@@ -45,6 +46,8 @@ class JobChangeList(KeysetChangeList):
     """How far a search has looked, or the list is sorted, if not everywhere."""
     go_on = ""
     """The address of the same list further on."""
+    as_text = ""
+    """The address of a search that found nothing, with its words looked for as text."""
 
     @property
     def tab(self) -> Tab:
@@ -73,6 +76,8 @@ class JobChangeList(KeysetChangeList):
         self.headings = [self._heading(column, tab) for column in tab.layout.columns]
         self.selectable = page.selectable
         self.rows = job_list.rows(self.result_list, tab.layout.columns, page)
+        if not self.result_list and (words := search.as_text(self.query)):
+            self.as_text = self.get_query_string({SEARCH_VAR: words})
         window = self.model_admin.looked_in(request)
         if window is None:
             return

@@ -61,8 +61,8 @@ class JobAdmin(DetailsAdmin):
     list_filter = (QueueFilter, SortFilter)
     search_fields = ("id",)
     search_help_text = gettext_lazy(
-        "An id, the beginning of a type, or: queue:mail worker:w1 error:KeyError tag:x order_id:42 "
-        "meta.tenant:acme. All but ids are looked for in the newest jobs first."
+        "An id, the beginning of a type, a “text” in quotes, or: queue:mail worker:w1 error:KeyError "
+        "tag:x order_id:42 meta.tenant:acme. All but ids are looked for in the newest jobs first."
     )
     exclude = ("lease_id", "lease_principal", "digest", "hooks")
     # The list shows the error.
@@ -180,7 +180,7 @@ class JobAdmin(DetailsAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """The jobs that match the qualifiers; there is no full-text search."""
+        """The jobs that match the words."""
         if not search_term.strip():
             return queryset, False
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
@@ -190,6 +190,9 @@ class JobAdmin(DetailsAdmin):
             if parsed.denied:
                 hint = _("Searching arguments and meta needs the permission “view args”.")
             return not_understood(request, parsed.unknown, queryset, hint)
+        if parsed.partly and request.method == "GET":
+            said = _("Only errors are searched: arguments need the permission “view args”.")
+            self.message_user(request, said, messages.INFO)
         rows = queryset.alias(**parsed.places)
         if parsed.ids:
             return rows.filter(parsed.ids, parsed.windowed), False

@@ -300,6 +300,9 @@ def test_searches_in_tabs(browser: Client, term: str, state: str) -> None:
         ("tag:none", 0),
         ("error:timeout type:mail.send", PAGE),
         ("queue:default type:nothing", 0),
+        (f'"user{MANY - 1}@"', 1),
+        ('"no such words"', 0),
+        ('"no luck with number"', PAGE),
     ],
 )
 def test_searches(browser: Client, term: str, count: int) -> None:
