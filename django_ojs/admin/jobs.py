@@ -74,11 +74,13 @@ class JobAdmin(DetailsAdmin):
         if not self.is_list(request):
             return rows
         tab = self.tab(request.GET)
-        rows = tab.rows(rows, self.using)
-        if tab.order.value is not None:
-            rows = rows.annotate(**{tab.keys[0][0]: tab.order.value})
         # What is found by an index of its own is sorted as it is.
         partly = tab.order.reach is not Reach.TAB and not search.parse(request.GET.get("q", "")).ids
+        if not partly or tab.order.reach is not Reach.LINE:
+            # The line is a list of ids: by the state, too, a planner might read the whole backlog.
+            rows = tab.rows(rows, self.using)
+        if tab.order.value is not None:
+            rows = rows.annotate(**{tab.keys[0][0]: tab.order.value})
         if tab.condition or partly:
             return rows.filter(self.window(request), tab.condition)
         return rows

@@ -245,11 +245,11 @@ def test_every_order_of_a_tab_reads_no_more_than_its_reach(
     assert shown(text) == first
 
 
-@pytest.mark.parametrize("query", ["q=type:mail.send", "queue=default", "queue=none"])
+@pytest.mark.parametrize("query", ["q=type:mail.send", "queue=default", "queue=rare", "queue=none"])
 @pytest.mark.parametrize("sort", ["line", "-line", "-attempts"])
 def test_a_search_in_another_order_reads_the_window(browser: Client, sort: str, query: str) -> None:
     _, asked = look(browser, f"job/?state=available&sort={sort}&{query}")
-    check(asked, SEARCHED, WINDOWED)
+    check(asked, SEARCHED, WINDOWED if sort == "-attempts" else CAPPED)
 
 
 @pytest.mark.parametrize("state", ["", "completed", "discarded", "available", "scheduled"])
