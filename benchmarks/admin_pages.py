@@ -124,6 +124,12 @@ def pages(rows: int) -> list[Page]:
         Page("next page, deep", f"{ours}?after={deep}", f"{stock}?p={rows // 100}"),
         Page("search, a match", f"{ours}?q=args.order:{order}", f"{stock}?q={order}"),
         Page("search, no match", f"{ours}?q=args.order:-1", f"{stock}?q=no-such-words"),
+        Page("text, a match", f"{ours}?q=%22user{order}@%22", None),
+        Page("text, no match", f"{ours}?q=%22no+such+words%22", None),
+        Page("oldest first", f"{ours}?state=completed&sort=ended", None),
+        Page("next in line", f"{ours}?state=available&sort=line", None),
+        Page("most attempts", f"{ours}?sort=-attempts", None),
+        Page("longest duration", f"{ours}?state=completed&sort=-duration", None),
         Page("job page", f"{ours}{failed.pk}/change/", f"{stock}{failed.pk}/change/"),
         Page("dead letter", "/admin/django_ojs/deadletter/", None),
         *(

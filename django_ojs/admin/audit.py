@@ -142,7 +142,7 @@ class AuditSearch:
 def parse(text: str) -> AuditSearch:
     """``actor:ada job:01975ab3-...``; ``target:`` or a bare word is a target of any kind."""
     found = AuditSearch()
-    for name, value, typed in terms(text, r"\w+"):
+    for name, value, typed, _quoted in terms(text, r"\w+"):
         if name in (None, "target"):
             found.targets &= Q(target_id=value)
         elif name in _TARGETS:

@@ -7,7 +7,7 @@ read again every few seconds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -18,9 +18,19 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from django_ojs.admin import charts, links
-from django_ojs.admin.cells import Column, badge, grey, select_box, shortened, since, written
+from django_ojs.admin.cells import (
+    Column,
+    Heading,
+    badge,
+    grey,
+    select_box,
+    shortened,
+    since,
+    written,
+)
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.queue_figures import QueueOverview, Service
+from django_ojs.admin.sorting import PARAMETER
 from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.store.selectors import QueueDepth
@@ -37,10 +47,32 @@ class Switch(NamedTuple):
 
 
 class BoardList(KeysetChangeList):
-    """A page of rows that a board writes, with the columns after their name."""
+    """A page of rows that a board writes, with the columns after their name: in order of trouble, or
+    sorted by a column.
+    """
 
     columns: Sequence[Column]
+    headings: Sequence[Heading]
     board: SafeString
+
+    def arrange(self, columns: Sequence[Column], rank: Callable[[Any], Any]) -> None:
+        """Sort the rows of the page, each with its ``ojs_overview``."""
+        self.columns = translated(columns)
+        asked = str(self.params.get(PARAMETER, ""))
+        name, down = asked.removeprefix("-"), asked.startswith("-")
+        self.result_list.sort(key=rank)
+        for column in self.columns:
+            if column.name == name and column.value is not None:
+                # Of those that are equal the worst stays first.
+                self.result_list.sort(key=column.value, reverse=down)
+        self.headings = [self._heading(column, name, down) for column in self.columns]
+
+    def _heading(self, column: Column, name: str, down: bool) -> Heading:
+        if column.value is None:
+            return Heading(column)
+        on = column.name == name
+        url = self.get_query_string({PARAMETER: column.name if on and down else f"-{column.name}"})
+        return Heading(column, url, ("descending" if down else "ascending") if on else "")
 
 
 def rows(
@@ -200,7 +232,9 @@ def _jobs_in(state: State) -> Column:
         url = links.list_of(site, "job", state=state, queue=row.name)
         return links.link(url, text) if depth.counts[state] else text
 
-    return Column(state.value, Job.States(state).label, cell)
+    return Column(
+        state.value, Job.States(state).label, cell, lambda row: row.ojs_overview.depth.counts[state]
+    )
 
 
 def _paused(row: Any, site: AdminSite) -> str:
@@ -219,12 +253,14 @@ COLUMNS: tuple[Column, ...] = (
         "oldest",
         gettext_lazy("oldest waits"),
         lambda row, site: oldest(row.ojs_overview.depth, row.ojs_overview.now),
+        lambda row: row.ojs_overview.waited,
     ),
     _jobs_in(State.ACTIVE),
     Column(
         "busy",
         gettext_lazy("slots busy"),
         lambda row, site: utilisation(row.ojs_overview.service),
+        lambda row: row.ojs_overview.service.utilisation,
     ),
     _jobs_in(State.SCHEDULED),
     _jobs_in(State.RETRYABLE),
@@ -232,11 +268,13 @@ COLUMNS: tuple[Column, ...] = (
         "throughput",
         gettext_lazy("completed, last hour"),
         lambda row, site: spark(_("Completed, last hour"), row.ojs_overview.hour.completed, "good"),
+        lambda row: sum(row.ojs_overview.hour.completed),
     ),
     Column(
         "failures",
         gettext_lazy("failed, last hour"),
         lambda row, site: spark(_("Failed attempts, last hour"), row.ojs_overview.hour.failed, "bad"),
+        lambda row: sum(row.ojs_overview.hour.failed),
     ),
     Column("paused_because", gettext_lazy("paused by"), _paused),
 )

@@ -37,12 +37,25 @@ def column(label: Any) -> Callable[[Cell], Cell]:
 class Column(NamedTuple):
     """A column of a list whose rows are not written by Django, by its class in the style sheet.
 
-    ``cell`` is given the row, and what the rows of a page share.
+    ``cell`` is given the row, and what the rows of a page share; ``value`` has what the rows of a board
+    are sorted by, if they can be.
     """
 
     name: str
     label: Any
     cell: Callable[[Any, Any], Any]
+    value: Callable[[Any], Any] | None = None
+
+
+class Heading(NamedTuple):
+    """The heading of a column, with the address of the list in its order, if it has one.
+
+    ``sorted`` is how the list is sorted by it: ``ascending``, ``descending`` or not at all.
+    """
+
+    column: Column
+    url: str = ""
+    sorted: str = ""
 
 
 def written(columns: Iterable[Column], row: Any, shared: Any) -> SafeString:

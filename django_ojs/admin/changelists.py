@@ -11,7 +11,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import OperationalError
-from django.db.models import QuerySet
+from django.db.models import Field, QuerySet
 from django.http import HttpRequest
 
 from django_ojs import clock
@@ -58,6 +58,10 @@ class KeysetChangeList(LimitedChangeList):
     count_cap: int = COUNT_CAP
     page_parameters: Mapping[str, str] = {}
     """Further parameters of the addresses of other pages."""
+    other_keys: ClassVar[Mapping[str, Field[Any, Any]]] = {}
+    """The fields of keys that are no columns."""
+    newest_first: bool = True
+    """Whether the next page has what is older."""
     next_after: Any = None
     prev_before: Any = None
 
@@ -138,7 +142,8 @@ class KeysetChangeList(LimitedChangeList):
         if not text:
             return None
         try:
-            return keyset.decode(self.model, self.keys(), [unquote(part) for part in text.split("~")])
+            parts = [unquote(part) for part in text.split("~")]
+            return keyset.decode(self.model, self.keys(), parts, self.other_keys)
         except (ValueError, OverflowError, ValidationError):
             # An invalid cursor shows the first page.
             return None

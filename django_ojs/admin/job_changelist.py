@@ -1,4 +1,4 @@
-"""The change list of jobs: each tab in the order of its index, within what a search may read."""
+"""The change list of jobs: each tab in an order of its own, within what a search may read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs.admin import job_list, search
-from django_ojs.admin.cells import Column
+from django_ojs.admin import job_list, search, sorting
+from django_ojs.admin.cells import Column, Heading
 from django_ojs.admin.changelists import KeysetChangeList
-from django_ojs.admin.charts import at_least
+from django_ojs.admin.charts import at_least, plain
+from django_ojs.admin.sorting import Reach, Sort
+from django_ojs.admin.tabs import MOST_IN_LINE, SearchWindow, Tab
 from django_ojs.services import reading
 from django_ojs.services.incident_board import COUNTED
 from django_ojs.store import keyset, selectors
@@ -28,26 +32,34 @@ START = "from"
 
 
 class JobChangeList(KeysetChangeList):
-    """Each tab in the order of the index that serves it."""
+    """Each tab in the order of the index that serves it, or in another one within a window."""
 
     by_index = True
     keyset = KeysetChangeList.keyset | {START}
+    other_keys = sorting.SPANS
     uncounted = False
     model_admin: JobAdmin
-    columns: Sequence[Column]
+    headings: Sequence[Heading]
     selectable: bool
     rows: SafeString
     looked = ""
-    """How far a search has looked, if not everywhere."""
+    """How far a search has looked, or the list is sorted, if not everywhere."""
     go_on = ""
-    """The address of the same search further on."""
+    """The address of the same list further on."""
+    as_text = ""
+    """The address of a search that found nothing, with its words looked for as text."""
+
+    @property
+    def tab(self) -> Tab:
+        """The tab that is shown."""
+        return self.model_admin.tab(self.params)
 
     def keys(self) -> Keys:
-        return self.model_admin.tab(self.params).keys
+        return self.tab.keys
 
     def get_results(self, request: HttpRequest) -> None:
         """One page, read by the index of the tab so that an empty search stays bounded."""
-        index = self.model_admin.tab(self.params).index
+        index = self.tab.index
         if search.parse(self.query).ids:
             # An index of their own has them: the count is worth its time.
             self.count_cap = COUNTED
@@ -56,35 +68,58 @@ class JobChangeList(KeysetChangeList):
         super().get_results(request)
 
     def read(self, request: HttpRequest) -> None:
-        """One page, as rows of HTML. A search is complete only if its window covers the whole tab."""
+        """One page, as rows of HTML."""
         super().read(request)
+        tab = self.tab
+        self.newest_first = tab.keys[0] in (("pk", True), ("finished_at", True))
         page = self.model_admin.listing(request, self.result_list)
-        self.columns = self.model_admin.tab(self.params).layout.columns
+        self.headings = [self._heading(column, tab) for column in tab.layout.columns]
         self.selectable = page.selectable
-        self.rows = job_list.rows(self.result_list, self.columns, page)
+        self.rows = job_list.rows(self.result_list, tab.layout.columns, page)
+        if not self.result_list and (words := search.as_text(self.query)):
+            self.as_text = self.get_query_string({SEARCH_VAR: words})
         window = self.model_admin.looked_in(request)
         if window is None:
             return
-        tab, start = self.model_admin.tab(self.params), self.model_admin.start(request)
-        ends = self.next_after is None
-        whole = ends and tab.is_whole(window, reading.database())
-        self.uncounted = not (whole and self.prev_before is None and start is None)
-        if not self.uncounted:
+        if tab.order.reach is Reach.LINE:
+            said = _("At most %s jobs of the line are shown, and none that a rate limit holds.")
+            self.looked = said % plain(MOST_IN_LINE)
+        else:
+            self._describe(request, tab, window)
+
+    def _describe(self, request: HttpRequest, tab: Tab, window: SearchWindow) -> None:
+        """How far the list reaches. A search is complete only if its window covers the whole tab, and
+        an order is one of the whole tab only then.
+        """
+        start, ends = self.model_admin.start(request), self.next_after is None
+        searched = self._is_narrowed(tab)
+        whole = (ends or not searched) and tab.is_whole(window, reading.database())
+        if searched:
+            self.uncounted = not (whole and self.prev_before is None and start is None)
+        if not self.uncounted and whole and start is None:
             return
-        # A count would read the window again. One more than shown: there may be others.
-        self.result_count = len(self.result_list) + 1
+        # A count of what a search finds would read the window again. One more than shown: there may be
+        # others.
+        self.result_count = len(self.result_list) + 1 if self.uncounted else self.count(request)
         self.full_result_count = self.result_count
         if start is not None:
             self.page_parameters = {START: request.GET[START]}
         if window.edge is not None:
-            self.looked = self.model_admin.describe_window(request, window.edge)
-            if ends and not whole:
+            self.looked = tab.describe(window.edge, further=start is not None, searched=searched)
+            if (ends or not searched) and not whole:
                 (position,) = keyset.encode([window.edge])
                 self.go_on = self.get_query_string({START: position})
 
+    def _is_narrowed(self, tab: Tab) -> bool:
+        """Whether there is a condition that no index serves."""
+        return bool(self.query.strip() or self.params.get("queue") or tab.condition)
+
     def count(self, request: HttpRequest) -> int:
         """The count of the tab, without another statement."""
-        if self.model_admin.looked_in(request) is not None:
+        tab = self.tab
+        if tab.order.reach is Reach.LINE:
+            return super().count(request)
+        if self.model_admin.looked_in(request) is not None and self._is_narrowed(tab):
             return self.list_per_page + 1
         shown = self.model_admin.counts(request)
         state = self.params.get("state")
@@ -96,6 +131,43 @@ class JobChangeList(KeysetChangeList):
     @property
     def shown_count(self) -> str:
         return at_least(len(self.result_list)) if self.uncounted else super().shown_count
+
+    def sorted_url(self, sort: Sort) -> str:
+        """The address of the list in this order, from its first page."""
+        if sort is self.tab.layout.sorts[0]:
+            return str(self.get_query_string(remove=[sorting.PARAMETER]))
+        return str(self.get_query_string({sorting.PARAMETER: sort.name}))
+
+    def _heading(self, column: Column, tab: Tab) -> Heading:
+        ways = [sort for sort in tab.layout.sorts if sort.heading == column.name]
+        if len(ways) < 2:
+            return Heading(column)
+        if tab.order not in ways:
+            return Heading(column, self.sorted_url(ways[0]))
+        other = ways[1 - ways.index(tab.order)]
+        way = "descending" if tab.order.descends else "ascending"
+        return Heading(column, self.sorted_url(other), way)
+
+
+class SortFilter(admin.SimpleListFilter):
+    """The orders of the tab; no filter, but chosen and kept like one."""
+
+    title = gettext_lazy("sorted")
+    parameter_name = sorting.PARAMETER
+    template = "admin/django_ojs/filter.html"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(sort.name, sort.label) for sort in model_admin.tab(request.GET).layout.sorts]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset
+
+    def choices(self, changelist: Any) -> Any:
+        """The natural order is that of the list without the parameter."""
+        tab = changelist.tab
+        for sort in tab.layout.sorts:
+            url = changelist.sorted_url(sort)
+            yield {"selected": sort is tab.order, "query_string": url, "display": sort.label}
 
 
 class QueueFilter(admin.SimpleListFilter):

@@ -1,4 +1,4 @@
-"""The job list: what each tab is ordered by, shows and offers, and its rows as HTML.
+"""The job list: what each tab shows and offers, and its rows as HTML.
 
 A job has two lines: what it is, and why it failed or waits. They are written here and not by Django's
 list, whose cells cost a template each.
@@ -24,6 +24,7 @@ from django_ojs.admin import links, search
 from django_ojs.admin.actions import Operation
 from django_ojs.admin.cells import Column, attempt_of, badge, select_box, since, time_of, written
 from django_ojs.admin.redaction import redacted
+from django_ojs.admin.sorting import SORTS, Sort
 from django_ojs.domain.failures import cause_of
 from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import LIVE, State
@@ -31,7 +32,6 @@ from django_ojs.models import Queue, Worker
 from django_ojs.services.explain import not_claimed, not_promoted
 from django_ojs.services.phrases import full_moment, humanize_duration
 from django_ojs.services.verbs import VERBS
-from django_ojs.store.keyset import Keys
 
 MOST_ARGS = 160
 """Characters of the arguments that are shown."""
@@ -191,13 +191,13 @@ def _waited(row: Any, page: JobListing) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TabLayout:
-    """A tab: its order and the index that has it, its columns, and what can be done with its jobs.
+    """A tab: its orders and the index that has the natural one, which is the first; its columns, and
+    what can be done with its jobs.
 
-    ``keys`` are as :meth:`KeysetChangeList.keys`. ``index`` is ``None`` where planners choose it
-    unaided.
+    ``index`` is ``None`` where planners choose it unaided.
     """
 
-    keys: Keys
+    sorts: Sequence[Sort]
     index: str | None
     columns: Sequence[Column]
     actions: frozenset[str]
@@ -221,23 +221,30 @@ _ANY = (_JOB, _QUEUE, _STATE, _ATTEMPT, _WHEN)
 _WAITING = (_JOB, _QUEUE, _ATTEMPT, _WHEN)
 _RUNNING = (_JOB, _QUEUE, _ATTEMPT, _BUDGET, _HEARTBEAT)
 _ENDED = (_JOB, _QUEUE, _ATTEMPT, _WHEN, _DURATION)
-_BY_ID: Keys = (("pk", True),)
-_BY_TIME: Keys = (("scheduled_at", False), ("pk", False))
-_BY_END: Keys = (("finished_at", True), ("pk", True))
-_BY_DEADLINE: Keys = (("deadline_at", False), ("pk", False))
 DUE, FINISHED, DEAD = "ojs_job_due", "ojs_job_finished", "ojs_job_dead"
+
+
+def _layout(tab: str, index: str | None, columns: Sequence[Column], *states: State) -> TabLayout:
+    return TabLayout(SORTS[tab], index, columns, _for(*states))
+
+
 LAYOUTS: Mapping[str, TabLayout] = {
-    "": TabLayout(_BY_ID, None, _ANY, frozenset(VERBS)),
-    State.SCHEDULED: TabLayout(_BY_TIME, DUE, _WAITING, _for(State.SCHEDULED)),
-    State.PENDING: TabLayout(_BY_ID, None, _WAITING, _for(State.PENDING)),
-    State.AVAILABLE: TabLayout(_BY_ID, None, _WAITING, _for(State.AVAILABLE)),
-    State.ACTIVE: TabLayout(_BY_ID, None, _RUNNING, _for(State.ACTIVE)),
-    State.RETRYABLE: TabLayout(_BY_TIME, DUE, _WAITING, _for(State.RETRYABLE)),
-    State.COMPLETED: TabLayout(_BY_END, FINISHED, (*_ENDED, _WAITED), _for(State.COMPLETED)),
-    State.CANCELLED: TabLayout(_BY_END, FINISHED, _ENDED, _for(State.CANCELLED)),
-    State.DISCARDED: TabLayout(_BY_END, FINISHED, _ENDED, _for(State.DISCARDED)),
-    "overdue": TabLayout(_BY_DEADLINE, None, _ANY, _for(*LIVE)),
-    "dead_letter": TabLayout(_BY_END, DEAD, _ENDED, _for(State.DISCARDED)),
+    "": _layout("", None, _ANY, *State),
+    "overdue": _layout("overdue", None, _ANY, *LIVE),
+    "dead_letter": _layout("dead_letter", DEAD, _ENDED, State.DISCARDED),
+    **{
+        state: _layout(state, index, columns, state)
+        for state, index, columns in (
+            (State.SCHEDULED, DUE, _WAITING),
+            (State.PENDING, None, _WAITING),
+            (State.AVAILABLE, None, _WAITING),
+            (State.ACTIVE, None, _RUNNING),
+            (State.RETRYABLE, DUE, _WAITING),
+            (State.COMPLETED, FINISHED, (*_ENDED, _WAITED)),
+            (State.CANCELLED, FINISHED, _ENDED),
+            (State.DISCARDED, FINISHED, _ENDED),
+        )
+    },
 }
 """By state, by filter where it has an order of its own, and of the dead letter."""
 

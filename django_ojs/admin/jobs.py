@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import urlencode
@@ -19,7 +18,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs import clock, conf
+from django_ojs import clock
 from django_ojs.admin import banner, job_list, links, remedies, saved_views, search
 from django_ojs.admin.actions import Chosen, Operation
 from django_ojs.admin.base import MOST_AT_ONCE
@@ -27,7 +26,7 @@ from django_ojs.admin.bulk import JobCount, count, describe_filter, first
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.forms import once
-from django_ojs.admin.job_changelist import START, JobChangeList, QueueFilter
+from django_ojs.admin.job_changelist import START, JobChangeList, QueueFilter, SortFilter
 from django_ojs.admin.job_links import linked
 from django_ojs.admin.job_list import LAYOUTS, JobListing
 from django_ojs.admin.job_page import job_page
@@ -36,23 +35,20 @@ from django_ojs.admin.operations import JOB_OPERATIONS
 from django_ojs.admin.qualifiers import not_understood
 from django_ojs.admin.queue_figures import live_workers, takes_bulk_work
 from django_ojs.admin.replica import routed
+from django_ojs.admin.sorting import PARAMETER, Reach
 from django_ojs.admin.tabs import LENSES, SearchWindow, Tab
-from django_ojs.domain.ids import time_of
 from django_ojs.domain.job import LARGE
 from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import State
 from django_ojs.handlers import registry
 from django_ojs.models import DeadLetter, Incident, Job, Queue
 from django_ojs.services import bulk, reading
-from django_ojs.services.phrases import full_moment
 from django_ojs.services.verbs import VERBS
 from django_ojs.store import keyset, selectors
 from django_ojs.store.sessions import statement_timeout
 
 MOST_QUEUES = 100
 _WINDOW = "_ojs_window"
-_LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-"""Ids of others may be of any time."""
 
 
 @admin.register(Job)
@@ -62,11 +58,11 @@ class JobAdmin(DetailsAdmin):
     operations = JOB_OPERATIONS
     list_class = JobChangeList
     own_parameters: ClassVar[Sequence[str]] = ("state", "lens", START)
-    list_filter = (QueueFilter,)
+    list_filter = (QueueFilter, SortFilter)
     search_fields = ("id",)
     search_help_text = gettext_lazy(
-        "An id, the beginning of a type, or: queue:mail worker:w1 error:KeyError tag:x order_id:42 "
-        "meta.tenant:acme. All but ids are looked for in the newest jobs first."
+        "An id, the beginning of a type, a “text” in quotes, or: queue:mail worker:w1 error:KeyError "
+        "tag:x order_id:42 meta.tenant:acme. All but ids are looked for in the newest jobs first."
     )
     exclude = ("lease_id", "lease_principal", "digest", "hooks")
     # The list shows the error.
@@ -78,8 +74,16 @@ class JobAdmin(DetailsAdmin):
         if not self.is_list(request):
             return rows
         tab = self.tab(request.GET)
-        rows = tab.rows(rows, self.using)
-        return rows.filter(self.window(request), tab.condition) if tab.condition else rows
+        # What is found by an index of its own is sorted as it is.
+        partly = tab.order.reach is not Reach.TAB and not search.parse(request.GET.get("q", "")).ids
+        if not partly or tab.order.reach is not Reach.LINE:
+            # The line is a list of ids: by the state, too, a planner might read the whole backlog.
+            rows = tab.rows(rows, self.using)
+        if tab.order.value is not None:
+            rows = rows.annotate(**{tab.keys[0][0]: tab.order.value})
+        if tab.condition or partly:
+            return rows.filter(self.window(request), tab.condition)
+        return rows
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
         """The actions that apply to the state of the tab; on submission each job is checked.
@@ -95,7 +99,7 @@ class JobAdmin(DetailsAdmin):
 
     def tab(self, params: Mapping[str, Any]) -> Tab:
         """The tab that the parameters of a list select."""
-        return Tab(params.get("state"), params.get("lens"))
+        return Tab(params.get("state"), params.get("lens"), sort=params.get(PARAMETER))
 
     def listing(self, request: HttpRequest, found: Sequence[Job]) -> JobListing:
         """What the rows of a page share."""
@@ -138,12 +142,14 @@ class JobAdmin(DetailsAdmin):
         return [word for qualifier, value in found if (word := search.word(qualifier, value))]
 
     def window(self, request: HttpRequest) -> Q:
-        """The newest rows of the tab, to which conditions without an index are limited."""
+        """The first rows of the tab, to which conditions and orders without an index are limited."""
         found = self.looked_in(request)
         if found is None:
+            # No queue has NUL in its name, and PostgreSQL rejects it as a parameter.
+            start, queue = self.start(request), request.GET.get("queue", "").replace("\0", "")
             try:
                 with statement_timeout(TIME_LIMIT_MS, using=self.using, by_index=True):
-                    found = self.tab(request.GET).window(self.using, self.start(request))
+                    found = self.tab(request.GET).window(self.using, start, queue)
             except OperationalError as error:
                 if reading.is_repeated(error):
                     raise
@@ -154,7 +160,7 @@ class JobAdmin(DetailsAdmin):
 
     def start(self, request: HttpRequest) -> Any:
         """What the window of a search begins after; ``None`` for the first one."""
-        keys = self.tab(request.GET).keys[:1]
+        keys = self.tab(request.GET).path[:1]
         try:
             return keyset.decode(Job, keys, [request.GET[START]])[0]
         except (KeyError, ValueError, OverflowError, ValidationError):
@@ -176,7 +182,7 @@ class JobAdmin(DetailsAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """The jobs that match the qualifiers; there is no full-text search."""
+        """The jobs that match the words."""
         if not search_term.strip():
             return queryset, False
         shows_args = bool(request.user.has_perm("django_ojs.view_args"))
@@ -186,24 +192,13 @@ class JobAdmin(DetailsAdmin):
             if parsed.denied:
                 hint = _("Searching arguments and meta needs the permission “view args”.")
             return not_understood(request, parsed.unknown, queryset, hint)
+        if parsed.partly and request.method == "GET":
+            said = _("Only errors are searched: arguments need the permission “view args”.")
+            self.message_user(request, said, messages.INFO)
         rows = queryset.alias(**parsed.places)
         if parsed.ids:
             return rows.filter(parsed.ids, parsed.windowed), False
         return rows.filter(self.window(request), parsed.windowed), False
-
-    def describe_window(self, request: HttpRequest, edge: Any) -> str:
-        """How far was looked, up to the edge of the window."""
-        newest = self.tab(request.GET).keys[0][1]
-        if self.start(request) is not None:
-            said = _("Looked among the next %s jobs")
-        elif newest:
-            said = _("Looked among the newest %s jobs")
-        else:
-            said = _("Looked among the %s jobs that are due first")
-        said %= plain(conf.current().admin.search_window)
-        if isinstance(edge, UUID):
-            edge = datetime.fromtimestamp(min(time_of(edge) / 1000, _LAST), UTC)
-        return _("%(looked)s, to %(moment)s.") % {"looked": said, "moment": full_moment(edge)}
 
     def get_urls(self) -> list[URLPattern]:
         """Adds a path for saved views."""
@@ -232,8 +227,12 @@ class JobAdmin(DetailsAdmin):
         counts = self.counts(request)
         kept = {name: request.GET[name] for name in ("queue", "q") if name in request.GET}
         state, lens = request.GET.get("state"), request.GET.get("lens")
+        sort = request.GET.get(PARAMETER)
 
         def tab(label: Any, on: bool, count: str = "", **query: str) -> dict[str, Any]:
+            there = Tab(query.get("state"), query.get("lens"), sort=sort)
+            if sort and there.order.name == sort:
+                query[PARAMETER] = sort
             return {"label": label, "on": on, "count": count, "url": "?" + urlencode({**kept, **query})}
 
         found = [tab(_("All"), not state and not lens)]
@@ -359,7 +358,7 @@ class DeadLetterAdmin(JobAdmin):
 
     def tab(self, params: Mapping[str, Any]) -> Tab:
         """Always the dead letter."""
-        return Tab(dead_letter=True)
+        return Tab(dead_letter=True, sort=params.get(PARAMETER))
 
     def counts(self, request: HttpRequest) -> dict[str, int]:
         """No counts, since there are no tabs."""

@@ -19,6 +19,7 @@ class Term(NamedTuple):
     value: str
     text: str
     """As it was typed."""
+    quoted: bool
 
 
 def terms(text: str, qualifier: str) -> Iterator[Term]:
@@ -28,7 +29,7 @@ def terms(text: str, qualifier: str) -> Iterator[Term]:
     """
     for match in re.finditer(rf'(?:({qualifier}):)?(?:"([^"]*)"|(\S+))', text):
         name, quoted, plain = match.groups()
-        yield Term(name, plain if quoted is None else quoted, match[0])
+        yield Term(name, plain if quoted is None else quoted, match[0], quoted is not None)
 
 
 def not_understood(

@@ -39,6 +39,11 @@ class Service(NamedTuple):
     busy: int = 0
     slots: int = 0
 
+    @property
+    def utilisation(self) -> float:
+        """The busy part of the slots, 0 where there are none."""
+        return self.busy / self.slots if self.slots else 0
+
 
 @dataclass(frozen=True, slots=True)
 class QueueOverview:

@@ -19,6 +19,7 @@ from django_ojs.admin.board import BoardList, Switch
 from django_ojs.admin.cells import since
 from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.queue_figures import live_workers, overviews, service_of, serving
+from django_ojs.admin.sorting import PARAMETER
 from django_ojs.domain import histogram
 from django_ojs.domain.job import Actor
 from django_ojs.domain.states import State
@@ -41,10 +42,9 @@ class Board(BoardList):
         found = overviews([row.name for row in self.result_list], using=reading.database())
         for row in self.result_list:
             row.ojs_overview = found[row.name]
-        self.result_list.sort(key=lambda row: row.ojs_overview.rank(row.name, row.paused))
+        self.arrange(board.COLUMNS, lambda row: row.ojs_overview.rank(row.name, row.paused))
         switches = self.model_admin.switches(request, self.result_list)
         selectable = bool(self.model_admin.get_actions(request))
-        self.columns = board.translated(board.COLUMNS)
         site = self.model_admin.admin_site
         self.board = board.rows(site, self.result_list, self.columns, switches, selectable=selectable)
         hidden = format_html(
@@ -99,6 +99,7 @@ class QueueAdmin(DetailsAdmin):
     keys = (("pk", False),)
     list_display = ("name",)
     list_filter = ("paused",)
+    own_parameters = (PARAMETER,)
     list_per_page = MOST_SHOWN
     search_fields = ("name__startswith",)
     search_help_text = gettext_lazy("The beginning of a name.")

@@ -19,16 +19,17 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from django_ojs import conf
+from django_ojs.admin import sorting
 from django_ojs.services import reading, saved_views
 
-PARAMETERS = ("state", "lens", "queue", "q")
-"""Those of the list that select jobs; no others are kept."""
+PARAMETERS = ("state", "lens", "queue", "q", sorting.PARAMETER)
+"""Those of the list that select and order jobs; no others are kept."""
 MOST_NAME = 60
 MOST_VALUE = 500
 
 
 def asked(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """The parameters of a list that select jobs."""
+    """The parameters of a list that select and order jobs."""
     return {name: str(parameters[name]) for name in PARAMETERS if parameters.get(name)}
 
 

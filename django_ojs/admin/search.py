@@ -1,4 +1,4 @@
-"""The search of the job list: ids by index, other qualifiers within a bounded window."""
+"""The search of the job list: ids by index, other words within a bounded window."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from uuid import UUID
 from django.db.models import F, Q
 from django.db.models.fields.json import KeyTransform
 
-from django_ojs.admin.qualifiers import terms
+from django_ojs import conf
+from django_ojs.admin.qualifiers import Term, terms
 from django_ojs.admin.redaction import hides
+from django_ojs.domain.reserved import OWN_PREFIX
 from django_ojs.handlers import registry
+from django_ojs.store.text_search import TextInError, TextInJSON
 
 _QUALIFIER = r"[^\W\d]\w*(?:\.[\w.-]+)?"
 _INDEX = re.compile("[0-9]{1,9}", re.ASCII)
@@ -28,6 +31,8 @@ _INCIDENT = re.compile("[0-9a-f]{16}")
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\*?")
 MOST_KEYS = 20
 """The longest path into a JSON value."""
+MOST_TEXT = 8192
+"""In larger arguments and results, in bytes, no text is looked for: they are too slow to read."""
 
 
 @dataclass(slots=True)
@@ -45,18 +50,21 @@ class JobSearch:
     unknown: list[str] = field(default_factory=list)
     denied: bool = False
     """Whether a word asks for arguments or meta, which the user may not see."""
+    partly: bool = False
+    """Whether a text is looked for in errors only, since the user may not see arguments."""
 
 
 def parse(text: str, *, shows_args: bool = True) -> JobSearch:
-    """The words of a search: ``mail. error:KeyError order_id:42 tag:"a b"``.
+    """The words of a search: ``mail. error:KeyError order_id:42 tag:"a b" "card declined"``.
 
     Redacted values, and arguments that the user may not see, cannot be searched: a search would
     reveal them by guessing.
     """
     found = JobSearch()
-    for name, value, typed in terms(text, _QUALIFIER):
+    for term in terms(text, _QUALIFIER):
+        name, value, typed, _quoted = term
         if name is None:
-            _bare(found, value)
+            _bare(found, term, shows_args)
             continue
         head, _, key = name.partition(".")
         # A name that is no qualifier is that of an argument.
@@ -118,14 +126,56 @@ def _id(found: JobSearch, value: str, column: str = "pk") -> None:
         found.unknown.append(value)
 
 
-def _bare(found: JobSearch, value: str) -> None:
-    """A word without a qualifier: an id, the end of one as the list shows it, or how a type begins."""
-    if _SHORT_ID.fullmatch(value):
+def _bare(found: JobSearch, term: Term, shows_args: bool) -> None:
+    """A word without a qualifier: an id, the end of one as the list shows it, or how a type begins; in
+    quotes, or where it can be none of these, a text.
+    """
+    value = term.value
+    if term.quoted:
+        _text(found, term, shows_args)
+    elif _SHORT_ID.fullmatch(value):
         found.windowed &= Q(pk__endswith=value[-12:].lower())
-    elif _TYPE.fullmatch(value) and not _FULL_ID.fullmatch(value):
+    elif _FULL_ID.fullmatch(value):
+        _id(found, value)
+    elif _TYPE.fullmatch(value):
         found.windowed &= Q(type__startswith=value.removesuffix("*"))
     else:
-        _id(found, value)
+        _text(found, term, shows_args)
+
+
+def _text(found: JobSearch, term: Term, shows_args: bool) -> None:
+    """Somewhere in an error, the arguments or the result; not in what is only for us."""
+    if not term.value or (not term.quoted and term.value.endswith(":")):
+        # A qualifier without a value is no text that somebody looks for.
+        found.unknown.append(term.text)
+        return
+    matching = Q(TextInError("error", term.value))
+    if shows_args:
+        hidden = conf.current().admin.redact
+        there = Q()
+        for column in ("args", "result"):
+            there |= Q(TextInJSON(column, term.value, most=MOST_TEXT, without=hidden))
+        matching |= there & ~Q(type__startswith=OWN_PREFIX)
+    found.partly |= not shows_args
+    found.windowed &= matching
+
+
+def as_text(text: str) -> str:
+    """The same search, in which words for the beginning of a type are looked for as text; empty if it
+    has none of them.
+    """
+    typed = list(terms(text, _QUALIFIER))
+    written = [
+        f'"{term.value.removesuffix("*")}"' if _begins_type(term) else term.text for term in typed
+    ]
+    return " ".join(written) if any(map(_begins_type, typed)) else ""
+
+
+def _begins_type(term: Term) -> bool:
+    if term.qualifier is not None or term.quoted:
+        return False
+    is_id = _SHORT_ID.fullmatch(term.value) or _FULL_ID.fullmatch(term.value)
+    return is_id is None and _TYPE.fullmatch(term.value) is not None
 
 
 def _type(value: str) -> Q:

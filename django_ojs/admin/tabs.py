@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock, conf
+from django_ojs.admin.charts import plain
 from django_ojs.admin.job_list import LAYOUTS, TabLayout
+from django_ojs.admin.sorting import Reach, Sort
+from django_ojs.domain.ids import time_of
 from django_ojs.domain.states import State
 from django_ojs.models import Job
-from django_ojs.store import keyset, selectors
+from django_ojs.services.phrases import full_moment
+from django_ojs.store import keyset, line, selectors
 from django_ojs.store.keyset import Keys
 
 TIMED_OUT = ("timeout", "stalled", "total_timeout", "enqueue_ttl_expired", "visibility_timeout")
@@ -21,12 +28,16 @@ LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overd
 """Filters that are no state, with their labels. Each has rows or a condition of its own in
 :class:`Tab`.
 """
+MOST_IN_LINE = 1000
+"""How many of the jobs that are next in line are listed in that order."""
 _STATES = frozenset(str(state) for state in State)
+_LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+"""Ids of others may be of any time."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchWindow:
-    """The rows that a search is limited to, up to the edge."""
+    """The rows that a search or an order is limited to, up to the edge."""
 
     rows: Q
     edge: Any
@@ -34,15 +45,16 @@ class SearchWindow:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A tab or filter preset of the job list, or the dead letter."""
+    """A tab or filter preset of the job list, or the dead letter; ``sort`` is the name of an order."""
 
     state: str | None = None
     lens: str | None = None
     dead_letter: bool = False
+    sort: str | None = None
 
     @property
     def layout(self) -> TabLayout:
-        """Its order, columns and actions."""
+        """Its orders, columns and actions."""
         if self.dead_letter:
             return LAYOUTS["dead_letter"]
         if self.lens == "overdue":
@@ -50,9 +62,20 @@ class Tab:
         return LAYOUTS[self.state if self.state in _STATES else ""]
 
     @property
+    def order(self) -> Sort:
+        """The order that was asked for, or the natural one where there is none of that name."""
+        sorts = self.layout.sorts
+        return next((sort for sort in sorts if sort.name == self.sort), sorts[0])
+
+    @property
     def keys(self) -> Keys:
-        """The columns of the index that orders it, and whether each is descending; the key is last."""
-        return self.layout.keys
+        """The columns of that order, and whether each is descending; the key is last."""
+        return self.order.keys
+
+    @property
+    def path(self) -> Keys:
+        """The columns by which windows follow one another: those of an index."""
+        return self.keys if self.order.reach is Reach.TAB else self.layout.sorts[0].keys
 
     @property
     def index(self) -> str | None:
@@ -97,26 +120,31 @@ class Tab:
         if self.index is not None:
             rows = selectors.by_index(rows, self.index, using=using)
         if start is not None:
-            rows = rows.filter(keyset.beyond(self.keys[:1], [start]))
-        name, down = self.keys[0]
+            rows = rows.filter(keyset.beyond(self.path[:1], [start]))
+        name, down = self.path[0]
         return selectors.last_of_first(rows, name, down=down, size=size, using=using)
 
     def up_to(self, edge: Any) -> Q:
         """The rows up to the edge, including others of the same moment: the index does not have the
         key, and sorting by it would take longer than reading a few rows more.
         """
-        return keyset.beyond(self.keys[:1], [edge], back=True, inclusive=True)
+        return keyset.beyond(self.path[:1], [edge], back=True, inclusive=True)
 
-    def window(self, using: str, start: Any = None) -> SearchWindow:
-        """The first window, or the one after ``start``.
+    def window(self, using: str, start: Any = None, queue: str = "") -> SearchWindow:
+        """The first window, or the one after ``start``; in the order of the line its first jobs, or
+        those of a queue.
 
         Conditions without an index are limited to its rows, so that a search without results reads no
         more than these.
         """
+        if self.order.reach is Reach.LINE:
+            last_first = self.order.descends
+            ids = line.first(queue, MOST_IN_LINE, last_first=last_first, using=using)
+            return SearchWindow(Q(pk__in=ids), None)
         last = None if self.unknown else self.edge(using, start)
         if start is None:
             return SearchWindow(Q() if last is None else self.up_to(last), last)
-        rows = Q(pk=None) if last is None else self.up_to(last) & keyset.beyond(self.keys[:1], [start])
+        rows = Q(pk=None) if last is None else self.up_to(last) & keyset.beyond(self.path[:1], [start])
         return SearchWindow(rows, last)
 
     def is_whole(self, window: SearchWindow, using: str) -> bool:
@@ -130,5 +158,28 @@ class Tab:
         start = None
         while not self.unknown and (edge := self.edge(using, start)) is not None:
             part = rows.filter(self.up_to(edge))
-            yield part if start is None else part.filter(keyset.beyond(self.keys[:1], [start]))
+            yield part if start is None else part.filter(keyset.beyond(self.path[:1], [start]))
             start = edge
+
+    def describe(self, edge: Any, *, further: bool, searched: bool) -> str:
+        """How far was looked or sorted, up to the edge of a window; ``further`` for one that is not the
+        first.
+        """
+        size = plain(conf.current().admin.search_window)
+        said = _among(self.path[0], further) % size
+        if isinstance(edge, UUID):
+            edge = datetime.fromtimestamp(min(time_of(edge) / 1000, _LAST), UTC)
+        words = {"among": said, "moment": full_moment(edge)}
+        if searched:
+            return _("Looked among %(among)s, to %(moment)s.") % words
+        return _("Sorted among %(among)s, to %(moment)s.") % words
+
+
+def _among(key: tuple[str, bool], further: bool) -> str:
+    """The jobs of a window that begins at one end of an index."""
+    name, down = key
+    if further:
+        return _("the next %s jobs")
+    if name in ("scheduled_at", "deadline_at"):
+        return _("the %s jobs that are due last") if down else _("the %s jobs that are due first")
+    return _("the newest %s jobs") if down else _("the oldest %s jobs")

@@ -95,8 +95,12 @@ class WorkerOverview:
 
     def rank(self, row: Any) -> tuple[Any, ...]:
         """The place on the board: the worst first, then the busiest."""
-        busy = row.running / row.concurrency if row.concurrency else 0
-        return (-self.trouble(row), -self.overdue, -busy, -row.running, row.name, row.pk)
+        return (-self.trouble(row), -self.overdue, -_busy(row), -row.running, row.name, row.pk)
+
+
+def _busy(row: Any) -> float:
+    """The busy part of its slots."""
+    return row.running / row.concurrency if row.concurrency else 0
 
 
 class WorkerBoard(board.BoardList):
@@ -109,10 +113,9 @@ class WorkerBoard(board.BoardList):
         found = overviews(self.result_list, using=using)
         for row in self.result_list:
             row.ojs_overview = found[row.pk]
-        self.result_list.sort(key=lambda row: row.ojs_overview.rank(row))
+        self.arrange(COLUMNS, lambda row: row.ojs_overview.rank(row))
         site = self.model_admin.admin_site
         selectable = bool(self.model_admin.get_actions(request))
-        self.columns = board.translated(COLUMNS)
         self.board = format_html_join(
             "", "{}", ((_row(site, row, self.columns, selectable),) for row in self.result_list)
         )
@@ -231,15 +234,31 @@ def _queues(row: Any, site: AdminSite) -> str:
 
 COLUMNS: tuple[Column, ...] = (
     Column("badges", gettext_lazy("status"), lambda row, site: badges(row, row.ojs_now)),
-    Column("slots", gettext_lazy("slots busy"), _slots),
+    Column("slots", gettext_lazy("slots busy"), _slots, _busy),
     Column("runs", gettext_lazy("runs"), _runs),
-    Column("memory", gettext_lazy("memory"), lambda row, site: memory(row)),
-    Column("version", gettext_lazy("version"), _version),
+    Column(
+        "memory",
+        gettext_lazy("memory"),
+        lambda row, site: memory(row),
+        lambda row: row.rss_bytes or 0,
+    ),
+    Column(
+        "version",
+        gettext_lazy("version"),
+        _version,
+        lambda row: deploys.version_of(row.version, row.labels) or "",
+    ),
     Column("served", gettext_lazy("queues"), _queues),
     Column(
         "heartbeat",
         gettext_lazy("last heartbeat"),
         lambda row, site: since(row.heartbeat_at, row.ojs_now),
+        lambda row: row.ojs_now - row.heartbeat_at,
     ),
-    Column("uptime", gettext_lazy("started"), lambda row, site: since(row.started_at, row.ojs_now)),
+    Column(
+        "uptime",
+        gettext_lazy("started"),
+        lambda row, site: since(row.started_at, row.ojs_now),
+        lambda row: row.ojs_now - row.started_at,
+    ),
 )

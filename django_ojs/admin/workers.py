@@ -18,6 +18,7 @@ from django_ojs.admin.actions import ActionReport, Operation, Run
 from django_ojs.admin.cells import attempt_of, since
 from django_ojs.admin.details import DetailsAdmin
 from django_ojs.admin.redaction import pretty, redacted
+from django_ojs.admin.sorting import PARAMETER
 from django_ojs.admin.worker_board import (
     DIRECTIVES,
     MOST_SHOWN,
@@ -153,6 +154,7 @@ class WorkerAdmin(DetailsAdmin):
     list_per_page = MOST_SHOWN
     list_display = ("name",)
     list_filter = (StatusFilter,)
+    own_parameters = (PARAMETER,)
     search_fields = ("name__startswith", "hostname__startswith")
     search_help_text = gettext_lazy("The beginning of a name or of a host name.")
 

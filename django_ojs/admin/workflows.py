@@ -124,7 +124,7 @@ class WorkflowAdmin(DetailsAdmin):
         """By name and id with an index; by kind and the beginning of a name among recent ones."""
         unknown: list[str] = []
         recent = False
-        for name, value, typed in terms(search_term, "[a-z]+"):
+        for name, value, typed, _quoted in terms(search_term, "[a-z]+"):
             if name is None:
                 queryset = queryset.filter(**_exact(value))
             elif name == "name":

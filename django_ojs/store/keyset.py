@@ -5,14 +5,16 @@ The columns together are unique, which is why the last one mostly is the primary
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db.models import Model, Q
+from django.db.models import Field, Model, Q
 
 Keys = Sequence[tuple[str, bool]]
 """The columns, and whether each is descending."""
+_LONGEST = timedelta(days=36_500)
+"""Every database counts it in microseconds."""
 
 
 def order(keys: Keys, *, back: bool = False) -> list[str]:
@@ -45,15 +47,22 @@ def encode(values: Sequence[Any]) -> list[str]:
     return [value.isoformat() if isinstance(value, datetime) else str(value) for value in values]
 
 
-def decode(model: type[Model], keys: Keys, text: Sequence[str]) -> list[Any]:
-    """The values that :func:`encode` turned into text.
+def decode(
+    model: type[Model],
+    keys: Keys,
+    text: Sequence[str],
+    others: Mapping[str, Field[Any, Any]] | None = None,
+) -> list[Any]:
+    """The values that :func:`encode` turned into text; ``others`` are the fields of keys that are no
+    columns.
 
     Raises ``ValueError``, ``OverflowError`` or :class:`django.core.exceptions.ValidationError` for
     values that no row can have.
     """
     found = []
     for (name, _down), part in zip(keys, text, strict=True):
-        field: Any = model._meta.pk if name == "pk" else model._meta.get_field(name)
+        field: Any = model._meta.pk if name == "pk" else (others or {}).get(name)
+        field = field or model._meta.get_field(name)
         found.append(_comparable(field.to_python(part)))
     return found
 
@@ -62,6 +71,8 @@ def _comparable(value: Any) -> Any:
     """The value, if databases can compare with it: a time must be valid in every time zone."""
     if value is None or (isinstance(value, str) and "\0" in value):
         raise ValueError("no value of a key")
+    if isinstance(value, timedelta) and abs(value) > _LONGEST:
+        raise ValueError("no span of time")
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise ValueError("no time zone")

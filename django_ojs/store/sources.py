@@ -21,6 +21,7 @@ CLAIMABLE = f"j.state = '{State.AVAILABLE.value}' AND NOT j.held"
 """In the words of the partial indexes, since SQLite proves no more than that."""
 ORDER = "j.priority DESC, j.enqueued_at, j.id"
 """In which order jobs are served, within a rank."""
+REVERSED = "j.priority, j.enqueued_at DESC, j.id DESC"
 SEEN = "j.id, j.queue, j.type, j.max_attempts"
 """What a look reads. ``max_attempts`` is in no index: for what a smaller index holds, PostgreSQL
 without statistics would read all of that one and sort. Times are left out: their decoding costs.
@@ -40,17 +41,25 @@ class Lane(NamedTuple):
     type: str | None = None
 
     def select(
-        self, columns: str, tail: str, sql: Dialect, condition: str = ""
+        self,
+        columns: str,
+        tail: str,
+        sql: Dialect,
+        condition: str = "",
+        *,
+        last_first: bool = False,
     ) -> tuple[str, list[str]]:
-        """``SELECT columns`` in the order of service; ``tail`` begins with the limit."""
+        """``SELECT columns`` in the order of service, or against it; ``tail`` begins with the limit."""
         pins = [pin for pin in (("j.queue", self.queue), ("j.type", self.type)) if pin[1]]
         index = ("ojs_job_claim_any", "ojs_job_claim", "ojs_job_claim_type")[len(pins)]
-        where, order, bound = [CLAIMABLE], ORDER, list[str]()
+        where, bound = [CLAIMABLE], list[str]()
+        order, first = (REVERSED, " DESC") if last_first else (ORDER, "")
         for place, (column, name) in enumerate(pins, 1):
             text, times = (f"{column} = %s", 1) if place < len(pins) else sql.ranged(column)
             where.append(text)
             bound += [str(name)] * times
-            order = f"{column}, {ORDER}" if times > 1 else ORDER
+            if times > 1:
+                order = f"{column}{first}, {order}"
         return (
             f"SELECT {columns} FROM {TABLE} j{sql.by_index(index)}"
             f" WHERE {' AND '.join(where)}{condition} ORDER BY {order} {tail}",

@@ -23,6 +23,7 @@ from django.test import Client
 from benchmarks.rows import MINE
 from django_ojs import clock
 from django_ojs.admin import bulk as bulk_pages
+from django_ojs.admin.sorting import SORTS, Reach, Sort
 from django_ojs.domain.incidents import identify
 from django_ojs.domain.job import Actor
 from django_ojs.models import Job, QueueSample, Worker
@@ -218,6 +219,39 @@ def test_tabs_forth_and_back(browser: Client, query: str) -> None:
     assert shown(text) == first
 
 
+SORTED = [(name, sort) for name, sorts in SORTS.items() if name != "dead_letter" for sort in sorts[1:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "sort"), SORTED, ids=[f"{name or 'all'}:{sort.name}" for name, sort in SORTED]
+)
+def test_every_order_of_a_tab_reads_no_more_than_its_reach(
+    browser: Client, name: str, sort: Sort
+) -> None:
+    """By an index no more than the page; otherwise a window, and whether there are rows after it."""
+    limit = WINDOWED if sort.reach is Reach.WINDOW else CAPPED
+    most = LISTED if sort.reach is Reach.TAB else SEARCHED
+    tab = {"lens": name} if name == "overdue" else {"state": name} if name else {}
+    text, asked = look(browser, f"job/?{urlencode({**tab, 'sort': sort.name})}")
+    check(asked, most, limit)
+    first = shown(text)
+    assert len(first) == PAGE
+    text, asked = look(browser, "job/" + link(text, "next"))
+    check(asked, most, limit)
+    assert shown(text)
+    assert not set(first) & set(shown(text))
+    text, asked = look(browser, "job/" + link(text, "prev"))
+    check(asked, most, limit)
+    assert shown(text) == first
+
+
+@pytest.mark.parametrize("query", ["q=type:mail.send", "queue=default", "queue=rare", "queue=none"])
+@pytest.mark.parametrize("sort", ["line", "-line", "-attempts"])
+def test_a_search_in_another_order_reads_the_window(browser: Client, sort: str, query: str) -> None:
+    _, asked = look(browser, f"job/?state=available&sort={sort}&{query}")
+    check(asked, SEARCHED, WINDOWED if sort == "-attempts" else CAPPED)
+
+
 @pytest.mark.parametrize("state", ["", "completed", "discarded", "available", "scheduled"])
 def test_a_page_deep_in_a_tab_reads_no_more_than_the_first(browser: Client, state: str) -> None:
     by = {"": "pk", "available": "pk", "scheduled": "scheduled_at"}.get(state, "finished_at")
@@ -266,6 +300,9 @@ def test_searches_in_tabs(browser: Client, term: str, state: str) -> None:
         ("tag:none", 0),
         ("error:timeout type:mail.send", PAGE),
         ("queue:default type:nothing", 0),
+        (f'"user{MANY - 1}@"', 1),
+        ('"no such words"', 0),
+        ('"no luck with number"', PAGE),
     ],
 )
 def test_searches(browser: Client, term: str, count: int) -> None:

@@ -53,7 +53,7 @@ def test_who_may_not_see_arguments_is_told_what_is_missing() -> None:
         text = page(browser, "job/", q=word)
         assert ids(text) == []
         assert "needs the permission “view args”" in text
-    text = page(login("view_job", "view_args", name="eve"), "job/", q="3044")
+    text = page(login("view_job", "view_args", name="eve"), "job/", q="id:3044")
     assert "Not understood: 3044 An argument is found by its name" in text
 
 
