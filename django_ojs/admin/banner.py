@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from django_ojs import clock, conf
-from django_ojs.admin import links, outcome, switch
+from django_ojs.admin import links, outcome, switch, themes
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.operations import JOB_OPERATIONS
 from django_ojs.domain.states import TERMINAL, State
@@ -52,7 +52,8 @@ def remember(request: HttpRequest, job_id: object) -> None:
 
 def head(page: ModelAdmin, request: HttpRequest) -> dict[str, Any]:
     """The variables of the head of a page."""
-    return {"bulk_work": BulkWork(request, page.admin_site), **switch.context(page, request)}
+    work = {"bulk_work": BulkWork(request, page.admin_site)}
+    return {**work, **switch.context(page, request), **themes.context()}
 
 
 class BulkWork:

@@ -15,7 +15,7 @@ from django.db.models import Field, QuerySet
 from django.http import HttpRequest
 
 from django_ojs import clock
-from django_ojs.admin import refresh
+from django_ojs.admin import refresh, themes
 from django_ojs.admin.charts import at_least, plain
 from django_ojs.admin.limits import SLOW, TIME_LIMIT_MS
 from django_ojs.services import reading
@@ -30,6 +30,14 @@ class LimitedChangeList(ChangeList):
 
     by_index: ClassVar[bool] = False
     """Whether PostgreSQL must use an index: for tables that can be large."""
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        """Those of Django; as links where a theme would have elements for its own scripts."""
+        found = super().get_filters(request)
+        if themes.replaces_templates():
+            for spec in found[0]:
+                spec.template = themes.FILTER
+        return found
 
     def get_results(self, request: HttpRequest) -> None:
         """Read one page within the time limit."""

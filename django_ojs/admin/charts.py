@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 from django.utils.formats import number_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from django_ojs.domain import histogram
 from django_ojs.services.phrases import humanize_duration
 
 
@@ -61,3 +62,37 @@ def sparkline(title: Any, values: Sequence[float], tone: str = "") -> SafeString
         summary,
         points,
     )
+
+
+def spread(durations: Sequence[int]) -> SafeString:
+    """A histogram of durations the size of a word: a bar for each bucket, from the shortest that there
+    was to the longest; empty when there were none. Its title has the counts.
+    """
+    taken = [place for place, count in enumerate(durations) if count]
+    if not taken:
+        return SafeString("")
+    shown = range(taken[0], taken[-1] + 1)
+    most, step = max(durations), min(12.0, 96 / len(shown))
+    bars = [
+        (round(2 + number * step, 1), max(1.0, round(22 * durations[place] / most, 1)))
+        for number, place in enumerate(shown)
+        if durations[place]
+    ]
+    said = ", ".join(f"{_bucket(place)}: {plain(durations[place])}" for place in taken)
+    return format_html(
+        '<svg class="ojs-chart ojs-spark" role="img" width="100" height="24" viewBox="0 0 100 24">'
+        "<title>{}</title>{}</svg>",
+        _("How long they took: %s") % said,
+        format_html_join(
+            "",
+            '<rect x="{}" y="{}" width="{}" height="{}" fill="currentColor"/>',
+            ((x, round(23 - height, 1), round(step - 1, 1), height) for x, height in bars),
+        ),
+    )
+
+
+def _bucket(place: int) -> str:
+    """The bound of a bucket of durations in words."""
+    if place < len(histogram.BUCKETS):
+        return f"≤ {milliseconds(histogram.BUCKETS[place])}"
+    return f"> {milliseconds(histogram.BUCKETS[-1])}"

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from django_ojs.admin import links
 from django_ojs.admin.axes import ChartWindow
-from django_ojs.admin.charts import at_least, milliseconds, percent, plain
+from django_ojs.admin.charts import at_least, milliseconds, percent, plain, spread
 from django_ojs.admin.job_links import search_for
 from django_ojs.domain import histogram
 from django_ojs.domain.histogram import Counters
@@ -195,6 +196,8 @@ class TypeRow(NamedTuple):
     succeeded: str
     median: str
     most: str
+    spread: SafeString
+    """The durations as a histogram."""
     share: int
     """Percent of the time of all attempts."""
     busy: str
@@ -231,6 +234,7 @@ def _type_row(name: str, url: str, figures: TypeFigures, whole: TypeFigures) -> 
         "—" if share is None else percent(share),
         median,
         most,
+        spread(figures.durations),
         round(100 * figures.busy_ms / whole.busy_ms) if whole.busy_ms else 0,
         humanize_duration(timedelta(milliseconds=figures.busy_ms)),
     )

@@ -9,7 +9,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.urls import URLPattern
 
-from django_ojs.admin import banner
+from django_ojs.admin import banner, themes
 from django_ojs.admin.changelists import LimitedChangeList
 from django_ojs.admin.replica import routed
 from django_ojs.domain.job import Actor
@@ -21,6 +21,11 @@ class JobsDatabaseAdmin(banner.BulkWorkAdmin):
 
     show_full_result_count = False
     list_class: ClassVar[type[ChangeList]] = LimitedChangeList
+
+    @property
+    def themed(self) -> bool:
+        """Whether a theme replaces Django's templates, for those of a list."""
+        return themes.replaces_templates()
 
     @property
     def using(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +38,8 @@ MOST_PROGRESS = 20
 _UNCOUNTED = ("released", "requeued")
 """How attempts end that do not count: the next one has their number."""
 RELATED_WINDOW = 5_000
+_RAN = (State.ACTIVE, State.COMPLETED, State.DISCARDED)
+"""The states in which the time of the last attempt tells something."""
 
 
 def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         "became": _became(job, using),
         "place": _place(job, using),
         "verdict": verdict(job, attempts),
-        "related": _related(job, using),
+        "related": _related(job, now, using),
     }
 
 
@@ -162,7 +164,7 @@ def _event(row: Event) -> dict[str, Any]:
     }
 
 
-def _related(job: JobRow, using: str) -> dict[str, Any]:
+def _related(job: JobRow, now: datetime, using: str) -> dict[str, Any]:
     rows = Job.objects.using(using)
     meta = job.json("meta")
     origin = meta.get(RETRIED_FROM) if isinstance(meta, dict) else None
@@ -172,7 +174,13 @@ def _related(job: JobRow, using: str) -> dict[str, Any]:
     queued = made.filter(queue=job.queue, type=job.type).order_by("-pk")
     columns = ("pk", "state", "started_at", "finished_at")
     runs = [RecentRun(*row) for row in queued.values_list(*columns)[: recent_runs.MOST]]
-    return {"origin": origin, "before": runs, "picture": recent_runs.picture(runs)}
+    lasted = None if job.started_at is None else (job.finished_at or now) - job.started_at
+    return {
+        "origin": origin,
+        "before": runs,
+        "picture": recent_runs.picture(runs),
+        "beside": recent_runs.beside(lasted, runs) if job.state in _RAN else "",
+    }
 
 
 def _became(job: JobRow, using: str) -> OutcomeNote | None:

@@ -12,6 +12,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_ojs.admin import themes
 from django_ojs.services import reading
 from django_ojs.store.sessions import statement_timeout
 
@@ -37,6 +38,7 @@ def limited(
             raise
         said = {
             **page.admin_site.each_context(request),
+            **themes.context(),
             "title": title,
             "opts": page.opts,
             "troubles": [_("This took too long.")],

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from statistics import median
 from uuid import UUID
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from django_ojs.admin.charts import plain
+from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.services.phrases import humanize_duration
 
 MOST = 60
+FEWEST = 5
+"""Runs that must have completed to say what is usual."""
+MUCH = 1.5
+"""So many times as long as usual is worth saying."""
 _WIDTH, _HEIGHT = 720, 60
 _KINDS = {"completed": "good", "discarded": "bad", "retryable": "warn", "active": "run"}
 
@@ -43,6 +50,23 @@ class RecentRun:
     def label(self) -> str:
         """Its state, translated."""
         return str(Job.States(self.state).label)
+
+
+def beside(lasted: timedelta | None, runs: Sequence[RecentRun]) -> str:
+    """How long a job has run, beside those that completed before it; empty for fewer than five."""
+    completed = (run.lasted for run in runs if run.state == State.COMPLETED)
+    before = [span.total_seconds() for span in completed if span]
+    if lasted is None or len(before) < FEWEST:
+        return ""
+    usual = timedelta(seconds=median(before))
+    words = {"took": humanize_duration(lasted), "usual": humanize_duration(usual)}
+    times = lasted / usual
+    if times >= MUCH:
+        return _("This one: %(took)s, %(times)s times the usual %(usual)s.") % {
+            **words,
+            "times": plain(round(times, 1) if times < 10 else round(times)),
+        }
+    return _("This one: %(took)s; usual: %(usual)s.") % words
 
 
 def picture(runs: Sequence[RecentRun]) -> SafeString:

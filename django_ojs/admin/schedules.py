@@ -12,6 +12,7 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
@@ -274,11 +275,12 @@ class ScheduleAdmin(OJSModelAdmin):
             return "—"
         cells = format_html_join("", "<tr><td>{}</td><td>{}</td><td>{}</td></tr>", lines)
         head = format_html(
-            "<tr><th>{}</th><th>{}</th><th></th></tr>",
+            '<tr><th>{}</th><th>{}</th><th><span class="visually-hidden">{}</span></th></tr>',
             row.timezone,
             timezone.get_current_timezone_name(),
+            _("detail"),
         )
-        return format_html('<table class="ojs-ahead">{}{}</table>', head, cells)
+        return _scrolled(_("times ahead"), format_html("{}{}", head, cells))
 
     @admin.display(description=gettext_lazy("last ticks"))
     def history(self, row: Any) -> str:
@@ -294,7 +296,7 @@ class ScheduleAdmin(OJSModelAdmin):
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             lines,
         )
-        return format_html('<table class="ojs-ahead">{}</table>', cells)
+        return _scrolled(_("last ticks"), cells)
 
     def _runs(self, row: Any) -> QuerySet[ScheduleRun]:
         return ScheduleRun.objects.using(self.using).filter(schedule=row.pk).order_by("-tick")
@@ -307,6 +309,16 @@ class ScheduleAdmin(OJSModelAdmin):
         if run.job_id is None:
             return text
         return links.link(links.page_of(self.admin_site, "job", run.job_id), text)
+
+
+def _scrolled(name: str, rows: SafeString) -> SafeString:
+    """A table that can be wider than a phone: with keys, too, one can scroll to what is beyond."""
+    return format_html(
+        '<div class="ojs-scroll" role="group" aria-label="{}" tabindex="0">'
+        '<table class="ojs-ahead">{}</table></div>',
+        name,
+        rows,
+    )
 
 
 def _remark(one: read.Ahead) -> str:

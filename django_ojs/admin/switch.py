@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from django_ojs import conf
-from django_ojs.admin import links
+from django_ojs.admin import links, themes
 from django_ojs.store.batches import answers
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def silent(page: ModelAdmin, request: HttpRequest) -> HttpResponse | None:
     said = {
         **page.admin_site.each_context(request),
         **context(page, request),
+        **themes.context(),
         "title": page.opts.verbose_name_plural,
         "opts": page.opts,
         "troubles": [_("The database %s does not answer.") % settings.database],

@@ -97,7 +97,7 @@ class Tab:
         if self.unknown:
             return rows.none()
         if self.dead_letter:
-            return selectors.in_state(rows, State.DISCARDED).filter(dead_letter=True)
+            return selectors.dead_letters(rows)
         if self.lens == "overdue":
             return rows.filter(deadline_at__lt=clock.now(using))
         return selectors.in_state(rows, State(self.state)) if self.state else rows

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from django_ojs.admin import axes
 from django_ojs.domain.job import JobRow
 from django_ojs.models import Attempt
 from django_ojs.services.phrases import humanize_duration
@@ -16,6 +17,7 @@ from django_ojs.services.phrases import humanize_duration
 WIDTH = 760
 _LABEL = 120
 _ROW = 22
+_AXIS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +91,33 @@ def picture(found: list[TimelineSpan]) -> SafeString:
     height = min(len(found), 40) * _ROW + 6
     return format_html(
         '<svg class="ojs-chart" role="img" width="{}" height="{}" viewBox="0 0 {} {}">'
-        "<title>{}</title>{}</svg>",
+        "<title>{}</title>{}{}</svg>",
         WIDTH,
-        height,
+        height + _AXIS,
         WIDTH,
-        height,
+        height + _AXIS,
         _("The life of the job: the table below says the same"),
+        _axis(whole, height),
         bars,
+    )
+
+
+def _axis(whole: float, height: int) -> SafeString:
+    """Lines at round times since the job was created, for a life of so many seconds."""
+    found = [ms for ms in axes.spans(whole * 1000) if ms <= whole * 1000]
+    places = [round(_LABEL + (WIDTH - _LABEL) * ms / 1000 / whole, 1) for ms in found]
+    return format_html_join(
+        "",
+        '<line x1="{0}" x2="{0}" y1="0" y2="{1}" class="ojs-grid"/>'
+        '<text x="{0}" y="{2}" text-anchor="{3}" class="ojs-axis">{4}</text>',
+        (
+            (
+                place,
+                height,
+                height + _AXIS - 4,
+                "start" if not ms else "end" if place > WIDTH - 30 else "middle",
+                humanize_duration(timedelta(milliseconds=ms)),
+            )
+            for ms, place in zip(found, places, strict=True)
+        ),
     )

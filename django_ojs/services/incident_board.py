@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from django.db.models import Sum
-from django.db.models.functions import TruncHour, TruncMinute
 
 from django_ojs.domain.histogram import floor
 from django_ojs.domain.states import State
 from django_ojs.models import DeployMark, FailureStat, Incident, Worker
 from django_ojs.services import deploys, stats_queries
 from django_ojs.store import incident_jobs
+from django_ojs.store.truncation import CutToHour, CutToMinute
 
 MOST = 12
 COUNTED = 40_000
@@ -111,7 +111,7 @@ def _trends(
     trends = {key: [0] * length for key in ids}
     if not ids:
         return trends
-    truncate = TruncMinute if window.step < HOUR else TruncHour
+    truncate = CutToMinute if window.step < HOUR else CutToHour
     rows = FailureStat.objects.using(using).filter(step__in=(60, 3600), at__gte=begin, incident__in=ids)
     by_time = rows.annotate(since=truncate("at", tzinfo=UTC)).values_list("incident", "since")
     for key, since, n in by_time.annotate(n=Sum("count")).order_by():

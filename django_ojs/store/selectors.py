@@ -305,6 +305,14 @@ def in_state(rows: QuerySet[Any], state: State) -> QuerySet[Any]:
     return rows.extra(where=[_in_state(state, rows.db)])  # noqa: S610 - our own literals
 
 
+def dead_letters(rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Filter rows by being in the dead letter. Nothing is said of other states, unlike in
+    :func:`in_state`: SQLite would then read all discarded jobs instead of the index of these.
+    """
+    state = f"{_TABLE}.state = '{State.DISCARDED.value}'"
+    return rows.extra(where=[state]).filter(dead_letter=True)  # noqa: S610 - our own literals
+
+
 class _Forced(BaseTable):
     """A table with an index hint."""
 
@@ -336,13 +344,14 @@ def last_of_first(rows: QuerySet[Any], name: str, *, down: bool, size: int, usin
     column = "id" if name == "pk" else name
     first = rows.order_by(f"-{column}" if down else column).values_list(column)[:size]
     statement, parameters = first.query.get_compiler(using).as_sql()
+    last = f"SELECT {column} FROM ({statement}) w ORDER BY {column}{'' if down else ' DESC'} LIMIT 1"
+    if family_of(connections[using]) is EngineFamily.SQLITE:
+        # It would sort all of them for the last one. PostgreSQL sees the order, and has no MIN of ids.
+        last = f"SELECT {'MIN' if down else 'MAX'}({column}) FROM ({statement}) w"
     with cursor(using) as cur:
-        cur.execute(
-            f"SELECT {column} FROM ({statement}) w ORDER BY {column}{'' if down else ' DESC'} LIMIT 1",
-            parameters,
-        )
+        cur.execute(last, parameters)
         row = cur.fetchone()
-    return None if row is None else dialect(using).decode(JOB[column], row[0])
+    return None if row is None or row[0] is None else dialect(using).decode(JOB[column], row[0])
 
 
 def newest_before(job_id: UUID, size: int, *, using: str) -> UUID:

@@ -113,7 +113,7 @@ def test_nothing_yet(no_users: None) -> None:
 def test_windows(at: clock.FrozenClock, window: str, most: int) -> None:
     counted(at)
     text = page(login("view_minutestat"), "dashboard/", window=window)
-    assert text.count('<svg class="ojs-chart') == text.count("<summary>As a table") == 3
+    assert text.count('<svg class="ojs-chart" ') == text.count("<summary>As a table") == 3
     steps = text.count('<rect class="ojs-step"') // 3
     assert most - 1 <= steps <= most
     assert "completed: 1\nfailed attempts: 2<" in text

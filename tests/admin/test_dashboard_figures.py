@@ -12,6 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock, group, step
+from django_ojs.admin import charts
 from django_ojs.domain import histogram
 from django_ojs.models import MinuteStat, Schedule, TypeStat
 from django_ojs.services import queue_samples, rollup, type_stats
@@ -163,7 +164,8 @@ def test_job_types_by_the_time_that_they_took(at: clock.FrozenClock) -> None:
         names = re.findall(r'<tr data-key="([^"]*)"', body)
         assert names == [f"type-{n:02}" for n in range(11, 1, -1)] + ["all others"]
         assert "/admin/django_ojs/job/?q=type%3Atype-11" in body
-        first = re.sub(r"<[^>]+>", " ", body.partition("<tbody>")[2].partition("</tr>")[0]).split()
+        row = re.sub(r"<svg.*?</svg>", "", body.partition("<tbody>")[2].partition("</tr>")[0])
+        first = re.sub(r"<[^>]+>", " ", row).split()
         assert first == [
             "type-11",
             "3",
@@ -180,6 +182,21 @@ def test_job_types_by_the_time_that_they_took(at: clock.FrozenClock) -> None:
             "s",
         ]
     assert 'value="17"' in body
+    assert "<title>How long they took: ≤ 2.5 s: 3</title>" in body
+
+
+def test_durations_are_a_histogram_with_words() -> None:
+    durations = histogram.empty()
+    assert charts.spread(durations) == ""
+    durations[6], durations[8], durations[-1] = 5, 50, 1
+    drawn = charts.spread(durations)
+    assert "<title>How long they took: ≤ 50 ms: 5, ≤ 250 ms: 50, &gt; 1 h: 1</title>" in drawn
+    heights = [float(text) for text in re.findall(r'<rect [^>]*height="([\d.]+)"', drawn)]
+    assert heights == [2.2, 22.0, 1.0], "what is rare is not nothing"
+    ends = [
+        float(x) + float(w) for x, w in re.findall(r'x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', drawn)
+    ]
+    assert ends == sorted(ends) and ends[-1] <= 98
 
 
 def test_few_statements_however_long_the_window(at: clock.FrozenClock) -> None:

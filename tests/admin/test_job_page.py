@@ -12,7 +12,7 @@ from django.test import Client, override_settings
 
 from django_ojs import clock
 from django_ojs.clock import FrozenClock
-from django_ojs.domain.job import Actor
+from django_ojs.domain.job import Actor, JobRow
 from django_ojs.models import AuditEntry, Event, Job, Queue, Worker
 from django_ojs.services import operate, promote
 from django_ojs.services.queues import pause
@@ -169,6 +169,48 @@ def test_the_last_runs_of_the_type_are_a_chart_with_a_table(frozen: FrozenClock)
     assert re.findall(r"<td>(\d s)</td>", related) == ["4 s", "2 s"]
     assert "the longest 4 s" in related
     assert " style=" not in text
+
+
+def test_a_run_is_compared_with_what_is_usual(frozen: FrozenClock) -> None:
+    def said(job: JobRow) -> str:
+        text = page(browser, f"job/{job.id}/change/")
+        related = text.partition('id="ojs-related"')[2].partition("</section>")[0]
+        return "".join(re.findall(r"<p>(This one[^<]*)</p>", related))
+
+    browser = login("view_job")
+    for seconds in (2, 4, 2, 60):
+        make(1)
+        claimed = take()
+        frozen.advance(seconds)
+        ack(*claimed)
+    make(1)
+    claimed = take()
+    frozen.advance(3)
+    assert said(claimed[0]) == "", "four are too few to say what is usual"
+    ack(*claimed)
+    (job,) = make(1)
+    assert said(job) == "", "it has not run"
+    claimed = take()
+    frozen.advance(4)
+    assert said(job) == "This one: 4 s; usual: 3 s."
+    frozen.advance(8)
+    ack(*claimed)
+    frozen.advance(100)
+    assert said(job) == "This one: 12 s, 4 times the usual 3 s."
+
+
+def test_the_timeline_has_an_axis_of_round_times(frozen: FrozenClock) -> None:
+    (job,) = make(1, timeout="10m")
+    claimed = take()
+    frozen.advance(190)
+    ack(*claimed)
+    text = page(login("view_job"), f"job/{job.id}/change/")
+    drawn = text.partition('id="ojs-timeline"')[2].partition("</svg>")[0]
+    labels = re.findall(r'class="ojs-axis">([^<]*)<', drawn)
+    assert labels == ["0 s", "1 min", "2 min", "3 min"]
+    places = [float(x) for x in re.findall(r'<line x1="([\d.]+)"', drawn)]
+    assert places[0] == 120
+    assert [round(place, 0) for place in places[1:]] == [322, 524, 726]
 
 
 def test_clocks_that_run_are_bars_with_the_grace_hatched(frozen: FrozenClock) -> None:

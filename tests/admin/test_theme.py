@@ -1,4 +1,7 @@
-"""The screens with a third-party theme that replaces Django's templates (django-unfold)."""
+"""The screens with third-party themes, which replace Django's templates: every page and an operation.
+
+What they look like is tested in ``tests/browser/test_themes.py``.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.process
 
 
-def test_pages_and_operations_work_with_a_theme(tmp_path: Path) -> None:
-    if importlib.util.find_spec("unfold") is None:
-        pytest.skip("django-unfold is not installed")
+@pytest.mark.parametrize("theme", ["unfold", "jazzmin", "grappelli"])
+def test_pages_and_operations_work_with_a_theme(tmp_path: Path, theme: str) -> None:
+    if importlib.util.find_spec(theme) is None:
+        pytest.skip(f"django-{theme} is not installed")
     done = subprocess.run(
-        [sys.executable, "tests/admin/theme.py", str(tmp_path / "theme.sqlite3")],
+        [sys.executable, "tests/admin/theme.py", str(tmp_path / "theme.sqlite3"), theme],
         cwd=ROOT,
         capture_output=True,
         text=True,

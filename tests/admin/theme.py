@@ -1,4 +1,4 @@
-"""Run by ``test_theme``: the admin pages with a third-party theme, on a database of its own."""
+"""Run by ``test_theme`` as ``theme.py FILE THEME``: the admin pages with a theme, on a SQLite file."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ PATHS = (
 
 def main() -> None:
     """Make the database, look at every page, cancel a job."""
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
-    os.environ["DATABASE_URL"] = f"sqlite:///{sys.argv[1]}"
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings_theme"
+    os.environ["DATABASE_URL"], os.environ["OJS_TEST_THEME"] = f"sqlite:///{sys.argv[1]}", sys.argv[2]
     import django
     from django.conf import settings
 
-    settings.INSTALLED_APPS.insert(0, "unfold")
     settings.ALLOWED_HOSTS.append("testserver")
     django.setup()
     from django.contrib.auth.models import User
@@ -42,7 +41,7 @@ def main() -> None:
     client.force_login(user)
     for path in PATHS:
         response = client.get("/admin/django_ojs/" + path.format(id=job.id))
-        print(path, response.status_code, "unfold" in response.content.decode())
+        print(path, response.status_code, sys.argv[2] in response.content.decode())
     form = {"_confirmed": "1", "reason": "x"}
     done = client.post(f"/admin/django_ojs/job/{job.id}/do/cancel/", form)
     print("cancel", done.status_code)

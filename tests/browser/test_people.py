@@ -10,10 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.contrib.admin.sites import site
-from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
-from django.urls import reverse
 from django.utils import translation
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
@@ -38,6 +35,7 @@ from django_ojs.services import bulk, queues, rollup
 from django_ojs.testing import drain
 from tests.browser.conftest import NAME
 from tests.browser.looks import Look, flaws, looking
+from tests.browser.pages import every_page
 from tests.browser.rows import WORKERS, showcase
 from tests.browser.support import PASSWORD, Browser
 from tests.services.support import ack, fail, make, take
@@ -277,20 +275,6 @@ def confidential() -> None:
     )
     Attempt.objects.update(late_report={"result": SECRET})
     Event.objects.update(data={"result": SECRET})
-
-
-def every_page() -> Iterator[str]:
-    """Each list, and a page of each; of jobs in each state."""
-    for model in [model for model in site._registry if model._meta.app_label == "django_ojs"]:
-        name = f"admin:django_ojs_{model._meta.model_name}"
-        yield reverse(f"{name}_changelist")
-        row = model._default_manager.first()
-        if row is not None and model._meta.model_name not in ("dashboard", "failurestat"):
-            yield reverse(f"{name}_change", args=[quote(row.pk)])
-    for state in Job.States.values:
-        yield f"job/?state={state}"
-        yield f"job/{Job.objects.filter(state=state)[0].pk}/change/"
-    yield from ("failurestat/?view=table", "dashboard/?window=24h", "job/?lens=timed_out")
 
 
 @on_each_screen
