@@ -223,7 +223,16 @@ SORTED = [(name, sort) for name, sorts in SORTS.items() if name != "dead_letter"
 
 
 @pytest.mark.parametrize(
-    ("name", "sort"), SORTED, ids=[f"{name or 'all'}:{sort.name}" for name, sort in SORTED]
+    ("name", "sort"),
+    [
+        pytest.param(
+            name,
+            sort,
+            id=f"{name or 'all'}:{sort.name}",
+            marks=() if name in ("available", "discarded") else pytest.mark.long,
+        )
+        for name, sort in SORTED
+    ],
 )
 def test_every_order_of_a_tab_reads_no_more_than_its_reach(
     browser: Client, name: str, sort: Sort

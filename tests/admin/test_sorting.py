@@ -98,8 +98,18 @@ def said(text: str) -> str:
     return html.unescape(text.partition('class="ojs-looked" role="status">')[2].partition("<")[0])
 
 
+OFTEN = ("available", "discarded")
+"""The tabs whose orders the fast tests go through."""
+
+
 @pytest.mark.usefixtures("various")
-@pytest.mark.parametrize("name", TABS, ids=lambda name: name or "all")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, id=name or "all", marks=() if name in OFTEN else pytest.mark.long)
+        for name in TABS
+    ],
+)
 def test_every_order_is_kept_over_all_pages_forth_and_back(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
