@@ -54,7 +54,7 @@ def place_of(payload: str) -> tuple[str, str]:
 
 class Notifier(threading.Thread):
     """A thread that LISTENs on its own connection and calls ``on_payload`` with each payload, and again
-    at the moments of :data:`LOOKS` where commits notify sparsely.
+    with its queue at the moments of :data:`LOOKS` where commits notify sparsely.
 
     ``OJS["LISTEN_DATABASE"]`` names an alias that reaches the server directly where ``DATABASE``
     goes through a transaction pooler. Needs PostgreSQL and psycopg 3 (:meth:`possible`).
@@ -123,10 +123,11 @@ class Notifier(threading.Thread):
         delays = LOOKS.get(payload[:2], ())
         payload = payload.replace(_MANY, _FEW, 1)
         if self._sparse and delays:
-            now = clock.boottime()
-            known = self._again.get(payload)
+            # Of any type: what was enqueued before in another queue may be seen only now, and is first.
+            now, queue = clock.boottime(), payload.partition("/")[0]
+            known = self._again.get(queue)
             if known is None or known[-1] < now + delays[-1]:
-                self._again[payload] = [now + delay for delay in delays]
+                self._again[queue] = [now + delay for delay in delays]
         self._on_payload(payload)
 
     def _repeat(self) -> float | None:

@@ -101,14 +101,16 @@ def test_a_listener_of_sparse_notifications_repeats_each_for_what_was_left_out(v
         wake([("one", "test.job")], ["worker-1"], using="default")
         poll(lambda: len(heard) == 2 + len(few))
         assert [payload for payload, _ in heard if payload.startswith("w:")] == ["w:worker-1"]
-        first, *later = [at for payload, at in heard if payload == "q:one/test.job"]
+        of_queue = [(payload, at) for payload, at in heard if payload.startswith("q:")]
+        assert [payload for payload, _ in of_queue] == ["q:one/test.job", *["q:one"] * len(few)]
+        first, *later = [at for _, at in of_queue]
         assert all(at - first >= delay for at, delay in zip(later, few, strict=True))
         heard.clear()
         notify([of_many("q:two/test.job")], using="default")
         poll(lambda: bool(heard))
         wake([("two", "test.job")], using="default")
         poll(lambda: len(heard) == 2 + len(many))
-        assert {payload for payload, _ in heard} == {"q:two/test.job"}
+        assert [payload for payload, _ in heard].count("q:two") == len(many)
         assert heard[-1][1] - heard[0][1] >= many[-1], "the second one does not end that earlier"
     finally:
         listener.close()
