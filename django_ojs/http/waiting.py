@@ -69,7 +69,7 @@ class WorkNotifier:
             self._changed.wait_for(lambda: self.notified(queues, since), timeout=seconds)
             return self._count
 
-    def _on_notification(self, payload: str) -> None:
+    def _on_notification(self, payload: str, repeated: bool = False) -> None:
         if payload.startswith("q:"):
             queue = place_of(payload)[0]
             with self._changed:

@@ -53,14 +53,14 @@ def place_of(payload: str) -> tuple[str, str]:
 
 
 class Notifier(threading.Thread):
-    """A thread that LISTENs on its own connection and calls ``on_payload`` with each payload, and again
-    with its queue at the moments of :data:`LOOKS` where commits notify sparsely.
+    """A thread that LISTENs on its own connection and calls ``on_payload`` with each payload and
+    ``False``, and with ``True`` at the moments of :data:`LOOKS` where commits notify sparsely.
 
     ``OJS["LISTEN_DATABASE"]`` names an alias that reaches the server directly where ``DATABASE``
     goes through a transaction pooler. Needs PostgreSQL and psycopg 3 (:meth:`possible`).
     """
 
-    def __init__(self, on_payload: Callable[[str], None], using: str) -> None:
+    def __init__(self, on_payload: Callable[[str, bool], None], using: str) -> None:
         super().__init__(name="ojs-notifier", daemon=True)
         self._on_payload = on_payload
         settings = conf.current()
@@ -121,14 +121,14 @@ class Notifier(threading.Thread):
 
     def _received(self, payload: str) -> None:
         delays = LOOKS.get(payload[:2], ())
-        payload = payload.replace(_MANY, _FEW, 1)
+        if payload.startswith(_MANY):
+            payload = _FEW + payload.removeprefix(_MANY)
         if self._sparse and delays:
-            # Of any type: what was enqueued before in another queue may be seen only now, and is first.
-            now, queue = clock.boottime(), payload.partition("/")[0]
-            known = self._again.get(queue)
+            now = clock.boottime()
+            known = self._again.get(payload)
             if known is None or known[-1] < now + delays[-1]:
-                self._again[queue] = [now + delay for delay in delays]
-        self._on_payload(payload)
+                self._again[payload] = [now + delay for delay in delays]
+        self._on_payload(payload, False)
 
     def _repeat(self) -> float | None:
         """Repeat what is due, and return the seconds until the next one."""
@@ -138,7 +138,7 @@ class Notifier(threading.Thread):
                 del moments[0]
                 if not moments:
                     del self._again[payload]
-                self._on_payload(payload)
+                self._on_payload(payload, True)
         if not self._again:
             return None
         return max(0.0, min(moments[0] for moments in self._again.values()) - now)

@@ -109,6 +109,40 @@ def test_what_is_announced_after_an_empty_look_is_gone_to_without_a_look(
     assert len(looks) == 1
 
 
+def test_what_is_announced_again_is_looked_at_with_everything_else(
+    database: DatabaseThread, loop: Loop, looks: list[Sources]
+) -> None:
+    """A job that is before it may have become visible since."""
+    database.want(1, 1)
+    poll(lambda: loop.empty == 1)
+    (first,) = make(1)
+    make(1, queue="other")
+    database.wake("other", "test.foreign", alone=False)
+    database.wake("other", "test.job", alone=False)
+    poll(lambda: loop.claimed)
+    assert [claimed.id for claimed in loop.claimed] == [first.id]
+    assert looks == [WHERE] * 2
+
+
+def test_a_front_that_is_slow_to_read_is_not_claimed_from(loop: Loop, looks: list[Sources]) -> None:
+    where = sources(["default", "other"], ["test.job"], resumes=True)
+    claims = Claims(where, Patient(), "w1", loop.on_claimed, loop.on_empty)
+    database = DatabaseThread(loop, "default", [claims])
+    database.start()
+    try:
+        database.want(1, 1)
+        poll(lambda: loop.empty == 1)
+        for _ in range(2):
+            where.resumed.looked(clock.boottime(), 1.0)
+        make(1)
+        database.wake("default", "test.job")
+        poll(lambda: loop.claimed)
+    finally:
+        database.close()
+        database.join(10)
+    assert looks == [where] * 2
+
+
 def test_after_a_claim_and_without_a_name_everything_is_looked_at(
     database: DatabaseThread, loop: Loop, looks: list[Sources]
 ) -> None:

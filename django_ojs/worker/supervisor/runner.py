@@ -295,13 +295,13 @@ class Runner:
                 logger.error("another worker has started under this id: %s", self.info.id)
             self._loop.call_soon(lambda: self.stop(str(directive)))
 
-    def _on_payload(self, payload: str) -> None:
-        """Handle a notification. Called by the notifier."""
+    def _on_payload(self, payload: str, repeated: bool) -> None:
+        """Before one that is ``repeated`` another queue may have got a job. Called by the notifier."""
         if payload.startswith("w:"):
             if payload[2:] == self.info.id:
                 self._heartbeat.now()
         else:
-            self._database.wake(*place_of(payload))
+            self._database.wake(*place_of(payload), alone=not repeated)
 
     # Stopping.
 

@@ -58,10 +58,12 @@ class DatabaseThread(ConnectedThread):
         for fetcher, (most, at_once) in zip(self._fetchers, wanted, strict=False):
             fetcher.want(most, at_once)
 
-    def wake(self, queue: str = "", job_type: str = "") -> None:
-        """Look soon: a job of this type may be available in this queue; empty for any."""
+    def wake(self, queue: str = "", job_type: str = "", *, alone: bool = True) -> None:
+        """Look soon: a job of this type may be available in this queue; empty for any. ``alone``: no
+        other can be before it.
+        """
         for fetcher in self._fetchers:
-            fetcher.wake(queue, job_type)
+            fetcher.wake(queue, job_type, alone=alone)
 
     def settle(self, outcomes: Sequence[Pending]) -> None:
         """Queue outcomes; each is kept until it is written or its time has passed."""

@@ -76,6 +76,7 @@ class Fetcher:
         self._empty = False
         self._passed_over = False
         self._announced: set[tuple[str, str]] = set()
+        self._alone = True
         self._took = took
 
     # Called by the supervisor.
@@ -92,10 +93,11 @@ class Fetcher:
             if rises:
                 self._changed.notify()
 
-    def wake(self, queue: str = "", job_type: str = "") -> None:
-        """Look soon: a job of this type may be available in this queue; empty for any."""
+    def wake(self, queue: str = "", job_type: str = "", *, alone: bool = True) -> None:
+        """As :meth:`DatabaseThread.wake`."""
         with self._changed:
             self._announced.add((queue, job_type))
+            self._alone = self._alone and alone
             self._schedule.wake()
             self._changed.notify()
 
@@ -122,16 +124,16 @@ class Fetcher:
         """Return where to claim from, if anywhere, and whether to look first.
 
         If the last look at all sources found nothing, later jobs were announced. A single announced
-        type and queue is claimed from without a look.
+        type and queue is claimed from without a look, unless others may be before it, or the front of
+        its range is slow to read.
         """
         with self._changed:
             announced, self._announced = self._announced, set()
-        if where.resumed.is_slow:
-            return where, True
+            alone, self._alone = self._alone, True
         if not self._empty or not announced or any("" in place for place in announced):
             return where, True
         named = [place for place in announced if where.serves(*place)]
-        if len(named) > 1:
+        if len(named) > 1 or (named and (not alone or where.resumed.is_slow)):
             return where, True
         return (where.narrowed(*named[0]) if named else None), False
 
