@@ -16,7 +16,7 @@ from django_ojs.models import Job, LeaseBeat, RateLimit, RateLimitDue, Schedule,
 from django_ojs.store.columns import DUE, ColumnType, among
 from django_ojs.store.contention import alone
 from django_ojs.store.dialect import cursor, dialect
-from django_ojs.store.sources import RESTS, SLOW
+from django_ojs.store.sources import rests_until
 
 _HORIZON = timedelta(seconds=60)
 _TABLE = Job._meta.db_table
@@ -84,8 +84,8 @@ def next_admission(*, using: str) -> datetime | None:
 
 
 class NextDue(NamedTuple):
-    """When something falls due next: a deadline; a scheduled time, an opening of a rate limit, or the
-    tick of a schedule.
+    """When something falls due next: a deadline, or a moment before which there is none; a scheduled
+    time, an opening of a rate limit, or the tick of a schedule.
     """
 
     deadline: datetime | None = None
@@ -96,7 +96,8 @@ class DueProbe:
     """Reads many times a second what falls due next, by one statement with a probe for each state.
 
     Keeps a cursor of the driver, since creating one costs more than the statement. Not thread-safe.
-    After a slow look it leaves out deadlines that are over a minute ahead, for a while (ADR 46).
+    For a while after a slow look it reads no deadlines that are over a minute ahead: if there are no
+    others, it says that there is none within the minute (ADR 46).
     """
 
     def __init__(self, using: str) -> None:
@@ -117,8 +118,8 @@ class DueProbe:
                 self._connection = connection.connection
                 self._cursor = connection.create_cursor()
             sent = clock.boottime()
-            near = sent < self._near_until
-            asked = f"{self._near() if near else _DEADLINE}, {_WORKFLOW}"
+            near = clock.now(self._using) + _HORIZON if sent < self._near_until else None
+            asked = f"{_DEADLINE if near is None else self._until(near)}, {_WORKFLOW}"
             if scheduled:
                 asked += f", {_SCHEDULED}, {_ADMISSION}, {_SCHEDULE}"
             statement = f"SELECT {asked}, {clock.columns(self._using)}"
@@ -128,14 +129,17 @@ class DueProbe:
                 row = self._cursor.fetchone()
             job, workflow, *starts, time, steps = row
             clock.carried(self._using, time, steps, sent)
-            if not near and (took := clock.boottime() - sent) > SLOW:
-                self._near_until = clock.boottime() + RESTS * took
-        return NextDue(_first([job, workflow], self._using), _first(starts, self._using))
+            if near is None:
+                self._near_until = rests_until(clock.boottime(), clock.boottime() - sent)
+        deadline = _first([job, workflow], self._using)
+        if near is not None:
+            # That there is none at all would say that nothing runs which could be silent.
+            deadline = near if deadline is None else min(deadline, near)
+        return NextDue(deadline, _first(starts, self._using))
 
-    def _near(self) -> str:
-        """As ``_DEADLINE``, within the next minute."""
-        sql = dialect(self._using)
-        until = sql.bind(ColumnType.TIME, clock.now(self._using) + _HORIZON)
+    def _until(self, moment: datetime) -> str:
+        """As ``_DEADLINE``, of those that are not later."""
+        until = dialect(self._using).bind(ColumnType.TIME, moment)
         return _DEADLINE.replace(" IS NOT NULL", f" <= '{until}'")
 
 

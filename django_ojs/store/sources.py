@@ -13,7 +13,9 @@ from django_ojs.store.dialects.base import Dialect
 SLOW = 0.05
 """Seconds from which on a look at the front of an index shows that it is full of dead entries."""
 RESTS = 20
-"""So many times as long as such a look took none is made again."""
+"""So many times as long as such a look took none is made again, and no longer than ``LONGEST_REST``."""
+LONGEST_REST = 5.0
+"""In seconds: a look may also have taken long because the server stood still."""
 TABLE = Job._meta.db_table
 QUEUES = Queue._meta.db_table
 PAUSED = f"(SELECT name FROM {QUEUES} WHERE paused)"
@@ -67,6 +69,11 @@ class Lane(NamedTuple):
         )
 
 
+def rests_until(now: float, took: float) -> float:
+    """Until when (boottime) no look at the whole is made again after one that took so many seconds."""
+    return now + min(RESTS * took, LONGEST_REST) if took > SLOW else now
+
+
 class Resumed:
     """From which place on the one range of :class:`Sources` is read (ADR 46).
 
@@ -84,7 +91,7 @@ class Resumed:
     def looked(self, now: float, took: float) -> None:
         """A look from the beginning has taken so many seconds."""
         self._slow = self._slow + 1 if took > SLOW else 0
-        self._whole_at = now + RESTS * took
+        self._whole_at = rests_until(now, took)
         if not self.is_slow:
             self._place = None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -375,6 +377,26 @@ def test_a_loop_finds_new_silence_and_records_itself_now_and_then(frozen: Frozen
     frozen.advance(0.1)
     loop.tick()
     assert MaintenanceRun.objects.get(name="reap").last_run_at == frozen.time
+
+
+def test_a_probe_of_near_deadlines_hides_no_silence(frozen: FrozenClock) -> None:
+    """After a slow look it reads those of the next minute; jobs that run may have later ones."""
+    probe = due_times.DueProbe("default")
+    probe._near_until = math.inf
+    loop = reaper.ReaperLoop(
+        interval=0.2,
+        ran_by="test",
+        using="default",
+        next_deadline=lambda: probe.look().deadline,
+    )
+    loop.tick()
+    make(heartbeat_timeout=2)
+    take()
+    counts: Counter[str] = Counter()
+    for _ in range(35):
+        frozen.advance(0.1)
+        counts.update(loop.tick().counts)
+    assert counts == {"stalled": 1}
 
 
 @pytest.mark.every_database
