@@ -199,6 +199,7 @@ class Bench:
             **self.servers.environment(),
             "BENCH_SYSTEM": measure.system,
             "BENCH_PROFILE": measure.profile,
+            "BENCH_WORKLOAD": measure.workload,
             "BENCH_ROUND": str(number),
             "BENCH_PREFIX": self.prefix,
             "BENCH_SCRATCH": str(self.scratch),

@@ -13,6 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = os.environ.get("BENCH_SYSTEM", "ojs")
 """A system and, after a dot, a variant: ``huey.sqlite``."""
 
+WORKLOAD = os.environ.get("BENCH_WORKLOAD", "")
+"""What is measured."""
+
 TUNED = os.environ.get("BENCH_PROFILE", "default") == "tuned"
 """``default`` is what a system's documentation sets up, ``tuned`` its best documented settings."""
 

@@ -34,6 +34,8 @@ OWN = {
     "http_work": "web_load",
 }
 """Workloads of ours only, and the module beside this one that has them."""
+TASKS = ("task_enqueue", "task_drain")
+"""Those that need a backend of ``django.tasks``: others are measured without what it loads."""
 TUNED: dict[str, Any] = {"EXECUTOR_MAX_JOBS": 1_000_000}
 """The settings of the tuned profile, besides kept connections and a second worker."""
 _TABLES = ("django_ojs_job", "django_ojs_attempt", "django_ojs_event", "django_ojs_minutestat")
@@ -65,8 +67,10 @@ class Adapter(adapter.Adapter):
         """What differs from the defaults comes from the goal; a web server keeps connections."""
         settings: dict[str, Any] = {
             "OJS": {**(TUNED if config.TUNED else {}), **config.OJS},
-            "TASKS": {"default": {"BACKEND": "django_ojs.tasks_backend.OJSBackend", "QUEUES": []}},
         }
+        if config.WORKLOAD in TASKS:
+            backend = {"BACKEND": "django_ojs.tasks_backend.OJSBackend", "QUEUES": []}
+            settings["TASKS"] = {"default": backend}
         if self.variant == "http":
             settings |= {
                 "ROOT_URLCONF": f"{self.package}.web",

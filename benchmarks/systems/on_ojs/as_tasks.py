@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -37,8 +36,6 @@ def task_enqueue(adapter: Adapter, *, jobs: int, rounds: int) -> dict[str, Any]:
 
 def task_drain(adapter: Adapter, *, jobs: int) -> dict[str, Any]:
     """``rate``: tasks per second."""
-    # Only these workers load it: others are measured without.
-    os.environ["BENCH_TASKS"] = "1"
     enqueue_many("bench.task", [(number, "two") for number in range(jobs)])
     adapter.analyze()
     adapter.keeps_rows = True

@@ -6,7 +6,8 @@ import os
 import time
 from importlib import import_module
 
-from benchmarks.harness import records
+from benchmarks.harness import config, records
+from benchmarks.systems.on_ojs.adapter import TASKS
 from django_ojs import job
 
 
@@ -35,7 +36,7 @@ def _one_of_many(number: int, label: str) -> None:
     records.note(number)
 
 
-if os.environ.get("BENCH_TASKS"):
+if config.WORKLOAD in TASKS:
     import_module("benchmarks.systems.on_ojs.as_tasks")
 for _place in range(int(os.environ.get("BENCH_TYPES", "0"))):
     # Many kinds of work that differ in name only.
