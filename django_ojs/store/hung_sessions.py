@@ -27,6 +27,7 @@ from django_ojs.store.sockets import (
     is_tcp,
     shut_down,
     unanswered_s,
+    waits_for_answer,
 )
 
 logger = logging.getLogger("django_ojs.worker")
@@ -87,8 +88,13 @@ class SessionThread(threading.Thread):
     def look(self) -> int:
         """Cut what hangs; return how many sessions that were."""
         with ExitStack() as stack:
-            links = [link for session in _sessions() if (link := _link(session, stack)) is not None]
-            hung = {_peer(link) for link in links if unanswered_s(link) >= WAITS_S}
+            pairs = [(session, _link(session, stack)) for session in _sessions()]
+            links = [link for _, link in pairs if link is not None]
+            hung = {
+                _peer(link)
+                for session, link in pairs
+                if link is not None and unanswered_s(link, waits_for_answer(session)) >= WAITS_S
+            }
             if not hung or clock.boottime() < self._ask_at:
                 return 0
             probe = _Probe(self._using)

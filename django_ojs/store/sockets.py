@@ -19,8 +19,10 @@ before its error is reported.
 _KEEPALIVE_IDLE_S, _KEEPALIVE_INTERVAL_S = 3, 1
 _KEEPALIVE_OPTIONS = ("keepalive", "tcp_user_timeout")
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
-_LAST_DATA_SENT, _LAST_DATA_RECEIVED = 44, 52
+_LAST_DATA_SENT, _LAST_DATA_RECEIVED, _LAST_ACK_RECEIVED = 44, 52, 56
 """Offsets in Linux's ``struct tcp_info``: milliseconds since then."""
+_ACTIVE = 1
+"""libpq's ``PQTRANS_ACTIVE``."""
 
 
 def set_keepalive(descriptor: int | None, options: Iterable[str] = ()) -> None:
@@ -70,14 +72,35 @@ def can_tell_unanswered() -> bool:
     return _TCP_INFO is not None
 
 
-def unanswered_s(link: socket.socket) -> float:
-    """Seconds since data was last sent, if none has come since; 0 if the peer has the last word."""
+def unanswered_s(link: socket.socket, waits: bool | None = None) -> float:
+    """Seconds since data was last sent, if none has come since; 0 if the peer has the last word.
+
+    Within a transaction a statement often goes in the same tick of the kernel's clock in which the
+    answer to the one before came, so that the times are the same. Then it depends on whether the driver
+    ``waits`` for an answer; if it does not tell, on whether the peer has acknowledged something without
+    sending data.
+    """
     if _TCP_INFO is None:
         return 0.0
     info = link.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 104)
-    (sent,) = struct.unpack_from("I", info, _LAST_DATA_SENT)
-    (received,) = struct.unpack_from("I", info, _LAST_DATA_RECEIVED)
-    return sent / 1000 if sent < received else 0.0
+    sent, received, acknowledged = (
+        struct.unpack_from("I", info, offset)[0]
+        for offset in (_LAST_DATA_SENT, _LAST_DATA_RECEIVED, _LAST_ACK_RECEIVED)
+    )
+    if sent == received:
+        is_last = acknowledged < received if waits is None else waits
+    else:
+        is_last = sent < received
+    return sent / 1000 if is_last else 0.0
+
+
+def waits_for_answer(session: Any) -> bool | None:
+    """Whether a driver's connection has sent a statement and has no answer yet; ``None`` if it does not
+    tell: those of MariaDB and MySQL do not.
+    """
+    info = getattr(session, "info", None)
+    status = getattr(info, "transaction_status", None)
+    return None if status is None else int(status) == _ACTIVE
 
 
 def shut_down(link: socket.socket) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from django.db import OperationalError, connection, connections
 from django_ojs import clock
 from django_ojs.services.workers import WorkerInfo
 from django_ojs.store import hung_sessions, sessions
+from django_ojs.store.sockets import unanswered_s, waits_for_answer
 from django_ojs.worker.threads.heartbeat import HeartbeatThread, WorkerSnapshot
 from tests.clusters.clusters import Cluster
 from tests.clusters.pointing import default_is
@@ -134,3 +137,44 @@ def test_a_beat_that_fails_connects_once(cluster: Cluster, proxy: Callable[[], P
         beats.beat()
         assert beats.failures == 1
         assert way.accepted == 2
+
+
+@pytest.mark.fault("F130")
+def test_a_statement_right_after_an_answer_is_waited_for(cluster: Cluster) -> None:
+    """As in a transaction: both fall into one tick of the kernel's clock."""
+    sleep = {"postgresql": "SELECT pg_sleep(1)", "mysql": "SELECT SLEEP(1)"}[connection.vendor]
+    connection.close()
+    connection.ensure_connection()
+    session = connection.connection
+    waited: list[float] = []
+
+    def look(ends: threading.Event) -> None:
+        longest = 0.0
+        with ExitStack() as stack:
+            link = hung_sessions._link(session, stack)
+            assert link is not None
+            while not ends.wait(0.02):
+                longest = max(longest, unanswered_s(link, waits_for_answer(session)))
+        waited.append(longest)
+
+    for _ in range(5):
+        ends = threading.Event()
+        watcher = threading.Thread(target=look, args=(ends,))
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchone()
+            watcher.start()
+            for statement in ("SELECT 1", sleep):
+                cursor.execute(statement)
+                cursor.fetchone()
+        ends.set()
+        watcher.join()
+    assert min(waited) > 0.8
+    ends = threading.Event()
+    idle = threading.Thread(target=look, args=(ends,))
+    idle.start()
+    ends.wait(0.5)
+    ends.set()
+    idle.join()
+    assert waited[-1] == 0
+    connection.close()
