@@ -75,7 +75,7 @@ def test_large_jobs_are_claimed_ahead_by_their_size() -> None:
 def test_depth_follows_the_duration_of_the_type() -> None:
     estimate = experienced(0.1, 0.001)
     assert estimate.queue_depth("test.job") == 20
-    assert experienced(0.1, 0.0001).queue_depth("test.job") == 32
+    assert experienced(0.1, 0.0001).queue_depth("test.job") == 128
     assert experienced(0.1, 0.006).queue_depth("test.job") == 1
 
 

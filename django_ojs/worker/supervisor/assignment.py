@@ -23,6 +23,8 @@ from django_ojs.worker.supervisor.shutdown import Shutdown
 
 _STUCK_BEHIND = 0.1
 _UNSTARTED = 0.15
+_AMPLE = 24
+"""Jobs queued in an executor, which is only done with short ones."""
 _TEXT_BYTES = attrgetter("text_bytes")
 
 
@@ -62,6 +64,13 @@ class Assignment:
                 while self.waiting and _has_room(queued, held, self.waiting[0], depth):
                     held += self.waiting[0].text_bytes
                     self._give(child.slots[0], self.waiting.popleft())
+
+    def is_ample(self) -> bool:
+        """Whether every executor has work for a while, so that nobody waits for the supervisor."""
+        children = self._pool.children
+        return bool(children) and all(
+            not child.is_shared and len(child.slots[0].queued) >= _AMPLE for child in children
+        )
 
     def _share(self) -> None:
         """Give coroutines to free slots. Those for which there is none may have a process too."""

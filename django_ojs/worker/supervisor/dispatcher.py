@@ -35,6 +35,9 @@ logger = logging.getLogger("django_ojs.worker")
 
 _PROGRESS_EVERY = 0.5
 _KEEP_REPORT = 15.0
+_GATHER = 0.02
+"""Seconds for which reports are gathered while the executors have ample work."""
+_GATHERED = 400
 
 
 class Dispatcher:
@@ -55,6 +58,7 @@ class Dispatcher:
         self._progress: dict[str, leases.Progress] = {}
         self._progress_due = 0.0
         self._reports: list[Pending] = []
+        self._gathers_until = 0.0
         self._lost_places = LostPlaces(database, using=using)
         self.leases: LeaseTable = {}
         self._shared = shared
@@ -266,6 +270,8 @@ class Dispatcher:
         moments = self.enforcer.moments() + self.assignment.moments()
         if self._progress:
             moments.append(self._progress_due)
+        if self._reports:
+            moments.append(self._gathers_until)
         return max(0.0, min(moments) - now) if moments else None
 
     def tick(self, now: float) -> None:
@@ -308,10 +314,13 @@ class Dispatcher:
         self._reports.append(Pending(outcome, running.deadlines.row + _KEEP_REPORT))
 
     def hand_over(self) -> None:
-        """Give new reports to the database thread."""
-        if self._reports:
+        """Give new reports to the database thread; gather them for a while if nobody waits for room."""
+        now = clock.boottime()
+        full = len(self._reports) >= _GATHERED or now >= self._gathers_until
+        if self._reports and (full or not self.assignment.is_ample()):
             self._database.settle(self._reports)
             self._reports = []
+            self._gathers_until = now + _GATHER
         self._lost_places.hand_over()
 
     def _release(self, running: LeasedJob) -> None:

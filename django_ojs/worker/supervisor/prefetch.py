@@ -14,6 +14,10 @@ _LONG_AHEAD = 0.2
 """Long jobs to expect, at most, among those claimed ahead: jobs behind them are given back."""
 _MOST = 2000
 _WELL_KNOWN = 100
+_QUEUED_SECONDS = 0.02
+"""Work that may be queued in an executor behind its first job."""
+_DEEPEST = 128
+"""Jobs that may be."""
 
 
 @dataclass(slots=True)
@@ -93,4 +97,4 @@ class PrefetchPolicy:
         judges = (known, self._every) if known.seen < _WELL_KNOWN else (known,)
         if any(judge.slow_share > 0.01 for judge in judges):
             return 1
-        return max(1, min(32, int(0.02 / max(known.mean, 0.0002))))
+        return max(1, min(_DEEPEST, int(_QUEUED_SECONDS / max(known.mean, 0.0001))))

@@ -180,7 +180,7 @@ class Runner:
 
     def _turn(self) -> None:
         ended = self._dispatcher.ended
-        self._loop.wait(self._wait())
+        self._loop.wait(self._wait(), gather=self._dispatcher.assignment.is_ample())
         if self._dispatcher.ended != ended:
             self._drain.work_goes_on()
         for number in self._signals.take():
