@@ -335,6 +335,12 @@ def new_lease() -> uuid.UUID:
     return uuid.uuid4()
 
 
+def new_leases(count: int) -> list[uuid.UUID]:
+    """Make as many, from one drawing of random bits."""
+    bits = os.urandom(16 * count)
+    return [uuid.UUID(bytes=bits[at : at + 16], version=4) for at in range(0, 16 * count, 16)]
+
+
 def jitter() -> float:
     """Return a random number in [0, 1), to spread retries and polls."""
     return _dice.random()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from django_ojs import clock, conf, hooks
@@ -262,7 +262,8 @@ def _lock(
     elif where.crowding > 1:
         where.crowding = max(1.0, min(_MOST_CROWDED, where.crowding * _CALMER))
     # A job may have been moved to another queue since it was looked at.
-    served = [job for job in locked if job.queue in names and where.serves(job.queue, job.type)]
+    serves = cache(where.serves)
+    served = [job for job in locked if job.queue in names and serves(job.queue, job.type)]
     return served, states
 
 

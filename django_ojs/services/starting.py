@@ -97,7 +97,7 @@ def _is_plain(job: JobRow) -> bool:
 def _at_once(
     jobs: Sequence[JobRow], decide: Callable[..., Transition], now: datetime, using: str
 ) -> list[JobRow]:
-    leases = [clock.new_lease() for _ in jobs]
+    leases = clock.new_leases(len(jobs))
     decision = decide(jobs[0], lease_id=leases[0], now=now)
     start_alike(decision, jobs, leases, using=using)
     return [

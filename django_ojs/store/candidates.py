@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -126,10 +127,11 @@ def _from(
 
 
 def _served(rows: Sequence[tuple[Any, ...]], where: Sources) -> list[Candidate]:
+    serves = cache(where.serves)
     return [
         Candidate(_uuid(row[0]), row[1], row[2])
         for row in rows
-        if not row[4] and where.serves(row[1], row[2])
+        if not row[4] and serves(row[1], row[2])
     ]
 
 

@@ -157,6 +157,10 @@ _WRITERS: Mapping[ColumnType, Writer] = {
 
 def _array(kind: ColumnType, column: Iterable[Any]) -> str:
     """An array literal of PostgreSQL."""
+    if kind is ColumnType.UUID:
+        # The most frequent; without a call for each.
+        values = ["NULL" if value is None else f"{value.int:032x}" for value in column]
+        return "{" + ",".join(values) + "}"
     write = _ELEMENTS.get(kind, str)
     return "{" + ",".join(["NULL" if value is None else write(value) for value in column]) + "}"
 
@@ -167,12 +171,7 @@ def _quoted(text: str) -> str:
     return f'"{text}"'
 
 
-def _hex(value: UUID) -> str:
-    return f"{value.int:032x}"
-
-
 _ELEMENTS: Mapping[ColumnType, Callable[[Any], str]] = {
-    ColumnType.UUID: _hex,
     ColumnType.TEXT: _quoted,
     ColumnType.JSON: _quoted,
     ColumnType.TIME: datetime.isoformat,
