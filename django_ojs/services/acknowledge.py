@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -12,8 +13,8 @@ from django_ojs import clock
 from django_ojs.domain import lifecycle
 from django_ojs.domain.errors import LeaseLost
 from django_ojs.domain.events import Kind
-from django_ojs.domain.job import JobRow
-from django_ojs.services.commit import commit, commit_alike, is_published
+from django_ojs.domain.job import JobRow, Transition
+from django_ojs.services.commit import commit, commit_alike, commit_all_alike, is_published
 from django_ojs.store.contention import impatient, in_transaction, is_contention, is_held
 from django_ojs.store.dialect import dialect
 
@@ -38,14 +39,13 @@ def acknowledge(acks: Sequence[Ack], *, using: str) -> list[bool]:
     # In id order, like every other writer, so that batches cannot deadlock.
     others = sorted(acks, key=_job_id)
     done: set[UUID] = set()
-    together = dialect(using).inserts_what_it_updates and not connections[using].in_atomic_block
-    if together and not is_published(Kind.COMPLETED):
+    if not is_published(Kind.COMPLETED):
         holder = (others[0].job.worker_id, others[0].job.lease_principal)
         alike = [ack for ack in others if _is_alone(ack.job, holder)]
         if alike:
             done = _at_once(alike, using)
             others = [ack for ack in others if not _is_alone(ack.job, holder)]
-    if others and _all_or_none(others, using):
+    if others and _all_or_none(lambda: _commit(others, using=using)):
         done.update(ack.job.id for ack in others)
     return [ack.job.id in done for ack in acks]
 
@@ -60,22 +60,28 @@ def _is_alone(job: JobRow, holder: tuple[str | None, str | None]) -> bool:
 
 
 def _at_once(acks: Sequence[Ack], using: str) -> set[UUID]:
-    """By one decision, since they differ in their results only."""
+    """By one decision, since they differ in their results only; those that are written."""
+    jobs, results = [ack.job for ack in acks], [ack.result for ack in acks]
+    if not dialect(using).inserts_what_it_updates or connections[using].in_atomic_block:
+        together = _all_or_none(lambda: _commit_alike(jobs, results, using=using))
+        return {job.id for job in jobs} if together else set()
     now = clock.now(using)
-    jobs = [ack.job for ack in acks]
-    decision = lifecycle.ack(jobs[0], result=None, now=now)
     try:
-        return commit_alike(decision, jobs, [ack.result for ack in acks], now=now, using=using)
+        return commit_alike(_decided(jobs[0], now), jobs, results, now=now, using=using)
     except DatabaseError as error:
         if not is_contention(error):
             raise
         return set()
 
 
-def _all_or_none(acks: Sequence[Ack], using: str) -> bool:
+def _decided(job: JobRow, now: datetime) -> Transition:
+    return lifecycle.ack(job, result=None, now=now)
+
+
+def _all_or_none(write: Callable[[], None]) -> bool:
     try:
         with impatient(1):
-            _commit(acks, using=using)
+            write()
     except LeaseLost:
         return False
     except DatabaseError as error:
@@ -83,6 +89,12 @@ def _all_or_none(acks: Sequence[Ack], using: str) -> bool:
             raise
         return False
     return True
+
+
+@in_transaction
+def _commit_alike(jobs: Sequence[JobRow], results: Sequence[str | None], *, using: str = "") -> None:
+    now = clock.now(using)
+    commit_all_alike(_decided(jobs[0], now), jobs, results, now=now, using=using)
 
 
 @in_transaction

@@ -18,7 +18,7 @@ from django_ojs.services import audit, job_log
 from django_ojs.signals import EventRecord, by_kind, deliver
 from django_ojs.store import inserting
 from django_ojs.store.notifications import payloads
-from django_ojs.store.transitions import apply, end_alike
+from django_ojs.store.transitions import apply, end_alike, end_all_alike
 
 
 def commit(
@@ -35,20 +35,7 @@ def commit(
     apply(transitions, seen=seen, using=using)
     inserting.attempts(
         [
-            (
-                transition.job.id,
-                transition.job.lease_id,
-                transition.job.lease_seq,
-                transition.job.attempt,
-                transition.job.worker_id,
-                transition.job.lease_principal,
-                transition.attempt.outcome,
-                transition.job.started_at,
-                now,
-                transition.job.deadline_at,
-                transition.attempt.error,
-                None,
-            )
+            _ended(transition.job, transition.attempt.outcome, transition.attempt.error, now)
             for transition in transitions
             if transition.attempt is not None
         ],
@@ -98,6 +85,30 @@ def commit_alike(
     ended = end_alike(decision, jobs, results, now=now, using=using)
     job_log.completed([job for job in jobs if job.id in ended], now=now, using=using)
     return ended
+
+
+def commit_all_alike(
+    decision: Transition,
+    jobs: Sequence[JobRow],
+    results: Sequence[str | None],
+    *,
+    now: datetime,
+    using: str,
+) -> None:
+    """The same within a transaction, for all of them: raises :class:`LeaseLost` if one has changed."""
+    assert decision.attempt is not None
+    end_all_alike(decision, jobs, results, using=using)
+    outcome = decision.attempt.outcome
+    inserting.attempts([_ended(job, outcome, None, now) for job in jobs], using=using)
+    job_log.completed(jobs, now=now, using=using)
+
+
+def _ended(job: JobRow, outcome: str, error: str | None, now: datetime) -> tuple[object, ...]:
+    """The row of an attempt that ends now."""
+    return (
+        *(job.id, job.lease_id, job.lease_seq, job.attempt, job.worker_id, job.lease_principal),
+        *(outcome, job.started_at, now, job.deadline_at, error, None),
+    )
 
 
 def is_published(kind: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -180,33 +180,10 @@ def end_alike(
     deadline and without progress; the others are left as they are. One statement, and no transaction
     around it: only for a dialect that ``inserts_what_it_updates``.
     """
-    sql, job = dialect(using), decision.job
+    sql = dialect(using)
     assert decision.attempt is not None
-    kinds = [ColumnType.UUID, ColumnType.UUID, ColumnType.TIME]
-    rows: list[tuple[Any, ...]]
-    changes = dict(decision.changes)
-    if any(results):
-        kinds.append(ColumnType.JSON)
-        rows = [
-            (job.id, job.lease_id, job.deadline_at, result)
-            for job, result in zip(jobs, results, strict=True)
-        ]
-        del changes["result"]
-    else:
-        rows = [(job.id, job.lease_id, job.deadline_at) for job in jobs]
-    source, bound = sql.record_set(kinds, rows)
-    sets, parameters = _constants(sql, {"state": str(decision.target), **changes})
-    if any(results):
-        sets.append(f"{sql.quoted['result']} = {sql.value(3, ColumnType.JSON)}")
-    same = sql.null_safe_equals
-    update, parameters = sql.update(
-        _TABLE,
-        (sets, parameters),
-        (source, bound),
-        "j.id = v.c0",
-        f"{sql.in_state(job.state)} AND j.lease_id {same} v.c1 AND j.deadline_at {same} v.c2"
-        " AND j.progress IS NULL",
-        "j.id, v.c1, j.lease_seq, j.attempt, j.started_at, v.c2",
+    update, parameters = _ending(
+        decision, jobs, results, sql, "j.id, v.c1, j.lease_seq, j.attempt, j.started_at, v.c2"
     )
     # Their ids are read only if some are missing: usually all of them are written.
     statement = (
@@ -215,11 +192,62 @@ def end_alike(
         f" SELECT {_ENDED}, %s, %s, %s, %s FROM ended RETURNING job_id)"
         " SELECT CASE WHEN COUNT(*) < %s THEN ARRAY_AGG(job_id) END, COUNT(*) FROM kept"
     )
+    job = decision.job
     alike = [job.worker_id, job.lease_principal, decision.attempt.outcome, now]
     with cursor(using) as cur:
         cur.execute(statement, [*parameters, *alike, len(jobs)])
         some, written = cur.fetchone()
     return {job.id for job in jobs} if written == len(jobs) else set(some or ())
+
+
+def end_all_alike(
+    decision: Transition, jobs: Sequence[JobRow], results: Sequence[str | None], *, using: str
+) -> None:
+    """The same in a transaction and without the attempt rows, for all of the jobs: raises
+    :class:`LeaseLost` if one is not as its record says.
+    """
+    sql = dialect(using)
+    if len(jobs) > 1 and not fits([ColumnType.JSON], [results], using):
+        half = len(jobs) // 2
+        for part in (slice(half), slice(half, None)):
+            end_all_alike(decision, jobs[part], results[part], using=using)
+        return
+    missing = len(jobs) - _written(*_ending(decision, jobs, results, sql), using)
+    if missing:
+        raise LeaseLost(_no_longer(missing, jobs, decision.job.state))
+
+
+def _ending(
+    decision: Transition,
+    jobs: Sequence[JobRow],
+    results: Sequence[str | None],
+    sql: Dialect,
+    returning: str = "",
+) -> tuple[str, list[Any]]:
+    """The guarded UPDATE for :func:`end_alike`, and its parameters."""
+    kinds = [ColumnType.UUID, ColumnType.UUID, ColumnType.TIME]
+    columns: list[Iterable[Any]] = [
+        [getattr(job, name) for job in jobs] for name in ("id", "lease_id", "deadline_at")
+    ]
+    changes = dict(decision.changes)
+    if any(results):
+        kinds.append(ColumnType.JSON)
+        columns.append(results)
+        del changes["result"]
+    source, bound = sql.record_set(kinds, list(zip(*columns, strict=True)))
+    sets, parameters = _constants(sql, {"state": str(decision.target), **changes})
+    if any(results):
+        sets.append(f"{sql.quoted['result']} = {sql.value(3, ColumnType.JSON)}")
+    same = sql.null_safe_equals
+    return sql.update(
+        _TABLE,
+        (sets, parameters),
+        (source, bound),
+        "j.id = v.c0",
+        f"{sql.in_state(decision.job.state)} AND j.lease_id {same} v.c1 AND j.deadline_at {same} v.c2"
+        " AND j.progress IS NULL",
+        returning,
+    )
 
 
 def _written(statement: str, parameters: Sequence[Any], using: str) -> int:

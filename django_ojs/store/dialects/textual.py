@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -33,17 +33,18 @@ class Textual(Dialect):
     def _uuid(self, value: UUID) -> str:
         return value.hex
 
+    def _uuids(self, values: Iterable[UUID | None]) -> list[str | None]:
+        return [None if value is None else f"{value.int:032x}" for value in values]
+
     def _rows(self, kinds: Sequence[ColumnType], rows: Iterable[Sequence[Any]]) -> str:
-        special = [
-            index for index, kind in enumerate(kinds) if kind in (ColumnType.TIME, ColumnType.UUID)
-        ]
-        encoded = []
-        for row in rows:
-            values = list(row)
-            for index in special:
-                values[index] = self.bind(kinds[index], values[index])
-            encoded.append(values)
-        return _dump(encoded)
+        columns = list(zip(*rows, strict=True))
+        for index, kind in enumerate(kinds):
+            if kind is ColumnType.TIME:
+                # Many rows have the same.
+                columns[index] = tuple(map(cache(partial(self.bind, kind)), columns[index]))
+            elif kind is ColumnType.UUID:
+                columns[index] = tuple(self._uuids(columns[index]))
+        return _dump(list(zip(*columns, strict=True)))
 
     def _decoder(self, kind: ColumnType) -> Callable[[Any], Any] | None:
         return _TEXTUAL_DECODERS.get(kind)
