@@ -11,15 +11,17 @@ from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRow, Transition
 from django_ojs.services.promote import promote
 from django_ojs.services.rate_limits import admission, places, policies
-from django_ojs.services.starting import start, start_announced
+from django_ojs.services.starting import Holder, start, start_announced, start_looked_at
 from django_ojs.store import candidates, claiming, due_times
-from django_ojs.store.candidates import Look
+from django_ojs.store.candidates import Candidate, Look
 from django_ojs.store.claiming import QueueStates
 from django_ojs.store.contention import in_transaction
 from django_ojs.store.dialect import dialect
 from django_ojs.store.sources import Lane, Sources
 
 _LOOK_AGAIN = 0.005
+_USUAL_FOR = 0.5
+"""Seconds for which jobs are claimed as ever, since few could be started by one statement."""
 _AT_ONCE = 0.05
 """Seconds within which the time that came with the rows of queues is that of the claim."""
 _MOST_CROWDED = 16.0
@@ -100,16 +102,10 @@ def claim(
         visibility_ms=visibility_ms,
         principal=principal,
     )
+    holder = Holder(worker_id, beats, principal)
     lane, bounded = where.only, visibility_ms is not None or most_bytes is not None
     if lane is not None and not probe and immediate and not bounded:
-        started = start_announced(
-            lane,
-            min(limit, immediate),
-            worker_id=worker_id,
-            beats=beats,
-            principal=principal,
-            using=using,
-        )
+        started = start_announced(lane, min(limit, immediate), holder, using=using)
         if started:
             return started
     # Where a claim shuts out other writers, what it takes is looked up in its transaction: out of
@@ -125,6 +121,10 @@ def claim(
             seen = candidates.look(where, limit if ahead else 1, using=using)
             if not seen.found:
                 break
+        if ahead and seen is not None and not bounded and clock.boottime() >= where.usual_until:
+            started = _start_at_once(where, seen.found, limit, decide, room, holder, using)
+            if started:
+                return started
         got = _claim(where, seen if ahead else None, limit, decide, room, using=using)
         if got.claimed or (got.found and not got.passed_over):
             return got.claimed
@@ -152,6 +152,42 @@ def claim(
         # No other queue has work: now wait for the locked rows.
         return _claim(everything, None, limit, decide, room, waits=True, using=using).claimed
     return []
+
+
+def _start_at_once(
+    where: Sources,
+    found: Sequence[Candidate],
+    limit: int,
+    decide: Callable[..., Transition],
+    room: _Room,
+    holder: Holder,
+    using: str,
+) -> list[JobRow]:
+    """Start what can be started by one statement, then the others as ever."""
+    immediate = room.immediate
+    ahead = immediate is not None and limit > immediate
+    if ahead and any(candidate.most_attempts <= 1 for candidate in found):
+        # They have the first places among those that can begin.
+        return []
+    tried = start_looked_at(found, limit, holder, ahead=ahead, using=using)
+    if tried is None:
+        return []
+    started, free = tried
+    if 2 * len(started) <= free:
+        where.usual_until = clock.boottime() + _USUAL_FOR
+    if not started:
+        return []
+    where.resumed.found(started[0].priority, started[0].enqueued_at)
+    _adapt(where, free, min(limit, len(found)))
+    if len(started) == free:
+        return started
+    ids = {job.id for job in started}
+    others = Look([candidate for candidate in found if candidate.id not in ids], False)
+    if immediate is not None:
+        room = room._replace(immediate=max(0, immediate - len(started)))
+    got = _claim(where, others, limit - len(started), decide, room, using=using)
+    places = {candidate.id: place for place, candidate in enumerate(found)}
+    return sorted(started + got.claimed, key=lambda job: places[job.id])
 
 
 class _Room(NamedTuple):
@@ -257,14 +293,19 @@ def _lock(
     names -= states.paused | states.held
     still = [candidate for candidate in seen.found if candidate.queue in names]
     locked = claiming.these(still, limit, most_bytes=most_bytes, using=using)
-    if len(locked) < min(limit, len(still)):
-        where.crowding *= 2
-    elif where.crowding > 1:
-        where.crowding = max(1.0, min(_MOST_CROWDED, where.crowding * _CALMER))
+    _adapt(where, len(locked), min(limit, len(still)))
     # A job may have been moved to another queue since it was looked at.
     serves = cache(where.serves)
     served = [job for job in locked if job.queue in names and serves(job.queue, job.type)]
     return served, states
+
+
+def _adapt(where: Sources, locked: int, wanted: int) -> None:
+    """Look at more next time if others had locked what was found."""
+    if locked < wanted:
+        where.crowding *= 2
+    elif where.crowding > 1:
+        where.crowding = max(1.0, min(_MOST_CROWDED, where.crowding * _CALMER))
 
 
 def has_work(where: Sources, *, using: str | None = None) -> bool:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
 from django.db import DatabaseError, connections
 
@@ -15,11 +16,13 @@ from django_ojs.domain.job import JobRow, Transition, changed, held_by
 from django_ojs.domain.states import Trigger
 from django_ojs.services import job_log
 from django_ojs.services.commit import commit, is_published
+from django_ojs.store.candidates import Candidate
 from django_ojs.store.contention import is_contention
 from django_ojs.store.dialect import dialect
 from django_ojs.store.sources import Lane
-from django_ojs.store.transitions import start_alike, start_first
+from django_ojs.store.transitions import start_alike, start_first, start_seen
 
+T = TypeVar("T")
 _RESTS_ON = attrgetter(
     *("attempt", "lease_seq", "lease_id", "timeout_ms", "grace_period_ms", "total_timeout_ms"),
     *("visibility_timeout_ms", "heartbeat_explicit", "progress", "hooks"),
@@ -27,33 +30,58 @@ _RESTS_ON = attrgetter(
 """What the decision to start an attempt depends on, but for times of the job's own."""
 
 
-def start_announced(
-    lane: Lane,
-    limit: int,
-    *,
-    worker_id: str | None,
-    beats: bool,
-    principal: str | None,
-    using: str,
-) -> list[JobRow]:
+class Holder(NamedTuple):
+    """Whose leases they will be; ``beats`` if it sends heartbeats for all of its jobs."""
+
+    worker_id: str | None
+    beats: bool
+    principal: str | None
+
+
+def start_announced(lane: Lane, limit: int, holder: Holder, *, using: str) -> list[JobRow]:
     """Start attempts of the first jobs of one type in one queue by one statement, where it can.
 
     An empty list where there is none, or something speaks against it: then claim as ever. A worker that
     waited starts what was announced in less than half of the time.
     """
+
+    def first(now: datetime, steps: int) -> list[JobRow]:
+        changes = held_by(holder.worker_id, holder.principal, now)
+        return start_first(lane, limit, changes, beats=holder.beats, now=now, steps=steps, using=using)
+
+    return _by_one_statement(first, using) or []
+
+
+def start_looked_at(
+    found: Sequence[Candidate], limit: int, holder: Holder, *, ahead: bool, using: str
+) -> tuple[list[JobRow], int] | None:
+    """The same of jobs that a look has found; and how many of them were not held by others. Some of
+    those may not be started so: they are to be claimed as ever. ``None`` if it was not tried, or met a
+    lock. ``ahead`` is as in :func:`start_seen`.
+    """
+
+    def those(now: datetime, steps: int) -> tuple[list[JobRow], int]:
+        changes = held_by(holder.worker_id, holder.principal, now)
+        return start_seen(
+            found, limit, changes, ahead=ahead, beats=holder.beats, now=now, steps=steps, using=using
+        )
+
+    return _by_one_statement(those, using)
+
+
+def _by_one_statement(start: Callable[[datetime, int], T], using: str) -> T | None:
+    """Only where the database can, nobody hears of starts, and no transaction is open."""
     sql, steps = dialect(using), clock.steps(using)
     if not sql.updates_what_it_locks or steps is None or connections[using].in_atomic_block:
-        return []
+        return None
     if is_published(Kind.STARTED) or job_log.is_enabled(Trigger.CLAIM):
-        return []
-    now = clock.stamp(using)
-    changes = held_by(worker_id, principal, now)
+        return None
     try:
-        return start_first(lane, limit, changes, beats=beats, now=now, steps=steps, using=using)
+        return start(clock.stamp(using), steps)
     except DatabaseError as error:
         if not is_contention(error):
             raise
-        return []
+        return None
 
 
 def start(

@@ -42,6 +42,7 @@ class Candidate(NamedTuple):
     id: UUID
     queue: str
     type: str
+    most_attempts: int
 
 
 class Look(NamedTuple):
@@ -129,7 +130,7 @@ def _from(
 def _served(rows: Sequence[tuple[Any, ...]], where: Sources) -> list[Candidate]:
     serves = cache(where.serves)
     return [
-        Candidate(_uuid(row[0]), row[1], row[2])
+        Candidate(_uuid(row[0]), row[1], row[2], row[3])
         for row in rows
         if not row[4] and serves(row[1], row[2])
     ]
@@ -224,7 +225,7 @@ def _walk(rows: Sequence[Candidate], heads: Sequence[Candidate], depth: int, *, 
 
 
 def _candidates(rows: Sequence[tuple[Any, ...]]) -> list[Candidate]:
-    return [Candidate(_uuid(row[0]), row[1], row[2]) for row in rows]
+    return [Candidate(_uuid(row[0]), row[1], row[2], row[3]) for row in rows]
 
 
 def _uuid(value: UUID | str) -> UUID:

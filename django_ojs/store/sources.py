@@ -118,8 +118,8 @@ class Sources:
     types, of ranked queues only. Our own types have a queue of their own, and it has no others.
     ``resumes`` allows looks that do not begin at the front (:class:`Resumed`).
 
-    ``foreign_until`` and ``crowding`` are what looks have learnt; they never change which jobs come
-    first.
+    ``foreign_until``, ``usual_until`` and ``crowding`` are what was learnt; they never change which
+    jobs come first.
     """
 
     def __init__(
@@ -144,6 +144,8 @@ class Sources:
         """The ranges that hold what is served, by rank; among others if it is not the only one."""
         self.foreign_until = 0.0
         """Until when (boottime) the front is taken to be full of what others serve."""
+        self.usual_until = 0.0
+        """Until when jobs are claimed as ever, since few could be started by one statement."""
         self.crowding = 1.0
         """How many times as much to look at as is wanted, since others take from the same front."""
         self.resumed = Resumed(resumes)

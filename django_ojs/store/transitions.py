@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -14,9 +15,10 @@ from django_ojs.domain.job import JobRow, Transition
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt, Job
 from django_ojs.store.batches import fits
+from django_ojs.store.candidates import Candidate
 from django_ojs.store.columns import JOB, ColumnType
 from django_ojs.store.contention import LockLost
-from django_ojs.store.dialect import cursor, dialect
+from django_ojs.store.dialect import cursor, dialect, in_list
 from django_ojs.store.dialects.base import Dialect
 from django_ojs.store.sources import QUEUES, Lane
 
@@ -28,6 +30,9 @@ _PLAIN = (
     "j.hooks = 0 AND j.progress IS NULL AND j.lease_id IS NULL AND j.total_timeout_ms IS NULL"
     " AND j.visibility_timeout_ms IS NULL"
 )
+_SAME_STEPS = f" AND COALESCE({STEPS}, 0) = %s"
+_SMALL = 2048
+"""Bytes of arguments as they are stored."""
 _Shape = tuple[str, str, tuple[str, ...]]
 
 
@@ -130,11 +135,64 @@ def start_first(
     """
     sql = dialect(using)
     locked, pins = lane.select(
-        "j.id",
+        "j.id, 0 AS place",
         f"{sql.limit}{sql.skip_locked}",
         sql,
-        f" AND (SELECT COUNT(*) FROM open) = 1 AND COALESCE({STEPS}, 0) = %s",
+        f" AND (SELECT COUNT(*) FROM open) = 1{_SAME_STEPS}",
     )
+    bound = [*pins, steps, limit]
+    jobs, _ = _start([str(lane.queue)], (locked, bound), "", changes, beats=beats, now=now, using=using)
+    return sorted(jobs, key=lambda job: (-job.priority, job.enqueued_at, job.id))
+
+
+def start_seen(
+    found: Sequence[Candidate],
+    limit: int,
+    changes: Mapping[str, Any],
+    *,
+    ahead: bool,
+    beats: bool,
+    now: datetime,
+    steps: int,
+    using: str,
+) -> tuple[list[JobRow], int]:
+    """As :func:`start_first`, of jobs that a look has found, by their keys: the records in the order
+    given, and how many jobs were locked, of which some may not be plain; 0 if none was started.
+
+    ``ahead`` if some are to wait for others: then those with one attempt only, or with more than two
+    kilobytes of arguments, are left too.
+    """
+    sql = dialect(using)
+    rows = [(candidate.id, place) for place, candidate in enumerate(found)]
+    item, literals = sql.record_set([ColumnType.UUID, ColumnType.INT], rows)
+    locked = (
+        f"SELECT j.id, v.c1 AS place FROM {item} CROSS JOIN {_TABLE} j WHERE j.id = v.c0"
+        f" AND {sql.in_state(State.AVAILABLE)} AND NOT j.held"
+        f" AND j.queue IN (SELECT name FROM open){_SAME_STEPS}"
+        f" ORDER BY v.c1 {sql.limit} FOR UPDATE OF j SKIP LOCKED"
+    )
+    bound = [*literals, steps, limit]
+    names = sorted({candidate.queue for candidate in found})
+    more = f" AND j.max_attempts > 1 AND pg_column_size(j.args) < {_SMALL}" if ahead else ""
+    return _start(names, (locked, bound), more, changes, beats=beats, now=now, using=using)
+
+
+def _start(
+    queues: Sequence[str],
+    given: tuple[str, Sequence[Any]],
+    more: str,
+    changes: Mapping[str, Any],
+    *,
+    beats: bool,
+    now: datetime,
+    using: str,
+) -> tuple[list[JobRow], int]:
+    """Start the plain ones of the jobs that a statement locks, each with its ``place``.
+
+    Returns their records by place, and how many were locked.
+    """
+    sql = dialect(using)
+    locked, bound = given
     sets, parameters = _constants(sql, {"state": State.ACTIVE.value, **changes})
     at = sql.placeholder(ColumnType.TIME)
     ms = f"(j.{sql.quoted['timeout_ms']} + j.{sql.quoted['grace_period_ms']})"
@@ -145,24 +203,27 @@ def start_first(
         f"heartbeat_armed = {'TRUE' if beats else 'j.heartbeat_explicit'}",
         f"deadline_at = {sql.later.format(at=at, ms=ms)}",
     ]
-    update, bound = sql.update(
+    update, parameters = sql.update(
         _TABLE,
         (sets, [*parameters, now]),
         ("locked", []),
         "j.id = locked.id",
         f"{sql.in_state(State.AVAILABLE)} AND {_PLAIN}"
-        f" AND (j.deadline_at IS NULL OR j.deadline_at > {at})",
-        sql.job_columns,
+        f" AND (j.deadline_at IS NULL OR j.deadline_at > {at}){more}",
+        f"{sql.job_columns}, locked.place, (SELECT COUNT(*) FROM locked)",
+    )
+    is_open = (
+        f"SELECT name FROM {QUEUES} WHERE name IN {in_list(queues)} AND NOT paused AND NOT limited"
     )
     statement = (
-        f"WITH open AS MATERIALIZED (SELECT 1 FROM {QUEUES} WHERE name = %s AND NOT paused"
-        f" AND NOT limited{sql.share_unheld}), locked AS MATERIALIZED ({locked}) {update}"
+        f"WITH open AS MATERIALIZED ({is_open}{sql.share_unheld}),"
+        f" locked AS MATERIALIZED ({locked}) {update}"
     )
     with cursor(using) as cur:
         sql.fast_loaders(cur)
-        cur.execute(statement, [lane.queue, *pins, steps, limit, *bound, now])
-        jobs = sql.jobs(cur.fetchall())
-    return sorted(jobs, key=lambda job: (-job.priority, job.enqueued_at, job.id))
+        cur.execute(statement, [*queues, *bound, *parameters, now])
+        rows = sorted(cur.fetchall(), key=itemgetter(-2))
+    return sql.jobs([row[:-2] for row in rows]), rows[0][-1] if rows else 0
 
 
 def end_alike(

@@ -11,6 +11,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRow
 from django_ojs.models import MaintenanceRun, RateLimitPlace
@@ -222,3 +223,86 @@ def test_a_limit_that_a_queue_was_given_since_holds_what_is_announced() -> None:
     rate_limits.override("queue:default", {"concurrency": 1})
     assert len(announced(3)) == 1
     assert announced(3) == []
+
+
+def looked_at(limit: int, **options: Any) -> list[JobRow]:
+    """Claim as a worker of several types does: what it starts is looked up first."""
+    where = sources(["default"], ["test.job", "test.other"], ranked=False)
+    assert where.only is None
+    return claim(
+        where, limit=limit, **{"worker_id": "w1", "beats": True, "immediate": limit, **options}
+    )
+
+
+@pytest.mark.parametrize("beats", [True, False])
+@pytest.mark.parametrize("failures", [0, 2])
+def test_what_a_look_found_starts_as_it_always_does(
+    frozen: FrozenClock, failures: int, beats: bool
+) -> None:
+    """Those that one statement starts, and those among them that it leaves."""
+    began, written = frozen.time, []
+
+    def usual() -> list[JobRow]:
+        with transaction.atomic():
+            return looked_at(len(OPTIONS), beats=beats)
+
+    ways: list[Callable[[], list[JobRow]]] = [lambda: looked_at(len(OPTIONS), beats=beats), usual]
+    for way in ways:
+        frozen.time = began
+        attempted_before(frozen, OPTIONS, failures)
+        written.append(rows(way()))
+    assert written[0] == written[1]
+    assert len(written[0]) == len(OPTIONS)
+
+
+def test_one_statement_starts_what_a_look_has_found(frozen: FrozenClock) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    make(5)
+    with CaptureQueriesContext(connection) as queries:
+        assert [job.json("args") for job in looked_at(3)] == [[0], [1], [2]]
+    assert len(queries) == 2
+    assert [job.json("args") for job in looked_at(3)] == [[3], [4]]
+    assert looked_at(3) == []
+
+
+def test_what_one_statement_leaves_is_not_passed_by_for_ever(frozen: FrozenClock) -> None:
+    """There is always more behind it that is plain."""
+    (other,) = make(total_timeout=3600)
+    make(20)
+    assert other.id in {job.id for job in looked_at(5)}
+
+
+def test_of_jobs_with_one_attempt_no_more_are_taken_than_can_begin(frozen: FrozenClock) -> None:
+    once = {"max_attempts": 1}
+    make(2, retry=once)
+    make(2)
+    make(1, retry=once)
+    claimed = looked_at(10, immediate=1, ahead_bytes=1 << 20)
+    assert [job.max_attempts == 1 for job in claimed] == [True, False, False]
+
+
+def test_large_jobs_are_claimed_ahead_by_their_size(frozen: FrozenClock) -> None:
+    for size in (10, 200_000, 10, 200_000, 10):
+        enqueue("test.job", ["x" * size])
+    claimed = looked_at(5, immediate=1, ahead_bytes=250_000)
+    assert 2 <= len(claimed) < 5
+    assert sum(job.text_bytes for job in claimed) < 300_000
+
+
+def test_a_paused_queue_starts_nothing_that_a_look_has_found() -> None:
+    make(2)
+    make(2, queue="other")
+    where = sources(["default", "other"], ["test.job", "test.other"], ranked=False)
+    queues.pause(["other"])
+    claimed = claim(where, limit=4, worker_id="w1", beats=True, immediate=4)
+    assert [job.queue for job in claimed] == ["default", "default"]
+
+
+def test_what_another_transaction_holds_is_passed_over_by_a_claim_of_many() -> None:
+    if connection.vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    first, second, third = make(3)
+    with holding(second), bounded():
+        assert [job.id for job in looked_at(3)] == [first.id, third.id]
+    assert [job.id for job in looked_at(3)] == [second.id]

@@ -66,7 +66,7 @@ class Assignment:
                     self._give(child.slots[0], self.waiting.popleft())
 
     def is_ample(self) -> bool:
-        """Whether every executor has work for a while, so that nobody waits for the supervisor."""
+        """Whether every executor has work for a while, so that none waits for the supervisor."""
         children = self._pool.children
         return bool(children) and all(
             not child.is_shared and len(child.slots[0].queued) >= _AMPLE for child in children

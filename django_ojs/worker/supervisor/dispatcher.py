@@ -314,7 +314,7 @@ class Dispatcher:
         self._reports.append(Pending(outcome, running.deadlines.row + _KEEP_REPORT))
 
     def hand_over(self) -> None:
-        """Give new reports to the database thread; gather them for a while if nobody waits for room."""
+        """Give new reports to the database thread; gather them for a while if none waits for room."""
         now = clock.boottime()
         full = len(self._reports) >= _GATHERED or now >= self._gathers_until
         if self._reports and (full or not self.assignment.is_ample()):
