@@ -37,12 +37,13 @@ def reaper_stopped(stage: Stage) -> None:
     every = IN_BRIEF if stage.brief else 1
     reached = 0
     for number in range(random.randint(1, every), MOST_STATEMENTS + 1, every):
-        # Due while it is stopped; later the lab may not be able to write either.
-        stage.probe_ttl(0.6 * STOPPED)
-        armed.write_text(str(number))
+        # Due while it is stopped, and not before it can have stopped, when it may be its own to end.
+        # Once it may have stopped the lab cannot write to SQLite either.
+        stage.probe_ttl(REACHED + 1)
         # For this one it may be that the stopped reaper holds the row: it only has to end.
         due = str(api.enqueue("lab.nobody", queue="nobody", enqueue_ttl="300ms").id)
         stage.held_up.append(due)
+        armed.write_text(str(number))
         if not _stopped_within(armed, REACHED):
             armed.unlink(missing_ok=True)
             break
