@@ -36,7 +36,7 @@ def goals(scale: Scale) -> list[Goal]:
         Goal(
             "P25",
             "the first job of a new queue, on an idle worker",
-            [check for system in _DATABASES for check in _new_queues(system)],
+            [check for system in _DATABASES for check in _new_queues(system, scale)],
         ),
         Goal(
             "P20",
@@ -117,7 +117,7 @@ def _tasks(system: str, scale: Scale) -> list[Check]:
             ("enqueue a task", enqueued, "enqueue_one", scale.enqueues),
             ("drain tasks", drained, "drain", scale.jobs_for(peer)),
         ):
-            theirs = Measure(peer, workload, options=(("jobs", jobs),), once=not scale.even)
+            theirs = Measure(peer, workload, options=(("jobs", jobs),), once=True)
             figures = (Figure(measure, "rate", unit) for measure in (ours, theirs))
             peers.append(Ratio(f"{what}, {database}", next(figures), name, next(figures)))
     return [
@@ -186,8 +186,9 @@ def _locks(system: str) -> list[Check]:
     return checks
 
 
-def _new_queues(system: str) -> list[Check]:
-    measure = Measure(system, "new_queue", options=(("queues", 100),), once=True)
+def _new_queues(system: str, scale: Scale) -> list[Check]:
+    options = (("queues", 100 if scale.even else 40),)
+    measure = Measure(system, "new_queue", options=options, once=True)
     return [
         Ratio(
             f"wait, p99, {_DATABASES[system]}", Figure(measure, "p99", "ms"), "a known queue",
