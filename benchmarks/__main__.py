@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby, takewhile
 from pathlib import Path
@@ -259,9 +259,21 @@ def measure_all(bench: Bench, measures: list[Measure], rounds: int, keep: Callab
     bench.prepare(name for name in SYSTEMS if name in wanted)
     for number, one_round in groupby(plan, key=lambda planned: planned[0]):
         print(f"round {number} of {rounds}", flush=True)
-        for _, measure in one_round:
-            bench.run(measure, number)
+        for some in at_once(measure for _, measure in one_round):
+            if len(some) > 1:
+                bench.run_together(some, number)
+            else:
+                bench.run(some[0], number)
             keep()
+
+
+def at_once(measures: Iterable[Measure]) -> Iterator[list[Measure]]:
+    """One by one, but those together that follow each other and only wait."""
+    for waits, alike in groupby(measures, key=lambda measure: measure.waits):
+        if waits:
+            yield list(alike)
+        else:
+            yield from ([measure] for measure in alike)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
         if ours is not None:
             at, sizes = areas(ours)
             axes[2].stackplot([second / 60 for second in at], list(sizes.values()), labels=list(sizes))
-            axes[2].legend(loc="lower right")
+            axes[2].legend(loc="upper left")
         axes[2].set_title("tables, MiB")
         for axis in axes:
             axis.set_xlabel("minutes")

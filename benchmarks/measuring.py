@@ -6,22 +6,21 @@ import fcntl
 import json
 import os
 import statistics
-import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from benchmarks import venvs
+from benchmarks.child import Child
 from benchmarks.machine import Calm
 from benchmarks.own_server import OwnServer
 from benchmarks.servers import Servers
 from benchmarks.systems import SYSTEMS
 
 ROOT = Path(__file__).resolve().parent.parent
-_RESULT = "RESULT "
 _TRIES = 2
 _SHORT = 60.0
 """What took longer, in seconds, is not tried again when the machine was disturbed."""
@@ -34,7 +33,8 @@ class Measure:
     """One workload of one system. ``once`` is for what need not be repeated.
 
     ``options`` go to the workload, ``ojs`` are settings of ours; ``RETENTION.completed`` is one within
-    another. ``seconds`` is how long it may take.
+    another. ``seconds`` is how long it may take. One that ``waits`` does little else, and is measured
+    at the same time as the same of other systems.
     """
 
     system: str
@@ -44,6 +44,7 @@ class Measure:
     ojs: tuple[tuple[str, Any], ...] = ()
     once: bool = False
     seconds: float = 600.0
+    waits: bool = False
 
     @property
     def key(self) -> str:
@@ -180,6 +181,29 @@ class Bench:
             fine = not sample["disturbed"] or sample["took_s"] > _SHORT
             if fine or "error" in sample or attempt + 1 == _TRIES:
                 break
+        self._note(measure, sample)
+
+    def run_together(self, measures: Sequence[Measure], number: int) -> None:
+        """The same of some that do little but wait, all at once, and not again."""
+        wanted = [measure for measure in measures if measure.system not in self.figures.missing]
+        children: list[Child] = []
+        with self._alone():
+            quiet, began = self.calm.wait(), time.monotonic()
+            try:
+                children += (self._start(measure, number) for measure in wanted)
+                samples = [
+                    child.result(measure.seconds)
+                    for child, measure in zip(children, wanted, strict=True)
+                ]
+            except BaseException:
+                for child in children:
+                    child.end()
+                raise
+            took = round((time.monotonic() - began) / max(1, len(wanted)), 1)
+        for measure, sample in zip(wanted, samples, strict=True):
+            self._note(measure, {**sample, "took_s": took, "quiet_before": quiet})
+
+    def _note(self, measure: Measure, sample: dict[str, Any]) -> None:
         self.figures.add(measure, sample)
         print(f"  {measure.key}: {_short(sample)}", flush=True)
 
@@ -216,6 +240,9 @@ class Bench:
                 self._held = None
 
     def _invoke(self, measure: Measure, number: int) -> dict[str, Any]:
+        return self._start(measure, number).result(measure.seconds)
+
+    def _start(self, measure: Measure, number: int) -> Child:
         pairs = [f"{name}={json.dumps(value)}" for name, value in measure.options]
         python = venvs.python_in(self.venvs, SYSTEMS[measure.system].venv)
         environment = {
@@ -234,30 +261,12 @@ class Bench:
             environment.pop(name, None)
         if self.root is not None:
             environment["PYTHONPATH"] = str(self.root)
-        log = self.scratch / f"{measure.system.replace('.', '_')}.log"
-        with log.open("ab") as errors:
-            child = subprocess.Popen(
-                [python, "-m", "benchmarks.harness", measure.workload, *pairs],
-                cwd=self.root or ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-            try:
-                out, _ = child.communicate(timeout=measure.seconds)
-            except subprocess.TimeoutExpired:
-                _end(child)
-                return {"error": f"no result within {measure.seconds:g} s, see {log.name}"}
-            except BaseException:
-                _end(child)
-                raise
-        for line in reversed(out.splitlines()):
-            if line.startswith(_RESULT):
-                found: dict[str, Any] = json.loads(line.removeprefix(_RESULT))
-                return found
-        return {"error": f"exit status {child.returncode}, see {log.name}"}
+        return Child(
+            [python, "-m", "benchmarks.harness", measure.workload, *pairs],
+            environment,
+            folder=self.root or ROOT,
+            log=self.scratch / f"{measure.system.replace('.', '_')}.log",
+        )
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,16 +279,6 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
             place = place.setdefault(section, {})
         place[last] = value
     return found
-
-
-def _end(child: subprocess.Popen[str]) -> None:
-    """Let it stop the workers that it started."""
-    child.terminate()
-    try:
-        child.wait(20)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
 
 
 def _short(sample: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ class Scale:
 
     @classmethod
     def full(cls) -> Scale:
-        """For figures that are published; with the long goals, within an hour."""
+        """For figures that are published."""
         return cls(
             enqueues=2_000,
             pickups=100,

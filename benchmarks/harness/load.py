@@ -219,8 +219,11 @@ def _sessions(count: int, write: Callable[[int, Callable[[], None]], Any]) -> It
     barrier: Barrier = _FORK.Barrier(count)
     results = _FORK.SimpleQueue()
 
+    def begin() -> None:
+        barrier.wait(_PATIENCE)
+
     def run(session: int) -> None:
-        results.put(write(session, lambda: barrier.wait(_PATIENCE) and None))
+        results.put(write(session, begin))
 
     connections.close_all()
     processes = [_FORK.Process(target=run, args=(session,)) for session in range(count)]

@@ -4,11 +4,13 @@ really run.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
+import os
+import tempfile
 import time
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -116,6 +118,7 @@ def document(tmp_path: Path, samples: dict[str, list[dict[str, Any]]]) -> Path:
 
 
 def test_a_run_is_taken_up_from_the_first_failure(tmp_path: Path) -> None:
+    samples: dict[str, list[dict[str, Any]]]
     samples = {"a": [{"rate": 1}, {"error": "gone"}, {"rate": 2}], "b": [{"missing": "wrk"}]}
     path = document(tmp_path, samples)
     found = command.earlier(path, {"processors": "2", "disk": "10 us"})
@@ -153,6 +156,22 @@ def test_what_there_is_is_not_measured_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
+def test_what_only_waits_is_measured_at_once(tmp_path: Path) -> None:
+    waiting = [replace(TICK, options=options, waits=True) for options in ((), (("beside", 1),))]
+    work = Measure("ojs.sqlite", "enqueue_one", options=(("jobs", 5),))
+    plan = [work, *waiting, work]
+    assert list(command.at_once(plan)) == [[work], waiting, [work]]
+    bench = Bench(Servers(), Calm(tmp_path, 0), tmp_path, tmp_path)
+    bench.prepare(["ojs.sqlite"])
+    bench.run_together(waiting, 1)
+    bench.clean()
+    good, bad = (bench.figures.samples[measure.key][0] for measure in waiting)
+    assert good["claim"] == 1
+    assert "beside" in bad["error"]
+    assert good["took_s"] == bad["took_s"] > 0
+
+
+@pytest.mark.process
 def test_many_writers_beside_a_worker(tmp_path: Path) -> None:
     bench = Bench(Servers(), Calm(tmp_path, 0), tmp_path, tmp_path)
     bench.prepare(["ojs.sqlite"])
@@ -169,10 +188,7 @@ def on_postgresql(tmp_path: Path) -> Iterator[Bench]:
     found = servers.find()
     if "pg" in found.missing:
         pytest.skip(found.missing["pg"])
-    # A server of one's own does not run as the one who may look into this folder.
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    bench = Bench(found, Calm(tmp_path, 0), tmp_path, scratch, prefix="ojs_bench_test")
+    bench = Bench(found, Calm(tmp_path, 0), tmp_path, tmp_path, prefix=f"ojs_bench_test{os.getpid()}")
     yield bench
     bench.clean()
 
@@ -225,14 +241,31 @@ def test_a_history_is_deleted_under_load(on_postgresql: Bench) -> None:
     assert found.get("missing") or found["ratio"] > 0 < found["per_minute"]
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that other users may enter: a server does not run as root."""
+    with tempfile.TemporaryDirectory(prefix="ojs-bench-") as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
 @pytest.mark.process
 @pytest.mark.skipif(bool(OwnServer.missing()), reason=str(OwnServer.missing()))
-def test_a_small_crowd_on_a_server_of_its_own(tmp_path: Path) -> None:
-    bench = Bench(Servers(), Calm(tmp_path, 0), tmp_path, tmp_path)
+def test_a_small_crowd_on_a_server_of_its_own(open_folder: Path) -> None:
+    bench = Bench(Servers(), Calm(open_folder, 0), open_folder, open_folder)
     options = (("queues", 3), ("types", 4), ("workers", 2), ("jobs", 200), ("seconds", 1))
-    found = sample(bench, Measure("ojs.crowd", "crowd", options=options))
-    bench.clean()
+    try:
+        found = sample(bench, Measure("ojs.crowd", "crowd", options=options))
+    finally:
+        bench.clean()
     assert found["rate"] > 0 < found["one_rate"]
     assert found["statements"] > 0
-    assert json.dumps(found)
-    assert not list(tmp_path.glob("*.server"))
+    assert not list(open_folder.glob("*.server"))
+
+
+@pytest.mark.skipif(bool(OwnServer.missing()), reason=str(OwnServer.missing()))
+def test_a_server_that_cannot_be_made_is_missing(open_folder: Path) -> None:
+    bench = Bench(Servers(), Calm(open_folder, 0), open_folder, open_folder / "not there")
+    bench.prepare(["ojs.crowd"])
+    bench.clean()
+    assert "a PostgreSQL server of its own" in bench.figures.missing["ojs.crowd"]
