@@ -139,7 +139,7 @@ class Bench:
     settings: dict[str, Any] = field(default_factory=dict)
     figures: Figures = field(default_factory=Figures)
     made: list[str] = field(default_factory=list)
-    _own: dict[str, OwnServer] = field(default_factory=dict)
+    _own: dict[str, OwnServer] = field(default_factory=dict, init=False)
     _held: IO[str] | None = None
     _since: float = 0.0
 

@@ -256,6 +256,7 @@ def test_a_small_crowd_on_a_server_of_its_own(open_folder: Path) -> None:
     options = (("queues", 3), ("types", 4), ("workers", 2), ("jobs", 200), ("seconds", 1))
     try:
         found = sample(bench, Measure("ojs.crowd", "crowd", options=options))
+        assert not replace(bench)._own, "a bench beside it has servers of its own"
     finally:
         bench.clean()
     assert found["rate"] > 0 < found["one_rate"]
