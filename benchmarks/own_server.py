@@ -12,7 +12,7 @@ _COUNTING = "pg_stat_statements"
 
 
 class OwnServer(PostgreSQL):
-    """With room for 300 sessions, otherwise with the settings that PostgreSQL is installed with.
+    """With room for 500 sessions, otherwise with the settings that PostgreSQL is installed with.
 
     It counts statements, where that extension is installed.
     """
@@ -42,4 +42,9 @@ class OwnServer(PostgreSQL):
     def _command(self) -> list[str]:
         found = Path(str(program("postgres"))).resolve().parent.parent
         counts = any(found.glob(f"lib/**/{_COUNTING}.so"))
-        return [*super()._command(), *([f"--shared_preload_libraries={_COUNTING}"] if counts else [])]
+        # The last word counts. 50 workers that are overloaded have opened 300.
+        return [
+            *super()._command(),
+            "--max_connections=500",
+            *([f"--shared_preload_libraries={_COUNTING}"] if counts else []),
+        ]
