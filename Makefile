@@ -68,7 +68,7 @@ conformance: $(STAMP) ## the OJS suites: make conformance SUITES=folder [URL=htt
 	@test -n "$(SUITES)" || { echo "make conformance SUITES=<folder of the OJS suites> [URL=...]" >&2; exit 2; }
 	$(BIN)/python tests/conformance/run.py --suites "$(SUITES)" $(if $(URL),--url "$(URL)") $(ARGS)
 
-bench: $(STAMP) ## ours beside other systems, in under ten minutes: make bench [JSON=file] [ARGS=...]
+bench: $(STAMP) ## ours beside other systems: make bench [JSON=file] [ARGS=...]
 	@$(PIP) install -e '.[mysql]' >/dev/null 2>&1 \
 		|| echo "mysqlclient cannot be built here: MariaDB is measured through PyMySQL, which is slower"
 	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)") $(ARGS)

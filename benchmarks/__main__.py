@@ -2,7 +2,7 @@
 
 ::
 
-    python -m benchmarks [--goals P1,P5] [--repeat N] [--full] [--json FILE]
+    python -m benchmarks [--goals P1,P5] [--repeat N] [--full] [--json FILE [--resume]]
     python -m benchmarks --against REV [--goals P1,P5] [--turns N]
 
 Exit code 0 whether goals are met or not: it is a report. 1 if a measurement failed, a job was lost or
@@ -18,8 +18,11 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import groupby, takewhile
 from pathlib import Path
+from typing import Any
 
 from benchmarks import against, machine, report, servers
 from benchmarks.goals import all_goals
@@ -41,8 +44,10 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--against", metavar="REV", help="ours only, beside this commit, by turns")
     parser.add_argument("--turns", type=int, default=10, help="of --against (default 10)")
     parser.add_argument("--jobs", type=int, help="jobs of a drain (default 10000)")
-    parser.add_argument("--full", action="store_true", help="longer measurements, 5 rounds")
-    parser.add_argument("--json", type=Path, help="write everything to this file too")
+    parser.add_argument("--full", action="store_true", help="longer measurements, and the long goals")
+    parser.add_argument("--minutes", type=float, help="how long P15 is, and P17 in proportion (15)")
+    parser.add_argument("--json", type=Path, help="keep everything in this file, as it is measured")
+    parser.add_argument("--resume", action="store_true", help="measure only what that file lacks")
     parser.add_argument("--list", action="store_true", help="goals and systems; measures nothing")
     parser.add_argument(
         "--venvs",
@@ -74,13 +79,16 @@ def main(given: list[str] | None = None) -> int:
     scale = Scale.full() if options.full else Scale()
     if options.jobs:
         scale = replace(scale, jobs=options.jobs)
+    if options.minutes:
+        scale = replace(scale, minutes=options.minutes)
     goals = all_goals(scale)
     if options.list:
-        print("\n".join(f"{goal.id:4} {goal.title}" for goal in goals), end="\n\n")
+        long = {True: " (long: by name, or in the full form)", False: ""}
+        print("\n".join(f"{g.id:4} {g.title}{long[g.long]}" for g in goals), end="\n\n")
         print("\n".join(f"{name:14} {system.what}" for name, system in SYSTEMS.items()))
         return 0
     try:
-        goals = chosen(goals, options.goals)
+        goals = chosen(goals, options.goals, full=options.full)
         others = chosen_systems(options.systems)
     except ValueError as error:
         print(error, file=sys.stderr)
@@ -101,13 +109,25 @@ def main(given: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.against:
         return beside(options, goals, bench, facts)
-    rounds = max(options.repeat, 5) if options.full else options.repeat
+    if options.resume:
+        try:
+            bench.figures.samples |= earlier(options.json, facts)
+        except ValueError as error:
+            print(f"--resume: {error}", file=sys.stderr)
+            return 2
     measures = neighbours(goals)
+    told = {"rounds": options.repeat, "full": options.full, "jobs": scale.jobs}
+
+    def keep() -> None:
+        if options.json:
+            problems = bench.figures.problems()
+            report.save(options.json, goals, bench.figures, facts, told, problems)
+
     for measure in measures:
         if not measure.system.startswith("ojs") and measure.system not in others:
             bench.figures.missing[measure.system] = "left out by --systems"
     try:
-        measure_all(bench, measures, rounds)
+        measure_all(bench, measures, options.repeat, keep)
     except KeyboardInterrupt:
         print("interrupted: the report is about what there is", flush=True)
     finally:
@@ -115,10 +135,8 @@ def main(given: list[str] | None = None) -> int:
             bench.clean()
     problems = bench.figures.problems()
     print("\n" + report.render(goals, bench.figures, facts, problems))
-    print(f"\n{rounds} rounds in {(time.monotonic() - begun) / 60:.1f} minutes")
-    if options.json:
-        told = {"rounds": rounds, "full": options.full, "jobs": scale.jobs}
-        report.save(options.json, goals, bench.figures, facts, told, problems)
+    print(f"\n{options.repeat} rounds in {(time.monotonic() - begun) / 60:.1f} minutes")
+    keep()
     return 1 if problems else 0
 
 
@@ -182,12 +200,36 @@ def _kind(measure: Measure) -> str:
     return measure.workload.replace("replay_enqueue", "enqueue_one")
 
 
-def chosen(goals: list[Goal], names: str | None) -> list[Goal]:
-    """The goals that were asked for. Raises ``ValueError`` for one that there is not."""
+def chosen(goals: list[Goal], names: str | None, *, full: bool = False) -> list[Goal]:
+    """The goals that were asked for, without names all but the long ones, which are part of the full
+    form. Raises ``ValueError`` for one that there is not.
+    """
     wanted = _names(names)
     if unknown := sorted(wanted - {goal.id for goal in goals}):
         raise ValueError(f"--goals: there is no {', '.join(unknown)}")
-    return [goal for goal in goals if not wanted or goal.id in wanted]
+    return [goal for goal in goals if goal.id in wanted or (not wanted and (full or not goal.long))]
+
+
+def earlier(path: Path | None, facts: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """The samples of an interrupted run, up to the first that failed of each measure; none where there
+    is no file yet.
+
+    Raises ``ValueError`` where there can be none, or they are of another machine or version: figures
+    are compared within one run.
+    """
+    if path is None:
+        raise ValueError("--json says which file to go on with")
+    if not path.exists():
+        return {}
+    document = report.read(path)
+    known = document["machine"]
+    # How fast the disk is right now differs each time.
+    if other := sorted(n for n in {*known, *facts} - {"disk"} if known.get(n) != facts.get(n)):
+        raise ValueError(f"{path} is about another machine or version: {', '.join(other)}")
+    return {
+        key: list(takewhile(lambda sample: "error" not in sample, samples))
+        for key, samples in document["samples"].items()
+    }
 
 
 def chosen_systems(names: str | None) -> set[str]:
@@ -202,15 +244,36 @@ def _names(text: str | None) -> set[str]:
     return {name.strip().upper() for name in (text or "").split(",") if name.strip()}
 
 
-def measure_all(bench: Bench, measures: list[Measure], rounds: int) -> None:
-    """Rounds are the outer loop, so that a slow minute of the machine hits every system alike."""
-    missing = set(bench.figures.missing)
-    bench.prepare(name for name in SYSTEMS if name in {m.system for m in measures} - missing)
-    for number in range(1, rounds + 1):
+def measure_all(bench: Bench, measures: list[Measure], rounds: int, keep: Callable[[], None]) -> None:
+    """Rounds are the outer loop, so that a slow minute of the machine hits every system alike.
+
+    What the figures have already is passed over; ``keep`` is called after each measurement.
+    """
+    plan = [
+        (number, measure)
+        for number in range(1, rounds + 1)
+        for measure in measures
+        if (number == 1 or not measure.once) and not bench.figures.has(measure, number)
+    ]
+    wanted = {measure.system for _, measure in plan} - set(bench.figures.missing)
+    bench.prepare(name for name in SYSTEMS if name in wanted)
+    for number, one_round in groupby(plan, key=lambda planned: planned[0]):
         print(f"round {number} of {rounds}", flush=True)
-        for measure in measures:
-            if number == 1 or not measure.once:
-                bench.run(measure, number)
+        for some in at_once(measure for _, measure in one_round):
+            if len(some) > 1:
+                bench.run_together(some, number)
+            else:
+                bench.run(some[0], number)
+            keep()
+
+
+def at_once(measures: Iterable[Measure]) -> Iterator[list[Measure]]:
+    """One by one, but those together that follow each other and only wait."""
+    for waits, alike in groupby(measures, key=lambda measure: measure.waits):
+        if waits:
+            yield list(alike)
+        else:
+            yield from ([measure] for measure in alike)
 
 
 if __name__ == "__main__":

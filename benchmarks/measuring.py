@@ -6,23 +6,24 @@ import fcntl
 import json
 import os
 import statistics
-import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from benchmarks import venvs
+from benchmarks.child import Child
 from benchmarks.machine import Calm
+from benchmarks.own_server import OwnServer
 from benchmarks.servers import Servers
 from benchmarks.systems import SYSTEMS
 
 ROOT = Path(__file__).resolve().parent.parent
-_RESULT = "RESULT "
 _TRIES = 2
-_SECONDS = 600.0
+_SHORT = 60.0
+"""What took longer, in seconds, is not tried again when the machine was disturbed."""
 _TURN = 35.0
 """After so many seconds the next measurement asks for the lock anew."""
 
@@ -31,7 +32,9 @@ _TURN = 35.0
 class Measure:
     """One workload of one system. ``once`` is for what need not be repeated.
 
-    ``options`` go to the workload, ``ojs`` are settings of ours.
+    ``options`` go to the workload, ``ojs`` are settings of ours; ``RETENTION.completed`` is one within
+    another. ``seconds`` is how long it may take. One that ``waits`` does little else, and is measured
+    at the same time as the same of other systems.
     """
 
     system: str
@@ -40,6 +43,8 @@ class Measure:
     options: tuple[tuple[str, Any], ...] = ()
     ojs: tuple[tuple[str, Any], ...] = ()
     once: bool = False
+    seconds: float = 600.0
+    waits: bool = False
 
     @property
     def key(self) -> str:
@@ -58,6 +63,11 @@ class Figures:
     def add(self, measure: Measure, sample: dict[str, Any]) -> None:
         """One more sample."""
         self.samples.setdefault(measure.key, []).append(sample)
+
+    def has(self, measure: Measure, number: int) -> bool:
+        """Whether it was measured in this round, and did not fail."""
+        samples = self.samples.get(measure.key, [])
+        return len(samples) >= number and "error" not in samples[number - 1]
 
     def good(self, measure: Measure) -> list[dict[str, Any]]:
         """The samples without an error; those of a disturbed machine only if there are no others."""
@@ -129,6 +139,7 @@ class Bench:
     settings: dict[str, Any] = field(default_factory=dict)
     figures: Figures = field(default_factory=Figures)
     made: list[str] = field(default_factory=list)
+    _own: dict[str, OwnServer] = field(default_factory=dict, init=False)
     _held: IO[str] | None = None
     _since: float = 0.0
 
@@ -139,7 +150,7 @@ class Bench:
             absent = [
                 self.servers.missing[kind] for kind in system.needs if kind in self.servers.missing
             ]
-            why = absent[0] if absent else ""
+            why = absent[0] if absent else self._own_server(name) if system.alone else ""
             if not why and system.venv:
                 why = venvs.ensure(self.venvs, system.venv)
             if not why:
@@ -167,15 +178,52 @@ class Bench:
                 sample["took_s"] = round(time.monotonic() - began, 1)
                 sample["quiet_before"] = quiet
                 sample["disturbed"] = self.calm.disturbed(probes)
-            if not sample["disturbed"] or "error" in sample or attempt + 1 == _TRIES:
+            fine = not sample["disturbed"] or sample["took_s"] > _SHORT
+            if fine or "error" in sample or attempt + 1 == _TRIES:
                 break
+        self._note(measure, sample)
+
+    def run_together(self, measures: Sequence[Measure], number: int) -> None:
+        """The same of some that do little but wait, all at once, and not again."""
+        wanted = [measure for measure in measures if measure.system not in self.figures.missing]
+        children: list[Child] = []
+        with self._alone():
+            quiet, began = self.calm.wait(), time.monotonic()
+            try:
+                children += (self._start(measure, number) for measure in wanted)
+                samples = [
+                    child.result(measure.seconds)
+                    for child, measure in zip(children, wanted, strict=True)
+                ]
+            except BaseException:
+                for child in children:
+                    child.end()
+                raise
+            took = round((time.monotonic() - began) / max(1, len(wanted)), 1)
+        for measure, sample in zip(wanted, samples, strict=True):
+            self._note(measure, {**sample, "took_s": took, "quiet_before": quiet})
+
+    def _note(self, measure: Measure, sample: dict[str, Any]) -> None:
         self.figures.add(measure, sample)
         print(f"  {measure.key}: {_short(sample)}", flush=True)
 
     def clean(self) -> None:
-        """Drop every database that was made."""
+        """Drop every database that was made, and the servers."""
         for name in self.made:
             self._invoke(Measure(name, "teardown"), 1)
+        for server in self._own.values():
+            server.end()
+        self._own.clear()
+
+    def _own_server(self, name: str) -> str:
+        """Start a server for a system; why that failed, or ``""``."""
+        if why := OwnServer.missing():
+            return f"a PostgreSQL server of its own: {why}"
+        try:
+            self._own[name] = OwnServer.started(self.scratch / f"{name.replace('.', '_')}.server")
+        except (OSError, RuntimeError) as error:
+            return f"a PostgreSQL server of its own: {error}"[:300]
+        return ""
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -192,57 +240,45 @@ class Bench:
                 self._held = None
 
     def _invoke(self, measure: Measure, number: int) -> dict[str, Any]:
+        return self._start(measure, number).result(measure.seconds)
+
+    def _start(self, measure: Measure, number: int) -> Child:
         pairs = [f"{name}={json.dumps(value)}" for name, value in measure.options]
         python = venvs.python_in(self.venvs, SYSTEMS[measure.system].venv)
         environment = {
             **os.environ,
             **self.servers.environment(),
+            **({"BENCH_PG_URL": own.address} if (own := self._own.get(measure.system)) else {}),
             "BENCH_SYSTEM": measure.system,
             "BENCH_PROFILE": measure.profile,
             "BENCH_WORKLOAD": measure.workload,
             "BENCH_ROUND": str(number),
             "BENCH_PREFIX": self.prefix,
             "BENCH_SCRATCH": str(self.scratch),
-            "BENCH_OJS": json.dumps({**self.settings, **dict(measure.ojs)}),
+            "BENCH_OJS": json.dumps(nested({**self.settings, **dict(measure.ojs)})),
         }
         for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "DJANGO_SETTINGS_MODULE"):
             environment.pop(name, None)
         if self.root is not None:
             environment["PYTHONPATH"] = str(self.root)
-        log = self.scratch / f"{measure.system.replace('.', '_')}.log"
-        with log.open("ab") as errors:
-            child = subprocess.Popen(
-                [python, "-m", "benchmarks.harness", measure.workload, *pairs],
-                cwd=self.root or ROOT,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-            try:
-                out, _ = child.communicate(timeout=_SECONDS)
-            except subprocess.TimeoutExpired:
-                _end(child)
-                return {"error": f"no result within {_SECONDS:g} s, see {log.name}"}
-            except BaseException:
-                _end(child)
-                raise
-        for line in reversed(out.splitlines()):
-            if line.startswith(_RESULT):
-                found: dict[str, Any] = json.loads(line.removeprefix(_RESULT))
-                return found
-        return {"error": f"exit status {child.returncode}, see {log.name}"}
+        return Child(
+            [python, "-m", "benchmarks.harness", measure.workload, *pairs],
+            environment,
+            folder=self.root or ROOT,
+            log=self.scratch / f"{measure.system.replace('.', '_')}.log",
+        )
 
 
-def _end(child: subprocess.Popen[str]) -> None:
-    """Let it stop the workers that it started."""
-    child.terminate()
-    try:
-        child.wait(20)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings whose names may have dots: ``{"A.b": 1}`` is ``{"A": {"b": 1}}``."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        *sections, last = name.split(".")
+        place = found
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    return found
 
 
 def _short(sample: dict[str, Any]) -> str:
@@ -251,6 +287,10 @@ def _short(sample: dict[str, Any]) -> str:
     for name, value in sample.items():
         if isinstance(value, float):
             told.append(f"{name} {value:,.1f}")
-        elif not isinstance(value, list) and value not in (False, None, 0) and name != "quiet_before":
+        elif (
+            not isinstance(value, list | dict)
+            and value not in (False, None, 0)
+            and name != "quiet_before"
+        ):
             told.append(f"{name} {value}")
     return ", ".join(told)

@@ -8,9 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.goals.checks import Goal, Row, verdict_of
-from benchmarks.measuring import Figures
+from benchmarks.goals.checks import Figure, Goal, Row, verdict_of
+from benchmarks.measuring import Figures, Measure
 
+_OPENINGS = (("all day", "day", "day"), ("at its fastest, and at rest", "drain", "pickup"))
+"""Of what the opening tells: its name, the workload with the rate, the one with the wait."""
 _HEAD = ("goal", "figure", "", "beside", "ratio", "needs", "verdict")
 
 
@@ -56,6 +58,41 @@ def reasons(rows: Sequence[Row]) -> str:
     return "\n".join(f"not measured ({', '.join(goals)}): {why}" for why, goals in told.items())
 
 
+def opening(goals: Sequence[Goal], figures: Figures) -> str:
+    """What a user asks first: jobs a second, how long one waits, what a million cost; of the long load
+    where it was measured, otherwise of a drain and of a worker that rests.
+    """
+    ours: dict[str, Measure] = {}
+    for measure in (measure for goal in goals for measure in goal.measures):
+        if (measure.system, measure.profile) == ("ojs", "default"):
+            ours.setdefault(measure.workload, measure)
+    for what, rate, wait in _OPENINGS:
+        if rate not in ours or wait not in ours:
+            continue
+        found = (
+            Figure(ours[rate], "rate", "jobs/s"),
+            Figure(ours[wait], "p99", "ms"),
+            Figure(ours[rate], "cpu_per_million", "processor seconds per million jobs"),
+        )
+        jobs, p99, spent = (figure.text(figure.of(figures)) for figure in found)
+        if found[0].of(figures) is not None:
+            return f"This machine, {what}: {jobs}, pickup p99 {p99}, {spent}."
+    return ""
+
+
+def minutes(goals: Sequence[Goal], figures: Figures) -> str:
+    """How long the measurements of each goal took; what several use counts for the first."""
+    seen: set[str] = set()
+    took: dict[str, float] = {}
+    for goal in goals:
+        keys = {measure.key for measure in goal.measures} - seen
+        seen |= keys
+        spent = sum(sample.get("took_s", 0) for key in keys for sample in figures.samples.get(key, []))
+        took[goal.id] = spent / 60
+    told = [f"{goal} {spent:.1f}" for goal, spent in took.items() if spent >= 0.05]
+    return f"minutes: {', '.join(told)}" if told else ""
+
+
 def render(
     goals: Sequence[Goal], figures: Figures, facts: dict[str, str], problems: Sequence[str]
 ) -> str:
@@ -63,6 +100,7 @@ def render(
     judged = {goal.id: goal.judge(figures) for goal in goals}
     rows = [row for found in judged.values() for row in found]
     parts = [
+        *filter(None, [opening(goals, figures)]),
         "; ".join(f"{name} {value}" for name, value in facts.items()),
         table(rows),
         summary(judged),
@@ -71,6 +109,8 @@ def render(
         parts.append(whys)
     if busy := figures.quiet():
         parts.append(busy)
+    if took := minutes(goals, figures):
+        parts.append(took)
     if problems:
         parts.append("\n".join(["PROBLEMS", *(f"  {problem}" for problem in problems)]))
     return "\n\n".join(parts)
@@ -86,6 +126,7 @@ def save(
 ) -> None:
     """The same, with every sample."""
     document = {
+        "opening": opening(goals, figures),
         "machine": facts,
         "options": options,
         "goals": {goal.id: goal.title for goal in goals},
@@ -95,4 +136,15 @@ def save(
         "missing": figures.missing,
         "samples": figures.samples,
     }
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    # In one step: it is written again and again, and somebody may stop us.
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(json.dumps(document, indent=1) + "\n")
+    new.replace(path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A document that :func:`save` wrote. Raises ``ValueError`` for anything else."""
+    document = json.loads(path.read_text())
+    if not isinstance(document, dict) or not {"machine", "samples"} <= document.keys():
+        raise ValueError(f"{path} is no document of this benchmark")
+    return document

@@ -94,6 +94,12 @@ def table(document: Mapping[str, Any]) -> str:
     return "\n".join(told)
 
 
+def note(machine: Mapping[str, str]) -> str:
+    """What a picture says about where it was measured."""
+    told = ("processors", "disk", "postgresql", "python")
+    return "; ".join(machine[name] for name in told if name in machine)
+
+
 def draw(document: Mapping[str, Any], note: str, path: Path) -> None:
     """Four panels in one SVG, jobs per second from zero."""
     import matplotlib
@@ -157,7 +163,7 @@ def main(given: list[str] | None = None) -> int:
     """Measure and draw; 1 if a measurement failed, 2 for what cannot be done."""
     options = arguments(given)
     panels = [panel for panel in PANELS if panel.name in options.panels.split(",")]
-    if options.plot and not _can_draw():
+    if options.plot and not can_draw():
         print("--plot needs matplotlib: pip install --group bench", file=sys.stderr)
         return 2
     if options.source:
@@ -169,14 +175,13 @@ def main(given: list[str] | None = None) -> int:
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
     if options.plot:
-        told = ("processors", "disk", "postgresql", "python")
-        note = "; ".join(found["machine"][name] for name in told if name in found["machine"])
-        draw(found["panels"], note, options.plot)
+        draw(found["panels"], note(found["machine"]), options.plot)
     print("\n".join(problems))
     return 1 if problems else 0
 
 
-def _can_draw() -> bool:
+def can_draw() -> bool:
+    """Whether matplotlib is there."""
     try:
         import matplotlib
     except ImportError:

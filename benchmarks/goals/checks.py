@@ -163,11 +163,15 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A promise: its number, one line about it, and what it asks."""
+    """A promise: its number, one line about it, and what it asks.
+
+    A ``long`` one is measured in the full form, or when it is named.
+    """
 
     id: str
     title: str
     checks: Sequence[Check]
+    long: bool = False
 
     @property
     def measures(self) -> list[Measure]:

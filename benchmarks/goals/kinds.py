@@ -36,7 +36,7 @@ def goals(scale: Scale) -> list[Goal]:
         Goal(
             "P25",
             "the first job of a new queue, on an idle worker",
-            [check for system in _DATABASES for check in _new_queues(system)],
+            [check for system in _DATABASES for check in _new_queues(system, scale)],
         ),
         Goal(
             "P20",
@@ -57,7 +57,7 @@ def goals(scale: Scale) -> list[Goal]:
 def _claims(system: str) -> list[Check]:
     def figure(queues: int, types: int, name: str = "ms", foreign: int = 0) -> Figure:
         options = (("queues", queues), ("types", types), ("foreign", foreign))
-        return Figure(Measure(system, "claim_pairs", options=options), name, "ms")
+        return Figure(Measure(system, "claim_pairs", options=options, once=True), name, "ms")
 
     database = _DATABASES[system]
     one = figure(1, 1)
@@ -74,7 +74,7 @@ def _claims(system: str) -> list[Check]:
 def _drains(system: str, jobs: int) -> list[Check]:
     def figure(queues: int, types: int) -> Figure:
         options = (("queues", queues), ("types", types), ("jobs", jobs))
-        return Figure(Measure(system, "spread_drain", options=options), "rate", "jobs/s")
+        return Figure(Measure(system, "spread_drain", options=options, once=True), "rate", "jobs/s")
 
     database, one = _DATABASES[system], figure(1, 1)
     return [
@@ -84,7 +84,7 @@ def _drains(system: str, jobs: int) -> list[Check]:
 
 
 def _batches(system: str, jobs: int) -> list[Check]:
-    enqueued = Measure(system, "batch_enqueue", options=(("jobs", jobs), ("rounds", 3)))
+    enqueued = Measure(system, "batch_enqueue", options=(("jobs", jobs), ("rounds", 3)), once=True)
     drained = Measure(system, "batch_drain", options=(("jobs", jobs),))
     plain = Measure(system, "drain", options=(("jobs", jobs),))
     database, unit = _DATABASES[system], "jobs/s"
@@ -107,7 +107,8 @@ def _batches(system: str, jobs: int) -> list[Check]:
 
 
 def _tasks(system: str, scale: Scale) -> list[Check]:
-    enqueued = Measure(system, "task_enqueue", options=(("jobs", scale.enqueues), ("rounds", 4)))
+    options = (("jobs", scale.enqueues), ("rounds", 4))
+    enqueued = Measure(system, "task_enqueue", options=options, once=True)
     drained = Measure(system, "task_drain", options=(("jobs", scale.jobs),))
     plain = Measure(system, "drain", options=(("jobs", scale.jobs),))
     database, unit = _DATABASES[system], "jobs/s"
@@ -117,7 +118,7 @@ def _tasks(system: str, scale: Scale) -> list[Check]:
             ("enqueue a task", enqueued, "enqueue_one", scale.enqueues),
             ("drain tasks", drained, "drain", scale.jobs_for(peer)),
         ):
-            theirs = Measure(peer, workload, options=(("jobs", jobs),), once=not scale.even)
+            theirs = Measure(peer, workload, options=(("jobs", jobs),), once=True)
             figures = (Figure(measure, "rate", unit) for measure in (ours, theirs))
             peers.append(Ratio(f"{what}, {database}", next(figures), name, next(figures)))
     return [
@@ -144,7 +145,7 @@ def _options(system: str, scale: Scale) -> list[Check]:
     checks: list[Check] = []
     for option in ("unique", "limited"):
         options = (("option", option), ("jobs", scale.enqueues // 3), ("rounds", 2))
-        measure = Measure(system, "option_enqueue", options=options)
+        measure = Measure(system, "option_enqueue", options=options, once=True)
         ours, plain = Figure(measure, "rate", unit), Figure(measure, "plain_rate", unit)
         checks.append(Ratio(f"enqueue, {option}, {database}", ours, "a plain job", plain))
     if system == "ojs":
@@ -157,9 +158,9 @@ def _options(system: str, scale: Scale) -> list[Check]:
 
 
 def _ahead(system: str) -> list[Check]:
-    large = Measure(system, "large_drain", options=(("kib", 1000), ("jobs", 400)))
+    large = Measure(system, "large_drain", options=(("kib", 1000), ("jobs", 400)), once=True)
     options = (("long_ms", 150), ("one_in", 10), ("jobs", 1000))
-    mixed = Measure(system, "mixed_drain", options=options)
+    mixed = Measure(system, "mixed_drain", options=options, once=True)
     database, per = _DATABASES[system], "per 1,000 jobs"
     return [
         Limit(f"claims given back, large, {database}", Figure(large, "released", per), most=20),
@@ -186,8 +187,9 @@ def _locks(system: str) -> list[Check]:
     return checks
 
 
-def _new_queues(system: str) -> list[Check]:
-    measure = Measure(system, "new_queue", options=(("queues", 100),), once=True)
+def _new_queues(system: str, scale: Scale) -> list[Check]:
+    options = (("queues", 100 if scale.even else 20),)
+    measure = Measure(system, "new_queue", options=options, once=True)
     return [
         Ratio(
             f"wait, p99, {_DATABASES[system]}", Figure(measure, "p99", "ms"), "a known queue",

@@ -20,23 +20,31 @@ class Scale:
     http_seconds: float = 4.0
     passes: int = 5
     beats: int = 60
+    crowd_jobs: int = 10_000
+    minutes: float = 15.0
+    """How long P15 is; what P17 deletes is in proportion."""
     even: bool = False
-    """Whether slow systems drain as many jobs as fast ones."""
+    """Whether slow systems drain as many jobs as fast ones, and all take part in what goes wrong."""
 
     @classmethod
     def full(cls) -> Scale:
         """For figures that are published."""
         return cls(
-            enqueues=5_000,
-            bulk=50_000,
-            pickups=200,
-            mixed_seconds=40.0,
+            enqueues=2_000,
+            pickups=100,
+            mixed_seconds=20.0,
             idle_seconds=30.0,
-            http_seconds=10.0,
+            http_seconds=6.0,
             passes=11,
-            beats=200,
+            beats=100,
+            crowd_jobs=30_000,
             even=True,
         )
+
+    @property
+    def history(self) -> int:
+        """The finished jobs of P17."""
+        return round(5_000_000 * self.minutes / 15)
 
     def jobs_for(self, system: str) -> int:
         """How many jobs a system drains."""

@@ -20,8 +20,8 @@ def goals(scale: Scale) -> list[Goal]:
         return Figure(Measure(system, "drain", profile, options), "rate", _RATE)
 
     def extra(figure: Figure) -> Figure:
-        """What is not part of a goal is measured in the first round only, but for the full form."""
-        return replace(figure, measure=replace(figure.measure, once=not scale.even))
+        """What is not part of a goal is measured in the first round only."""
+        return replace(figure, measure=replace(figure.measure, once=True))
 
     def enqueue(system: str, workload: str = "enqueue_one", jobs: int = scale.enqueues) -> Figure:
         return Figure(Measure(system, workload, options=(("jobs", jobs),)), "rate", _RATE)

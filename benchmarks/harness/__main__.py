@@ -14,6 +14,7 @@ import traceback
 from typing import Any
 
 from benchmarks.harness import config
+from benchmarks.harness.endurance import day
 from benchmarks.harness.failures import held_snapshot, hung_handler, killed_worker
 from benchmarks.harness.workloads import COMMON
 from benchmarks.systems import adapter_of
@@ -35,8 +36,8 @@ def run(workload: str, options: dict[str, Any]) -> dict[str, Any]:
     import django
 
     django.setup()
-    failures = {work.__name__: work for work in (killed_worker, hung_handler, held_snapshot)}
-    work = {**COMMON, **failures, **adapter.own}[workload]
+    rare = {work.__name__: work for work in (killed_worker, hung_handler, held_snapshot, day)}
+    work = {**COMMON, **rare, **adapter.own}[workload]
     try:
         if not adapter.keeps_rows:
             adapter.reset()

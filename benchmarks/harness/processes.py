@@ -42,7 +42,7 @@ class Workers:
         found: list[int] = []
         for worker in self._started:
             if worker.poll() is None:
-                found += [worker.pid, *_below(worker.pid)]
+                found += [worker.pid, *below(worker.pid)]
         return found
 
     def ended(self) -> list[int]:
@@ -106,6 +106,22 @@ def cpu_seconds(pids: Sequence[int]) -> float:
     return sum(sum(map(int, _stat(pid)[11:13])) for pid in pids) / _TICK
 
 
+def spent_seconds(pids: Sequence[int]) -> float:
+    """The same, with that of their children which have ended."""
+    total = 0
+    for pid in pids:
+        try:
+            total += sum(map(int, _stat(pid)[11:15]))
+        except OSError:
+            continue  # it has ended, and counts for its parent
+    return total / _TICK
+
+
+def parent_of(pid: int) -> int:
+    """The process that started another."""
+    return int(_stat(pid)[1])
+
+
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat after the name: state, parent, group, session, ..."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -119,7 +135,7 @@ def _session(pid: int) -> int | None:
         return None
 
 
-def _below(pid: int) -> list[int]:
+def below(pid: int) -> list[int]:
     """Every living process below another."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():

@@ -10,6 +10,7 @@ import itertools
 import os
 import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,9 +66,14 @@ class Records:
 
     def read(self) -> list[Start]:
         """Every beginning, in the order of the file."""
+        return list(self.starts())
+
+    def starts(self) -> Iterator[Start]:
+        """The same one by one, for there may be millions."""
         data = self.path.read_bytes()
         data = data[: len(data) // _RECORD.size * _RECORD.size]
-        return [Start(when, int(number), int(pid)) for when, number, pid in _RECORD.iter_unpack(data)]
+        for when, number, pid in _RECORD.iter_unpack(data):
+            yield Start(when, int(number), int(pid))
 
     def wait(self, count: int, seconds: float) -> None:
         """Until so many have begun. Raises ``TimeoutError``."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.harness.adapter import BATCH, Adapter
 from benchmarks.harness.processes import cpu_seconds, pss_mib
+from benchmarks.harness.server import Processors
 
 Figures = dict[str, Any]
 
@@ -47,15 +49,19 @@ def drain(adapter: Adapter, *, jobs: int, workers: int = 2, limit: float = 30) -
 
     A system that does not get through in ``limit`` seconds is judged by what it did (``complete``
     is false). ``ran_twice`` counts handlers, ``lost`` jobs that are neither waiting nor ran.
+    ``cpu_per_million``: seconds of processor for a million jobs, from the first handler's start.
     """
-    records = adapter.records()
+    records, processors = adapter.records(), Processors(adapter)
     if not adapter.keeps_rows:
         preload(adapter, jobs)
     before = adapter.remaining()
     began = adapter.start_workers(workers)
     try:
         until = time.monotonic() + limit
+        spent, begun = 0.0, 0
         while records.count() < jobs and time.monotonic() < until:
+            if not begun and (begun := records.count()):
+                spent = processors.spent()
             if adapter.workers.ended():
                 raise RuntimeError(f"a worker ended by itself: {adapter.workers.ended()}")
             time.sleep(0.01)
@@ -65,6 +71,7 @@ def drain(adapter: Adapter, *, jobs: int, workers: int = 2, limit: float = 30) -
                 complete = False
             time.sleep(0.005)
         ended = time.monotonic()
+        spent = processors.spent() - spent
         seen = [start for start in records.read() if start.when <= ended]
     finally:
         adapter.workers.stop()
@@ -80,6 +87,7 @@ def drain(adapter: Adapter, *, jobs: int, workers: int = 2, limit: float = 30) -
         "ran_twice": len(everything) - len(ran),
         "lost": jobs - len(ran) if complete and not adapter.keeps_rows else 0,
         "start_s": first - began,
+        "cpu_per_million": processors.per_million(spent, len(seen) - begun) if begun else None,
     }
 
 
@@ -145,7 +153,7 @@ def footprint(adapter: Adapter, *, seconds: float, workers: int = 2) -> Figures:
     }
 
 
-def quantiles(values: list[float]) -> Figures:
+def quantiles(values: Sequence[float]) -> Figures:
     """``p50``, ``p99``, ``most`` and ``samples`` of values, which are not looked at otherwise."""
     cuts = statistics.quantiles(values, n=100, method="inclusive")
     return {"p50": cuts[49], "p99": cuts[98], "most": max(values), "samples": len(values)}

@@ -18,13 +18,14 @@ class System:
     """``venv`` is the environment it runs in, empty for the one of the benchmark itself.
 
     ``needs`` are servers. ``share`` is how large a part of the jobs of a drain it is given, so that
-    a slow one takes seconds, not minutes.
+    a slow one takes seconds, not minutes. ``alone`` is measured on a PostgreSQL server of its own.
     """
 
     what: str
     venv: str = ""
     needs: tuple[str, ...] = ("pg",)
     share: float = 1.0
+    alone: bool = False
 
 
 SYSTEMS = {
@@ -33,6 +34,7 @@ SYSTEMS = {
     "ojs.mariadb": System("django-ojs on MariaDB", needs=("mariadb",)),
     "ojs.history": System("django-ojs on PostgreSQL, with a history and a backlog"),
     "ojs.scaling": System("django-ojs on PostgreSQL, of different sizes"),
+    "ojs.crowd": System("django-ojs on a PostgreSQL server of its own", needs=(), alone=True),
     "ojs.http": System("django-ojs over HTTP, on PostgreSQL"),
     "pgqueuer": System("PgQueuer on PostgreSQL", "pgqueuer"),
     "procrastinate": System("Procrastinate on PostgreSQL", "procrastinate", share=0.25),

@@ -15,8 +15,15 @@ def _promote(using: str) -> MaintenanceResult:
     return MaintenanceResult({"promoted": promoted}, more=promoted > 0)
 
 
+_fronts: dict[str, prune.Front] = {}
+"""Where prunes that are not done go on, by database."""
+
+
 def _prune(using: str) -> MaintenanceResult:
-    pruned = prune.prune(seconds=SLICE, using=using)
+    front = _fronts.setdefault(using, prune.Front())
+    pruned = prune.prune(seconds=SLICE, front=front, using=using)
+    if not pruned.more:
+        del _fronts[using]
     return MaintenanceResult(pruned.counts, more=pruned.more)
 
 

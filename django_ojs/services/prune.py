@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Q
@@ -42,6 +43,30 @@ _Delete = Callable[[datetime, int, bool, str], int]
 """Deletes up to so many rows from before a time, or with ``dry_run`` counts them."""
 
 
+WHOLE_EVERY = 60.0
+"""Seconds after which a prune in slices begins at the front again."""
+
+
+@dataclass(slots=True)
+class Front:
+    """Up to where finished jobs and events have been deleted, by kind: for a prune in slices.
+
+    Indexes keep the entries of deleted rows until the database has vacuumed them. A batch begins where
+    the one before ended, because one that began at the front would read them all again. What lies
+    before that, locked by others or committed late, is left to the next run, or the next minute of a
+    long one.
+    """
+
+    places: dict[str, Any] = field(default_factory=dict)
+    since: float = field(default_factory=clock.boottime)
+
+    def age(self) -> None:
+        """Forget the places when they are old."""
+        if clock.boottime() - self.since > WHOLE_EVERY:
+            self.places.clear()
+            self.since = clock.boottime()
+
+
 @dataclass(slots=True)
 class Pruned:
     """How many rows of each kind were deleted; with ``more``, the time was up before the work."""
@@ -55,20 +80,24 @@ def prune(
     limit: int | None = None,
     seconds: float | None = None,
     dry_run: bool = False,
+    front: Front | None = None,
     using: str | None = None,
 ) -> Pruned:
     """Delete finished jobs with their attempts, events, gone workers and unused queues past
     ``OJS["RETENTION"]``.
 
     ``limit`` bounds each kind. Each batch of at most 200 rows is a transaction of its own; when
-    ``seconds`` have passed, the one in hand is finished.
+    ``seconds`` have passed, the one in hand is finished. The next call goes on from there with the same
+    ``front``; one that has found the end begins anew.
     """
     using = using or conf.current().database
     until = None if seconds is None else clock.boottime() + seconds
     now = clock.now(using)
     done = Pruned()
     with repeating_statements(using):
-        _prune(done, now, limit, until, dry_run, using)
+        front = Front() if front is None else front
+        front.age()
+        _prune(done, now, limit, until, dry_run, front, using)
         if not dry_run:
             leases.forget_beats(using=using)
             _record(now, behind=done.more, using=using)
@@ -76,10 +105,16 @@ def prune(
 
 
 def _prune(
-    done: Pruned, now: datetime, limit: int | None, until: float | None, dry_run: bool, using: str
+    done: Pruned,
+    now: datetime,
+    limit: int | None,
+    until: float | None,
+    dry_run: bool,
+    front: Front,
+    using: str,
 ) -> None:
     """Prune into ``done``, until the time is up."""
-    for name, before, delete in _due(now, using):
+    for name, before, delete in _due(now, front, using):
         done.counts[name] += 0
         while (room := _room(done.counts[name], limit, dry_run)) > 0:
             if until is not None and clock.boottime() >= until:
@@ -88,6 +123,7 @@ def _prune(
             batch = delete(before, room, dry_run, using)
             done.counts[name] += batch
             if batch < room or dry_run:
+                front.places.pop(name, None)
                 break
 
 
@@ -108,11 +144,16 @@ def _room(done: int, limit: int | None, dry_run: bool) -> int:
     return most if limit is None else min(most, limit - done)
 
 
-def _due(now: datetime, using: str) -> Iterator[tuple[str, datetime, _Delete]]:
+def _due(now: datetime, front: Front, using: str) -> Iterator[tuple[str, datetime, _Delete]]:
     """Each kind with a retention: its name, the cut-off, and the function that deletes it."""
     kinds: dict[str, _Delete] = {"workflows": upkeep.prune}
-    kinds |= {name: partial(_jobs, state, dead) for name, state, dead in JOBS}
-    kinds |= {"events": _events, "audit": _audit, "stats": rollup.forget, "workers": _workers}
+    kinds |= {name: partial(_jobs, name, front, state, dead) for name, state, dead in JOBS}
+    kinds |= {
+        "events": partial(_events, front),
+        "audit": _audit,
+        "stats": rollup.forget,
+        "workers": _workers,
+    }
     kinds["queues"] = partial(_queues, now)
     kinds |= {"rate_limits": rate_limits.prune, "cron": schedules.prune}
     yield "unique_keys", now - UNIQUE_KEYS, _unique_keys
@@ -127,27 +168,40 @@ def _due(now: datetime, using: str) -> Iterator[tuple[str, datetime, _Delete]]:
 
 
 def _jobs(
-    state: State, dead: bool | None, before: datetime, room: int, dry_run: bool, using: str
+    name: str,
+    front: Front,
+    state: State,
+    dead: bool | None,
+    before: datetime,
+    room: int,
+    dry_run: bool,
+    using: str,
 ) -> int:
-    def work() -> int:
-        ids = locking.finished_before(state, before, room, dead_letter=dead, using=using)
+    since = front.places.get(name)
+
+    def work() -> list[tuple[UUID, datetime]]:
+        found = locking.finished_before(state, before, room, since=since, dead_letter=dead, using=using)
         if not dry_run:
-            deleting.jobs(ids, using=using)
-        return len(ids)
+            deleting.jobs([job_id for job_id, _ in found], using=using)
+        return found
 
-    return atomically(using, work)
+    gone = atomically(using, work)
+    if gone:
+        front.places[name] = gone[-1][1]
+    return len(gone)
 
 
-def _events(before: datetime, room: int, dry_run: bool, using: str) -> int:
+def _events(front: Front, before: datetime, room: int, dry_run: bool, using: str) -> int:
     """Delete events; their ids are UUIDv7, so the primary key is in the order of their age."""
     oldest_kept = uuid7(int(before.timestamp() * 1000), 0)
     rows = Event.objects.using(using)
-    old: list[UUID] = list(
-        rows.filter(pk__lt=oldest_kept).order_by("pk").values_list("pk", flat=True)[:room]
-    )
+    since = front.places.get("events")
+    due = rows.filter(pk__lt=oldest_kept, **({} if since is None else {"pk__gt": since}))
+    old: list[UUID] = list(due.order_by("pk").values_list("pk", flat=True)[:room])
     if old and not dry_run:
         _mark(before, using)
         rows.filter(pk__in=old)._raw_delete(using)
+        front.places["events"] = old[-1]
     return len(old)
 
 

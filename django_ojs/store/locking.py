@@ -129,25 +129,38 @@ def _running(using: str) -> list[tuple[datetime | None, UUID]]:
 
 
 def finished_before(
-    state: State, before: datetime, limit: int, *, dead_letter: bool | None = None, using: str
-) -> list[UUID]:
-    """Lock jobs that ended in ``state`` before a time, the oldest first; returns their ids.
+    state: State,
+    before: datetime,
+    limit: int,
+    *,
+    since: datetime | None = None,
+    dead_letter: bool | None = None,
+    using: str,
+) -> list[tuple[UUID, datetime]]:
+    """Lock jobs that ended in ``state`` before a time, not earlier than ``since``, the oldest first;
+    returns their ids and when they ended.
 
     Jobs of a workflow are kept as long as the workflow is.
     """
     sql = dialect(using)
-    flag = "" if dead_letter is None else " AND j.dead_letter = %s"
-    parameters = [sql.bind(ColumnType.TIME, before)]
+    more, parameters = "", [sql.bind(ColumnType.TIME, before)]
+    if since is not None:
+        more += " AND j.finished_at >= %s"
+        parameters.append(sql.bind(ColumnType.TIME, since))
     if dead_letter is not None:
+        more += " AND j.dead_letter = %s"
         parameters.append(dead_letter)
     with cursor(using) as cur:
         cur.execute(
-            f"SELECT j.id FROM {_TABLE} j WHERE j.state = '{state}'"
-            f" AND {among(ENDED, 'j.')} AND j.finished_at < %s{flag}{_IN_NO_WORKFLOW}"
+            f"SELECT j.id, j.finished_at FROM {_TABLE} j WHERE j.state = '{state}'"
+            f" AND {among(ENDED, 'j.')} AND j.finished_at < %s{more}{_IN_NO_WORKFLOW}"
             f" ORDER BY j.finished_at LIMIT %s{sql.skip_locked}",
             [*parameters, limit],
         )
-        return [sql.decode(ColumnType.UUID, job_id) for (job_id,) in cur.fetchall()]
+        return [
+            (sql.decode(ColumnType.UUID, job_id), sql.decode(ColumnType.TIME, finished_at))
+            for job_id, finished_at in cur.fetchall()
+        ]
 
 
 def active(before: datetime | None, *, using: str) -> list[JobRow]:

@@ -68,6 +68,58 @@ def test_a_slice_says_whether_there_is_more(frozen: clock.FrozenClock) -> None:
     assert not Job.objects.exists()
 
 
+def test_a_prune_in_slices_goes_on_where_it_ended(frozen: clock.FrozenClock) -> None:
+    """Not at the entries of what it has deleted; the next one sees what has come before that."""
+    ids = [job.id for job in make(4)]
+    for job_id, day in zip(ids, (3, 1, 2, 4), strict=True):
+        ack(*take(1))
+        ended = frozen.time + timedelta(days=day)
+        Job.objects.filter(state="completed", finished_at=frozen.time).update(finished_at=ended)
+        assert Job.objects.get(pk=job_id).finished_at == ended
+    late, _, second, third = ids
+    frozen.advance(30 * 86_400)
+    front = prune.Front()
+
+    def left() -> set[Any]:
+        return {*Job.objects.values_list("pk", flat=True)}
+
+    assert prune.prune(limit=1, front=front).counts["completed"] == 1
+    assert left() == {late, second, third}
+    assert prune.prune(limit=1, front=front).counts["completed"] == 1
+    assert left() == {late, third}
+    Job.objects.filter(pk=late).update(finished_at=frozen.time - timedelta(days=30))
+    assert prune.prune(front=front).counts["completed"] == 1
+    assert left() == {late}, "before the place"
+    assert prune.prune(front=front).counts["completed"] == 1, "the run before found the end"
+
+
+def test_a_long_prune_begins_at_the_front_every_minute(frozen: clock.FrozenClock) -> None:
+    make(2)
+    ack(*take(2))
+    frozen.advance(30 * 86_400)
+    front = prune.Front()
+    assert prune.prune(limit=1, front=front).counts["completed"] == 1
+    Job.objects.update(finished_at=frozen.time - timedelta(days=60))
+    assert prune.prune(limit=1, front=front).counts["completed"] == 0
+    front.places["completed"] = frozen.time - timedelta(days=40)
+    front.since -= prune.WHOLE_EVERY + 1
+    assert prune.prune(limit=1, front=front).counts["completed"] == 1
+
+
+def test_events_go_on_where_they_ended() -> None:
+    make(1, retry={"max_attempts": 1})
+    fail(*take(1))
+    front = prune.Front()
+    oldest, *others = Event.objects.order_by("pk").values_list("pk", flat=True)
+    assert others
+    with clock.using_clock(clock.FrozenClock(clock.now("default") + timedelta(days=8))):
+        assert prune.prune(limit=1, front=front).counts["events"] == 1
+        assert front.places["events"] == oldest
+        assert prune.prune(front=front).counts["events"] == len(others)
+    assert not Event.objects.exists()
+    assert not front.places
+
+
 @pytest.mark.process
 def test_large_rows_are_not_read() -> None:
     """500 finished jobs with a megabyte each, deleted by a process of less than 150 MiB."""

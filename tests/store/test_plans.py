@@ -172,7 +172,13 @@ def test_beats(full: None) -> None:
 
 def test_pruning(full: None) -> None:
     before = NOW + timedelta(days=30)
-    assert _check(lambda: locking.finished_before(State.COMPLETED, before, 100, using="default")) == []
+    for since in (None, NOW - timedelta(days=300)):
+        found = _check(
+            lambda since=since: locking.finished_before(
+                State.COMPLETED, before, 100, since=since, using="default"
+            )
+        )
+        assert found == []
 
 
 def test_a_scan_would_be_noticed(full: None) -> None:

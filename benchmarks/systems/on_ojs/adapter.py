@@ -30,6 +30,8 @@ OWN = {
     "task_drain": "as_tasks",
     "writers": "writers",
     "writers_pickup": "writers",
+    "prune_load": "pruning",
+    "crowd": "crowd",
     "http_create": "web_load",
     "http_work": "web_load",
 }

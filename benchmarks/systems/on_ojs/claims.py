@@ -34,8 +34,8 @@ def claim_pairs(adapter: Adapter, *, queues: int, types: int, foreign: int = 0) 
     Queue.objects.bulk_create(Queue(name=name, created_at=datetime.now(UTC)) for name in names)
     where = claim.sources(names, kinds, ranked=False)
     old = datetime.now(UTC) - timedelta(days=1)
-    _store(foreign, lambda n: (names[0], f"foreign.t{n % 3}"), old)
-    _analyze()
+    store(foreign, lambda n: (names[0], f"foreign.t{n % 3}"), old)
+    analyze()
 
     def once() -> list[Any]:
         with transaction.atomic():
@@ -44,11 +44,11 @@ def claim_pairs(adapter: Adapter, *, queues: int, types: int, foreign: int = 0) 
         return got
 
     idle = _median(once)
-    _store(
+    store(
         max(2000, queues * types), lambda n: (names[n % queues], kinds[n // queues % types]),
         old + timedelta(hours=1),
     )  # fmt: skip
-    _analyze()
+    analyze()
     if len(once()) != 2:
         raise RuntimeError("2 jobs were to be claimed")
     return {"ms": _median(once), "idle_ms": idle, "statements": len(statements_of(once))}
@@ -57,8 +57,8 @@ def claim_pairs(adapter: Adapter, *, queues: int, types: int, foreign: int = 0) 
 def claim_locks(adapter: Adapter, *, queues: int, limit: int = 200) -> dict[str, Any]:
     """``locked`` rows and ``log_kib`` written by one claim out of many queues (PostgreSQL's log)."""
     names = [f"bench-{number}" for number in range(queues)]
-    _store(limit * queues, lambda n: (names[n % queues], "bench.noop"), datetime.now(UTC))
-    _analyze()
+    store(limit * queues, lambda n: (names[n % queues], "bench.noop"), datetime.now(UTC))
+    analyze()
     where = claim.sources(names, ["bench.noop", "bench.mixed"], ranked=False)
     free = "SELECT id FROM django_ojs_job WHERE state = 'available' FOR UPDATE SKIP LOCKED"
     other = connection.copy()
@@ -90,8 +90,8 @@ def spread_drain(adapter: Adapter, *, queues: int, types: int, jobs: int) -> dic
         (Queue(name=f"bench-{n}", created_at=datetime.now(UTC)) for n in range(queues)),
         ignore_conflicts=True,
     )
-    _store(jobs, lambda n: (f"bench-{n % queues}", kinds[n // queues % types]), datetime.now(UTC))
-    _analyze()
+    store(jobs, lambda n: (f"bench-{n % queues}", kinds[n // queues % types]), datetime.now(UTC))
+    analyze()
     return _drain(adapter, jobs, limit=60)
 
 
@@ -99,7 +99,7 @@ def large_drain(adapter: Adapter, *, kib: int, jobs: int) -> dict[str, Any]:
     """``rate``, claims ``released`` per 1,000 jobs and ``peak_mib`` of the worker, with large jobs."""
     text = "x" * (kib * 1024)
     args = f'[{{n}}, "{text}"]'
-    _store(jobs, lambda n: ("bench-large", "bench.payload"), datetime.now(UTC), args)
+    store(jobs, lambda n: ("bench-large", "bench.payload"), datetime.now(UTC), args)
     return _drain(adapter, jobs, limit=120)
 
 
@@ -107,7 +107,7 @@ def mixed_drain(adapter: Adapter, *, long_ms: int, one_in: int, jobs: int) -> di
     """``rate`` and claims ``released`` per 1,000 jobs: one in so many is long, the others 0.2 ms."""
     dice = random.Random(1)
     lengths = [long_ms / 1000 if dice.random() < 1 / one_in else 0.0002 for _ in range(jobs)]
-    _store(
+    store(
         jobs, lambda n: ("bench-mixed", "bench.mixed"), datetime.now(UTC), "[{n}, 0]",
         lambda n: f"[{n}, {lengths[n]}]",
     )  # fmt: skip
@@ -166,7 +166,7 @@ def _median(call: Callable[[], object], times: int = 11) -> float:
     return statistics.median(took)
 
 
-def _store(
+def store(
     count: int,
     place: Callable[[int], tuple[str, str]],
     at: datetime,
@@ -206,7 +206,7 @@ def _store(
         inserting.jobs(rows, using="default")
 
 
-def _analyze() -> None:
+def analyze() -> None:
     with connection.cursor() as cursor:
         if connection.vendor == "mysql":
             cursor.execute("ANALYZE TABLE django_ojs_job")

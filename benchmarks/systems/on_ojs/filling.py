@@ -37,12 +37,13 @@ def fill(
         adapter, Attempt, f"job_id = '{done.pk}'", history,
         {"id": "nextval(pg_get_serial_sequence('django_ojs_attempt', 'id'))", "job_id": ids, **ended},
     )  # fmt: skip
-    adapter.enqueue(0)
-    waiting = Job.objects.get(state="available")
-    copy(
-        adapter, Job, f"id = '{waiting.pk}'", backlog,
-        {"id": uuid7("statement_timestamp()", "n"), "args": arguments},
-    )  # fmt: skip
+    if backlog:
+        adapter.enqueue(0)
+        waiting = Job.objects.get(state="available")
+        copy(
+            adapter, Job, f"id = '{waiting.pk}'", backlog,
+            {"id": uuid7("statement_timestamp()", "n"), "args": arguments},
+        )  # fmt: skip
     now = clock.now("default")
     # By their names: an earlier version, beside which this one is measured, has others.
     models = {model.__name__: model for model in apps.get_app_config("django_ojs").get_models()}
