@@ -190,14 +190,17 @@ def _incident(place: int) -> Incident:
 
 
 def count_failures(now: datetime, *, using: str) -> None:
-    """Roll-up rows as if the failed jobs of the last week had failed when they were made."""
+    """Roll-up rows as if the failed jobs of the last week had failed when they were made: minutes of
+    the last four hours, of which more are never kept, and hours.
+    """
     incidents = [_incident(place) for place in range(21)]
     for one in incidents:
         one.first_seen, one.last_seen = now - timedelta(days=7), now
     Incident.objects.using(using).bulk_create(incidents)
     hour = now.replace(minute=0, second=0, microsecond=0)
-    steps = [(hour - timedelta(hours=number), 3600, 120) for number in range(24, 168)]
-    steps += [(hour - timedelta(minutes=number), 60, 2) for number in range(1440)]
+    minute = now.replace(second=0, microsecond=0)
+    steps = [(hour - timedelta(hours=number), 3600, 120) for number in range(4, 168)]
+    steps += [(minute - timedelta(minutes=number), 60, 2) for number in range(2, 240)]
     FailureStat.objects.using(using).bulk_create(
         [
             FailureStat(
