@@ -13,7 +13,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import FailureStat, Incident, Queue
 
 MINE = "my.only"
-"""The type of a single job, which is among the newest 100,000."""
+"""The type of a single job, which is among the newest 25,000."""
 TYPES = (
     "mail.send",
     "mail.digest",
@@ -144,7 +144,7 @@ def _columns(rows: int, now: datetime, words: _Words) -> dict[str, str]:
         "queue": _case(
             ("n % 5000 = 17", "rare"), ("n % 10 = 2", "bulk"), otherwise="'default'"
         ),
-        "type": _case((f"n = {rows - 60_001}", MINE), *kinds, otherwise=f"'{TYPES[0]}'"),
+        "type": _case((f"n = {rows - 20_001}", MINE), *kinds, otherwise=f"'{TYPES[0]}'"),
         "attempt": f"CASE WHEN {ended} OR {active} OR was = 'retryable' THEN 1 ELSE 0 END",
         "lease_id": f"CASE WHEN {active} THEN {key} END",
         "worker_id": f"CASE WHEN {active} OR {ended} THEN 'w' || (n % 8 + 1) END",

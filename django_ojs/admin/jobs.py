@@ -101,7 +101,8 @@ class JobAdmin(DetailsAdmin):
 
     def tab(self, params: Mapping[str, Any]) -> Tab:
         """The tab that the parameters of a list select."""
-        return Tab(params.get("state"), params.get("lens"), sort=params.get(PARAMETER))
+        of_text = search.is_of_text(params.get("q", ""))
+        return Tab(params.get("state"), params.get("lens"), sort=params.get(PARAMETER), of_text=of_text)
 
     def listing(self, request: HttpRequest, found: Sequence[Job]) -> JobListing:
         """What the rows of a page share."""
@@ -363,7 +364,8 @@ class DeadLetterAdmin(JobAdmin):
 
     def tab(self, params: Mapping[str, Any]) -> Tab:
         """Always the dead letter."""
-        return Tab(dead_letter=True, sort=params.get(PARAMETER))
+        of_text = search.is_of_text(params.get("q", ""))
+        return Tab(dead_letter=True, sort=params.get(PARAMETER), of_text=of_text)
 
     def counts(self, request: HttpRequest) -> dict[str, int]:
         """No counts, since there are no tabs."""

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
-from django.db import OperationalError
+from django.db import OperationalError, connections
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from django_ojs import conf
 from django_ojs.admin import themes
+from django_ojs.engines import EngineFamily, family_of
 from django_ojs.services import reading
 from django_ojs.store.sessions import statement_timeout
 
@@ -20,7 +22,20 @@ TIME_LIMIT_MS = 5000
 """For each statement of a list or page."""
 COUNT_LIMIT_MS = 3000
 """For the count that a confirmation shows, in total."""
+WINDOW, SMALL_WINDOW = 100_000, 25_000
 SLOW = gettext_lazy("This took too long. Narrow the search or the tab.")
+
+
+def window_size(using: str, *, of_text: bool = False) -> int:
+    """How many rows are searched, or sorted without an index, before the reader is asked to go on:
+    ``OJS["ADMIN"]["SEARCH_WINDOW"]``, otherwise as many as take about a tenth of a second. SQLite reads
+    within the web process, from a cache of 2 MB; a text is looked for in whole values.
+    """
+    size = conf.current().admin.search_window
+    if size is not None:
+        return size
+    is_small = of_text or family_of(connections[using]) is EngineFamily.SQLITE
+    return SMALL_WINDOW if is_small else WINDOW
 
 
 def limited(
