@@ -26,16 +26,16 @@ WINDOW, SMALL_WINDOW = 100_000, 25_000
 SLOW = gettext_lazy("This took too long. Narrow the search or the tab.")
 
 
-def window_size(using: str, *, of_text: bool = False) -> int:
+def window_size(using: str, *, slow: bool = False) -> int:
     """How many rows are searched, or sorted without an index, before the reader is asked to go on:
-    ``OJS["ADMIN"]["SEARCH_WINDOW"]``, otherwise as many as take about a tenth of a second. SQLite reads
-    within the web process, from a cache of 2 MB; a text is looked for in whole values.
+    ``OJS["ADMIN"]["SEARCH_WINDOW"]``, otherwise as many as take about a tenth of a second: fewer where
+    rows are ``slow`` to read, and on SQLite, which reads within the web process.
     """
     size = conf.current().admin.search_window
     if size is not None:
         return size
-    is_small = of_text or family_of(connections[using]) is EngineFamily.SQLITE
-    return SMALL_WINDOW if is_small else WINDOW
+    slow = slow or family_of(connections[using]) is EngineFamily.SQLITE
+    return SMALL_WINDOW if slow else WINDOW
 
 
 def limited(

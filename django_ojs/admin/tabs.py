@@ -113,13 +113,20 @@ class Tab:
             (self.state and self.state not in _STATES) or (self.lens and self.lens not in LENSES)
         )
 
+    def size(self, using: str) -> int:
+        """How many rows a window has. The rows of one state lie among the others, so that each may be
+        on a page of its own; a text is looked for in whole values.
+        """
+        scattered = bool(self.state or self.dead_letter or self.lens == "overdue")
+        return window_size(using, slow=scattered or self.of_text)
+
     def edge(self, using: str, start: Any = None, *, size: int | None = None) -> Any:
         """The first column of the last row of a window; ``None`` for an empty window.
 
         A window is the first ``size`` rows of the index, or the first after ``start``; as many as
-        :func:`window_size` for one that is shown.
+        :meth:`size` for one that is shown.
         """
-        size = size or window_size(using, of_text=self.of_text)
+        size = size or self.size(using)
         rows = self.rows(Job.objects.using(using), using)
         if self.index is not None:
             rows = selectors.by_index(rows, self.index, using=using)
@@ -169,7 +176,7 @@ class Tab:
         """How far was looked or sorted, up to the edge of a window; ``further`` for one that is not the
         first.
         """
-        size = plain(window_size(using, of_text=self.of_text))
+        size = plain(self.size(using))
         said = _among(self.path[0], further) % size
         if isinstance(edge, UUID):
             edge = datetime.fromtimestamp(min(time_of(edge) / 1000, _LAST), UTC)
