@@ -13,7 +13,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import FailureStat, Incident, Queue
 
 MINE = "my.only"
-"""The type of a single job, which is among the newest 100,000."""
+"""The type of a single job, which is among the newest 25,000."""
 TYPES = (
     "mail.send",
     "mail.digest",
@@ -144,7 +144,7 @@ def _columns(rows: int, now: datetime, words: _Words) -> dict[str, str]:
         "queue": _case(
             ("n % 5000 = 17", "rare"), ("n % 10 = 2", "bulk"), otherwise="'default'"
         ),
-        "type": _case((f"n = {rows - 60_001}", MINE), *kinds, otherwise=f"'{TYPES[0]}'"),
+        "type": _case((f"n = {rows - 20_001}", MINE), *kinds, otherwise=f"'{TYPES[0]}'"),
         "attempt": f"CASE WHEN {ended} OR {active} OR was = 'retryable' THEN 1 ELSE 0 END",
         "lease_id": f"CASE WHEN {active} THEN {key} END",
         "worker_id": f"CASE WHEN {active} OR {ended} THEN 'w' || (n % 8 + 1) END",
@@ -190,14 +190,17 @@ def _incident(place: int) -> Incident:
 
 
 def count_failures(now: datetime, *, using: str) -> None:
-    """Roll-up rows as if the failed jobs of the last week had failed when they were made."""
+    """Roll-up rows as if the failed jobs of the last week had failed when they were made: minutes of
+    the last four hours, of which more are never kept, and hours.
+    """
     incidents = [_incident(place) for place in range(21)]
     for one in incidents:
         one.first_seen, one.last_seen = now - timedelta(days=7), now
     Incident.objects.using(using).bulk_create(incidents)
     hour = now.replace(minute=0, second=0, microsecond=0)
-    steps = [(hour - timedelta(hours=number), 3600, 120) for number in range(24, 168)]
-    steps += [(hour - timedelta(minutes=number), 60, 2) for number in range(1440)]
+    minute = now.replace(second=0, microsecond=0)
+    steps = [(hour - timedelta(hours=number), 3600, 120) for number in range(4, 168)]
+    steps += [(minute - timedelta(minutes=number), 60, 2) for number in range(2, 240)]
     FailureStat.objects.using(using).bulk_create(
         [
             FailureStat(

@@ -122,12 +122,12 @@ class HttpSettings:
 @dataclass(frozen=True, slots=True)
 class AdminSettings:
     """``OJS["ADMIN"]``: ``read_only`` removes every action; ``redact`` are words that hide a key's
-    value; ``search_window`` is how many of the newest jobs a search in arguments looks at.
+    value; ``search_window`` is how many rows a search looks at, ``None`` what suits the database.
     """
 
     read_only: bool
     redact: tuple[str, ...]
-    search_window: int
+    search_window: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ def _admin(section: Section) -> AdminSettings:
     admin = AdminSettings(
         section.read("READ_ONLY", flag, False),
         tuple(word.lower() for word in section.read("REDACT", words("words"), _REDACT)),
-        section.read("SEARCH_WINDOW", count(1), 100_000),
+        section.read("SEARCH_WINDOW", optional(count(1)), None),
     )
     section.close()
     return admin

@@ -14,10 +14,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs import conf
 from django_ojs.admin import links
 from django_ojs.admin.cells import badge, shortened
 from django_ojs.admin.details import DetailsAdmin
+from django_ojs.admin.limits import window_size
 from django_ojs.admin.qualifiers import not_understood, terms
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.models import AuditEntry
@@ -88,7 +88,7 @@ def window(request: HttpRequest, using: str) -> Q:
     found: Q | None = getattr(request, _WINDOW, None)
     if found is None:
         newest = AuditEntry.objects.using(using).order_by("-pk").values_list("pk", flat=True).first()
-        found = Q(pk__gt=(newest or 0) - conf.current().admin.search_window)
+        found = Q(pk__gt=(newest or 0) - window_size(using))
         setattr(request, _WINDOW, found)
     return found
 
@@ -187,7 +187,7 @@ class AuditEntryAdmin(DetailsAdmin):
             return not_understood(request, parsed.unknown, queryset)
         if parsed.targets:
             return queryset.filter(parsed.targets, parsed.others), False
-        size = conf.current().admin.search_window
+        size = window_size(self.using)
         self.message_user(request, _("Looked among the newest %d entries.") % size, messages.INFO)
         return queryset.filter(window(request, self.using), parsed.others), False
 

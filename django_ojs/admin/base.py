@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.defaults import permission_denied
 
 from django_ojs import conf
-from django_ojs.admin import banner, links, refresh
+from django_ojs.admin import banner, links, live, refresh
 from django_ojs.admin.actions import ActionReport, Chosen, Operation, report_to_user
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.database import JobsDatabaseAdmin
@@ -43,10 +43,12 @@ class OJSModelAdmin(JobsDatabaseAdmin):
     """Rows that are shown and operated on, but never edited as forms.
 
     ``keys`` are the columns of the index that orders the list (:meth:`KeysetChangeList.keys`),
-    ``heavy`` those that can be large, which the list does not read.
+    ``heavy`` those that can be large, which the list does not read. ``writes_rows`` is whether a
+    template of ours has the rows, and not Django's.
     """
 
     list_class = KeysetChangeList
+    writes_rows: ClassVar[bool] = False
     keys: ClassVar[Keys] = (("pk", True),)
     heavy: ClassVar[Sequence[str]] = ()
     list_per_page = 50
@@ -331,6 +333,8 @@ class OJSModelAdmin(JobsDatabaseAdmin):
         self._check_keys(request)
         title = {"title": capfirst(self.opts.verbose_name_plural)}
         context = {**title, **refresh.context(request)}
+        if self.writes_rows:
+            context |= live.around_rows(request)
         return super().changelist_view(request, context | (extra_context or {}))
 
     def _check_keys(self, request: HttpRequest) -> None:

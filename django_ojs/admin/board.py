@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.contrib.admin.sites import AdminSite
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -26,9 +25,11 @@ from django_ojs.admin.cells import (
     select_box,
     shortened,
     since,
+    translated,
     written,
 )
 from django_ojs.admin.changelists import KeysetChangeList
+from django_ojs.admin.links import SiteLinks
 from django_ojs.admin.queue_figures import QueueOverview, Service
 from django_ojs.admin.sorting import PARAMETER
 from django_ojs.domain.states import State
@@ -76,7 +77,7 @@ class BoardList(KeysetChangeList):
 
 
 def rows(
-    site: AdminSite,
+    site: SiteLinks,
     found: Sequence[Any],
     columns: Sequence[Column],
     switches: Mapping[str, Switch],
@@ -90,11 +91,6 @@ def rows(
     return format_html_join("", "{}", made)
 
 
-def translated(columns: Sequence[Column]) -> list[Column]:
-    """The columns with labels in the language of the reader: each is in every row."""
-    return [column._replace(label=str(column.label)) for column in columns]
-
-
 def forms(switches: Mapping[str, Switch], hidden: SafeString) -> SafeString:
     """The forms of the buttons in the rows, which stand in the form of the list's actions."""
     return format_html_join(
@@ -105,7 +101,7 @@ def forms(switches: Mapping[str, Switch], hidden: SafeString) -> SafeString:
 
 
 def _row(
-    site: AdminSite,
+    site: SiteLinks,
     row: Any,
     columns: Sequence[Column],
     switch: Switch | None,
@@ -116,7 +112,7 @@ def _row(
         row,
         columns,
         site,
-        name=links.link(links.page_of(site, "queue", row.pk), row.name),
+        name=links.link(site.page_of("queue", row.pk), row.name),
         tone=_TONES[overview.trouble(row.paused)],
         selectable=selectable,
         last=format_html('<td class="field-switch">{}</td>', _switch(row, switch) if switch else ""),
@@ -126,7 +122,7 @@ def _row(
 def row_of(
     row: Any,
     columns: Sequence[Column],
-    site: AdminSite,
+    site: SiteLinks,
     *,
     name: str,
     tone: str,
@@ -226,10 +222,10 @@ def utilisation(service: Service) -> SafeString:
 def _jobs_in(state: State) -> Column:
     """The column with the number of jobs in a state, linked to them."""
 
-    def cell(row: Any, site: AdminSite) -> str:
+    def cell(row: Any, site: SiteLinks) -> str:
         depth = row.ojs_overview.depth
         text = counted(depth, state)
-        url = links.list_of(site, "job", state=state, queue=row.name)
+        url = site.list_of("job", state=state, queue=row.name)
         return links.link(url, text) if depth.counts[state] else text
 
     return Column(
@@ -237,7 +233,7 @@ def _jobs_in(state: State) -> Column:
     )
 
 
-def _paused(row: Any, site: AdminSite) -> str:
+def _paused(row: Any, site: SiteLinks) -> str:
     """Who paused it, when and why."""
     if not row.paused:
         return ""

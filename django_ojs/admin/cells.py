@@ -47,6 +47,11 @@ class Column(NamedTuple):
     value: Callable[[Any], Any] | None = None
 
 
+def translated(columns: Iterable[Column]) -> list[Column]:
+    """The columns with labels in the language of the reader: each is in every row."""
+    return [column._replace(label=str(column.label)) for column in columns]
+
+
 class Heading(NamedTuple):
     """The heading of a column, with the address of the list in its order, if it has one.
 

@@ -56,10 +56,7 @@ class FailureStatAdmin(FiguresAdmin):
         board = incident_board.board(window, now=now, using=self.using)
         labels = [(key, words) for key, (words, _window) in incidents.WINDOWS.items()]
         return {
-            "cards": [
-                incidents.describe(card, board, request, self.admin_site, now=now)
-                for card in board.cards
-            ],
+            "cards": incidents.describe(board, request, self.admin_site, now=now),
             "no_key": incidents.NO_KEY,
             "window": label,
             "more": board.more,

@@ -56,9 +56,19 @@ class CardAction(NamedTuple):
 
 
 def describe(
-    card: IncidentCard, board: IncidentBoard, request: HttpRequest, site: AdminSite, *, now: datetime
+    board: IncidentBoard, request: HttpRequest, site: AdminSite, *, now: datetime
+) -> list[dict[str, Any]]:
+    """The template variables of the cards."""
+    step = board.window.step
+    most = max((len(card.trend) for card in board.cards), default=0)
+    # They are the same on each card.
+    times = [date_format(timezone.localtime(board.begin + step * n), "D H:i") for n in range(most)]
+    return [_describe(card, bars(card.trend, times, step), request, site, now) for card in board.cards]
+
+
+def _describe(
+    card: IncidentCard, trend: SafeString, request: HttpRequest, site: AdminSite, now: datetime
 ) -> dict[str, Any]:
-    """The template variables of a card."""
     incident = card.incident
     write = plain if card.whole else at_least
 
@@ -80,7 +90,7 @@ def describe(
         "first": since(incident.first_seen, now),
         "last": since(incident.last_seen, now),
         "failures": _failures(card.failures),
-        "trend": bars(card.trend, board.window.step, board.begin),
+        "trend": trend,
         "numbers": numbers,
         "actions": _actions(card, request, url, write),
         "workers": _workers(card),
@@ -133,7 +143,7 @@ def _workers(card: IncidentCard) -> list[str]:
     return found
 
 
-def bars(values: Sequence[int], each: timedelta, begin: datetime) -> SafeString:
+def bars(values: Sequence[int], times: Sequence[str], each: timedelta) -> SafeString:
     """The trend as bars the width of a card; each tells its time and number."""
     top = max([1, *values])
     step = _WIDTH / max(1, len(values))
@@ -146,7 +156,7 @@ def bars(values: Sequence[int], each: timedelta, begin: datetime) -> SafeString:
                 round(_HEIGHT - (_HEIGHT - 2) * value / top, 1),
                 round(max(1.0, step - 1), 1),
                 round((_HEIGHT - 2) * value / top, 1),
-                date_format(timezone.localtime(begin + each * place), "D H:i"),
+                times[place],
                 plain(value),
             )
             for place, value in enumerate(values)

@@ -105,7 +105,9 @@ class JobChangeList(KeysetChangeList):
         if start is not None:
             self.page_parameters = {START: request.GET[START]}
         if window.edge is not None:
-            self.looked = tab.describe(window.edge, further=start is not None, searched=searched)
+            self.looked = tab.describe(
+                window.edge, reading.database(), further=start is not None, searched=searched
+            )
             if (ends or not searched) and not whole:
                 (position,) = keyset.encode([window.edge])
                 self.go_on = self.get_query_string({START: position})

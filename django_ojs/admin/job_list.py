@@ -8,31 +8,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.contrib.admin.sites import AdminSite
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs.admin import links, search
-from django_ojs.admin.actions import Operation
-from django_ojs.admin.cells import Column, attempt_of, badge, select_box, since, time_of, written
+from django_ojs.admin import search
+from django_ojs.admin.cells import (
+    Column,
+    attempt_of,
+    badge,
+    select_box,
+    since,
+    time_of,
+    translated,
+    written,
+)
+from django_ojs.admin.job_menu import JobMenu
 from django_ojs.admin.redaction import redacted
 from django_ojs.admin.sorting import SORTS, Sort
 from django_ojs.domain.failures import cause_of
 from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import LIVE, State
-from django_ojs.models import Queue, Worker
+from django_ojs.models import Job, Queue, Worker
 from django_ojs.services.explain import not_claimed, not_promoted
 from django_ojs.services.phrases import full_moment, humanize_duration
 from django_ojs.services.verbs import VERBS
 
+T = TypeVar("T")
 MOST_ARGS = 160
 """Characters of the arguments that are shown."""
 MOST_MESSAGE = 200
@@ -47,25 +56,31 @@ _TONE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class JobListing:
     """What the rows of a page share.
 
     ``asked`` are the parameters of the list that its links keep; ``small`` has tags and, where the user
-    may see them, arguments; ``paused`` and ``workers`` are of the queues of available jobs;
-    ``operations`` are those that the user may perform, and ``url_to`` has the address of one on a row.
+    may see them, arguments; ``paused`` and ``workers`` are of the queues of available jobs; ``page``
+    has the address of the page of a job. ``known`` keeps what is the same in many rows.
     """
 
     now: datetime
-    site: AdminSite
-    model: str
+    page: Callable[[object], str]
     asked: Mapping[str, str]
     small: Mapping[UUID, Sequence[Any]]
     paused: Mapping[str, Queue]
     workers: Sequence[Worker]
-    operations: Sequence[Operation]
-    url_to: Callable[[Operation, object], str]
+    menu: JobMenu
     selectable: bool
+    known: dict[Any, Any] = field(default_factory=dict)
+
+    def once(self, make: Callable[..., T], *about: Any) -> T:
+        """What a function makes of these, made once."""
+        key = (make, *about)
+        if key not in self.known:
+            self.known[key] = make(self, *about)
+        return self.known[key]  # type: ignore[no-any-return]
 
     def narrowed(self, **parameters: str) -> str:
         """The address of the list with these parameters, from its first page."""
@@ -88,12 +103,16 @@ def _chip(url: str, text: str, *, whole: str = "", tone: str = "") -> SafeString
     return format_html('<a class="{}" href="{}" title="{}">{}</a>', kind, url, whole or text, text)
 
 
+def _word(page: JobListing, qualifier: str, value: str) -> SafeString:
+    return _chip(page.with_word(qualifier, value), value)
+
+
 def _job(row: Any, page: JobListing) -> SafeString:
     """The type, and the beginning of the arguments."""
     _tags, *rest = page.small.get(row.pk, (None,))
     args = "" if not rest or is_own(type=row.type) else preview(rest[0])
     shown = format_html('<code class="ojs-args">{}</code>', args) if args else ""
-    return format_html("{} {}", _chip(page.with_word("type", row.type), row.type), shown)
+    return format_html("{} {}", page.once(_word, "type", row.type), shown)
 
 
 def preview(args: Any) -> str:
@@ -107,11 +126,19 @@ def preview(args: Any) -> str:
 
 
 def _queue(row: Any, page: JobListing) -> SafeString:
-    return _chip(page.narrowed(queue=row.queue), row.queue)
+    return page.once(_only, row.queue)
+
+
+def _only(page: JobListing, queue: str) -> SafeString:
+    return _chip(page.narrowed(queue=queue), queue)
 
 
 def _state(row: Any, page: JobListing) -> SafeString:
-    return badge(_TONE.get(row.state, "quiet"), row.get_state_display())
+    return page.once(_badge, row.state)
+
+
+def _badge(page: JobListing, state: str) -> SafeString:
+    return badge(_TONE.get(State(state), "quiet"), Job.States(state).label)
 
 
 class JobMoment(NamedTuple):
@@ -254,11 +281,14 @@ LAYOUTS: Mapping[str, TabLayout] = {
 
 def rows(found: Iterable[Any], columns: Sequence[Column], page: JobListing) -> SafeString:
     """The rows of a page, each a body of the table with two lines."""
+    columns = translated(columns)
     return format_html_join("", "{}", ((_row(row, columns, page),) for row in found))
 
 
 def _row(row: Any, columns: Sequence[Column], page: JobListing) -> SafeString:
     short = f"…{str(row.pk)[-12:]}"
+    found = moment_of(row, page.now)
+    when = "" if found is None else f"{found[1]}: {full_moment(found[0])}"
     box = format_html('<td class="action-checkbox" rowspan="2">{}</td>', select_box(row.pk, short))
     return format_html(
         '<tbody class="ojs-job" data-key="{}"><tr>{}{}{}</tr><tr><td class="field-why" colspan="{}">'
@@ -266,46 +296,14 @@ def _row(row: Any, columns: Sequence[Column], page: JobListing) -> SafeString:
         row.pk,
         box if page.selectable else "",
         written(columns, row, page),
-        _menu(row, short, page),
+        page.menu.of_row(row, short, when),
         len(columns),
-        links.page_of(page.site, page.model, row.pk),
+        page.page(row.pk),
         row.pk,
         short,
         _error(row, page) if row.error else _waits(row, page),
         _marks(row, page),
     )
-
-
-def _menu(row: Any, short: str, page: JobListing) -> SafeString:
-    """What the user may do with the job as it is now; its whole id and time, to be copied."""
-    allowed = (item for item in page.operations if item.allowed(row))
-    items = format_html_join(
-        "",
-        '<li><a class="{}" href="{}">{}</a></li>',
-        ((_act(item), page.url_to(item, row.pk), item.label) for item in allowed),
-    )
-    found = moment_of(row, page.now)
-    return format_html(
-        '<td class="field-menu" rowspan="2"><details class="ojs-menu" name="ojs-menu">'
-        '<summary title="{0}"><span class="visually-hidden">{0} {1}</span>'
-        '<span aria-hidden="true">⋯</span></summary>'
-        '<div><ul>{2}</ul><p><code id="ojs-id-{3}">{3}</code> <button type="button" class="ojs-copy"'
-        ' data-copies="ojs-id-{3}" data-done="{4}">{5}</button></p><p>{6}</p></div>'
-        "</details></td>",
-        _("More"),
-        short,
-        items,
-        row.pk,
-        _("Copied"),
-        _("Copy"),
-        "" if found is None else f"{found[1]}: {full_moment(found[0])}",
-    )
-
-
-def _act(item: Operation) -> str:
-    """The classes of its link; one is for the key that retries."""
-    again = " ojs-again" if item.name in ("retry", "run_now") else ""
-    return f"ojs-act{' ojs-danger' if item.danger else ''}{again}"
 
 
 def _error(row: Any, page: JobListing) -> SafeString:
@@ -330,7 +328,7 @@ def _waits(row: Any, page: JobListing) -> SafeString | str:
         case State.AVAILABLE if row.held:
             said = [_("A rate limit holds it.")]
         case State.AVAILABLE:
-            said = not_claimed(row.queue, row.type, page.paused.get(row.queue), page.workers)
+            said = page.once(_not_claimed, row.queue, row.type)
         case State.SCHEDULED if row.scheduled_at is not None:
             said = not_promoted(row.scheduled_at, page.now)
         case State.PENDING:
@@ -342,11 +340,14 @@ def _waits(row: Any, page: JobListing) -> SafeString | str:
     return format_html('<span class="ojs-waits">{}</span>', " ".join(said)) if said else ""
 
 
+def _not_claimed(page: JobListing, queue: str, kind: str) -> list[str]:
+    return not_claimed(queue, kind, page.paused.get(queue), page.workers)
+
+
 def _marks(row: Any, page: JobListing) -> SafeString:
     """Its worker and its tags."""
     tags = page.small.get(row.pk, (None,))[0]
     found = [("worker", row.worker_id)] if row.worker_id else []
     found += [("tag", tag) for tag in tags[:MOST_TAGS]] if isinstance(tags, list) else []
-    return format_html_join(
-        "", " {}", ((_chip(page.with_word(name, str(value)), str(value)),) for name, value in found)
-    )
+    chips = ((page.once(_word, name, str(value)),) for name, value in found)
+    return format_html_join("", " {}", chips)

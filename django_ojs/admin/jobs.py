@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from django_ojs import clock
-from django_ojs.admin import banner, job_list, links, remedies, saved_views, search
+from django_ojs.admin import banner, job_list, links, live, remedies, saved_views, search
 from django_ojs.admin.actions import Chosen, Operation
 from django_ojs.admin.base import MOST_AT_ONCE
 from django_ojs.admin.bulk import JobCount, count, describe_filter, first
@@ -29,6 +29,7 @@ from django_ojs.admin.forms import once
 from django_ojs.admin.job_changelist import START, JobChangeList, QueueFilter, SortFilter
 from django_ojs.admin.job_links import linked
 from django_ojs.admin.job_list import LAYOUTS, JobListing
+from django_ojs.admin.job_menu import JobMenu
 from django_ojs.admin.job_page import job_page
 from django_ojs.admin.limits import COUNT_LIMIT_MS, SLOW, TIME_LIMIT_MS
 from django_ojs.admin.operations import JOB_OPERATIONS
@@ -57,6 +58,7 @@ class JobAdmin(DetailsAdmin):
 
     operations = JOB_OPERATIONS
     list_class = JobChangeList
+    writes_rows = True
     own_parameters: ClassVar[Sequence[str]] = ("state", "lens", START)
     list_filter = (QueueFilter, SortFilter)
     search_fields = ("id",)
@@ -99,7 +101,8 @@ class JobAdmin(DetailsAdmin):
 
     def tab(self, params: Mapping[str, Any]) -> Tab:
         """The tab that the parameters of a list select."""
-        return Tab(params.get("state"), params.get("lens"), sort=params.get(PARAMETER))
+        of_text = search.is_of_text(params.get("q", ""))
+        return Tab(params.get("state"), params.get("lens"), sort=params.get(PARAMETER), of_text=of_text)
 
     def listing(self, request: HttpRequest, found: Sequence[Job]) -> JobListing:
         """What the rows of a page share."""
@@ -110,14 +113,15 @@ class JobAdmin(DetailsAdmin):
         waits = {row.queue for row in found if row.state == State.AVAILABLE and not row.held}
         return JobListing(
             now=now,
-            site=self.admin_site,
-            model=str(self.opts.model_name),
+            page=links.of_rows(partial(links.page_of, self.admin_site, str(self.opts.model_name))),
             asked=saved_views.asked(request.GET),
             small=selectors.small_values(keys, columns, job_list.MOST_TEXT, using=using),
             paused={row.name: row for row in self.queues(request, waits) if row.paused},
             workers=live_workers(now, using) if waits else [],
-            operations=[item for item in self.operations if self.may(request, item)],
-            url_to=partial(self.url_to, asked=request.GET.urlencode()),
+            menu=JobMenu(
+                [item for item in self.operations if self.may(request, item)],
+                partial(self.url_to, asked=request.GET.urlencode()),
+            ),
             selectable=bool(self.get_actions(request)),
         )
 
@@ -218,7 +222,9 @@ class JobAdmin(DetailsAdmin):
             self.message_user(request, _("There is no job %s.") % job_id, messages.WARNING)
         own: dict[str, Any] = {"tabs": self.tabs(request), "narrowings": self.narrowings(request)}
         if request.method != "POST":
-            own |= {"views": self.views(request), "suggestions": self.suggestions(request)}
+            own |= {"views": self.views(request)}
+        if request.method != "POST" and not live.is_asked(request):
+            own |= {"suggestions": self.suggestions(request)}
         context = own | (extra_context or {})
         return super().changelist_view(request, context)
 
@@ -358,7 +364,8 @@ class DeadLetterAdmin(JobAdmin):
 
     def tab(self, params: Mapping[str, Any]) -> Tab:
         """Always the dead letter."""
-        return Tab(dead_letter=True, sort=params.get(PARAMETER))
+        of_text = search.is_of_text(params.get("q", ""))
+        return Tab(dead_letter=True, sort=params.get(PARAMETER), of_text=of_text)
 
     def counts(self, request: HttpRequest) -> dict[str, int]:
         """No counts, since there are no tabs."""

@@ -32,6 +32,15 @@ def around(request: HttpRequest) -> dict[str, Any]:
     return {"is_nav_sidebar_enabled": False, "available_apps": []} if is_asked(request) else {}
 
 
+def around_rows(request: HttpRequest) -> dict[str, Any]:
+    """Variables of a list that writes its rows itself, which leave out all but the parts, for the
+    script.
+    """
+    if not is_asked(request):
+        return {}
+    return {"list_base": "admin/django_ojs/live_list.html", "actions_on_top": False}
+
+
 def base(request: HttpRequest, site: AdminSite) -> dict[str, Any]:
     """The template variables for what is around a page, which the script does not want."""
     if is_asked(request):

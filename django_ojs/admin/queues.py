@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
@@ -18,6 +19,7 @@ from django_ojs.admin.actions import ActionReport, Operation, Run
 from django_ojs.admin.board import BoardList, Switch
 from django_ojs.admin.cells import since
 from django_ojs.admin.details import DetailsAdmin
+from django_ojs.admin.links import SiteLinks
 from django_ojs.admin.queue_figures import live_workers, overviews, service_of, serving
 from django_ojs.admin.sorting import PARAMETER
 from django_ojs.domain import histogram
@@ -45,7 +47,7 @@ class Board(BoardList):
         self.arrange(board.COLUMNS, lambda row: row.ojs_overview.rank(row.name, row.paused))
         switches = self.model_admin.switches(request, self.result_list)
         selectable = bool(self.model_admin.get_actions(request))
-        site = self.model_admin.admin_site
+        site = SiteLinks(self.model_admin.admin_site)
         self.board = board.rows(site, self.result_list, self.columns, switches, selectable=selectable)
         hidden = format_html(
             '<input type="hidden" name="csrfmiddlewaretoken" value="{}">'
@@ -96,6 +98,7 @@ class QueueAdmin(DetailsAdmin):
 
     operations = QUEUE_OPERATIONS
     list_class = Board
+    writes_rows = True
     keys = (("pk", False),)
     list_display = ("name",)
     list_filter = ("paused",)
@@ -107,9 +110,10 @@ class QueueAdmin(DetailsAdmin):
     def switches(self, request: HttpRequest, rows: Sequence[Any]) -> dict[str, Switch]:
         """What the user may do in place: pause a queue that runs, resume one that is paused."""
         mine = [item for item in self.operations if self.may(request, item)]
-        asked = request.GET.urlencode()
+        to = partial(self.url_to, asked=request.GET.urlencode())
+        urls = {item.name: links.of_rows(partial(to, item)) for item in mine}
         return {
-            row.name: Switch(item.label, self.url_to(item, row.pk, asked=asked))
+            row.name: Switch(str(item.label), urls[item.name](row.pk))
             for row in rows
             for item in mine
             if item.allowed(row)

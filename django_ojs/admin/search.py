@@ -160,6 +160,11 @@ def _text(found: JobSearch, term: Term, shows_args: bool) -> None:
     found.windowed &= matching
 
 
+def is_of_text(text: str) -> bool:
+    """Whether a search looks for a text."""
+    return any(term.qualifier is None and not _is_name(term) for term in terms(text, _QUALIFIER))
+
+
 def as_text(text: str) -> str:
     """The same search, in which words for the beginning of a type are looked for as text; empty if it
     has none of them.
@@ -172,10 +177,19 @@ def as_text(text: str) -> str:
 
 
 def _begins_type(term: Term) -> bool:
-    if term.qualifier is not None or term.quoted:
+    if term.qualifier is not None or _is_id(term):
         return False
-    is_id = _SHORT_ID.fullmatch(term.value) or _FULL_ID.fullmatch(term.value)
-    return is_id is None and _TYPE.fullmatch(term.value) is not None
+    return _is_name(term)
+
+
+def _is_id(term: Term) -> bool:
+    found = _SHORT_ID.fullmatch(term.value) or _FULL_ID.fullmatch(term.value)
+    return not term.quoted and found is not None
+
+
+def _is_name(term: Term) -> bool:
+    """Whether a word without a qualifier is an id, or the beginning of a type."""
+    return _is_id(term) or (not term.quoted and _TYPE.fullmatch(term.value) is not None)
 
 
 def _type(value: str) -> Q:

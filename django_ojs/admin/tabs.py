@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 from django_ojs import clock, conf
 from django_ojs.admin.charts import plain
 from django_ojs.admin.job_list import LAYOUTS, TabLayout
+from django_ojs.admin.limits import WINDOW, window_size
 from django_ojs.admin.sorting import Reach, Sort
 from django_ojs.domain.ids import time_of
 from django_ojs.domain.states import State
@@ -45,12 +46,15 @@ class SearchWindow:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """A tab or filter preset of the job list, or the dead letter; ``sort`` is the name of an order."""
+    """A tab or filter preset of the job list, or the dead letter; ``sort`` is the name of an order,
+    ``of_text`` whether a text is looked for in it.
+    """
 
     state: str | None = None
     lens: str | None = None
     dead_letter: bool = False
     sort: str | None = None
+    of_text: bool = False
 
     @property
     def layout(self) -> TabLayout:
@@ -109,13 +113,20 @@ class Tab:
             (self.state and self.state not in _STATES) or (self.lens and self.lens not in LENSES)
         )
 
-    def edge(self, using: str, start: Any = None) -> Any:
+    def size(self, using: str) -> int:
+        """How many rows a window has. The rows of one state lie among the others, so that each may be
+        on a page of its own; a text is looked for in whole values.
+        """
+        scattered = bool(self.state or self.dead_letter or self.lens == "overdue")
+        return window_size(using, slow=scattered or self.of_text)
+
+    def edge(self, using: str, start: Any = None, *, size: int | None = None) -> Any:
         """The first column of the last row of a window; ``None`` for an empty window.
 
-        A window is the first ``OJS["ADMIN"]["SEARCH_WINDOW"]`` rows of the index, or the first after
-        ``start``.
+        A window is the first ``size`` rows of the index, or the first after ``start``; as many as
+        :meth:`size` for one that is shown.
         """
-        size = conf.current().admin.search_window
+        size = size or self.size(using)
         rows = self.rows(Job.objects.using(using), using)
         if self.index is not None:
             rows = selectors.by_index(rows, self.index, using=using)
@@ -155,17 +166,17 @@ class Tab:
 
     def windows(self, rows: QuerySet[Any], using: str) -> Iterator[QuerySet[Any]]:
         """All of these rows of the tab, window by window."""
-        start = None
-        while not self.unknown and (edge := self.edge(using, start)) is not None:
+        start, size = None, conf.current().admin.search_window or WINDOW
+        while not self.unknown and (edge := self.edge(using, start, size=size)) is not None:
             part = rows.filter(self.up_to(edge))
             yield part if start is None else part.filter(keyset.beyond(self.path[:1], [start]))
             start = edge
 
-    def describe(self, edge: Any, *, further: bool, searched: bool) -> str:
+    def describe(self, edge: Any, using: str, *, further: bool, searched: bool) -> str:
         """How far was looked or sorted, up to the edge of a window; ``further`` for one that is not the
         first.
         """
-        size = plain(conf.current().admin.search_window)
+        size = plain(self.size(using))
         said = _among(self.path[0], further) % size
         if isinstance(edge, UUID):
             edge = datetime.fromtimestamp(min(time_of(edge) / 1000, _LAST), UTC)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.contrib.admin import AdminSite
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html, format_html_join
@@ -17,6 +16,7 @@ from django.utils.translation import gettext_lazy
 
 from django_ojs.admin import board, links
 from django_ojs.admin.cells import Column, badge, grey, shortened, since
+from django_ojs.admin.links import SiteLinks
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
 from django_ojs.services import deploys, reading
@@ -114,7 +114,7 @@ class WorkerBoard(board.BoardList):
         for row in self.result_list:
             row.ojs_overview = found[row.pk]
         self.arrange(COLUMNS, lambda row: row.ojs_overview.rank(row))
-        site = self.model_admin.admin_site
+        site = SiteLinks(self.model_admin.admin_site)
         selectable = bool(self.model_admin.get_actions(request))
         self.board = format_html_join(
             "", "{}", ((_row(site, row, self.columns, selectable),) for row in self.result_list)
@@ -145,15 +145,13 @@ def overviews(rows: Sequence[Any], *, using: str) -> dict[int, WorkerOverview]:
     return found
 
 
-def _row(site: AdminSite, row: Any, columns: Sequence[Column], selectable: bool) -> SafeString:
+def _row(site: SiteLinks, row: Any, columns: Sequence[Column], selectable: bool) -> SafeString:
     tone = _TONES[max(0, row.ojs_overview.trouble(row))]
     return board.row_of(
         row,
         columns,
         site,
-        name=format_html(
-            "{}{}", links.link(links.page_of(site, "worker", row.pk), row.name), _place(row)
-        ),
+        name=format_html("{}{}", links.link(site.page_of("worker", row.pk), row.name), _place(row)),
         tone=tone,
         selectable=selectable,
     )
@@ -184,13 +182,13 @@ def memory(row: Any) -> Any:
     return grey("—") if row.rss_bytes is None else filesizeformat(row.rss_bytes)
 
 
-def _jobs_of(row: Any, site: AdminSite) -> str:
+def _jobs_of(row: Any, site: SiteLinks) -> str:
     """The address of the list of the jobs that it runs, empty if it cannot be written."""
     wanted = f'worker:"{row.name}" client:"{row.principal}"'
-    return links.list_of(site, "job", state=State.ACTIVE, q=wanted) if wanted.count('"') == 4 else ""
+    return site.list_of("job", state=State.ACTIVE, q=wanted) if wanted.count('"') == 4 else ""
 
 
-def _runs(row: Any, site: AdminSite) -> str:
+def _runs(row: Any, site: SiteLinks) -> str:
     """The jobs that began first, each with how long it runs, and a link to all."""
     overview: WorkerOverview = row.ojs_overview
     parts = [
@@ -199,7 +197,7 @@ def _runs(row: Any, site: AdminSite) -> str:
             format_html(' class="ojs-bad" title="{}"', _("over its deadline"))
             if job.deadline_at is not None and job.deadline_at < overview.now
             else "",
-            links.link(links.page_of(site, "job", job.pk), shortened(job.type)),
+            links.link(site.page_of("job", job.pk), shortened(job.type)),
             since(job.started_at, overview.now),
         )
         for job in overview.jobs[:MOST_JOBS]
@@ -213,18 +211,18 @@ def _runs(row: Any, site: AdminSite) -> str:
     return format_html('<ul class="ojs-runs">{}</ul>', items) if parts else ""
 
 
-def _slots(row: Any, site: AdminSite) -> str:
+def _slots(row: Any, site: SiteLinks) -> str:
     return slots(row, _jobs_of(row, site) if row.running else "")
 
 
-def _version(row: Any, site: AdminSite) -> str:
+def _version(row: Any, site: SiteLinks) -> str:
     said = deploys.version_of(row.version, row.labels)
     if row.phase != _PHASE.STOPPED and row.ojs_overview.is_old(row):
         return format_html("{} {}", shortened(said) or "—", badge("warn", _("old version")))
     return format_html("{}", shortened(said) or "—")
 
 
-def _queues(row: Any, site: AdminSite) -> str:
+def _queues(row: Any, site: SiteLinks) -> str:
     """The first five queue names."""
     names = list(map(str, row.queues))
     if not names:

@@ -149,6 +149,7 @@ class WorkerAdmin(DetailsAdmin):
 
     operations = WORKER_OPERATIONS
     list_class = WorkerBoard
+    writes_rows = True
     # Several clients may use one name.
     keys = (("name", False), ("pk", False))
     list_per_page = MOST_SHOWN

@@ -124,6 +124,7 @@ class Job(models.Model):
             ),
             HotIndex(
                 fields=["state", "scheduled_at"],
+                beside=["queue"],
                 name="ojs_job_due",
                 only=Q(state__in=[State.SCHEDULED, State.RETRYABLE]),
             ),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import connections
-from django.db.models import Count, Max, Min, QuerySet
+from django.db.models import Count, Max, Min, QuerySet, Sum
 from django.db.models.fields.json import KT
 from django.db.models.functions import Left
 
@@ -22,7 +22,11 @@ NOWHERE = ""
 OTHER = "…"
 """The type and the error of failures beyond the most frequent ones of their minute."""
 MOST = 200
-"""How many kinds of failure are kept apart in a minute."""
+"""How many kinds of failure are kept apart in a minute, or an hour."""
+KEPT = timedelta(hours=3)
+"""How long their minutes are kept as such: as long as the longest window that does not begin at a whole
+hour. A day of minutes would be sixty times what a screen has to read.
+"""
 FAILED = {
     # Without a failed attempt this is the only event with the error.
     str(Kind.TOTAL_TIMEOUT): "total_timeout",
@@ -123,3 +127,11 @@ def insert(at: datetime, step: int, numbers: Failures, *, using: str) -> None:
         [FailureStat(at=at, step=step, count=n, **key._asdict()) for key, n in numbers.items()],
         ignore_conflicts=True,
     )
+
+
+def merge(hour: datetime, minutes: QuerySet[FailureStat], *, using: str) -> None:
+    """Put one hour in the place of its minutes; to be called by who alone may do so."""
+    summed = minutes.values_list(*FailureKey._fields).annotate(n=Sum("count")).order_by()
+    found = Counter({FailureKey(*key): int(n) for *key, n in summed})
+    insert(hour, 3600, most(found), using=using)
+    minutes._raw_delete(using)

@@ -23,7 +23,6 @@ from django.db.models import (
     Count,
     Func,
     IntegerField,
-    Q,
     QuerySet,
     Sum,
     Value,
@@ -39,7 +38,7 @@ from django_ojs.domain.states import State
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
 from django_ojs.services import deploys, incidents, queue_samples, totals, type_stats
-from django_ojs.services.incidents import FailureCounts, FailureKey, Failures
+from django_ojs.services.incidents import FailureCounts
 from django_ojs.store.contention import alone, in_transaction, is_contention
 
 NAME = "rollup"
@@ -88,7 +87,7 @@ TASK = MaintenanceTask(NAME, 30.0, task, enforces=True)
 def rollup(
     *, most: int = MOST_MINUTES, seconds: float = math.inf, using: str | None = None
 ) -> Mapping[str, int]:
-    """Count the minutes that are due, oldest first, and merge those older than :data:`KEPT` into hours.
+    """Count the minutes that are due, oldest first, and merge old ones into hours.
 
     Ends after ``most`` minutes or ``seconds``, and goes on from there the next time, after a gap of any
     length: no job is pruned before it was counted. The first time it begins 24 hours ago.
@@ -116,7 +115,7 @@ def rollup(
             watermark, ran_at = at, now
     if watermark is None or watermark < at:
         _store(watermark, ran_at, at, now, _Minute(), using=using)
-    while clock.boottime() < until and _merge_hour(last - KEPT, now, using=using):
+    while clock.boottime() < until and _merge_hours(at, now, using=using):
         counts["hours"] += 1
     return counts
 
@@ -311,15 +310,15 @@ def _store(
     if not counted.exists():
         figures = type_stats.of_minute(minute.increments)
         type_stats.store(at - MINUTE, figures, using=using)
-    _insert(at - MINUTE, 60, minute.counters, minute.failures.numbers, using)
+        # Their hour may be merged.
+        incidents.insert(at - MINUTE, 60, minute.failures.numbers, using=using)
+    _insert(at - MINUTE, 60, minute.counters, using)
     incidents.store(minute.failures.incidents.values(), using=using)
     totals.store(minute.increments, using=using)
     return True
 
 
-def _insert(
-    at: datetime, step: int, counters: Mapping[str, Counters], failures: Failures, using: str
-) -> None:
+def _insert(at: datetime, step: int, counters: Mapping[str, Counters], using: str) -> None:
     """Insert the counts; existing rows stay, in case the watermark was lost."""
     MinuteStat.objects.using(using).bulk_create(
         [
@@ -335,29 +334,36 @@ def _insert(
         ],
         ignore_conflicts=True,
     )
-    incidents.insert(at, step, failures, using=using)
 
 
 @in_transaction
-def _merge_hour(before: datetime, now: datetime, *, using: str = "") -> bool:
-    """Merge the oldest minutes into one hour, if it ended ``before``; returns whether it did."""
+def _merge_hours(counted: datetime, now: datetime, *, using: str = "") -> bool:
+    """Merge the oldest minutes into an hour if they are older than they are kept, and the oldest
+    failures; returns whether there were any. An hour is merged as a whole, and thus when all of it is
+    ``counted``.
+    """
     minutes = MinuteStat.objects.using(using).filter(step=60)
-    errors = FailureStat.objects.using(using).filter(step=60)
-    oldest: list[datetime] = [
-        *minutes.order_by("at").values_list("at", flat=True)[:1],
-        *errors.order_by("at").values_list("at", flat=True)[:1],
-    ]
-    if not oldest or (hour := floor(min(oldest), HOUR)) + HOUR > before:
+    failures = FailureStat.objects.using(using).filter(step=60)
+    hour, failed = _hour_of(minutes, counted - KEPT), _hour_of(failures, counted - incidents.KEPT)
+    if hour is None and failed is None:
         return False
     # Locks out concurrent merges.
     MaintenanceRun.objects.using(using).filter(name=NAME).update(last_run_at=now)
-    within = Q(at__gte=hour, at__lt=hour + HOUR)
-    counters: defaultdict[str, Counters] = defaultdict(Counters)
-    for row in minutes.filter(within).iterator():
-        counters[row.queue].add(row)
-    summed = errors.filter(within).values_list(*FailureKey._fields).annotate(n=Sum("count"))
-    found = Counter({FailureKey(*key): n for *key, n in summed.order_by()})
-    _insert(hour, 3600, counters, incidents.most(found), using)
-    minutes.filter(within)._raw_delete(using)
-    errors.filter(within)._raw_delete(using)
+    if hour is not None:
+        within = minutes.filter(at__gte=hour, at__lt=hour + HOUR)
+        counters: defaultdict[str, Counters] = defaultdict(Counters)
+        for row in within.iterator():
+            counters[row.queue].add(row)
+        _insert(hour, 3600, counters, using)
+        within._raw_delete(using)
+    if failed is not None:
+        incidents.merge(failed, failures.filter(at__gte=failed, at__lt=failed + HOUR), using=using)
     return True
+
+
+def _hour_of(minutes: QuerySet[Any], before: datetime) -> datetime | None:
+    """The hour of the oldest of these, if it ended ``before``."""
+    oldest: datetime | None = minutes.order_by("at").values_list("at", flat=True).first()
+    if oldest is None or (hour := floor(oldest, HOUR)) + HOUR > before:
+        return None
+    return hour

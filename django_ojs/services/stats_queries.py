@@ -14,8 +14,8 @@ from django.db.models.functions import Coalesce
 from django_ojs import clock, conf
 from django_ojs.domain.histogram import floor
 from django_ojs.models import FailureStat, MaintenanceRun, MinuteStat
-from django_ojs.services.incidents import OTHER
-from django_ojs.services.rollup import ALL, LATE, MINUTE, NAME
+from django_ojs.services import incidents
+from django_ojs.services.rollup import ALL, HOUR, LATE, MINUTE, NAME
 
 WINDOWS: tuple[timedelta, ...] = (
     timedelta(hours=1),
@@ -76,7 +76,7 @@ class FailureRow:
     @property
     def is_rest(self) -> bool:
         """Whether this is what was too rare for a row of its own."""
-        return self.type == OTHER
+        return self.type == incidents.OTHER
 
 
 def failures(
@@ -87,14 +87,20 @@ def failures(
     now: datetime | None = None,
     using: str | None = None,
 ) -> list[FailureRow]:
-    """The most frequent failures of the window number ``by``; then of the longer ones."""
+    """The most frequent failures of the window number ``by``; then of the longer ones.
+
+    A window that is longer than minutes are kept begins at a whole hour.
+    """
     using = using or conf.current().database
     now = now or clock.now(using)
-    rows = FailureStat.objects.using(using).filter(step__in=(60, 3600), at__gte=now - max(windows))
+    begins = [
+        now - window if window <= incidents.KEPT else floor(now - window, HOUR) for window in windows
+    ]
+    rows = FailureStat.objects.using(using).filter(step__in=(60, 3600), at__gte=min(begins))
     names = [f"n{number}" for number in range(len(windows))]
     sums = {
-        name: Coalesce(Sum("count", filter=Q(at__gte=now - window)), 0)
-        for name, window in zip(names, windows, strict=True)
+        name: Coalesce(Sum("count", filter=Q(at__gte=begin)), 0)
+        for name, begin in zip(names, begins, strict=True)
     }
     order = chain([f"-{names[by]}"], (f"-{name}" for name in names), ["type", "error"])
     found = rows.values_list("type", "error").annotate(**sums).order_by(*dict.fromkeys(order))

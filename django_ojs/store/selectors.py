@@ -342,12 +342,16 @@ def last_of_first(rows: QuerySet[Any], name: str, *, down: bool, size: int, usin
     Reads one range of an index. ``None`` if there is no row.
     """
     column = "id" if name == "pk" else name
-    first = rows.order_by(f"-{column}" if down else column).values_list(column)[:size]
+    ways = (f"-{column}", column) if down else (column, f"-{column}")
+    first = rows.order_by(ways[0]).values_list(column)[:size]
     statement, parameters = first.query.get_compiler(using).as_sql()
     last = f"SELECT {column} FROM ({statement}) w ORDER BY {column}{'' if down else ' DESC'} LIMIT 1"
     if family_of(connections[using]) is EngineFamily.SQLITE:
-        # It would sort all of them for the last one. PostgreSQL sees the order, and has no MIN of ids.
-        last = f"SELECT {'MIN' if down else 'MAX'}({column}) FROM ({statement}) w"
+        # It would take each of them out for the last one. If there are fewer, it is the last of all.
+        parts = (rows.order_by(ways[0])[size - 1 : size], rows.order_by(ways[1])[:1])
+        made = [part.values_list(column).query.get_compiler(using).as_sql() for part in parts]
+        last = f"SELECT COALESCE({', '.join(f'({sql})' for sql, _parameters in made)})"
+        parameters = tuple(value for _sql, those in made for value in those)
     with cursor(using) as cur:
         cur.execute(last, parameters)
         row = cur.fetchone()

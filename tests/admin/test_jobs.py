@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_ojs.admin import job_page
 from django_ojs.admin.clocks import clocks
+from django_ojs.admin.limits import window_size
 from django_ojs.admin.tabs import LENSES, Tab
 from django_ojs.api import cancel, enqueue, retry
 from django_ojs.clock import FrozenClock
@@ -204,7 +205,8 @@ def test_a_list_takes_few_queries_and_none_is_unbounded(query: dict[str, str]) -
     assert len(selects) <= 11, "\n".join(selects)
     for sql in selects:
         upper = sql.upper()
-        assert " OFFSET " not in upper
+        # Of a window the last row is read.
+        assert not re.search(rf" OFFSET (?!{window_size('default') - 1}\b)", upper)
         assert "DISTINCT" not in upper
         if "COUNT(" in upper and "OJS_JOB" in upper:
             assert "LIMIT" in upper

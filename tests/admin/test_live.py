@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
+from django.test.html import Element, parse_html
 from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
@@ -64,6 +66,50 @@ def test_around_the_parts_there_is_nothing(at: clock.FrozenClock) -> None:
         assert "nav-sidebar" not in text
         assert "<link" not in text
         assert len(text) < len(whole) / 2
+
+
+def parts(text: str) -> dict[str, Any]:
+    """The parts of a page by their ids, as trees; without tokens, which are other ones each time."""
+    found: dict[str, Any] = {}
+
+    def look(element: Any) -> None:
+        if isinstance(element, Element):
+            if "data-live" in (given := dict(element.attributes)):
+                found[str(given["id"])] = element
+            for child in element.children:
+                look(child)
+
+    look(parse_html(re.sub(r'(name="csrfmiddlewaretoken" value=)"[^"]*"', r'\1""', text)))
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("job/", "job/?state=discarded&q=type:mail", "job/?q=nothing", "queue/", "worker/"),
+        *("deadletter/", "attempt/", "failurestat/", "dashboard/"),
+    ],
+)
+def test_the_script_gets_each_part_as_it_is_on_the_page(at: clock.FrozenClock, path: str) -> None:
+    make(3, queue="mail")
+    worker()
+    browser = login(superuser=True)
+    whole, text = parts(page(browser, path)), parts(ask(browser, path))
+    assert whole.keys() == text.keys()
+    for name, part in whole.items():
+        assert str(part) == str(text[name]), name
+
+
+@pytest.mark.parametrize("path", ["job/", "queue/", "worker/"])
+def test_the_script_gets_little_else_of_a_list(at: clock.FrozenClock, path: str) -> None:
+    make(3)
+    worker()
+    browser = login(superuser=True)
+    text = ask(browser, path)
+    assert "ojs-refresh" in text
+    for around in ("<link", "<script", "changelist-search", "changelist-filter", 'name="action"'):
+        assert around in page(browser, path) and around not in text, around
 
 
 def test_little_is_read_when_nothing_was_counted(at: clock.FrozenClock) -> None:

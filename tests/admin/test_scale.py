@@ -162,7 +162,9 @@ def rows_read(statement: Statement, tables: Sequence[str] = JOBS) -> int:
 def unbounded(sql: str) -> list[str]:
     """The words in a statement about jobs that read without bound."""
     upper = sql.upper()
-    found = [word for word in (" OFFSET ", "DISTINCT") if word in upper]
+    # What is passed over is read: no more than a window, for the last of its rows.
+    found = [size for size in re.findall(r" OFFSET (\S*\b)", upper) if not 0 < int(size) < WINDOW]
+    found += re.findall("DISTINCT", upper)
     if "LIMIT" not in upper:
         found += [word for word in ("COUNT(", "GROUP BY") if word in upper]
     return found

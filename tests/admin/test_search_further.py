@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import pytest
 from django.test import override_settings
 
+from django_ojs.admin import limits
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.handlers import registry
@@ -18,6 +19,7 @@ from django_ojs.models import Incident, Queue
 from tests.admin.support import login, page
 from tests.admin.test_search import KEY, ids
 from tests.services.support import ack, make, take
+from tests.support import family
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("no_users")]
 
@@ -85,6 +87,30 @@ def test_a_search_can_be_moved_on(state: str, frozen: FrozenClock) -> None:
     first = "due first" if state == "scheduled" else "newest 3 jobs"
     assert first in texts[0].partition('class="ojs-looked"')[2][:100]
     assert all("Looked among the next 3 jobs, to 20" in text for text in texts[1:])
+
+
+@pytest.mark.parametrize(
+    ("word", "is_text"),
+    [
+        *(("tag:none", False), ("nothing", False), ("…116a455ef9de", False)),
+        *(('"no such words"', True), ("3044", True), ('type:t "x"', True), ("ada@example.org", True)),
+    ],
+)
+def test_a_window_has_fewer_rows_where_rows_take_longer(
+    word: str, is_text: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is on SQLite, in the tab of a state, and where a text is looked for; unless it is set."""
+    monkeypatch.setattr(limits, "WINDOW", 6)
+    monkeypatch.setattr(limits, "SMALL_WINDOW", 4)
+    browser = login("view_job", "view_args")
+    make(10)
+    size = 4 if is_text or family() == "sqlite" else 6
+    assert f"Looked among the newest {size} jobs" in page(browser, "job/", q=word)
+    assert "Looked among the newest 4 jobs" in page(browser, "job/", q=word, state="available")
+    size = 4 if family() == "sqlite" else 6
+    assert f"Sorted among the newest {size} jobs" in page(browser, "job/", sort="-attempts")
+    with override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 5}}):
+        assert "Looked among the newest 5 jobs" in page(browser, "job/", q=word)
 
 
 @override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 60}})

@@ -55,10 +55,10 @@ class Look(NamedTuple):
 
 
 @contextmanager
-def looking(browser: Browser, look: Look) -> Iterator[None]:
+def looking(browser: Browser, look: Look, height: int = 900) -> Iterator[None]:
     """For the block, the window is of this kind."""
     cdp = browser.driver.execute_cdp_cmd
-    size = {"width": look.width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    size = {"width": look.width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     feature = {"name": "prefers-color-scheme", "value": "dark" if look.dark else "light"}
     cdp("Emulation.setDeviceMetricsOverride", size)
     cdp("Emulation.setEmulatedMedia", {"features": [feature]})

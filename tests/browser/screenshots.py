@@ -18,7 +18,9 @@ def main() -> int:
     os.environ.setdefault("OJS_SCREENSHOTS", str(folder))
     with tempfile.TemporaryDirectory(prefix="ojs-shots-") as scratch:
         os.environ["DATABASE_URL"] = f"sqlite:///{scratch}/any"
-        return int(pytest.main(["-q", "tests/browser/test_screenshots.py", "-k", "six_pages"]))
+        return int(
+            pytest.main(["-q", "tests/browser/test_screenshots.py", "-k", "pictures_of or a_picture"])
+        )
 
 
 if __name__ == "__main__":

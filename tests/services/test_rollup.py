@@ -273,6 +273,51 @@ def test_minutes_become_hours(at: clock.FrozenClock) -> None:
     assert rollup.rollup()["hours"] == 0
 
 
+def test_an_hour_is_merged_when_all_of_it_is_counted(at: clock.FrozenClock) -> None:
+    """After a long gap a run may end in the middle of an hour."""
+    for number in (0, 30):
+        at.time = START + number * MINUTE
+        run_jobs(at, 1)
+        take_and_fail(at)
+    at.time = START + timedelta(hours=30)
+    assert rollup.rollup(most=1)["minutes"] == 1
+    assert rollup.rollup(most=2000)["hours"] == 1
+    assert rows(step=3600, queue="") == [(START, "", 2, 2, 0, 0)]
+    assert list(FailureStat.objects.values_list("step", "count")) == [(3600, 2)]
+
+
+def test_failures_become_hours_as_soon_as_no_window_needs_their_minutes(at: clock.FrozenClock) -> None:
+    """The numbers of windows that begin at whole hours stay what they were."""
+    for number in (0, 59, 60):
+        at.time = START + number * MINUTE
+        take_and_fail(at)
+    at.time = START + timedelta(hours=3, minutes=59)
+    rollup.rollup(most=500)
+    hour = timedelta(hours=1)
+    stored = FailureStat.objects.order_by("at").values_list("at", "step", "count")
+    assert list(stored) == [(START + n * MINUTE, 60, 1) for n in (0, 59, 60)]
+    assert stats_queries.failures()[0].counts == [0, 2, 3, 3, 3]
+    before = len(rows(step=60, queue=""))
+    at.time = START + timedelta(hours=4, minutes=2)
+    assert rollup.rollup(most=500)["hours"] == 1
+    assert list(stored.all()) == [(START, 3600, 2), (START + hour, 60, 1)]
+    assert len(rows(step=60, queue="")) == before, "the dashboard needs those for longer"
+    assert stats_queries.failures()[0].counts == [0, 0, 3, 3, 3]
+    at.time = START + timedelta(hours=24, minutes=30)
+    assert stats_queries.failures()[0].counts == [0, 0, 3, 3, 3], "from the hour on that it is within"
+    at.time = START + timedelta(hours=25)
+    assert stats_queries.failures()[0].counts == [0, 0, 1, 3, 3]
+
+
+def test_failures_of_an_hour_are_not_counted_again_when_the_mark_is_lost(at: clock.FrozenClock) -> None:
+    take_and_fail(at)
+    at.time = START + timedelta(hours=5)
+    assert rollup.rollup(most=500)["hours"] == 1
+    MaintenanceRun.objects.filter(name=rollup.NAME).delete()
+    assert rollup.rollup(most=2000)["minutes"] > 0
+    assert sum(FailureStat.objects.values_list("count", flat=True)) == 1
+
+
 def test_retention(at: clock.FrozenClock) -> None:
     run_jobs(at, 1)
     take_and_fail(at)

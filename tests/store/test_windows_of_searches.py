@@ -17,7 +17,7 @@ from django_ojs.store.truncation import CutToHour, CutToMinute
 from tests.services.support import make
 from tests.support import family
 
-pytestmark = pytest.mark.every_database
+pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 def last(down: bool, size: int) -> Any:
@@ -59,3 +59,15 @@ def test_the_edge_of_a_window_is_read_from_its_index_without_sorting(tab: Tab, i
         plan = " ".join(str(row[3]) for row in cursor.fetchall())
     assert f"ojs_job_{index}" in plan
     assert "TEMP B-TREE" not in plan
+
+
+def test_the_depth_of_queues_is_read_from_the_index_of_what_is_due() -> None:
+    """Its thousands of rows are not looked up one by one."""
+    if family() != "sqlite":
+        pytest.skip("the plan of SQLite")
+    with CaptureQueriesContext(connection) as asked:
+        selectors.depths(["a", "b"], using="default")
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {asked[0]['sql']}")
+        plan = [str(row[3]) for row in cursor.fetchall()]
+    assert sum("USING COVERING INDEX ojs_job_due" in step for step in plan) == 2, plan
