@@ -16,7 +16,7 @@ from django_ojs.domain.ids import uuid7
 from django_ojs.domain.states import State
 from django_ojs.models import AuditEntry, Event, MaintenanceRun, Worker
 from django_ojs.models.maintenance import PRUNE
-from django_ojs.services import queues, rollup
+from django_ojs.services import attempt_logs, queues, rollup
 from django_ojs.services.rate_limits import upkeep as rate_limits
 from django_ojs.services.schedules import upkeep as schedules
 from django_ojs.services.workflows import upkeep
@@ -57,7 +57,7 @@ def prune(
     dry_run: bool = False,
     using: str | None = None,
 ) -> Pruned:
-    """Delete finished jobs with their attempts, events, gone workers and unused queues past
+    """Delete finished jobs with their attempts, events, logs, gone workers and unused queues past
     ``OJS["RETENTION"]``.
 
     ``limit`` bounds each kind. Each batch of at most 200 rows is a transaction of its own; when
@@ -112,7 +112,13 @@ def _due(now: datetime, using: str) -> Iterator[tuple[str, datetime, _Delete]]:
     """Each kind with a retention: its name, the cut-off, and the function that deletes it."""
     kinds: dict[str, _Delete] = {"workflows": upkeep.prune}
     kinds |= {name: partial(_jobs, state, dead) for name, state, dead in JOBS}
-    kinds |= {"events": _events, "audit": _audit, "stats": rollup.forget, "workers": _workers}
+    kinds |= {
+        "events": _events,
+        "logs": attempt_logs.forget,
+        "audit": _audit,
+        "stats": rollup.forget,
+        "workers": _workers,
+    }
     kinds["queues"] = partial(_queues, now)
     kinds |= {"rate_limits": rate_limits.prune, "cron": schedules.prune}
     yield "unique_keys", now - UNIQUE_KEYS, _unique_keys
