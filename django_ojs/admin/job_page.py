@@ -54,7 +54,9 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
     events = Event.objects.using(using).filter(job_id=job.id).order_by("-id")
     # Apart: a job that reports each second would bury the rest of its history.
     progress = events.filter(kind=Kind.PROGRESS)[:MOST_PROGRESS] if job.progress is not None else []
-    logs = attempt_logs.of_job(job.id, most=MOST_LOGS, using=using) if shows_args else {}
+    logs: dict[UUID, AttemptLog] = {}
+    if shows_args and (attempts or job.lease_id is not None):
+        logs = attempt_logs.of_job(job.id, most=MOST_LOGS, using=using)
     running = None if job.lease_id is None else logs.get(job.lease_id)
     why = explained(job, now, using)
     lived = spans(job, attempts, now)

@@ -629,7 +629,7 @@ class Migration(migrations.Migration):
                 ('dropped', models.BigIntegerField()),
             ],
             options={
-                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['job_id'], name='ojs_attemptlog_job')],
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['job_id', 'id'], name='ojs_attemptlog_job')],
             },
         ),
         migrations.CreateModel(

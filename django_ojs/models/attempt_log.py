@@ -24,7 +24,7 @@ class AttemptLog(models.Model):
     dropped = models.BigIntegerField()
 
     class Meta:
-        indexes = [OrderedIndex(fields=["job_id"], name="ojs_attemptlog_job")]
+        indexes = [OrderedIndex(fields=["job_id", "id"], name="ojs_attemptlog_job")]
 
     def __str__(self) -> str:
         return f"{self.job_id}: {self.lines} lines"

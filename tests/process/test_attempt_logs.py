@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from django.db import connection
@@ -209,7 +210,7 @@ def test_coroutines_leave_their_lines_when_one_takes_their_process_along(
     diary.wait("began", 3)
     flag.set()
     for job in made:
-        poll(lambda job=job: attempts(job))
+        poll(partial(attempts, job))
         assert said(log_of(job)) == ["INFO shop.orders: it will crash"]
 
 

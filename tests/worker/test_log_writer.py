@@ -7,6 +7,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,7 +20,7 @@ from django_ojs.services import attempt_logs
 from django_ojs.services.attempt_logs import LoggedAttempt
 from django_ojs.worker.executor.channel import Channel
 from django_ojs.worker.executor.log_capture import AT_ONCE, LogCapture, LoggedLines
-from django_ojs.worker.prefork.frames import FrameReader, pack
+from django_ojs.worker.prefork.frames import Frame, FrameReader, pack
 from django_ojs.worker.prefork.log_tail import MOST_BYTES, MOST_LINES, LogTail
 from django_ojs.worker.threads import logs
 from django_ojs.worker.threads.logs import LogWriter
@@ -98,7 +99,8 @@ class TestOffer:
         sent = 0
         while channel.offer({"op": "log", "number": sent, "text": "x" * 10_000}):
             sent += 1
-        reader, found = FrameReader(), []
+        reader = FrameReader()
+        found: list[Frame] = []
         channel.buffer({"op": "done"})
         sender = threading.Thread(target=channel.flush)
         sender.start()
@@ -247,7 +249,7 @@ class TestLogWriter:
         closed = threading.Event()
         close = connections["default"].__class__.close
 
-        def closing(self: object) -> None:
+        def closing(self: Any) -> None:
             if threading.current_thread() is writer:
                 closed.set()
             close(self)

@@ -23,10 +23,11 @@ class LogTail:
         """How many of them had been handed over to be stored."""
 
     def add(self, lines: Sequence[str], count: int | None = None) -> None:
-        """Add lines, which are the last ones of ``count``."""
+        """Add lines, which are the last ones of ``count``; nothing if they are malformed."""
+        size, number = sum(map(_size, lines)), max(len(lines), int(count or 0))
         self.lines.extend(lines)
-        self._bytes += sum(map(_size, lines))
-        self.count += max(len(lines), count or 0)
+        self._bytes += size
+        self.count += number
         self._trim()
 
     def put_back(self, lines: Sequence[str], count: int) -> None:
