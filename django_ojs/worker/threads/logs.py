@@ -18,7 +18,7 @@ from django_ojs.worker.threads.base import ConnectedThread
 
 logger = logging.getLogger("django_ojs.worker")
 
-LIMIT = 1_000
+LIMIT = 2_000
 """Attempts whose logs may wait to be stored, with up to 32 KiB each."""
 _BATCH = 100
 _PAUSE_S = 0.25
