@@ -136,6 +136,31 @@ def test_what_cannot_be_formatted_harms_nothing(drained: StartWorker) -> None:
     assert lines[-1] == "    … (400 lines)"
 
 
+def test_a_handler_is_stopped_while_it_logs(worker: StartWorker) -> None:
+    job = logged.stops.enqueue()
+    worker(**LOGS)
+    assert failed(job)["type"] == "timeout"
+    assert lasted(attempts(job)[0]) < 4 + LATE, "softly: its grace period is a minute"
+    assert said(log_of(job))[-1] == "INFO shop.orders: stopped"
+
+
+def test_who_is_interrupted_while_he_sends_may_log(drained: StartWorker) -> None:
+    job = logged.interrupted.enqueue()
+    runner = drained(**LOGS)
+    assert in_state(job, "completed").result > 10
+    assert "message" not in runner.stderr, "no torn frame"
+    log = log_of(job)
+    assert log.lines + log.dropped > 1_000
+
+
+def test_the_exception_of_an_alarm_may_come_anywhere(drained: StartWorker) -> None:
+    job = logged.alarms.enqueue()
+    runner = drained(**LOGS)
+    assert in_state(job, "completed").result > 450
+    assert "message" not in runner.stderr
+    assert said(log_of(job))[-1] == "INFO shop.orders: at the end"
+
+
 def test_threads_and_loggers_apart_belong_to_the_job_and_children_do_not(drained: StartWorker) -> None:
     job = logged.threads.enqueue()
     runner = drained(**LOGS, OJS_TEST_LOGGING=json.dumps(CONSOLE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -13,7 +14,7 @@ import time
 from asgiref.sync import sync_to_async
 
 from django_ojs.api import JobContext, job
-from tests.workload.tools import DEAF, LATER, note, wait_for
+from tests.workload.tools import DEAF, LATER, SOFT, note, wait_for
 
 log = logging.getLogger("shop.orders")
 apart = logging.getLogger("shop.apart")
@@ -114,6 +115,78 @@ def waits(diary: str, flag: str) -> None:
     note(diary, "started", os.getpid())
     wait_for(flag)
     log.info("waited")
+
+
+@job("logged.stops", **SOFT)
+def stops() -> None:
+    """Is asked to stop in the middle of logging."""
+    try:
+        while True:
+            log.info("on and on")
+    finally:
+        log.info("stopped")
+
+
+@job("logged.interrupted", retry=ONCE)
+def interrupted(ctx: JobContext) -> int:
+    """Logs from a signal handler that comes everywhere, from a thread and from a destructor."""
+    over = threading.Event()
+    seen = 0
+
+    class Noisy:
+        def __del__(self) -> None:
+            log.info("in a destructor")
+
+    def beside() -> None:
+        while not over.is_set():
+            log.info("beside")
+
+    def on_alarm(number: int, frame: object) -> None:
+        nonlocal seen
+        seen += 1
+        log.info("alarm %d", seen)
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    thread = threading.Thread(target=beside)
+    thread.start()
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            ctx.progress(0.5, "x" * 100)
+            log.info("on and on")
+            noisy = Noisy()
+            noisy.itself = noisy  # type: ignore[attr-defined]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGALRM, before)
+    return seen
+
+
+@job("logged.alarms", retry=ONCE)
+def alarms() -> int:
+    """An alarm raises wherever it comes, as in decorators that limit a call."""
+    raised = 0
+
+    def on_alarm(number: int, frame: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    for number in range(500):
+        with contextlib.suppress(TimeoutError):
+            try:
+                # It comes again, since the standard library swallows some: where it makes a record.
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + number / 1e6, 0.01)
+                while True:
+                    log.info("on and on")
+            except TimeoutError:
+                raised += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+    log.info("at the end")
+    return raised
 
 
 @job("logged.configures", retry=ONCE)

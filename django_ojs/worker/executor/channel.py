@@ -90,23 +90,24 @@ class Channel:
         self._unsent.clear()
 
     def offer(self, frame: Frame) -> bool:
-        """Send what is queued, then an object, if that need wait for nothing: neither for a thread that
-        sends, which may be this one below a signal handler, nor for the other end. Otherwise return
-        False.
+        """Send what is queued, then an object, if that need wait for nothing: neither for one who is
+        sending, which may be this thread below a signal handler, nor for the other end. Otherwise
+        return False.
         """
         text = _text(frame)
         with self._deferred:
-            if not self._sending.acquire(blocking=False):
+            if self._sending.locked():
                 return False
-            try:
+            # What another thread has begun to send since is waited for: a lock that is taken without
+            # ``with`` would stay locked when the exception of an alarm comes in between.
+            with self._sending:
                 data = self._rest + pack_texts([*self._unsent, text])
-                sent = self._socket.send(data, socket.MSG_DONTWAIT)
+                try:
+                    sent = self._socket.send(data, socket.MSG_DONTWAIT)
+                except (BlockingIOError, ConnectionError):
+                    return False
                 self._rest = data[sent:]
                 self._unsent.clear()
-            except OSError:
-                return False
-            finally:
-                self._sending.release()
         return True
 
     def receive(self, unless: Callable[[], object]) -> bool:

@@ -11,8 +11,10 @@ import logging
 import os
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from types import FrameType
 
 from django_ojs import clock, conf
 from django_ojs.domain.jsonvalue import sanitise_text
@@ -56,8 +58,8 @@ class LogCapture(logging.Handler):
         self._channel = channel
         self.find = find
         self._pid = os.getpid()
-        # Reentrant, and held for nothing that may take long: whoever logs may be interrupted by whoever
-        # logs.
+        # Reentrant, since whoever logs may be interrupted by whoever logs; and never held while another
+        # lock is waited for.
         self._changing = threading.RLock()
         self._waiting: set[LoggedLines] = set()
         self._formatting = threading.local()
@@ -102,10 +104,12 @@ class LogCapture(logging.Handler):
             return
         self._formatting.on = True
         try:
-            with suppress(Exception):
-                kept = self.find(record)
-                if kept is not None:
-                    self._keep(kept, list(lines_of(record)))
+            kept = self.find(record)
+            if kept is not None:
+                self._keep(kept, list(lines_of(record)))
+        except Exception as error:
+            if _is_of_signal(error):
+                raise
         finally:
             self._formatting.on = False
 
@@ -115,7 +119,7 @@ class LogCapture(logging.Handler):
             self._waiting.add(kept)
             if not self._may_send():
                 return
-        self.send_waiting()
+        self._send_waiting()
 
     def _may_send(self) -> bool:
         now = clock.boottime()
@@ -127,14 +131,24 @@ class LogCapture(logging.Handler):
         return True
 
     def send_waiting(self) -> None:
-        """Send what is still to be sent, as far as it can be without waiting. From any thread."""
-        with suppress(Exception), self._changing:
-            for kept in list(self._waiting):
-                lines, count = kept.take()
-                if count and not self._channel.offer(messages.log(kept.lease, lines, count)):
-                    kept.put_back(lines, count)
+        """Send what is still to be sent, as far as it can be without waiting. From another thread than
+        the main one.
+        """
+        with suppress(Exception):
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        while True:
+            with self._changing:
+                if not self._waiting:
                     return
-                self._waiting.discard(kept)
+                kept = self._waiting.pop()
+                lines, count = kept.take()
+            if count and not self._channel.offer(messages.log(kept.lease, lines, count)):
+                with self._changing:
+                    kept.put_back(lines, count)
+                    self._waiting.add(kept)
+                return
 
     def begin(self, lease: str) -> LoggedLines:
         """An attempt begins: where its lines come."""
@@ -192,8 +206,21 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except Exception as error:
+        if _is_of_signal(error):
+            raise
         text = record.msg if isinstance(record.msg, str) else f"<{type(record.msg).__name__}>"
         return f"{text} (not formatted: {type(error).__name__})"
+
+
+def _is_of_signal(error: Exception) -> bool:
+    """Whether a signal handler has raised this, which is for what it has interrupted: such a handler
+    gets the frame of that as an argument.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for given in frame.f_locals.values():
+            if any(isinstance(one, FrameType) for one in (given if type(given) is tuple else (given,))):
+                return True
+    return False
 
 
 def _cut(text: str) -> str:
