@@ -276,9 +276,10 @@ def test_loggers_that_let_less_through_than_is_kept(monkeypatch: pytest.MonkeyPa
         (message,) = check_levels(None)
         assert message.id == "ojs.W014"
         assert "lets nothing below WARNING through" in message.msg
-        with monkeypatch.context() as patch:
-            patch.setattr(logging.getLogger("shop.orders"), "level", logging.DEBUG)
-            assert check_levels(None) == []
+        for name, heard in (("shop.orders", True), ("django.db.backends", False)):
+            with monkeypatch.context() as patch, override_settings(LOGGING={"loggers": {name: {}}}):
+                patch.setattr(logging.getLogger(name), "level", logging.DEBUG)
+                assert (check_levels(None) == []) == heard
         with monkeypatch.context() as patch:
             patch.setattr(root, "handlers", [])
             assert check_levels(None) == [], "its level is set where nothing else hears it"

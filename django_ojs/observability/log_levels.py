@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
 from django_ojs import conf
 
-_OTHERS = ("django", "django_ojs", "asyncio", "concurrent")
-"""Whose loggers say nothing about those of the project."""
+_OURS = ("django",)
+"""Loggers of Django and of this package say nothing about those of the project."""
 
 
 def check_levels(app_configs: object, **kwargs: Any) -> list[checks.CheckMessage]:
@@ -34,10 +35,7 @@ def check_levels(app_configs: object, **kwargs: Any) -> list[checks.CheckMessage
 
 
 def _lower(level: str) -> bool:
-    """Whether any logger of the project has a level of its own that lets it through."""
-    return any(
-        isinstance(one, logging.Logger)
-        and logging.NOTSET < one.level <= getattr(logging, level)
-        and name.partition(".")[0] not in _OTHERS
-        for name, one in list(logging.root.manager.loggerDict.items())
-    )
+    """Whether a logger that the project configures lets it through."""
+    names = (getattr(settings, "LOGGING", None) or {}).get("loggers", {})
+    levels = [logging.getLogger(name).level for name in names if not name.startswith(_OURS)]
+    return any(logging.NOTSET < one <= getattr(logging, level) for one in levels)
