@@ -137,8 +137,8 @@ class Runner:
         """Work until asked to stop or, with ``drain`` or ``once``, until there is nothing to do."""
         # These apply to the supervisor only: the fork server has been forked.
         with (
-            of_workers(self._using),
             read_in_index_order(self._using),
+            of_workers(self._using),
             delivered_by(self._receivers.put),
         ):
             return self._run()
