@@ -25,6 +25,7 @@ from tests.process.tools import (
     failed,
     in_state,
     lasted,
+    sabotaged,
 )
 from tests.services.support import elsewhere
 from tests.support import AnyJob, family, poll
@@ -102,6 +103,13 @@ def test_a_handler_that_takes_its_process_along_leaves_its_last_line(
     assert said(log_of(job)) == ["INFO shop.orders: last words"]
 
 
+def test_executors_that_are_fresh_interpreters_keep_lines_too(drained: StartWorker) -> None:
+    job = logged.crashes.enqueue("segfault")
+    drained(**sabotaged("thread at import", LOGS="INFO"))
+    assert "SIGSEGV" in failed(job, "discarded")["message"]
+    assert said(log_of(job)) == ["INFO shop.orders: last words"]
+
+
 def test_a_handler_that_logs_in_a_loop_is_bounded_and_delays_no_other(
     worker: StartWorker, diary: Diary, flag: Flag
 ) -> None:
@@ -167,7 +175,7 @@ def test_threads_and_loggers_apart_belong_to_the_job_and_children_do_not(drained
     in_state(job, "completed")
     found = [line.rpartition(": ")[2] for line in said(log_of(job))]
     assert found == ["in a thread", "in a signal handler", "apart", "at the end"]
-    for line in (*found, "in a child"):
+    for line in (*found, "in an exporter", "in a child"):
         assert runner.stderr.count(f"{line}\n") == 1, "the console is as it was"
 
 

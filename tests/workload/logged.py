@@ -95,9 +95,12 @@ def threads() -> None:
     def work() -> None:
         log.info("in a thread")
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    def export() -> None:
+        log.info("in an exporter")
+
+    for thread in (threading.Thread(target=work), threading.Thread(target=export, name="OtelBatch")):
+        thread.start()
+        thread.join()
     before = signal.signal(signal.SIGUSR2, lambda *_: log.info("in a signal handler"))
     os.kill(os.getpid(), signal.SIGUSR2)
     signal.signal(signal.SIGUSR2, before)
