@@ -13,13 +13,13 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import get_commands
 from django.db import DatabaseError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.utils import load_backend
 from django.utils.module_loading import import_string
 
 from django_ojs import clock, conf, hooks
 from django_ojs.domain.retry import UNLIMITED
 from django_ojs.domain.states import TERMINAL
-from django_ojs.engines import EngineFamily, family_of
+from django_ojs.engines import EngineFamily, family_of, keeps_zones
+from django_ojs.observability.log_levels import check_levels
 from django_ojs.services import spanning
 from django_ojs.services.job_defaults import policy_of
 from django_ojs.services.schedules.declared import declared_twice
@@ -38,6 +38,7 @@ def register_all() -> None:
     checks.register(check_schedules, "ojs")
     checks.register(check_keys, "ojs")
     checks.register(check_database_settings, "ojs")
+    checks.register(check_levels, "ojs")
     checks.register(check_database, checks.Tags.database)
     checks.register(check_reaper, "ojs", deploy=True)
     checks.register(check_one_host, "ojs", deploy=True)
@@ -240,7 +241,7 @@ def _connection(alias: str, database: dict[str, Any], engine: str) -> Iterator[M
             hint="Keep the jobs in PostgreSQL, MariaDB, MySQL or SQLite: OJS['DATABASE'].",
             id="ojs.E012",
         )
-    if database.get("TIME_ZONE") is not None and not _keeps_zones(engine):
+    if database.get("TIME_ZONE") is not None and not keeps_zones(engine):
         yield checks.Error(
             f"DATABASES[{alias!r}]['TIME_ZONE'] is set: the jobs' times are kept in UTC, and "
             "this database would read them in that zone",
@@ -253,14 +254,6 @@ def _connection(alias: str, database: dict[str, Any], engine: str) -> Iterator[M
             hint="Take it out, or name in OJS['DATABASE'] an alias without it.",
             id="ojs.E013",
         )
-
-
-def _keeps_zones(engine: str) -> bool:
-    try:
-        backend = load_backend(engine).DatabaseWrapper
-    except (ImproperlyConfigured, AttributeError):
-        return True  # Django says what is wrong with it
-    return bool(backend.features_class.supports_timezones)
 
 
 def _sqlite(options: dict[str, Any]) -> Iterator[Message]:

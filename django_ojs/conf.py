@@ -44,6 +44,8 @@ from django_ojs.domain.unique import UNIQUE_OPTIONS, UniquePolicy, declared
 
 SPARSE = "sparse"
 """The value of ``NOTIFY`` with which a commit need not notify if another one just has."""
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+"""The values of ``LOGS`` with which something is kept."""
 _DAY_MS = 86_400_000
 _RETENTION_MS: Mapping[str, int | None] = {
     "completed": 7 * _DAY_MS,
@@ -52,6 +54,7 @@ _RETENTION_MS: Mapping[str, int | None] = {
     "dead_letter": 180 * _DAY_MS,
     "workflows": 7 * _DAY_MS,
     "events": 7 * _DAY_MS,
+    "logs": 30 * _DAY_MS,
     "workers": _DAY_MS,
     "queues": 7 * _DAY_MS,
     "rate_limits": 7 * _DAY_MS,
@@ -150,6 +153,7 @@ class Settings:
     queues: Mapping[str, DefaultsLayer]
     autodiscover: tuple[str, ...]
     stored_events: frozenset[str]
+    logs: str | None
     enqueue_middleware: tuple[str, ...]
     execution_middleware: tuple[str, ...]
     strict_timeouts: bool
@@ -235,7 +239,8 @@ def read(value: object) -> tuple[Settings, list[InvalidRequest]]:
         on_partition=defaults.on_partition or "continue",
         queues=_queues(whole.section("QUEUES")),
         autodiscover=whole.read("AUTODISCOVER", modules, ("jobs", "tasks")),
-        stored_events=whole.read("EVENTS", _events, _events("problems", "")),
+        stored_events=whole.read("EVENTS", events.stored, events.problems()),
+        logs=whole.read("LOGS", optional(choice(*LOG_LEVELS)), None),
         enqueue_middleware=whole.read("ENQUEUE_MIDDLEWARE", words("dotted names of callables"), ()),
         execution_middleware=whole.read("EXECUTION_MIDDLEWARE", words("dotted names of callables"), ()),
         strict_timeouts=whole.read("STRICT_TIMEOUTS", flag, False),
@@ -336,18 +341,6 @@ def _limit(name: str) -> Callable[[Any, str], int | None]:
 def _retry(item: object, where: str) -> Mapping[str, Any]:
     parse_policy(item, field=where)
     return with_names(cast(Mapping[str, Any], item))
-
-
-def _events(item: object, where: str) -> frozenset[str]:
-    every, problems = events.kinds(), events.problems()
-    if item == "all":
-        return every
-    if item == "problems":
-        return problems
-    kinds = item if isinstance(item, (list, tuple, set, frozenset)) else (None,)
-    if all(isinstance(kind, str) and kind in every for kind in kinds):
-        return problems | frozenset(map(str, kinds))
-    raise InvalidRequest(where, "must be 'all', 'problems' or a list of event kinds")
 
 
 @cache

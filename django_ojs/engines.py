@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.utils import load_backend
 
 
 class EngineFamily(StrEnum):
@@ -48,3 +49,14 @@ def is_postgresql(connection: BaseDatabaseWrapper) -> bool:
     language: with NOTIFY, with the settings of its planner, and with its statistics.
     """
     return connection.vendor == EngineFamily.POSTGRESQL
+
+
+def keeps_zones(engine: str) -> bool:
+    """Whether the databases of a backend, named as in ``DATABASES``, have times with a zone; ``True``
+    for what is no backend.
+    """
+    try:
+        backend = load_backend(engine).DatabaseWrapper
+    except (ImproperlyConfigured, AttributeError):
+        return True
+    return bool(backend.features_class.supports_timezones)

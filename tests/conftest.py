@@ -17,6 +17,7 @@ from django_ojs.http import waiting
 from django_ojs.models import (
     ApiToken,
     Attempt,
+    AttemptLog,
     AuditEntry,
     DeployMark,
     Event,
@@ -56,6 +57,7 @@ settings.load_profile("unhurried")
 
 OURS = (
     Attempt,
+    AttemptLog,
     Event,
     EventStream,
     Job,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from django.test import override_settings
 from django_ojs import checks, conf, hooks
 from django_ojs.api import job
 from django_ojs.domain.errors import InvalidRequest
+from django_ojs.observability.log_levels import check_levels
 from tests.support import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding setting DATABASES")
@@ -256,6 +258,36 @@ def test_a_horizon_of_claims_out_of_bounds(value: object) -> None:
         (message,) = checks.check_settings(None)
     assert message.id == "ojs.E001"
     assert message.msg == "OJS['PREFETCH_MS']: must be an integer of at least 0"
+
+
+@pytest.mark.parametrize("value", ["info", "WARN", 20, True, [], ""])
+def test_a_level_of_logs_that_is_none(value: object) -> None:
+    with override_settings(OJS={"LOGS": value}):
+        (message,) = checks.check_settings(None)
+    assert message.id == "ojs.E001"
+    assert message.msg == "OJS['LOGS']: must be one of DEBUG, INFO, WARNING, ERROR, CRITICAL"
+
+
+def test_loggers_that_let_less_through_than_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "level", logging.WARNING)
+    monkeypatch.setattr(root, "handlers", [logging.NullHandler()])
+    with override_settings(OJS={"LOGS": "INFO"}):
+        (message,) = check_levels(None)
+        assert message.id == "ojs.W014"
+        assert "lets nothing below WARNING through" in message.msg
+        for name, heard in (("shop.orders", True), ("django.db.backends", False)):
+            with monkeypatch.context() as patch, override_settings(LOGGING={"loggers": {name: {}}}):
+                patch.setattr(logging.getLogger(name), "level", logging.DEBUG)
+                assert (check_levels(None) == []) == heard
+        with monkeypatch.context() as patch:
+            patch.setattr(root, "handlers", [])
+            assert check_levels(None) == [], "its level is set where nothing else hears it"
+        monkeypatch.setattr(root, "level", logging.INFO)
+        assert check_levels(None) == []
+    for given in ({}, {"LOGS": None}, {"LOGS": "WARNING"}, {"LOGS": "nothing"}):
+        with override_settings(OJS=given):
+            assert check_levels(None) == []
 
 
 def test_no_claims_ahead_at_all() -> None:

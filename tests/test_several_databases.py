@@ -20,12 +20,14 @@ from django_ojs.conf import job_defaults
 from django_ojs.domain.enqueue_request import EnqueueRequest
 from django_ojs.domain.errors import InvalidRequest, NotFound
 from django_ojs.management.commands import runworker
-from django_ojs.models import Job, Queue, Schedule
+from django_ojs.models import AttemptLog, Job, Queue, Schedule
 from django_ojs.services import databases, queues, reap, reaper
+from django_ojs.services.attempt_logs import LoggedAttempt
 from django_ojs.services.middleware import chain as enqueue_middleware
 from django_ojs.services.schedules import declared, fire
 from django_ojs.worker.supervisor.config import Config
-from tests.services.support import take
+from django_ojs.worker.threads.logs import LogWriter
+from tests.services.support import held, take
 from tests.settings import HAS_TASKS
 from tests.several import FIRST, SECOND, SETTINGS, gone, two_databases
 
@@ -301,6 +303,17 @@ def output(*arguments: str) -> Any:
     text = StringIO()
     call_command("ojs", *arguments, "--format", "json", stdout=text)
     return json.loads(text.getvalue())
+
+
+def test_what_was_logged_is_where_the_job_is() -> None:
+    api.enqueue("test.job", queue="mail")
+    (job,) = take(queues=["mail"], using=SECOND)
+    writer = LogWriter(SECOND)
+    writer.put(LoggedAttempt(held(job), "one\ntwo", 2, 0))
+    writer.close(10)
+    counts = [AttemptLog.objects.using(alias).count() for alias in (FIRST, SECOND)]
+    assert counts == [0, 1]
+    assert output("inspect", str(job.id))["log"]["lines"] == ["one", "two"]
 
 
 def test_commands_find_the_database() -> None:

@@ -25,13 +25,15 @@ from django_ojs.domain.events import Kind
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.reserved import RETRIED_FROM
 from django_ojs.domain.states import TERMINAL, State
-from django_ojs.models import Attempt, Event, Job
-from django_ojs.services import bulk, inspect, unique
+from django_ojs.models import Attempt, AttemptLog, Event, Job
+from django_ojs.services import attempt_logs, bulk, inspect, unique
 from django_ojs.services.explain import explained
 from django_ojs.services.phrases import humanize_duration
 from django_ojs.store import line, selectors
 
 MOST_ATTEMPTS = 50
+MOST_LOGS = 10
+"""Each has up to 32 KiB."""
 MOST_EVENTS = 100
 MOST_RELATED = 10
 MOST_PROGRESS = 20
@@ -52,6 +54,10 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
     events = Event.objects.using(using).filter(job_id=job.id).order_by("-id")
     # Apart: a job that reports each second would bury the rest of its history.
     progress = events.filter(kind=Kind.PROGRESS)[:MOST_PROGRESS] if job.progress is not None else []
+    logs: dict[UUID, AttemptLog] = {}
+    if shows_args and (attempts or job.lease_id is not None):
+        logs = attempt_logs.of_job(job.id, most=MOST_LOGS, using=using)
+    running = None if job.lease_id is None else logs.get(job.lease_id)
     why = explained(job, now, using)
     lived = spans(job, attempts, now)
     return {
@@ -74,8 +80,10 @@ def job_page(job_id: UUID, *, shows_args: bool, using: str) -> dict[str, Any]:
         "spans": lived,
         "picture": picture(lived),
         "attempts": [
-            _attempt(row, before) for row, before in zip(attempts, [None, *attempts], strict=False)
+            _attempt(row, before, logs.get(row.lease_id))
+            for row, before in zip(attempts, [None, *attempts], strict=False)
         ],
+        "log": None if running is None else _log(running),
         "data": _data(job) if shows_args else [],
         "shows_args": shows_args,
         "progress": job.progress,
@@ -132,7 +140,7 @@ def _data(job: JobRow) -> list[tuple[str, str]]:
     ]
 
 
-def _attempt(row: Attempt, before: Attempt | None) -> dict[str, Any]:
+def _attempt(row: Attempt, before: Attempt | None, log: AttemptLog | None) -> dict[str, Any]:
     error = row.error or {}
     again = before is not None and before.outcome not in _UNCOUNTED and row.attempt <= before.attempt
     trace = error.get("backtrace") or []
@@ -145,6 +153,20 @@ def _attempt(row: Attempt, before: Attempt | None) -> dict[str, Any]:
         "trace": trace,
         "late": row.late_report,
         "again": again,
+        "log": None if log is None else _log(log),
+    }
+
+
+def _log(log: AttemptLog) -> dict[str, Any]:
+    title = ngettext("Log, %s line", "Log, %s lines", log.lines) % log.lines
+    dropped = ngettext(
+        "%s line before it is not kept.", "%s lines before it are not kept.", log.dropped
+    )
+    return {
+        "key": f"ojs-log-{log.pk}",
+        "title": title,
+        "dropped": dropped % plain(log.dropped) if log.dropped else "",
+        "text": log.text,
     }
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobEvent, JobRow
 from django_ojs.domain.timeouts import elapsed
 
@@ -90,6 +91,17 @@ def kinds() -> frozenset[str]:
 def problems() -> frozenset[str]:
     """The kinds that are always stored."""
     return frozenset(kind for kind, routine in _registered.items() if not routine)
+
+
+def stored(item: object, where: str) -> frozenset[str]:
+    """Read ``EVENTS``: the kinds that are stored. Raises :class:`InvalidRequest`."""
+    every, always = kinds(), problems()
+    if item in ("all", "problems"):
+        return every if item == "all" else always
+    found = item if isinstance(item, (list, tuple, set, frozenset)) else (None,)
+    if all(isinstance(kind, str) and kind in every for kind in found):
+        return always | frozenset(map(str, found))
+    raise InvalidRequest(where, "must be 'all', 'problems' or a list of event kinds")
 
 
 def job_event(kind: Kind, job: JobRow, **data: Any) -> JobEvent:

@@ -36,10 +36,13 @@ _VALUES = ("args", "meta", "tags", "result", "checkpoint")
 
 
 def lines_of(
-    job: JobRow, attempts: Sequence[Mapping[str, Any]], equals: Sequence[str] = ()
+    job: JobRow,
+    attempts: Sequence[Mapping[str, Any]],
+    equals: Sequence[str] = (),
+    log: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
     """The job first, then what went wrong, then its ended attempts; times are local. ``equals`` are the
-    ids of equal unique jobs.
+    ids of equal unique jobs, ``log`` is what the running attempt has logged.
     """
     yield f"{job.type} {job.id}"
     place = f"queue {job.queue}, priority {job.priority}"
@@ -71,6 +74,10 @@ def lines_of(
             yield from (f"  {line}" for line in str(frame).rstrip().splitlines())
     for row in attempts:
         yield _attempt(row)
+        yield from _log(row["log"])
+    if log is not None:
+        yield _line("log", f"attempt {job.attempt}, which runs")
+        yield from _log(log)
 
 
 def span(ms: int) -> str:
@@ -100,6 +107,14 @@ def _error(error: Mapping[str, Any]) -> str:
 def _last_backtrace(attempts: Sequence[Mapping[str, Any]]) -> Sequence[str]:
     found = [(row["error"] or {}).get("backtrace") or () for row in attempts]
     return found[-1] if found else ()
+
+
+def _log(log: Mapping[str, Any] | None) -> Iterator[str]:
+    if log is None:
+        return
+    if log["dropped"]:
+        yield f"  ... {log['dropped']} earlier lines are not kept"
+    yield from (f"  {line}" for line in log["lines"])
 
 
 def _attempt(row: Mapping[str, Any]) -> str:

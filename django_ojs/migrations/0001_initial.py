@@ -618,6 +618,21 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='AttemptLog',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('job_id', models.UUIDField()),
+                ('lease_id', models.UUIDField(unique=True)),
+                ('written_at', models.DateTimeField()),
+                ('text', models.TextField()),
+                ('lines', models.IntegerField()),
+                ('dropped', models.BigIntegerField()),
+            ],
+            options={
+                'indexes': [django_ojs.models.indexes.OrderedIndex(fields=['job_id', 'id'], name='ojs_attemptlog_job')],
+            },
+        ),
+        migrations.CreateModel(
             name='Total',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),

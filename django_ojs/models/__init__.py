@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django_ojs.models.attempt import Attempt
+from django_ojs.models.attempt_log import AttemptLog
 from django_ojs.models.audit import AuditEntry
 from django_ojs.models.event import Event, EventStream
 from django_ojs.models.job import Job
@@ -31,6 +32,7 @@ from django_ojs.models.workflow import Workflow, WorkflowStep
 __all__ = [
     "ApiToken",
     "Attempt",
+    "AttemptLog",
     "AuditEntry",
     "Dashboard",
     "DeadLetter",

@@ -20,13 +20,15 @@ from django_ojs.domain.silence import Hearing
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import fired
 from django_ojs.domain.workflow import WorkflowState
-from django_ojs.models import Attempt, Job, MaintenanceRun, Queue, Worker, Workflow
-from django_ojs.services import backlog, operate, reap, reaper, workers
+from django_ojs.models import Attempt, AttemptLog, Job, MaintenanceRun, Queue, Worker, Workflow
+from django_ojs.services import attempt_logs, backlog, operate, reap, reaper, workers
 from django_ojs.services import health as health_checks
 from django_ojs.services.stream import any_of
 from django_ojs.store import due_times, selectors
 from django_ojs.store.columns import DUE, JSON_COLUMNS
 
+MOST_LOGS = 100
+"""The last attempts of a job whose logs are read."""
 _HIDDEN = frozenset({"lease_id", "lease_principal", "digest", "state", "hooks"})
 
 
@@ -93,8 +95,10 @@ def describe(job: JobRow) -> dict[str, Any]:
 
 
 def attempts_of(job: JobRow, *, using: str | None = None) -> list[dict[str, Any]]:
-    """The ended attempts of a job, oldest first, as plain JSON values."""
-    rows = Attempt.objects.using(using or conf.current().database).filter(job_id=job.id)
+    """The ended attempts of a job, oldest first, as plain JSON values, with what they have logged."""
+    using = using or conf.current().database
+    rows = Attempt.objects.using(using).filter(job_id=job.id)
+    logs = attempt_logs.of_job(job.id, most=MOST_LOGS, using=using)
     return [
         {
             "lease_seq": row.lease_seq,
@@ -106,9 +110,20 @@ def attempts_of(job: JobRow, *, using: str | None = None) -> list[dict[str, Any]
             "outcome": row.outcome,
             "error": row.error,
             "late_report": row.late_report,
+            "log": _log(logs.get(row.lease_id)),
         }
         for row in rows.order_by("lease_seq")
     ]
+
+
+def log_of(job: JobRow, *, using: str | None = None) -> dict[str, Any] | None:
+    """What the running attempt of a job has logged so far, ``None`` if nothing."""
+    logs = attempt_logs.of_job(job.id, most=1, using=using or conf.current().database)
+    return None if job.lease_id is None else _log(logs.get(job.lease_id))
+
+
+def _log(log: AttemptLog | None) -> dict[str, Any] | None:
+    return None if log is None else {"lines": log.text.split("\n"), "dropped": log.dropped}
 
 
 def status(*, using: str | None = None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from django_ojs.domain.ids import uuid7
 from django_ojs.domain.states import State
 from django_ojs.models import AuditEntry, Event, MaintenanceRun, Worker
 from django_ojs.models.maintenance import PRUNE
-from django_ojs.services import queues, rollup
+from django_ojs.services import attempt_logs, queues, rollup
 from django_ojs.services.rate_limits import upkeep as rate_limits
 from django_ojs.services.schedules import upkeep as schedules
 from django_ojs.services.workflows import upkeep
@@ -83,7 +83,7 @@ def prune(
     front: Front | None = None,
     using: str | None = None,
 ) -> Pruned:
-    """Delete finished jobs with their attempts, events, gone workers and unused queues past
+    """Delete finished jobs with their attempts, events, logs, gone workers and unused queues past
     ``OJS["RETENTION"]``.
 
     ``limit`` bounds each kind. Each batch of at most 200 rows is a transaction of its own; when
@@ -150,6 +150,7 @@ def _due(now: datetime, front: Front, using: str) -> Iterator[tuple[str, datetim
     kinds |= {name: partial(_jobs, name, front, state, dead) for name, state, dead in JOBS}
     kinds |= {
         "events": partial(_events, front),
+        "logs": attempt_logs.forget,
         "audit": _audit,
         "stats": rollup.forget,
         "workers": _workers,

@@ -262,3 +262,15 @@ def tcp_keepalive(using: str) -> Iterator[None]:
             yield
     finally:
         settings["OPTIONS"] = before
+
+
+@contextmanager
+def of_workers(using: str) -> Iterator[None]:
+    """What holds for every session of a worker or reaper."""
+    with (
+        lock_timeout(using),
+        idle_transaction_timeout(using),
+        tcp_keepalive(using),
+        caught_up(using),
+    ):
+        yield

@@ -6,6 +6,7 @@ from django.db import models, transaction
 
 from django_ojs.models import (
     Attempt,
+    AttemptLog,
     Event,
     Job,
     LeaseBeat,
@@ -24,6 +25,7 @@ from django_ojs.testing.reach import databases_of
 
 CLEARED: tuple[type[models.Model], ...] = (
     Attempt,
+    AttemptLog,
     Event,
     LeaseBeat,
     RateLimitDue,

@@ -8,16 +8,20 @@ from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client, override_settings
+from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
+from django_ojs.admin.job_page import MOST_LOGS
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import Actor, JobRow
 from django_ojs.models import AuditEntry, Event, Job, Queue, Worker
-from django_ojs.services import operate, promote
+from django_ojs.services import attempt_logs, operate, promote
+from django_ojs.services.attempt_logs import LoggedAttempt
 from django_ojs.services.queues import pause
 from tests.admin.support import login, page, worker
-from tests.services.support import ack, fail, make, release, take
+from tests.services.support import ack, fail, held, make, release, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("no_users")]
 
@@ -229,3 +233,67 @@ def test_clocks_that_run_are_bars_with_the_grace_hatched(frozen: FrozenClock) ->
     text = page(login("view_job", name="eva"), f"job/{job.id}/change/")
     row = text.partition('class="ojs-clock-execution')[2].partition("</tr>")[0]
     assert '<rect width="140.0" height="12" class="ojs-bar ojs-bar-bad"/>' in row
+
+
+def logged(job: JobRow, text: str, *, dropped: int = 0) -> None:
+    """Store what an attempt of a claimed job has logged."""
+    made = LoggedAttempt(held(job), text, text.count("\n") + 1, dropped)
+    attempt_logs.write([made], using="default")
+
+
+LOG = re.compile(
+    r'<details id="(ojs-log-\d+)-folded"><summary>([^<]*)</summary>'
+    r'<button type="button" class="button ojs-copy" data-copies="(ojs-log-\d+)"[^>]*>Copy</button>'
+    r'(?:<p>([^<]*)</p>)?<pre id="(ojs-log-\d+)">([^<]*)</pre></details>'
+)
+
+
+def test_each_attempt_has_what_it_has_logged() -> None:
+    (job,) = make(1, retry={"max_attempts": 2, "initial_interval": "PT1S"})
+    (first,) = take()
+    logged(first, "12:00:00.000 INFO shop: <b>one</b> & two")
+    browser = login("view_job", "view_args")
+    running = page(browser, f"job/{job.id}/change/")
+    ((_, title, *_),) = LOG.findall(running)
+    assert title == "Log, 1 line"
+    assert running.index("ojs-log-") < running.index('id="ojs-clocks"'), "what it is doing"
+    fail(first)
+    Job.objects.update(state="available", enqueued_at=clock.now("default"))
+    (second,) = take()
+    logged(second, "a\nb", dropped=1204)
+    fail(second)
+    text = page(browser, f"job/{job.id}/change/")
+    rows = text.partition('class="ojs-attempts"')[2].partition("</table>")[0]
+    found = LOG.findall(rows)
+    assert [(title, said, lines) for _, title, _, said, _, lines in found] == [
+        ("Log, 1 line", "", "12:00:00.000 INFO shop: &lt;b&gt;one&lt;/b&gt; &amp; two"),
+        ("Log, 2 lines", "1,204 lines before it are not kept.", "a\nb"),
+    ]
+    assert [{key, copied, pre} for key, _, copied, _, pre, _ in found] == [{key} for key, *_ in found]
+    assert len(LOG.findall(text)) == 2
+    assert " style=" not in text
+
+
+def test_what_was_logged_is_for_those_who_may_see_arguments() -> None:
+    (job,) = make(1, retry={"max_attempts": 1})
+    logged(take()[0], "the card is 4711")
+    with CaptureQueriesContext(connection) as asked:
+        text = page(login("view_job"), f"job/{job.id}/change/")
+    assert "4711" not in text
+    assert "ojs-log-" not in text
+    assert "Arguments, meta, results and logs are hidden" in text
+    assert not [query for query in asked if "attemptlog" in query["sql"]], "not even read"
+    assert "4711" in page(login("view_job", "view_args", name="eva"), f"job/{job.id}/change/")
+
+
+def test_the_logs_of_the_last_attempts_are_shown() -> None:
+    make(1, retry={"max_attempts": 99, "initial_interval": "PT1S"})
+    for number in range(MOST_LOGS + 2):
+        Job.objects.update(state="available", enqueued_at=clock.now("default"))
+        (job,) = take()
+        logged(job, f"attempt {number}")
+        fail(job)
+    text = page(login("view_job", "view_args"), f"job/{job.id}/change/")
+    assert [found[-1] for found in LOG.findall(text)] == [
+        f"attempt {number}" for number in range(2, MOST_LOGS + 2)
+    ]

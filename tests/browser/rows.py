@@ -17,6 +17,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import (
     ApiToken,
     Attempt,
+    AttemptLog,
     AuditEntry,
     DeployMark,
     Event,
@@ -37,6 +38,7 @@ from django_ojs.models import (
     WorkflowStep,
 )
 from django_ojs.services import queue_samples, rollup, tokens, type_stats
+from tests.support import not_none
 
 MARK = "data-owned"
 SHORT = "'\"><b data-owned>{{7*7}}\u202e"
@@ -86,6 +88,8 @@ def showcase(count: int = 200) -> dict[str, UUID]:
     Job.objects.bulk_create([*jobs, running, late[0]])
     Attempt.objects.bulk_create([*_attempts(dice, jobs), late[1]])
     Event.objects.bulk_create(_events(jobs, running, late[0], made, now))
+    log(running.pk, running.lease_id, "09:41:07.312 INFO shop.reports: page 41 of 50", dropped=1204)
+    log(late[0].pk, late[1].lease_id, *LOG)
     Queue.objects.bulk_create(
         [Queue(name=queue, created_at=now - timedelta(days=40)) for _t, queue, _l, _a in KINDS],
         ignore_conflicts=True,
@@ -227,6 +231,27 @@ def _timed_out(made: Any, now: datetime) -> tuple[Job, Attempt]:
         error=error,
     )
     return job, attempt
+
+
+LOG = (
+    "09:14:02.118 INFO shop.billing: exporting 2026-10 for customer 1204",
+    "09:14:02.431 WARNING shop.billing: the bank answers slowly",
+    "09:16:32.040 ERROR shop.billing: no answer",
+    "    Traceback (most recent call last):",
+    '      File "/app/shop/billing.py", line 52, in fetch_all',
+)
+
+
+def log(job_id: UUID, lease_id: UUID | None, *lines: str, dropped: int = 0) -> None:
+    """What an attempt has logged."""
+    AttemptLog.objects.create(
+        job_id=job_id,
+        lease_id=not_none(lease_id),
+        written_at=clock.now("default"),
+        text="\n".join(lines),
+        lines=len(lines),
+        dropped=dropped,
+    )
 
 
 def _attempts(dice: random.Random, jobs: list[Job]) -> Iterator[Attempt]:
@@ -479,7 +504,7 @@ def hostile() -> list[UUID]:
                 checkpoint={text: text},
             )
             found.append(job.pk)
-            Attempt.objects.create(
+            ended = Attempt.objects.create(
                 job=job,
                 lease_seq=1,
                 lease_id=clock.new_lease(),
@@ -491,6 +516,9 @@ def hostile() -> list[UUID]:
                 error=error,
                 late_report=error,
             )
+            log(job.pk, ended.lease_id, text, f"    {text}")
+            if active:
+                log(job.pk, job.lease_id, text, text)
             Event.objects.create(
                 id=clock.new_id(),
                 kind=text[:64],

@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from django_ojs import clock
-from django_ojs.models import Job, Queue
+from django_ojs.models import AttemptLog, Job, Queue
 from tests.browser.rows import showcase
 from tests.browser.support import Browser
 from tests.services.support import ack, make, take
@@ -57,6 +57,20 @@ def test_an_open_trace_stays_open(live: Browser) -> None:
     poll(lambda: "91 %" in live.text)
     assert opened.is_displayed()
     assert opened.get_attribute("open") is not None
+    assert stayed(live)
+
+
+def test_an_open_log_stays_open_and_grows(live: Browser) -> None:
+    jobs = showcase()
+    live.open(f"job/{jobs['running']}/change/")
+    stay(live)
+    log = AttemptLog.objects.get(job_id=jobs["running"])
+    live.one(f"#ojs-log-{log.pk}-folded summary").click()
+    shown = live.one(f"#ojs-log-{log.pk}")
+    assert shown.is_displayed()
+    AttemptLog.objects.filter(pk=log.pk).update(text=f"{log.text}\nanother one", lines=2)
+    poll(lambda: "another one" in shown.text)
+    assert live.one(f"#ojs-log-{log.pk}-folded summary").text == "Log, 2 lines"
     assert stayed(live)
 
 

@@ -23,7 +23,8 @@ from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRow
 from django_ojs.domain.states import State
 from django_ojs.models import Event, Job, Queue
-from django_ojs.services import leases, queues, reaper, tokens, workers
+from django_ojs.services import attempt_logs, leases, queues, reaper, tokens, workers
+from django_ojs.services.attempt_logs import LoggedAttempt
 from django_ojs.services.settle import Outcome, Report, settle
 from django_ojs.services.workers import WorkerInfo
 from tests.services.support import ack, fail, held, make, now_stored, take
@@ -229,6 +230,24 @@ class TestOjs:
         assert lines[-1].startswith("attempt 1   failed after 0")
         assert lines[-1].endswith(" on w1: test.Error: no")
         assert "_ms" not in "".join(lines)
+
+    def test_inspect_has_what_attempts_have_logged(self) -> None:
+        make(retry={"max_attempts": 2, "initial_interval": "PT1S"})
+        (job,) = take()
+        logged = LoggedAttempt(held(job), "one\n    \x1b[31mtwo", 2, 7)
+        attempt_logs.write([logged], using="default")
+        lines = run("ojs", "inspect", str(job.id)).splitlines()
+        shown = ["  ... 7 earlier lines are not kept", "  one", "      \\x1b[31mtwo"]
+        assert lines[-4:] == ["log         attempt 1, which runs", *shown]
+        kept = {"lines": ["one", "    \x1b[31mtwo"], "dropped": 7}
+        assert as_json("ojs", "inspect", str(job.id))["log"] == kept
+        fail(job)
+        lines = run("ojs", "inspect", str(job.id)).splitlines()
+        assert lines[-4].startswith("attempt 1   failed after 0")
+        assert lines[-3:] == shown
+        story = as_json("ojs", "inspect", str(job.id))
+        assert story["attempts"][0]["log"] == kept
+        assert "log" not in story
 
     def test_explain_names_every_reason(self) -> None:
         (job,) = make()

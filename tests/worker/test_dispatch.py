@@ -10,15 +10,18 @@ import pytest
 
 from django_ojs import clock
 from django_ojs.domain.job import Actor
+from django_ojs.models import AttemptLog
 from django_ojs.services import leases, operate
 from django_ojs.worker.prefork.child import Child, Phase, Slot
 from django_ojs.worker.prefork.frames import Frame
+from django_ojs.worker.prefork.pool import MALFORMED
 from django_ojs.worker.supervisor.config import Config
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
 from django_ojs.worker.supervisor.shared_types import SharedTypes
 from django_ojs.worker.supervisor.shutdown import Shutdown
 from django_ojs.worker.threads.fetcher import Moment
 from tests.services.support import make, take
+from tests.support import not_none
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -177,3 +180,29 @@ def test_a_handler_has_its_grace_period_behind_the_total_timeout_and_no_more(
     dispatcher.tick(now)
     assert pool.killed == [child]
     assert child.slots[0].running.deadlines.kill_reason == "total_timeout"
+
+
+def test_a_log_is_no_sign_of_life_and_may_come_late(child: Child) -> None:
+    """Else a thread that logs would keep a handler alive that has stopped sending heartbeats."""
+    make(1)
+    pool, database = Pool(), Database()
+    pool.children.append(child)
+    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher.take(take(1), Moment(clock.now("default"), clock.boottime()))
+    lease = child.slots[0].queued[0].lease
+    dispatcher.on_frame(child, {"op": "begin", "lease": lease})
+    running = not_none(child.slots[0].running)
+    running.seen_at = 1.0
+    said = {"op": "log", "lease": lease, "lines": ["one"], "count": 3}
+    dispatcher.on_frame(child, said)
+    assert running.seen_at == 1.0
+    assert (list(not_none(running.log).lines), not_none(running.log).count) == (["one"], 3)
+    for wrong in ({"lines": [1]}, {"lines": None}, {"count": "x"}, {"lines": ["a", None]}):
+        with pytest.raises(MALFORMED):
+            dispatcher.on_frame(child, {**said, **wrong})
+    dispatcher.on_frame(child, {"op": "done", "lease": lease, "ok": True, "result": None, "took": 0.2})
+    dispatcher.on_frame(child, said)
+    assert child.phase is Phase.READY, "it is not killed for it"
+    dispatcher.logs.close()
+    row = AttemptLog.objects.get()
+    assert (row.text, row.lines, row.dropped) == ("one", 1, 2)

@@ -22,7 +22,7 @@ from django.db import connection, transaction
 from django_ojs.api import JobContext, SoftStop, batch, current, job, uuid7
 from django_ojs.models import Queue
 from tests.support import not_none
-from tests.workload import coroutines, exclusive, misbehaving, stopping  # noqa: F401
+from tests.workload import coroutines, exclusive, logged, misbehaving, stopping  # noqa: F401
 from tests.workload.tools import AT_ONCE, DEAF, LATER, SOFT, note, wait_for
 
 

@@ -224,9 +224,11 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
         attempts = inspect.attempts_of(job, using=alias)
         others = [str(other.id) for other in unique.other_holders(job, using=alias)]
         story = {**inspect.describe(job), "attempts": attempts}
+        if (log := inspect.log_of(job, using=alias)) is not None:
+            story["log"] = log
         if job.unique_key is not None:
             story["unique_holders"] = others
-        self.answer(options, story, lines_of(job, attempts, others))
+        self.answer(options, story, lines_of(job, attempts, others, log))
 
     def do_explain(self, alias: str, options: dict[str, Any]) -> None:
         found = explain(parse_id(options["ids"][0], "job"), using=alias)

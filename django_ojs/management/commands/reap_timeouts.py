@@ -22,7 +22,7 @@ from django_ojs.process_title import set_title
 from django_ojs.services import reap, reaper
 from django_ojs.services.reap import ReapResult
 from django_ojs.store.contention import impatient
-from django_ojs.store.sessions import caught_up, idle_transaction_timeout, lock_timeout, tcp_keepalive
+from django_ojs.store.sessions import of_workers
 from django_ojs.worker.threads.maintenance import MaintenanceThread
 from django_ojs.worker.threads.reaper import ReaperThread
 from django_ojs.worker.threads.receivers import Receivers
@@ -64,11 +64,8 @@ class Command(OJSCommand):
             raise CommandError("--limit: must be at least 1", returncode=2)
         set_up_logging(self.stderr, options["verbosity"], options["log_format"])
         with (
-            idle_transaction_timeout(alias),
-            lock_timeout(alias),
+            of_workers(alias),
             impatient(),
-            tcp_keepalive(alias),
-            caught_up(alias),
             self.usable_database(alias),
             Receivers().serving(_RECEIVERS_S),
         ):

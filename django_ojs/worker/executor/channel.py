@@ -54,6 +54,8 @@ class Channel:
         self._deferred = DeferredSignal(on_wakeup)
         self._reader = FrameReader()
         self._unsent: list[str] = []
+        self._rest = b""
+        """The end of a packet whose beginning is sent."""
         self._sending = threading.Lock()
         self.arrived: deque[Frame] = deque()
         self.fileno = end.fileno
@@ -83,8 +85,30 @@ class Channel:
                 self._write()
 
     def _write(self) -> None:
-        self._socket.sendall(pack_texts(self._unsent))
+        self._socket.sendall(self._rest + pack_texts(self._unsent))
+        self._rest = b""
         self._unsent.clear()
+
+    def offer(self, frame: Frame) -> bool:
+        """Send what is queued, then an object, if that need wait for nothing: neither for one who is
+        sending, which may be this thread below a signal handler, nor for the other end. Otherwise
+        return False.
+        """
+        text = _text(frame)
+        with self._deferred:
+            if self._sending.locked():
+                return False
+            # What another thread has begun to send since is waited for: a lock that is taken without
+            # ``with`` would stay locked when the exception of an alarm comes in between.
+            with self._sending:
+                data = self._rest + pack_texts([*self._unsent, text])
+                try:
+                    sent = self._socket.send(data, socket.MSG_DONTWAIT)
+                except (BlockingIOError, ConnectionError):
+                    return False
+                self._rest = data[sent:]
+                self._unsent.clear()
+        return True
 
     def receive(self, unless: Callable[[], object]) -> bool:
         """Wait for bytes; return False when the other end has closed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 
 from django_ojs.process_title import set_title
 
@@ -28,6 +29,8 @@ class LivenessThread(threading.Thread):
         self._running = False
         self._job = _NONE
         self._shown = _NONE
+        self.also: Callable[[], object] = lambda: None
+        """Called with every byte; must neither raise nor wait."""
         self._wanted = threading.Event()
         self._never = threading.Event()
 
@@ -61,6 +64,7 @@ class LivenessThread(threading.Thread):
                 self._wanted.set()
                 with contextlib.suppress(OSError):
                     os.write(self._descriptor, b".")
+                self.also()
 
     def _show(self) -> None:
         self._shown = self._job

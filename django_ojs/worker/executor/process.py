@@ -7,6 +7,7 @@ SIGUSR1 only wakes the main thread. The frame names the lease: a late signal can
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -22,10 +23,12 @@ from django_ojs.handlers.exceptions import LeaseGone, SoftStop
 from django_ojs.handlers.registry import JobHandler
 from django_ojs.worker import sessions
 from django_ojs.worker.executor import cleanup, signal_calls
+from django_ojs.worker.executor.background import is_background
 from django_ojs.worker.executor.channel import Channel
 from django_ojs.worker.executor.event_loop import CoroutineRunner
 from django_ojs.worker.executor.invoke import failure_of, invoke
 from django_ojs.worker.executor.liveness import LivenessThread
+from django_ojs.worker.executor.log_capture import LogCapture, LoggedLines
 from django_ojs.worker.executor.requests import Requests, context_of, value_of
 from django_ojs.worker.executor.results import result_text
 from django_ojs.worker.prefork import messages
@@ -53,6 +56,7 @@ class Executor(Requests):
         self._channel = Channel(channel, self._on_wakeup)
         self._liveness = LivenessThread(liveness)
         self._pid = os.getpid()
+        self._main = threading.get_ident()
         self._jobs: deque[Frame] = deque()
         self._replies: dict[int, Frame] = {}
         self._asked = 0
@@ -64,6 +68,7 @@ class Executor(Requests):
         self._cancel_task: Callable[[str], None] | None = None
         self._spoilt = False
         self._slots = 0
+        self._logged: LoggedLines | None = None
 
     def run(self) -> None:
         """Run jobs until the supervisor closes the channel."""
@@ -72,6 +77,9 @@ class Executor(Requests):
         self._liveness.start()
         self._loop = CoroutineRunner()
         self._surroundings = cleanup.Surroundings(self._loop)
+        self._capture = LogCapture.if_wanted(self._channel, self._logging)
+        if self._capture is not None:
+            self._liveness.also = self._capture.send_waiting
         self._channel.send(messages.READY)
         while True:
             self._sort()
@@ -95,7 +103,7 @@ class Executor(Requests):
         # Imported here: most executors run one job at a time.
         from django_ojs.worker.executor.shared import SharedExecutor
 
-        SharedExecutor(self._channel, self._liveness, self._slots).run()
+        SharedExecutor(self._channel, self._liveness, self._slots, self._capture).run()
 
     def close(self) -> None:
         """End what outlives a job."""
@@ -106,6 +114,8 @@ class Executor(Requests):
         began = clock.boottime()
         self._channel.send(messages.begin(frame["lease"]))
         signal_calls.signal(WAKEUP_SIGNAL, self._woken)
+        if self._capture is not None:
+            self._logged = self._capture.begin(frame["lease"])
         outcome = self._outcome(frame)
         if os.getpid() != self._pid:
             # The handler has forked, and this is the child: it must not report for the job.
@@ -113,6 +123,9 @@ class Executor(Requests):
         self._liveness.idle()
         left = self._surroundings.after_job()
         took = round(clock.boottime() - began, 6)
+        if self._capture is not None and self._logged is not None:
+            logged, self._logged = self._logged, None
+            self._capture.end(logged)
         self._channel.buffer(messages.done(frame["lease"], took, left, outcome))
         self._current, self._early = None, None
         if left:
@@ -155,6 +168,12 @@ class Executor(Requests):
             if not (returned and isinstance(error, SoftStop)):
                 raise
         return returned[0]
+
+    def _logging(self, record: logging.LogRecord) -> LoggedLines | None:
+        """The lines of the running job: whatever its threads log, but not those of exporters."""
+        if self._logged is None or threading.get_ident() == self._main:
+            return self._logged
+        return None if is_background(threading.current_thread()) else self._logged
 
     def _set_canceller(self, cancel: Callable[[str], None] | None) -> None:
         self._cancel_task = cancel

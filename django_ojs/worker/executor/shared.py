@@ -8,6 +8,7 @@ that, and releases the others.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from django_ojs.worker.executor.cleanup import CHECK_AFTER_IDLE, try_connections
 from django_ojs.worker.executor.event_loop import PATIENCE_S, CountingPool
 from django_ojs.worker.executor.invoke import failure_of
 from django_ojs.worker.executor.liveness import LivenessThread
+from django_ojs.worker.executor.log_capture import LogCapture, LoggedLines
 from django_ojs.worker.executor.loop_watch import LoopWatch
 from django_ojs.worker.executor.requests import Requests, context_of, value_of
 from django_ojs.worker.executor.results import result_text
@@ -69,8 +71,17 @@ class JobTask(asyncio.Task[Any]):
 class SharedExecutor:
     """Runs coroutines until the channel closes. ``run`` in the main thread."""
 
-    def __init__(self, channel: Channel, liveness: LivenessThread, slots: int) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        liveness: LivenessThread,
+        slots: int,
+        capture: LogCapture | None = None,
+    ) -> None:
         self.channel = channel
+        self._capture = capture
+        if capture is not None:
+            capture.find = _logging
         self._liveness = liveness
         self._slots = slots
         self._pid = os.getpid()
@@ -153,6 +164,8 @@ class SharedExecutor:
         # Sent at once: the handler may hold the loop from its first step on.
         self.channel.send(messages.begin(job.lease))
         thread = self._threads.pop() if self._threads else JobThread()
+        if self._capture is not None:
+            job.logged = self._capture.begin(job.lease)
         outcome = await job.outcome(thread)
         if os.getpid() != self._pid:
             # The handler has forked, and this is the child: it must not report for the job.
@@ -163,6 +176,9 @@ class SharedExecutor:
         else:
             left.append("threads")
         took = round(clock.boottime() - began, 6)
+        if self._capture is not None and job.logged is not None:
+            logged, job.logged = job.logged, None
+            self._capture.end(logged)
         self.channel.buffer(messages.done(job.lease, took, left, outcome))
         self.loop.call_soon(self.channel.flush)
         # The supervisor answers no call of a job that has ended.
@@ -229,6 +245,7 @@ class SharedJob(Requests):
         self.tasks: set[JobTask] = set()
         self.calls: dict[int, Future[Frame]] = {}
         """The calls that wait for a reply, by their number."""
+        self.logged: LoggedLines | None = None
         self._task: asyncio.Task[Any] | None = None
         self._early: str | None = None
         self._exited: BaseException | None = None
@@ -320,6 +337,13 @@ class SharedJob(Requests):
             return []
         _, late = await asyncio.wait(others, timeout=PATIENCE_S)
         return ["tasks"] if late else []
+
+
+def _logging(record: logging.LogRecord) -> LoggedLines | None:
+    """The lines of the job in whose context is logged."""
+    context = execution.current()
+    job = None if context is None else context._supervisor
+    return job.logged if isinstance(job, SharedJob) else None
 
 
 def _task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import Lease
+from django_ojs.worker.prefork.log_tail import LogTail
 
 LONG = 0.03
 """A job that has run for so many seconds is long: others should not wait behind it."""
@@ -56,6 +57,8 @@ class LeasedJob:
     manual: bool = False
     lost: bool = False
     why_lost: str = "lost"
+    log: LogTail | None = None
+    """What it has logged, if it has logged something (``OJS["LOGS"]``)."""
     asked_back: bool = False
     """Whether its executor was asked to give it back unbegun."""
 

@@ -42,6 +42,7 @@ MESSAGES = (
     Message("executor", "supervisor", "returned", ("lease",)),
     Message("executor", "supervisor", "progress", ("lease", "fraction", "message", "data")),
     Message("executor", "supervisor", "heartbeat", ("lease",)),
+    Message("executor", "supervisor", "log", ("lease", "lines", "count")),
     Message("executor", "supervisor", "blocked", ("lease", "seconds")),
     Message("executor", "supervisor", "call", (*("lease", "number", "verb"), *_ARGUMENTS)),
     Message("supervisor", "monitor", "kill"),
@@ -142,6 +143,11 @@ def progress(lease: str, fraction: float, message: str, data: str | None) -> Fra
 def heartbeat(lease: str) -> Frame:
     """A sign of life that the handler sends itself."""
     return {"op": "heartbeat", "lease": lease}
+
+
+def log(lease: str, lines: list[str], count: int) -> Frame:
+    """What the handler has logged since the last time: the last lines of so many."""
+    return {"op": "log", "lease": lease, "lines": lines, "count": count}
 
 
 def blocked(lease: str, seconds: float) -> Frame:

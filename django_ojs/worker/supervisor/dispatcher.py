@@ -21,6 +21,7 @@ from django_ojs.worker.prefork.leased import LeasedJob, LeaseTable
 from django_ojs.worker.prefork.pool import Pool
 from django_ojs.worker.supervisor import failures, partition
 from django_ojs.worker.supervisor.assignment import Assignment
+from django_ojs.worker.supervisor.attempt_logs import AttemptLogs
 from django_ojs.worker.supervisor.calls import HandlerCalls
 from django_ojs.worker.supervisor.config import Config
 from django_ojs.worker.supervisor.deadlines import SILENT, DeadlineEnforcer, deadlines_of
@@ -60,6 +61,7 @@ class Dispatcher:
         self._reports: list[Pending] = []
         self._gathers_until = 0.0
         self._lost_places = LostPlaces(database, using=using)
+        self.logs = AttemptLogs(using)
         self.leases: LeaseTable = {}
         self._shared = shared
         self.assignment = Assignment(pool, shutdown, shared, self._release, config.heartbeat)
@@ -119,6 +121,10 @@ class Dispatcher:
         if op == "ready":
             child.phase = Phase.READY if child.phase is Phase.STARTING else child.phase
             self._pool.started()
+        elif op == "log":
+            # No sign of life, and it may be late: a thread that a handler has left may still log.
+            if running is not None and running.lease == lease:
+                self.logs.take(running, frame)
         elif slot is None:
             self._unexpected(child, op)
         elif running is not None and running.lease == lease:
@@ -281,6 +287,7 @@ class Dispatcher:
             self._flush_progress(list(self._progress))
             self._progress_due = now + _PROGRESS_EVERY
         self.enforcer.tick(now)
+        self.logs.tick(now, self.leases)
 
     # Leases are lost.
 
@@ -336,6 +343,8 @@ class Dispatcher:
 
     def _drop(self, running: LeasedJob) -> None:
         self.leases.pop(running.lease, None)
+        if running.log is not None:
+            self.logs.ended(running)
 
     def _flush_progress(self, ids: Sequence[str]) -> None:
         if not self._progress:

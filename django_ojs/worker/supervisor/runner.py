@@ -14,13 +14,7 @@ from django_ojs.services.settle import Report
 from django_ojs.services.workers import register
 from django_ojs.signals import delivered_by
 from django_ojs.store.notifications import Notifier, place_of
-from django_ojs.store.sessions import (
-    caught_up,
-    idle_transaction_timeout,
-    lock_timeout,
-    read_in_index_order,
-    tcp_keepalive,
-)
+from django_ojs.store.sessions import of_workers, read_in_index_order
 from django_ojs.store.sources import Sources
 from django_ojs.worker.executor.background import is_background
 from django_ojs.worker.executor.process import serve
@@ -143,11 +137,8 @@ class Runner:
         """Work until asked to stop or, with ``drain`` or ``once``, until there is nothing to do."""
         # These apply to the supervisor only: the fork server has been forked.
         with (
-            lock_timeout(self._using),
-            idle_transaction_timeout(self._using),
             read_in_index_order(self._using),
-            tcp_keepalive(self._using),
-            caught_up(self._using),
+            of_workers(self._using),
             delivered_by(self._receivers.put),
         ):
             return self._run()
@@ -389,6 +380,7 @@ class Runner:
         self._dispatcher.hand_over()
         self._database.close()
         self._database.join(5.0)
+        self._dispatcher.logs.close()
         for thread in (*self._maintenance, self._notifier):
             if thread is not None:
                 thread.join(2.0)
