@@ -88,6 +88,11 @@ def _open_trace(browser: Browser) -> None:
     browser.one("section[aria-labelledby=ojs-attempts] details summary").click()
 
 
+def _open_log(browser: Browser) -> None:
+    _to("attempts")(browser)
+    browser.one("section[aria-labelledby=ojs-attempts] [id^=ojs-log-][id$=-folded] summary").click()
+
+
 OTHERS: Mapping[str, Shot] = {
     "list-failed": Shot(
         "job/?state=discarded",
@@ -104,6 +109,7 @@ OTHERS: Mapping[str, Shot] = {
     "job-failed": Shot("job/{broken}/change/", (".ojs-verdict", ".ojs-frame")),
     "job-waiting": Shot("job/{waiting}/change/", ("#ojs-why", "form.ojs-remedy .button")),
     "job-attempts": Shot("job/{timed_out}/change/", ("#ojs-attempts", ".ojs-error"), _open_trace),
+    "job-log": Shot("job/{timed_out}/change/", ("#ojs-attempts", "[id^=ojs-log-]"), _open_log),
     "job-data": Shot("job/{timed_out}/change/", ("#ojs-data",), _to("data")),
     "job-runs": Shot(
         "job/{completed}/change/", ("section[aria-labelledby=ojs-related] svg",), _to("related")
