@@ -16,12 +16,15 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from django_ojs import clock
+from django_ojs.models import Schedule
 from django_ojs.services import prune
 from django_ojs.services.reap import reap
 from tests.process.tools import Diary, Start, StartWorker, in_state
@@ -177,7 +180,11 @@ def test_every_alert_fires_once_it_is_provoked(
         runs.end()
         reaps.end()
         jobs.echo.using(queue="alone", enqueue_ttl=1).enqueue(1)
-        provoked |= {"OJSNobodyReaps", "OJSDeadlinesMissed", "OJSCountsLate"}
+        due = clock.now("default") - timedelta(hours=1)
+        Schedule.objects.create(
+            name="report", source="http", expression="@daily", type="report", queue="mail", due_at=due
+        )
+        provoked |= {"OJSNobodyReaps", "OJSDeadlinesMissed", "OJSCountsLate", "OJSScheduleLate"}
         poll(lambda: provoked <= prometheus.look(), 120, every=0.5)
         assert prometheus.fired == provoked
         serving.close()
