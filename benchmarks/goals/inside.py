@@ -57,7 +57,7 @@ def goals(scale: Scale) -> list[Goal]:
                 for system, database in databases.items()
                 for check in (
                     Limit(f"memory, idle, {database}", idle(system, "pss_mib", "MiB"), most=110),
-                    Limit(f"processor, idle, {database}", idle(system, "cpu_percent", "%"), most=0.5),
+                    Limit(f"processor, idle, {database}", idle(system, "cpu_percent", "%"), most=0.3),
                     *(
                         Limit(f"statements of an idle {task}, {database}", tick(system, task), most=1)
                         for task in ("claim", "promote", "reap")

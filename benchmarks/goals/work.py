@@ -48,12 +48,13 @@ def goals(scale: Scale) -> list[Goal]:
             [
                 Ratio(
                     "POST /ojs/v1/jobs", create("rate"), "a bare DRF create", create("bare"),
-                    least=1.0,
+                    least=2.0,
                 ),
                 Ratio(
                     "fetch 10 and ack them", fetch("rate"), "fetch and ack one by one",
                     fetch("single"), least=3.0,
                 ),
+                Limit("fetch 10 and ack them", fetch("rate"), least=2000),
             ],
         ),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import report
+from benchmarks import published, report
 from benchmarks.goals import all_goals
 from benchmarks.goals.checks import Figure, Goal, Limit, Ratio, Row, Same, verdict_of
 from benchmarks.goals.scale import Scale
@@ -192,3 +192,32 @@ def test_every_goal_measures_systems_that_exist(scale: Scale) -> None:
     for goal in goals:
         assert {measure.system for measure in goal.measures} <= set(SYSTEMS)
         assert any(found.needs for found in goal.judge(Figures()))
+
+
+def test_the_page_has_what_was_measured() -> None:
+    jobs = Scale().jobs
+    samples = {
+        Measure(system, "drain", options=(("jobs", jobs),)).key: [{"rate": rate}]
+        for system, rate in (("ojs", 9000.0), ("pgqueuer", 3000.0))
+    }
+    document = {
+        "opening": "This machine: fast.",
+        "machine": {"processors": "2"},
+        "options": {"rounds": 3, "full": False},
+        "samples": samples,
+    }
+    page = published.replaced(
+        f"a\n{published.BEGIN}\nold\n{published.END}\nb\n", published.block(document)
+    )
+    assert "old" not in page
+    assert "This machine: fast." in page
+    row = "| P1 | drain, PostgreSQL, defaults | 9,000 jobs/s | pgqueuer: 3,000 jobs/s | 3.00 |"
+    assert f"{row} at least 2x | met |" in page
+    assert "not measured" not in page
+    assert "One run of `make bench`, short form, rounds: 3, medians. processors 2." in page
+    with pytest.raises(ValueError, match="no place"):
+        published.replaced("a page", "figures")
+
+
+def test_the_page_of_the_documentation_has_a_place_for_them() -> None:
+    assert published.replaced(published.PAGE.read_text(), "nothing").count("nothing") >= 1

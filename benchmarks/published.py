@@ -1,0 +1,79 @@
+"""``python -m benchmarks.published FILE``: the figures of ``docs/performance.md``.
+
+They come from what ``make bench JSON=FILE`` has written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.goals import all_goals
+from benchmarks.goals.checks import Row
+from benchmarks.goals.scale import Scale
+from benchmarks.measuring import ROOT, Figures
+
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
+_NEEDS = (("<= ", "at most "), (">= ", "at least "))
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Put them into the page; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
+    parser.add_argument("file", type=Path, help="what --json has written")
+    try:
+        document = report.read(parser.parse_args(given).file)
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    PAGE.write_text(replaced(PAGE.read_text(), block(document)))
+    return 0
+
+
+def replaced(page: str, figures: str) -> str:
+    """The page with these figures. Raises ``ValueError`` if it has no place for them."""
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"there is no place between {BEGIN} and {END}")
+    return f"{head}{BEGIN}\n{figures}\n{END}{tail}"
+
+
+def block(document: Mapping[str, Any]) -> str:
+    """What a user asks first, a row for each figure that was measured, judged by the goals of this
+    tree, and where that was.
+    """
+    figures = Figures(samples=document["samples"])
+    scale = Scale.full() if document["options"].get("full") else Scale()
+    found = [row for goal in all_goals(scale) for row in goal.judge(figures)]
+    rows = [row for row in found if not row.verdict.startswith("not measured")]
+    lines = ["| | What | Ours | Beside | Ratio | Goal | |", "|---|---|---|---|---|---|---|"]
+    lines += [_line(row) for row in rows]
+    options, machine = document["options"], document["machine"]
+    where = "; ".join(f"{name} {value}" for name, value in machine.items())
+    form = "full form" if options.get("full") else "short form"
+    parts = [
+        *filter(None, [document.get("opening")]),
+        "\n".join(lines),
+        f"One run of `make bench`, {form}, rounds: {options['rounds']}, medians. {where}.",
+    ]
+    return "\n\n".join(parts)
+
+
+def _line(row: Row) -> str:
+    needs = row.needs
+    for short, words in _NEEDS:
+        needs = needs.replace(short, words)
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    cells = (row.goal, row.what, row.figure, row.beside, ratio, needs, row.verdict)
+    return "| " + " | ".join(re.sub(r"\s*\|\s*", " / ", str(cell)) for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
