@@ -26,14 +26,20 @@ _NEEDS = (("<= ", "at most "), (">= ", "at least "))
 def main(given: Sequence[str] | None = None) -> int:
     """Put them into the page; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
-    parser.add_argument("file", type=Path, help="what --json has written")
+    parser.add_argument("file", type=Path, nargs="+", help="what --json has written; the last counts")
     try:
-        document = report.read(parser.parse_args(given).file)
+        document = together([report.read(file) for file in parser.parse_args(given).file])
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
     PAGE.write_text(replaced(PAGE.read_text(), block(document)))
     return 0
+
+
+def together(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The first of them, with the samples of all: what a later run has measured again replaces them."""
+    samples = {key: found for document in documents for key, found in document["samples"].items()}
+    return {**documents[0], "samples": samples}
 
 
 def replaced(page: str, figures: str) -> str:
