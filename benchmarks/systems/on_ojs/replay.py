@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from benchmarks.systems.on_ojs.adapter import Adapter
 
 Statement = tuple[str, Any]
 _TURNS = 10
+_HEX = re.compile(r"[0-9a-f]{32}")
 
 
 def statements_of(work: Callable[[], object]) -> list[Statement]:
@@ -61,8 +63,8 @@ def _with_fresh_ids(statements: list[Statement]) -> list[Statement]:
     new: dict[uuid.UUID, uuid.UUID] = {}
     for _, parameters in statements:
         for value in parameters:
-            if isinstance(value, uuid.UUID):
-                new.setdefault(value, _uuid7())
+            if (known := _uuid_of(value)) is not None:
+                new.setdefault(known, _uuid7())
 
     def fresh(value: Any) -> Any:
         if isinstance(value, uuid.UUID):
@@ -73,6 +75,13 @@ def _with_fresh_ids(statements: list[Statement]) -> list[Statement]:
         return value
 
     return [(sql, [fresh(value) for value in parameters]) for sql, parameters in statements]
+
+
+def _uuid_of(value: Any) -> uuid.UUID | None:
+    """The id that a parameter is, as the driver or as text."""
+    if isinstance(value, uuid.UUID):
+        return value
+    return uuid.UUID(value) if isinstance(value, str) and _HEX.fullmatch(value) else None
 
 
 def _uuid7() -> uuid.UUID:
