@@ -67,9 +67,15 @@ def block(document: Mapping[str, Any]) -> str:
     parts = [
         *filter(None, [document.get("opening")]),
         "\n".join(lines),
-        f"One run of `make bench`, {form}, rounds: {options['rounds']}, medians. {where}.",
+        f"`make bench`, {form}, medians of {_rounds(document)}. {where}.",
     ]
     return "\n\n".join(parts)
+
+
+def _rounds(document: Mapping[str, Any]) -> str:
+    counts = sorted({len(found) for found in document["samples"].values()})
+    most = counts[-1]
+    return f"{most} round{'s' * (most > 1)}" if len(counts) == 1 else f"{counts[0]} to {most} rounds"
 
 
 def _line(row: Row) -> str:

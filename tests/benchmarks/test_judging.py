@@ -214,7 +214,7 @@ def test_the_page_has_what_was_measured() -> None:
     row = "| P1 | drain, PostgreSQL, defaults | 9,000 jobs/s | pgqueuer: 3,000 jobs/s | 3.00 |"
     assert f"{row} at least 2x | met |" in page
     assert "not measured" not in page
-    assert "One run of `make bench`, short form, rounds: 3, medians. processors 2." in page
+    assert "`make bench`, short form, medians of 1 round. processors 2." in page
     with pytest.raises(ValueError, match="no place"):
         published.replaced("a page", "figures")
 
