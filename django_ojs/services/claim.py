@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
+from django.db import Error
+
 from django_ojs import clock, conf, hooks
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRow, Transition
@@ -185,7 +187,11 @@ def _start_at_once(
     others = Look([candidate for candidate in found if candidate.id not in ids], False)
     if immediate is not None:
         room = room._replace(immediate=max(0, immediate - len(started)))
-    got = _claim(where, others, limit - len(started), decide, room, using=using)
+    try:
+        got = _claim(where, others, limit - len(started), decide, room, using=using)
+    except Error:
+        # What has started is committed: nobody would run it if this claim failed.
+        return started
     places = {candidate.id: place for place, candidate in enumerate(found)}
     return sorted(started + got.claimed, key=lambda job: places[job.id])
 

@@ -23,7 +23,7 @@ def _prune(using: str) -> MaintenanceResult:
     front = _fronts.setdefault(using, prune.Front())
     pruned = prune.prune(seconds=SLICE, front=front, using=using)
     if not pruned.more:
-        del _fronts[using]
+        _fronts.pop(using, None)
     return MaintenanceResult(pruned.counts, more=pruned.more)
 
 

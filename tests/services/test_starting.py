@@ -8,13 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRow
 from django_ojs.models import MaintenanceRun, RateLimitPlace
+from django_ojs.services import claim as claim_module
 from django_ojs.services import leases, promote, queues
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.rate_limits import operate as rate_limits
@@ -271,6 +272,24 @@ def test_what_one_statement_leaves_is_not_passed_by_for_ever(frozen: FrozenClock
     (other,) = make(total_timeout=3600)
     make(20)
     assert other.id in {job.id for job in looked_at(5)}
+
+
+def test_what_has_started_is_returned_if_the_others_cannot_be_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is committed: whoever did not hear of it would let it stall."""
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    plain = make(3)
+    make(total_timeout=3600)
+
+    def cut(*_: Any, **__: Any) -> Any:
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(claim_module, "_claim", cut)
+    assert [job.id for job in looked_at(4)] == [job.id for job in plain]
+    with pytest.raises(OperationalError):
+        looked_at(4)
 
 
 def test_of_jobs_with_one_attempt_no_more_are_taken_than_can_begin(frozen: FrozenClock) -> None:
