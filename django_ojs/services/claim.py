@@ -118,16 +118,25 @@ def claim(
     tries, widened, room = patience, 0, _Room(immediate, ahead_bytes, most_bytes)
     everything = where
     while where and limit > 0:
-        seen = None
+        seen, none_free = None, False
         if probe:
             seen = candidates.look(where, limit if ahead else 1, using=using)
             if not seen.found:
                 break
         if ahead and seen is not None and not bounded and clock.boottime() >= where.usual_until:
-            started = _start_at_once(where, seen.found, limit, decide, room, holder, using)
-            if started:
-                return started
+            tried = _start_at_once(where, seen.found, limit, decide, room, holder, using)
+            if tried:
+                return tried
+            none_free = tried is None
+            if none_free and seen.cut_off and not widened:
+                # Others were faster. A transaction takes more turns: first look at what is behind.
+                widened += 1
+                where.crowding *= 4
+                continue
         got = _claim(where, seen if ahead else None, limit, decide, room, using=using)
+        if none_free and got.claimed:
+            # Free, but not for one statement: their queue has a rate limit, perhaps.
+            where.usual_until = clock.boottime() + _USUAL_FOR
         if got.claimed or (got.found and not got.passed_over):
             return got.claimed
         probe = True
@@ -164,8 +173,10 @@ def _start_at_once(
     room: _Room,
     holder: Holder,
     using: str,
-) -> list[JobRow]:
-    """Start what can be started by one statement, then the others as ever."""
+) -> list[JobRow] | None:
+    """Start what can be started by one statement, then the others as ever; ``None`` if others seem to
+    hold all of them.
+    """
     immediate = room.immediate
     ahead = immediate is not None and limit > immediate
     if ahead and any(candidate.most_attempts <= 1 for candidate in found):
@@ -175,10 +186,10 @@ def _start_at_once(
     if tried is None:
         return []
     started, free = tried
+    if not started:
+        return None
     if 2 * len(started) <= free:
         where.usual_until = clock.boottime() + _USUAL_FOR
-    if not started:
-        return []
     where.resumed.found(started[0].priority, started[0].enqueued_at)
     _adapt(where, free, min(limit, len(found)))
     if len(started) == free:

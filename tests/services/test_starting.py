@@ -267,6 +267,30 @@ def test_one_statement_starts_what_a_look_has_found(frozen: FrozenClock) -> None
     assert looked_at(3) == []
 
 
+def test_what_others_hold_sends_no_claim_the_long_way() -> None:
+    """In a transaction it would hold rows for several turns, and send others the same way."""
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    jobs = make(30)
+    where = sources(["default"], ["test.job", "test.other"], ranked=False)
+    with holding(*jobs[:12]), CaptureQueriesContext(connection) as queries:
+        claimed = claim(where, limit=2, worker_id="w1", beats=True, immediate=2)
+    assert [job.id for job in claimed] == [jobs[12].id, jobs[13].id]
+    assert not [query["sql"] for query in queries if query["sql"] == "BEGIN"]
+    assert where.usual_until == 0.0
+
+
+def test_what_one_statement_cannot_start_goes_the_long_way_for_a_while(frozen: FrozenClock) -> None:
+    """In a queue with a rate limit nothing is started so: the next claim need not try."""
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    rate_limits.override("queue:default", {"concurrency": 10})
+    make(5)
+    where = sources(["default"], ["test.job", "test.other"], ranked=False)
+    assert len(claim(where, limit=1, worker_id="w1", beats=True, immediate=1)) == 1
+    assert where.usual_until > 0
+
+
 def test_what_one_statement_leaves_is_not_passed_by_for_ever(frozen: FrozenClock) -> None:
     """There is always more behind it that is plain."""
     (other,) = make(total_timeout=3600)

@@ -68,6 +68,52 @@ def test_chores_promote_what_was_known_and_what_was_not(promoted: threading.Even
         assert now_stored(job).state == "available"
 
 
+def pause_after(reaper: ReaperThread, idle: float) -> float:
+    """Seconds until the look after one at which nothing has changed for ``idle`` seconds."""
+    at = reaper._changed_at + idle
+    return reaper._look(at) - at
+
+
+def test_looks_become_rarer_while_nothing_changes(ojs_db: None) -> None:
+    reaper = ReaperThread(lambda: None, ran_by="test", using="default")
+    assert pause_after(reaper, 1) == pytest.approx(0.1)
+    assert pause_after(reaper, 6) == pytest.approx(0.3)
+    assert pause_after(reaper, 3600) == pytest.approx(0.5)
+    enqueue("test.job", delay="1h", enqueue_ttl="2h")
+    assert pause_after(reaper, 3600) == pytest.approx(0.1), "something was scheduled"
+    assert pause_after(reaper, 3600) == pytest.approx(0.2), "it has a deadline"
+
+
+def test_jobs_that_come_in_end_the_rest_of_the_reaper(ojs_db: None) -> None:
+    """What falls due within half a second may come with them."""
+    reaper = ReaperThread(lambda: None, ran_by="test", using="default")
+    reaper._changed_at -= 3600
+    reaper.hurry()
+    assert reaper._woken.is_set()
+    assert pause_after(reaper, 1) == pytest.approx(0.1)
+    reaper._woken.clear()
+    reaper.hurry()
+    assert not reaper._woken.is_set(), "it looks often enough as it is"
+
+
+def test_looks_do_not_keep_a_busy_server_from_its_work(
+    ojs_db: None, frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of fifty workers each would ask ten times a second, however late it is answered."""
+    reaper = ReaperThread(lambda: None, ran_by="test", using="default")
+    began = clock.boottime()
+    reaper._changed_at, look, late = began, DueProbe.look, 0.0
+
+    def slow(probe: DueProbe, *, scheduled: bool = True) -> NextDue:
+        nonlocal late
+        late += 0.03
+        return look(probe, scheduled=scheduled)
+
+    monkeypatch.setattr(clock, "boottime", lambda: began + late)
+    monkeypatch.setattr(DueProbe, "look", slow)
+    assert reaper._look(began) - began == pytest.approx(0.3)
+
+
 @pytest.mark.fault("F100")
 def test_a_step_of_the_servers_clock_is_applied_at_once(ojs_db: None, frozen: FrozenClock) -> None:
     """By the look that saw it, not by the next scan, up to a second later: deadlines wait for it."""

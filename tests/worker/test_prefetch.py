@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 
+from django_ojs.worker.supervisor.claiming import is_busy
 from django_ojs.worker.supervisor.prefetch import PrefetchPolicy
 from django_ojs.worker.threads.fetcher import AHEAD_BYTES
 from tests.store.records import record
@@ -20,6 +21,17 @@ def experienced(
     for _ in range(count):
         estimate.add("test.job", seconds, seconds if needed is None else needed)
     return estimate
+
+
+def test_a_worker_claims_ahead_while_it_is_busy() -> None:
+    assert is_busy(0.04, turn=0.002)
+    assert not is_busy(0.06, turn=0.002), "the next job may be for a worker that is idle"
+
+
+def test_a_slow_database_does_not_make_a_busy_worker_idle() -> None:
+    """Else each claim takes as many jobs as can begin, and of fifty workers none gets far."""
+    assert is_busy(0.5, turn=0.3)
+    assert not is_busy(0.7, turn=0.3)
 
 
 def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
@@ -40,6 +52,15 @@ def test_what_counts_is_the_time_that_executors_need() -> None:
     """Of a busy machine, or of jobs that travel longer than they run."""
     assert 350 <= experienced(0.1, 0.00005, needed=0.001).prefetch(4, 4) <= 450
     assert experienced(10, 0.00001, count=3000).prefetch(64, 64) == 2000
+
+
+def test_an_executor_that_has_become_quicker_gets_more_within_a_hundred_jobs() -> None:
+    """Where each job travels for as long as the horizon, one by one they would go on to do so."""
+    estimate = experienced(0.1, 0.00005, needed=0.05)
+    assert estimate.prefetch(1, 1) in (1, 2)
+    for _ in range(100):
+        estimate.add("test.job", 0.00005, 0.001)
+    assert estimate.prefetch(1, 1) > 50
 
 
 def test_few_jobs_are_claimed_ahead_where_some_are_long() -> None:

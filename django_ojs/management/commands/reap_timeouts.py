@@ -104,7 +104,7 @@ class Command(OJSCommand):
             ran_by=_ran_by(),
             using=alias,
             look_every=interval,
-            quiet_look_every=interval,
+            slowest_look=interval,
             lag=0.0,
             limit=limit,
             on_reaped=on_reaped,

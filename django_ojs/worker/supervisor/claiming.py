@@ -14,6 +14,8 @@ from django_ojs.worker.threads.fetcher import Claims
 
 _BUSY_WITHIN = 0.05
 """Seconds since the end of the last job within which jobs are claimed ahead."""
+_TURNS = 2
+"""The same in turns of the database thread, where that is longer."""
 
 
 class ClaimSize(NamedTuple):
@@ -31,6 +33,15 @@ class ClaimSize(NamedTuple):
         return ClaimSize(min(self.jobs, most), self.immediate, min(self.shared, most))
 
 
+def is_busy(since_done: float, turn: float) -> bool:
+    """Whether a worker whose last job ended so many seconds ago claims ahead.
+
+    ``turn`` is how long the database thread takes to write reports and to claim: on a crowded machine
+    the next jobs come later than a busy worker would else be without any.
+    """
+    return since_done < max(_BUSY_WITHIN, _TURNS * turn)
+
+
 def claim_size(
     pool: Pool,
     assignment: Assignment,
@@ -40,13 +51,16 @@ def claim_size(
     now: float,
     leases: int,
     last_done: float,
+    turn: float,
 ) -> ClaimSize:
-    """What is wanted ``now``, when so many leases are held and the last job ended at ``last_done``."""
+    """What is wanted ``now``, when so many leases are held and the last job ended at ``last_done``;
+    ``turn`` is as in :func:`is_busy`.
+    """
     alone = [child.slots[0] for child in pool if not child.is_shared]
     immediate = sum(slot.free for slot in alone)
     estimate, held_back = assignment.estimate, len(assignment.waiting)
     ahead = 0
-    if now - last_done < _BUSY_WITHIN:
+    if is_busy(now - last_done, turn):
         going = sum(1 for child in pool if not child.is_shared and not child.slots[0].is_long(now))
         ahead = estimate.prefetch(config.concurrency, going)
     queued = sum(len(slot.queued) for slot in alone)

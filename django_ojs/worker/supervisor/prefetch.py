@@ -68,8 +68,8 @@ class PrefetchPolicy:
         # Long memory for the overall share: one slow job in a hundred suffices to block executors.
         weight = self._every.add(seconds, slow, 0.002)
         self._long_share += weight * ((seconds > LONG) - self._long_share)
-        self._needed = 0.98 * self._needed + needed
-        self._count = 0.98 * self._count + 1
+        self._needed = 0.95 * self._needed + needed
+        self._count = 0.95 * self._count + 1
 
     def prefetch(self, slots: int, going: int) -> int:
         """Estimate how many jobs ``slots`` executors will start within the horizon.

@@ -104,15 +104,16 @@ class Runner:
             self._recycler,
         )
         self._maintenance: list[MaintenanceThread | ReaperThread] = []
+        self._reaper: ReaperThread | None = None
         if config.maintenance:
             maintenance = MaintenanceThread(self._database.wake, using=self._using)
-            reaper = ReaperThread(
+            self._reaper = ReaperThread(
                 maintenance.promote,
                 promoting=maintenance.promoting,
                 ran_by=config.worker_id,
                 using=self._using,
             )
-            self._maintenance = [maintenance, reaper]
+            self._maintenance = [maintenance, self._reaper]
 
     @property
     def mode(self) -> str:
@@ -226,6 +227,7 @@ class Runner:
             now=now,
             leases=len(self._dispatcher.leases),
             last_done=self._dispatcher.last_done,
+            turn=self._database.turn_took,
         )
         if self.shutdown.phase is not WorkerPhase.RUNNING or ending or held_up:
             found = ClaimSize(immediate=found.immediate)
@@ -237,6 +239,8 @@ class Runner:
 
     def _on_claimed(self, jobs: list[JobRow], at: Moment) -> None:
         self._drain.work_goes_on()
+        if self._reaper is not None:
+            self._reaper.hurry()
         if self._first_claim is None:
             self._first_claim = at.boottime
         self._dispatcher.take(jobs, at)
@@ -293,6 +297,8 @@ class Runner:
                 self._heartbeat.now()
         else:
             self._database.wake(*place_of(payload), alone=not repeated)
+            if self._reaper is not None:
+                self._reaper.hurry()
 
     # Stopping.
 

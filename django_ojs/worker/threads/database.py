@@ -47,6 +47,8 @@ class DatabaseThread(ConnectedThread):
         self._later: list[tuple[float, _Call]] = []
         self._closing = False
         self.connected = self._state.connected
+        self.turn_took = 0.0
+        """Seconds of the last turn that wrote outcomes or claimed."""
 
     # Called by the supervisor.
 
@@ -128,6 +130,7 @@ class DatabaseThread(ConnectedThread):
             if self._closing and not (calls or again or self._outcomes or self._later):
                 return False
             wanted = [(fetcher, *fetcher.wanted()) for fetcher in self._fetchers]
+        began = clock.boottime()
         self._make(calls)
         # Feed idle executors first; outcomes can wait for one claim.
         for fetcher, want, immediate in wanted:
@@ -139,6 +142,8 @@ class DatabaseThread(ConnectedThread):
             if want and not immediate:
                 fetcher.look(want, immediate)
         self._make(again)
+        if outcomes or any(want for _, want, _ in wanted):
+            self.turn_took = clock.boottime() - began
         return True
 
     def _make(self, calls: Sequence[_Call]) -> None:

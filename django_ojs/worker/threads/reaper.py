@@ -21,17 +21,26 @@ from django_ojs.worker.threads.base import ConnectedThread
 logger = logging.getLogger("django_ojs.worker")
 
 LOOK_EVERY = 0.1
-QUIET_LOOK_EVERY = 0.2
+SLOWEST_LOOK = 0.5
+_WATCHFUL = 0.2
+"""The longest pause while anything has a deadline: what stalls for longer is noticed (ADR 15)."""
 LAG = 0.2
-_QUIET_AFTER = 3.0
+_IDLE_PER_PAUSE = 20
+"""So many times as long as the pause between two looks, nothing has changed before it."""
+_RESTS = 10
+"""So many times as long as a look took is the pause after it, within the slowest."""
 _BEATS_EVERY = 1.0
 _AGAIN = 1.0
 
 
 class ReaperThread(ConnectedThread):
-    """Asks ten times a second, and five when nothing changes, what falls due next: a deadline, which
-    it enforces, or a scheduled time, for which it calls ``on_scheduled``. It acts on time on what is
-    known to fall due before the next look.
+    """Asks what falls due next: a deadline, which it enforces, or a scheduled time, for which it calls
+    ``on_scheduled``. It acts on time on what is known to fall due before the next look.
+
+    It looks every ``look_every`` seconds while something changes or a look was called for
+    (:meth:`hurry`), more and more rarely afterwards: down to five times a second while anything has a
+    deadline, and to once in ``slowest_look`` while nothing has. With many workers on a busy server looks
+    take long; the pauses between them are then ten times as long, within the same limits.
 
     While ``promoting()`` holds it does not ask for scheduled jobs: MariaDB would read past all those
     that were promoted lately, which takes seconds.
@@ -49,7 +58,7 @@ class ReaperThread(ConnectedThread):
         ran_by: str,
         using: str,
         look_every: float = LOOK_EVERY,
-        quiet_look_every: float = QUIET_LOOK_EVERY,
+        slowest_look: float = SLOWEST_LOOK,
         lag: float = LAG,
         limit: int | None = None,
         on_reaped: Callable[[ReapResult], None] = lambda reaped: None,
@@ -59,7 +68,7 @@ class ReaperThread(ConnectedThread):
         self._on_scheduled, self._on_reaped = on_scheduled, on_reaped
         self._promoting = promoting
         self._on_failed = on_failed or (lambda error: logger.warning("the reaper failed: %s", error))
-        self._look_every, self._quiet_look_every = look_every, quiet_look_every
+        self._look_every, self._slowest_look = look_every, slowest_look
         self._lag, self._limit = lag, limit
         self._probe, self._next_due = DueProbe(using), NextDue()
         self._scans = reaper.ReaperLoop(
@@ -69,18 +78,29 @@ class ReaperThread(ConnectedThread):
             using=using,
             next_deadline=lambda: self._next_due.deadline,
         )
-        self._closing = threading.Event()
+        self._closing = False
+        self._woken = threading.Event()
         self._reap_at = 0.0
         self._changed_at = clock.boottime()
 
+    def hurry(self) -> None:
+        """Jobs come in: what falls due soon may come with them. From any thread."""
+        now = clock.boottime()
+        rests = now - self._changed_at > _IDLE_PER_PAUSE * self._look_every
+        self._changed_at = now
+        if rests:
+            self._woken.set()
+
     def close(self) -> None:
         """End after the current pass."""
-        self._closing.set()
+        self._closing = True
+        self._woken.set()
 
     def work(self) -> None:
         """Enforce deadlines until closed."""
-        while not self._closing.is_set():
+        while not self._closing:
             began = clock.boottime()
+            self._woken.clear()
             try:
                 next_at = self._look(began)
             except (Error, OSError) as error:
@@ -91,7 +111,8 @@ class ReaperThread(ConnectedThread):
             except Exception:
                 logger.exception("the reaper failed")
                 next_at = clock.boottime() + _AGAIN
-            self._closing.wait(max(0.0, next_at - clock.boottime()))
+            if not self._closing:
+                self._woken.wait(max(0.0, next_at - clock.boottime()))
 
     def _failed(self, began: float, error: Exception) -> None:
         """It is an outage if a new connection fails too, or the failure took long (decision T9)."""
@@ -103,7 +124,9 @@ class ReaperThread(ConnectedThread):
     def _look(self, now: float) -> float:
         """Read what falls due next and act on what is due; return when to look again."""
         self.statements += 1
-        before, self._next_due = self._next_due, self._probe.look(scheduled=not self._promoting())
+        before, asked_at = self._next_due, clock.boottime()
+        self._next_due = self._probe.look(scheduled=not self._promoting())
+        took = clock.boottime() - asked_at
         self._scans.saw()
         next_due = self._next_due
         if next_due != before:
@@ -115,8 +138,11 @@ class ReaperThread(ConnectedThread):
             reaped = self._scans.tick(limit=self._limit)
             self._on_reaped(reaped)
             self._reap_at = now + min(_BEATS_EVERY, max(0.0, self._until(reaped.next_due) + self._lag))
-        quiet = now - self._changed_at > _QUIET_AFTER
-        look_at = now + (self._quiet_look_every if quiet else self._look_every)
+        pause = max(self._look_every, (now - self._changed_at) / _IDLE_PER_PAUSE, _RESTS * took)
+        longest = self._slowest_look
+        if next_due.deadline is not None:
+            longest = max(self._look_every, min(longest, _WATCHFUL))
+        look_at = now + min(pause, longest)
         known = (now + wait, now + self._until(next_due.deadline) + self._lag, self._reap_at)
         return min([look_at, *(moment for moment in known if moment > now)])
 
