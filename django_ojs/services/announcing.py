@@ -24,8 +24,8 @@ from django_ojs.store.notifications import LOOKS, of_many, payloads
 _FEW, _MANY = LOOKS.values()
 _MARGIN_S = 0.005
 """Seconds before the last look of a worker within which a commit may come too late for it."""
-_DENSE = 2
-"""How many enqueues without a notification of their own follow the last one if there are many."""
+_DENSE = 100
+"""How many enqueues a second rely on the last notification if there are many."""
 
 
 class _Notified:
@@ -49,7 +49,7 @@ class _Notified:
     def next(self, now: float) -> Sequence[float]:
         """When the receivers of the next notification shall look again."""
         just_now = 0 <= now - self.sent_at < 2 * self.looks[-1]
-        return _MANY if just_now and self.relied >= _DENSE * (len(self.looks) - 1) else _FEW
+        return _MANY if just_now and self.relied >= _DENSE * self.looks[-2] else _FEW
 
 
 _notified: LRU[tuple[str, str], _Notified] = LRU(10_000)

@@ -20,8 +20,8 @@ from django_ojs.store.sockets import CONNECT_TIMEOUT_S, set_keepalive
 
 _FEW, _MANY = "q:", "Q:"
 LOOKS: Mapping[str, tuple[float, ...]] = {
-    _FEW: (0.02, 0.04),
-    _MANY: tuple(0.02 * number for number in range(1, 11)),
+    _FEW: (0.006, 0.012, 0.02, 0.04),
+    _MANY: (*(0.006 * number for number in range(1, 31)), 0.2),
 }
 """Seconds after a notification at which its receiver looks again, where not every commit notifies; by
 how the payload begins.
