@@ -39,8 +39,8 @@ class ReaperThread(ConnectedThread):
 
     It looks every ``look_every`` seconds while something changes or a look was called for
     (:meth:`hurry`), more and more rarely afterwards: down to five times a second while anything has a
-    deadline, and to once in ``slowest_look`` while nothing has. With many workers on a busy server looks
-    take long; the pauses between them are then ten times as long, within the same limits.
+    deadline, and to once in ``slowest_look`` while nothing has. With many workers on a busy server
+    looks take long; the pauses between them are then ten times as long, within the same limits.
 
     While ``promoting()`` holds it does not ask for scheduled jobs: MariaDB would read past all those
     that were promoted lately, which takes seconds.
