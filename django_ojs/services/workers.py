@@ -173,6 +173,11 @@ def seen(
     of the jobs that it claims from then on (decision T4). Raises :class:`RateLimited` for a new one
     beyond ``OJS["HTTP"]["MAX_WORKERS"]``.
     """
+    using = using or conf.current().database
+    # A heartbeat is written anyway, but a worker fetches many times a second.
+    known = None if beats else named(worker_id, principal, using=using).first()
+    if known is not None and _says_nothing_new(known, beats, reported or {}, clock.now(using)):
+        return known
     record = partial(_seen, worker_id, principal, beats, reported or {})
     try:
         return record(using=using)
@@ -205,11 +210,7 @@ def _seen(
         begins = True
         _begin(worker, now)
         _announce(Kind.WORKER_STARTED, worker, now, using)
-    elif (
-        worker.beats >= beats
-        and now - worker.heartbeat_at < _SEEN_EVERY
-        and all(getattr(worker, column) == value for column, value in reported.items())
-    ):
+    elif _says_nothing_new(worker, beats, reported, now):
         return worker
     _take(worker, beats, reported, now)
     if begins:
@@ -218,6 +219,18 @@ def _seen(
         _announce(Kind.WORKER_QUIET, worker, now, using)
     worker.save(using=using, force_update=True)
     return worker
+
+
+def _says_nothing_new(
+    worker: Worker, beats: bool, reported: Mapping[str, Any], now: datetime
+) -> bool:
+    """Whether this was recorded less than a second ago, of a worker that has not stopped."""
+    return (
+        worker.phase != Worker.Phase.STOPPED
+        and worker.beats >= beats
+        and timedelta(0) <= now - worker.heartbeat_at < _SEEN_EVERY
+        and all(getattr(worker, column) == value for column, value in reported.items())
+    )
 
 
 def _make_room(principal: str, now: datetime, using: str) -> None:

@@ -92,6 +92,18 @@ def test_a_sign_of_life_is_two_statements(frozen: FrozenClock) -> None:
     assert words == ["SELECT", "UPDATE"]
 
 
+def test_a_fetch_that_follows_another_asks_once(frozen: FrozenClock) -> None:
+    """And locks nothing: a busy worker fetches many times a second."""
+    workers.seen("w1", "token:a", beats=False)
+    with CaptureQueriesContext(connection) as asked:
+        workers.seen("w1", "token:a", beats=False)
+    assert [query["sql"].split()[0] for query in asked] == ["SELECT"]
+    frozen.advance(2)
+    assert workers.seen("w1", "token:a", beats=False).heartbeat_at == frozen.time
+    frozen.advance(-60)
+    assert workers.seen("w1", "token:a", beats=False).heartbeat_at == frozen.time, "clock set back"
+
+
 def test_a_stopped_worker_may_start_again(frozen: FrozenClock) -> None:
     first = seen()
     workers.deregister("w1", "token:a")
