@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby, takewhile
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,12 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--goals", help="only these, separated by commas")
     parser.add_argument("--systems", help="only these beside ours, separated by commas")
     parser.add_argument("--repeat", type=int, default=3, help="rounds (default 3)")
+    parser.add_argument(
+        "--within",
+        type=float,
+        metavar="M",
+        help="begin nothing of a further round after so many minutes (default 14, 57 with --full)",
+    )
     parser.add_argument("--against", metavar="REV", help="ours only, beside this commit, by turns")
     parser.add_argument("--turns", type=int, default=10, help="of --against (default 10)")
     parser.add_argument("--jobs", type=int, help="jobs of a drain (default 10000)")
@@ -127,7 +134,8 @@ def main(given: list[str] | None = None) -> int:
         if not measure.system.startswith("ojs") and measure.system not in others:
             bench.figures.missing[measure.system] = "left out by --systems"
     try:
-        measure_all(bench, measures, options.repeat, keep)
+        within = options.within or (57 if options.full else 14)
+        measure_all(bench, measures, options.repeat, keep, begun + 60 * within)
     except KeyboardInterrupt:
         print("interrupted: the report is about what there is", flush=True)
     finally:
@@ -244,10 +252,13 @@ def _names(text: str | None) -> set[str]:
     return {name.strip().upper() for name in (text or "").split(",") if name.strip()}
 
 
-def measure_all(bench: Bench, measures: list[Measure], rounds: int, keep: Callable[[], None]) -> None:
+def measure_all(
+    bench: Bench, measures: list[Measure], rounds: int, keep: Callable[[], None], until: float = inf
+) -> None:
     """Rounds are the outer loop, so that a slow minute of the machine hits every system alike.
 
-    What the figures have already is passed over; ``keep`` is called after each measurement.
+    What the figures have already is passed over; ``keep`` is called after each measurement. The first
+    round is always whole; of the others nothing is begun after ``until`` (of the monotonic clock).
     """
     plan = [
         (number, measure)
@@ -260,6 +271,9 @@ def measure_all(bench: Bench, measures: list[Measure], rounds: int, keep: Callab
     for number, one_round in groupby(plan, key=lambda planned: planned[0]):
         print(f"round {number} of {rounds}", flush=True)
         for some in at_once(measure for _, measure in one_round):
+            if number > 1 and time.monotonic() > until:
+                print("the time is up: the rest has fewer rounds", flush=True)
+                return
             if len(some) > 1:
                 bench.run_together(some, number)
             else:

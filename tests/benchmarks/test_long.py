@@ -11,6 +11,7 @@ import time
 from array import array
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -141,10 +142,10 @@ def test_resume_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.process
 def test_what_there_is_is_not_measured_again(tmp_path: Path) -> None:
-    def run(earlier: dict[str, list[dict[str, Any]]]) -> tuple[Figures, int]:
+    def run(earlier: dict[str, list[dict[str, Any]]], until: float = inf) -> tuple[Figures, int]:
         bench, kept = Bench(Servers(), Calm(tmp_path, 0), tmp_path, tmp_path), [0]
         bench.figures.samples |= earlier
-        command.measure_all(bench, [TICK], 2, lambda: kept.append(1))
+        command.measure_all(bench, [TICK], 2, lambda: kept.append(1), until)
         bench.clean()
         return bench.figures, len(kept) - 1
 
@@ -153,6 +154,8 @@ def test_what_there_is_is_not_measured_again(tmp_path: Path) -> None:
     again, kept = run({TICK.key: first.samples[TICK.key][:1]})
     assert (again.samples[TICK.key][0], kept) == (first.samples[TICK.key][0], 1)
     assert run(again.samples) == (again, 0)
+    hurried, kept = run({}, until=0)
+    assert (len(hurried.samples[TICK.key]), kept) == (1, 1), "the first round is whole"
 
 
 @pytest.mark.process

@@ -34,7 +34,7 @@ STATEMENTS = {
     "beat": 12,
     "batch of forged acks": 6,
     "batch of acks": 8,
-    "fetch": 14,
+    "fetch": 15,
 }
 """At most, on every database; of fifty rows at a time it is asked how large they are."""
 
