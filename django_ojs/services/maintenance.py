@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from django_ojs import hooks
+import os
+from socket import gethostname
+
+from django_ojs import clock, hooks
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.services import promote, prune, queues, rollup
 from django_ojs.services.rate_limits import upkeep as rate_limits
@@ -15,13 +18,19 @@ def _promote(using: str) -> MaintenanceResult:
     return MaintenanceResult({"promoted": promoted}, more=promoted > 0)
 
 
+_RANDOM = clock.new_lease().hex[:6]
+"""Where containers have one host name, their processes may all have the same number."""
 _fronts: dict[str, prune.Front] = {}
 """Where prunes that are not done go on, by database."""
 
 
+def _process() -> str:
+    return f"{gethostname()}-{os.getpid()}-{_RANDOM}"
+
+
 def _prune(using: str) -> MaintenanceResult:
     front = _fronts.setdefault(using, prune.Front())
-    pruned = prune.prune(seconds=SLICE, front=front, using=using)
+    pruned = prune.prune(seconds=SLICE, front=front, ran_by=_process(), using=using)
     if not pruned.more:
         _fronts.pop(using, None)
     return MaintenanceResult(pruned.counts, more=pruned.more)
@@ -32,7 +41,7 @@ def _discover(using: str) -> MaintenanceResult:
 
 
 PROMOTE = MaintenanceTask("promote", 0.1, _promote, enforces=True, scheduled=True)
-PRUNE = MaintenanceTask("prune", 60.0, _prune)
+PRUNE = MaintenanceTask("prune", prune.EVERY, _prune)
 DISCOVER = MaintenanceTask("queues", 30.0, _discover)
 
 
