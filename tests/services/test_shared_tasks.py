@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_ojs.clock import FrozenClock
 from django_ojs.hooks import MaintenanceResult, MaintenanceTask
-from django_ojs.models import Job, MaintenanceRun
+from django_ojs.models import Job, MaintenanceRun, Queue
 from django_ojs.services import health, maintenance, prune
 from django_ojs.store import unique_keys
 from tests.management.test_commands import run
@@ -196,3 +196,20 @@ def test_a_person_prunes_at_any_time(
     old()
     frozen.advance(10)
     assert one.prune() == 1
+
+
+def test_one_gives_rows_to_queues(one: Process, other: Process, frozen: FrozenClock) -> None:
+    make(queue="q")
+
+    def found(process: Process) -> int:
+        Queue.objects.all().delete()
+        return process.turn(maintenance.DISCOVER).counts.get("queues", 0)
+
+    assert found(one) == 1
+    frozen.advance(22)
+    assert found(other) == 0
+    frozen.advance(8)
+    assert found(one) == 1
+    frozen.advance(23)
+    assert found(other) == 1
+    assert found(one) == 0
