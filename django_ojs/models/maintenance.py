@@ -19,7 +19,8 @@ class MaintenanceRun(models.Model):
     which no scan saw the database answer, ``resumed_at`` is the end of the last of them (decision T9),
     ``clock_steps`` counts the applied steps of the server's clock, ``outages`` those outages.
     ``behind`` says whether the last run ended before its work: of ``prune``, rows past their retention
-    are left.
+    are left. ``ran_by`` is the process that ran it: of ``prune`` and ``queues``, the one that does so
+    for all workers (``services.shared_tasks``).
     """
 
     name = CaseSensitiveCharField(primary_key=True, max_length=64)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from django_ojs import hooks
+import os
+from socket import gethostname
+
+from django_ojs import clock, hooks
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
-from django_ojs.services import promote, prune, queues, rollup
+from django_ojs.services import promote, prune, queues, rollup, shared_tasks
 from django_ojs.services.rate_limits import upkeep as rate_limits
 from django_ojs.services.schedules import upkeep as schedules
 from django_ojs.services.workflows import upkeep
+from django_ojs.store.contention import repeating_statements
 
 
 def _promote(using: str) -> MaintenanceResult:
@@ -15,25 +19,41 @@ def _promote(using: str) -> MaintenanceResult:
     return MaintenanceResult({"promoted": promoted}, more=promoted > 0)
 
 
+_RANDOM = clock.new_lease().hex[:6]
+"""Where containers have one host name, their processes may all have the same number."""
+_DISCOVER = "queues"
+_DISCOVER_EVERY = 30.0
 _fronts: dict[str, prune.Front] = {}
 """Where prunes that are not done go on, by database."""
 
 
+def _process() -> str:
+    return f"{gethostname()}-{os.getpid()}-{_RANDOM}"
+
+
 def _prune(using: str) -> MaintenanceResult:
     front = _fronts.setdefault(using, prune.Front())
-    pruned = prune.prune(seconds=SLICE, front=front, using=using)
+    pruned = prune.prune(seconds=SLICE, front=front, ran_by=_process(), using=using)
     if not pruned.more:
         _fronts.pop(using, None)
     return MaintenanceResult(pruned.counts, more=pruned.more)
 
 
 def _discover(using: str) -> MaintenanceResult:
-    return MaintenanceResult({"queues": queues.discover(using=using)})
+    ran_by = _process()
+    with repeating_statements(using):
+        last = shared_tasks.last_run(_DISCOVER, using=using)
+        now = clock.now(using)
+        if shared_tasks.is_left_to_another(last, _DISCOVER_EVERY, ran_by=ran_by, now=now):
+            return MaintenanceResult()
+        found = queues.discover(using=using)
+        shared_tasks.record(_DISCOVER, last, ran_by=ran_by, using=using)
+    return MaintenanceResult({"queues": found})
 
 
 PROMOTE = MaintenanceTask("promote", 0.1, _promote, enforces=True, scheduled=True)
-PRUNE = MaintenanceTask("prune", 60.0, _prune)
-DISCOVER = MaintenanceTask("queues", 30.0, _discover)
+PRUNE = MaintenanceTask("prune", prune.EVERY, _prune)
+DISCOVER = MaintenanceTask(_DISCOVER, _DISCOVER_EVERY, _discover, enforces=True)
 
 
 def register_all() -> None:

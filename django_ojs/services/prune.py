@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,7 +17,7 @@ from django_ojs.domain.ids import uuid7
 from django_ojs.domain.states import State
 from django_ojs.models import AuditEntry, Event, MaintenanceRun, Worker
 from django_ojs.models.maintenance import PRUNE
-from django_ojs.services import attempt_logs, queues, rollup
+from django_ojs.services import attempt_logs, queues, rollup, shared_tasks
 from django_ojs.services.rate_limits import upkeep as rate_limits
 from django_ojs.services.schedules import upkeep as schedules
 from django_ojs.services.workflows import upkeep
@@ -37,39 +37,59 @@ JOBS: Sequence[tuple[str, State, bool | None]] = (
     ("dead_letter", State.DISCARDED, True),
 )
 """The retention of finished jobs: its name, their state, whether they are in the dead letter."""
-_COUNTED = frozenset({*(name for name, _, _ in JOBS), "workflows", "events"})
+_WORKFLOWS = "workflows"
+_AFTER_WORKFLOWS = frozenset(name for name, _, _ in JOBS)
+"""Kinds that wait for the workflows that are due: the jobs of a workflow are kept as long as it is."""
+_COUNTED = frozenset({*_AFTER_WORKFLOWS, _WORKFLOWS, "events"})
 """What the roll-up counts: it is not deleted before."""
 _Delete = Callable[[datetime, int, bool, str], int]
 """Deletes up to so many rows from before a time, or with ``dry_run`` counts them."""
 
 
+EVERY = 60.0
+"""Seconds between the passes of a worker; between those of several, see ``services.shared_tasks``."""
 WHOLE_EVERY = 60.0
-"""Seconds after which a prune in slices begins at the front again."""
+"""Seconds after which a long pass looks at every kind again, from the front."""
 
 
 @dataclass(slots=True)
 class Front:
-    """Up to where finished jobs and events have been deleted, by kind: for a prune in slices.
+    """How far a pass over all kinds of rows has got: for a prune in slices.
+
+    A pass takes the kinds in rounds, a batch of each, until it has found the end of each. So every
+    slice, however short, gets it further, and a kind with many rows keeps the others waiting for a
+    batch only. A kind whose end was found is not looked at again, unless there is more of another
+    after a minute: then a round looks at all.
 
     Indexes keep the entries of deleted rows until the database has vacuumed them. A batch begins where
     the one before ended, because one that began at the front would read them all again. What lies
-    before that, locked by others or committed late, is left to the next run, or the next minute of a
+    before that, locked by others or committed late, is left to the next pass, or the next minute of a
     long one.
     """
 
     places: dict[str, Any] = field(default_factory=dict)
+    """Up to where finished jobs and events have been deleted, by kind."""
+    round: deque[str] = field(default_factory=deque)
+    """The kinds that this round has yet to look at."""
+    full: set[str] = field(default_factory=set)
+    """The kinds of which the last batch was a full one, or failed: there may be more."""
     since: float = field(default_factory=clock.boottime)
 
-    def age(self) -> None:
-        """Forget the places when they are old."""
-        if clock.boottime() - self.since > WHOLE_EVERY:
+    def begin_round(self, kinds: Iterable[str]) -> None:
+        """Take those of the kinds of which there is more; all of them, from the front, when there is
+        no more of any, or those that had an end were looked at long ago.
+        """
+        if not self.full or clock.boottime() - self.since > WHOLE_EVERY:
             self.places.clear()
             self.since = clock.boottime()
+            self.round.extend(kinds)
+        else:
+            self.round.extend(name for name in kinds if name in self.full)
 
 
 @dataclass(slots=True)
 class Pruned:
-    """How many rows of each kind were deleted; with ``more``, the time was up before the work."""
+    """How many rows of each kind were deleted; with ``more``, the time was up before the pass ended."""
 
     counts: Counter[str] = field(default_factory=Counter)
     more: bool = False
@@ -81,14 +101,18 @@ def prune(
     seconds: float | None = None,
     dry_run: bool = False,
     front: Front | None = None,
+    ran_by: str = "",
     using: str | None = None,
 ) -> Pruned:
     """Delete finished jobs with their attempts, events, logs, gone workers and unused queues past
     ``OJS["RETENTION"]``.
 
     ``limit`` bounds each kind. Each batch of at most 200 rows is a transaction of its own; when
-    ``seconds`` have passed, the one in hand is finished. The next call goes on from there with the same
-    ``front``; one that has found the end begins anew.
+    ``seconds`` have passed, the one in hand is finished, and at least one is done. The next call goes
+    on from there with the same ``front``; one that has found the end of everything begins anew.
+
+    ``ran_by`` names a process that prunes again and again, of which one is enough: nothing is deleted
+    while another of them does so (``services.shared_tasks``).
     """
     using = using or conf.current().database
     until = None if seconds is None else clock.boottime() + seconds
@@ -96,11 +120,15 @@ def prune(
     done = Pruned()
     with repeating_statements(using):
         front = Front() if front is None else front
-        front.age()
+        last = shared_tasks.last_run(PRUNE, using=using)
+        if ran_by and shared_tasks.is_left_to_another(last, EVERY, ran_by=ran_by, now=now):
+            return done
         _prune(done, now, limit, until, dry_run, front, using)
         if not dry_run:
             leases.forget_beats(using=using)
-            _record(now, behind=done.more, using=using)
+            # A kind that was not looked at yet may have more: as was found the last time.
+            behind = True if front.full else None if done.more else False
+            shared_tasks.record(PRUNE, last, behind=behind, ran_by=ran_by, using=using)
     return done
 
 
@@ -114,39 +142,41 @@ def _prune(
     using: str,
 ) -> None:
     """Prune into ``done``, until the time is up."""
-    for name, before, delete in _due(now, front, using):
-        done.counts[name] += 0
-        while (room := _room(done.counts[name], limit, dry_run)) > 0:
-            if until is not None and clock.boottime() >= until:
-                done.more = True
-                return
-            batch = delete(before, room, dry_run, using)
+    kinds = _due(now, front, using)
+    done.counts.update(dict.fromkeys(kinds, 0))
+
+    def room(name: str) -> int:
+        most = 0 if name not in kinds else 10_000 if dry_run else BATCH
+        return most if limit is None else min(most, limit - done.counts[name])
+
+    def has_more(name: str) -> bool:
+        return name in front.full and room(name) > 0
+
+    if not front.round:
+        front.begin_round(kinds)
+    while front.round:
+        name = front.round.popleft()
+        if name in _AFTER_WORKFLOWS and has_more(_WORKFLOWS):
+            front.full.add(name)
+        elif (most := room(name)) > 0:
+            # Should it fail, it comes again after the others.
+            front.full.add(name)
+            before, delete = kinds[name]
+            batch = delete(before, most, dry_run, using)
             done.counts[name] += batch
-            if batch < room or dry_run:
+            if batch < most or dry_run:
+                front.full.discard(name)
                 front.places.pop(name, None)
-                break
+            if until is not None and clock.boottime() >= until:
+                done.more = bool(front.round or front.full)
+                return
+        if not front.round and any(map(has_more, front.full)):
+            front.begin_round(name for name in kinds if room(name) > 0)
 
 
-def _record(now: datetime, *, behind: bool, using: str) -> None:
-    """Record when pruning ran, and whether it got through."""
-    runs = MaintenanceRun.objects.using(using)
-    run = runs.filter(name=PRUNE).only("last_run_at").first()
-    if run is None:
-        made = MaintenanceRun(name=PRUNE, last_run_at=now, behind=behind)
-        alone(using, partial(runs.bulk_create, [made], ignore_conflicts=True))
-        return
-    cadence_ms = max(0, (now - run.last_run_at) // timedelta(milliseconds=1))
-    runs.filter(name=PRUNE).update(last_run_at=now, behind=behind, cadence_ms=cadence_ms)
-
-
-def _room(done: int, limit: int | None, dry_run: bool) -> int:
-    most = 10_000 if dry_run else BATCH
-    return most if limit is None else min(most, limit - done)
-
-
-def _due(now: datetime, front: Front, using: str) -> Iterator[tuple[str, datetime, _Delete]]:
-    """Each kind with a retention: its name, the cut-off, and the function that deletes it."""
-    kinds: dict[str, _Delete] = {"workflows": upkeep.prune}
+def _due(now: datetime, front: Front, using: str) -> Mapping[str, tuple[datetime, _Delete]]:
+    """Each kind with a retention: the cut-off, and the function that deletes it."""
+    kinds: dict[str, _Delete] = {_WORKFLOWS: upkeep.prune}
     kinds |= {name: partial(_jobs, name, front, state, dead) for name, state, dead in JOBS}
     kinds |= {
         "events": partial(_events, front),
@@ -157,7 +187,7 @@ def _due(now: datetime, front: Front, using: str) -> Iterator[tuple[str, datetim
     }
     kinds["queues"] = partial(_queues, now)
     kinds |= {"rate_limits": rate_limits.prune, "cron": schedules.prune}
-    yield "unique_keys", now - UNIQUE_KEYS, _unique_keys
+    due: dict[str, tuple[datetime, _Delete]] = {"unique_keys": (now - UNIQUE_KEYS, _unique_keys)}
     keep = conf.current().retention_ms
     counted = rollup.counted_until(using)
     for name, delete in kinds.items():
@@ -165,7 +195,8 @@ def _due(now: datetime, front: Front, using: str) -> Iterator[tuple[str, datetim
             before = now - timedelta(milliseconds=age)
             if counted is not None and name in _COUNTED:
                 before = min(before, counted)
-            yield name, before, delete
+            due[name] = before, delete
+    return due
 
 
 def _jobs(

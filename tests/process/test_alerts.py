@@ -24,8 +24,8 @@ import pytest
 import yaml
 
 from django_ojs import clock
-from django_ojs.models import Schedule
-from django_ojs.services import prune
+from django_ojs.models import Schedule, Worker
+from django_ojs.services import prune, workers
 from django_ojs.services.reap import reap
 from tests.process.tools import Diary, Start, StartWorker, in_state
 from tests.support import ROOT, gunicorn, poll
@@ -158,8 +158,11 @@ def test_every_alert_fires_once_it_is_provoked(
         jobs.echo.using(queue="alone").enqueue(1)
         in_state(jobs.echo.enqueue(1), "completed")
         poll(lambda: prometheus.scraped() and prometheus.value("ojs_workers_active") == 1)
-        # As if there were more to prune than a slice of time allows for.
-        assert prune.prune(seconds=0).more
+        # As if there were more to prune than somebody asked for.
+        gone = [workers.seen(name, "token:a", beats=True).pk for name in ("one", "two")]
+        past = clock.now("default") - timedelta(days=30)
+        Worker.objects.filter(pk__in=gone).update(heartbeat_at=past)
+        assert prune.prune(limit=1).counts["workers"] == 1
         once = {"max_attempts": 1}
         in_state(
             jobs.loop.using(timeout=1, grace_period=0, retry=once).enqueue(diary.path), "discarded"

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.db.models import QuerySet
 
-from django_ojs import clock
+from django_ojs import cancel_workflow, clock, group, step
 from django_ojs.models import Event, Job, MaintenanceRun, Worker
 from django_ojs.models.maintenance import PRUNE
-from django_ojs.services import prune, workers
+from django_ojs.services import attempt_logs, prune, workers
 from django_ojs.store import invariants
 from tests.services.support import ack, fail, make, take
 from tests.support import ROOT, database_url, family
@@ -54,18 +55,154 @@ def test_events_that_were_pruned_are_not_missing() -> None:
     assert _broken(later) == {"I17"}
 
 
-def test_a_slice_says_whether_there_is_more(frozen: clock.FrozenClock) -> None:
-    make(3)
-    ack(*take(3))
+def old(count: int, frozen: clock.FrozenClock) -> None:
+    """So many completed jobs that are past their retention."""
+    make(count)
+    ack(*take(count))
     frozen.advance(8 * 86_400)
+
+
+def slices(front: prune.Front, most: int = 100) -> list[Counter[str]]:
+    """Slices that have time for one batch each, until the pass ends: what was deleted in each."""
+    found: list[Counter[str]] = []
+    while len(found) < most:
+        pruned = prune.prune(seconds=0.0, front=front)
+        found.append(+pruned.counts)
+        if not pruned.more:
+            return found
+    raise AssertionError(f"no end after {most} slices")
+
+
+def kinds() -> int:
+    """How many kinds of rows there are."""
+    return len(prune.prune(dry_run=True).counts)
+
+
+def is_behind() -> bool:
+    """What is recorded."""
+    return MaintenanceRun.objects.get(name=PRUNE).behind
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are of one row."""
+    monkeypatch.setattr(prune, "BATCH", 1)
+
+
+def test_a_slice_says_whether_there_is_more(frozen: clock.FrozenClock) -> None:
+    old(3, frozen)
     early = prune.prune(seconds=0.0)
-    assert MaintenanceRun.objects.get(name=PRUNE).behind
-    assert (early.counts.total(), early.more) == (0, True)
+    assert (early.counts.total(), early.more) == (0, True), "there is nothing of the first kind"
     whole = prune.prune(seconds=60.0)
     run = MaintenanceRun.objects.get(name=PRUNE)
     assert (run.behind, run.last_run_at) == (False, frozen.time)
     assert (whole.counts["completed"], whole.more) == (3, False)
     assert not Job.objects.exists()
+
+
+def test_slices_that_are_too_short_for_all_kinds_get_through(frozen: clock.FrozenClock) -> None:
+    """As on a server that needs the time of a slice for a statement."""
+    old(3, frozen)
+    front = prune.Front()
+    found = slices(front)
+    assert len(found) == kinds(), "each is looked at once"
+    assert sum(found, Counter())["completed"] == 3
+    assert not Job.objects.exists()
+    old(1, frozen)
+    assert sum(slices(front), Counter())["completed"] == 1, "the next pass looks at all of them again"
+
+
+def test_a_kind_is_looked_at_until_its_end_was_found(frozen: clock.FrozenClock, small: None) -> None:
+    old(5, frozen)
+    found = slices(prune.Front())
+    assert len(found) == kinds() + 5
+    assert found[-5:] == [*[Counter(completed=1)] * 4, Counter()]
+
+
+def test_a_backlog_keeps_no_other_kind_waiting(small: None) -> None:
+    make(9)
+    ack(*take(9))
+    make(3, retry={"max_attempts": 1})
+    fail(*take(3))
+    events = Event.objects.count()
+    assert events >= 3
+    front = prune.Front()
+    with clock.using_clock(clock.FrozenClock(clock.now("default") + timedelta(days=8))):
+        for _ in range(kinds() + 2 * 2):
+            prune.prune(seconds=0.0, front=front)
+        assert Job.objects.filter(state="completed").count() == 9 - 3
+        assert Event.objects.count() == events - 3
+        slices(front)
+    assert not Job.objects.filter(state="completed").exists()
+    assert not Event.objects.exists()
+
+
+def test_the_jobs_of_workflows_go_in_the_pass_of_these(frozen: clock.FrozenClock, small: None) -> None:
+    """They are kept as long as the workflow is: so they wait until it was deleted."""
+    first = group(step("test.job")).enqueue()
+    cancel_workflow(first.id)
+    frozen.advance(1)
+    for _ in range(2):
+        group(step("test.job"), step("test.job")).enqueue()
+    ack(*take(4))
+    frozen.advance(60 * 86_400)
+    deleted = prune.prune().counts
+    assert (deleted["workflows"], deleted["cancelled"], deleted["completed"]) == (3, 1, 4)
+    assert not Job.objects.exists()
+
+
+def test_the_limit_is_of_each_kind(frozen: clock.FrozenClock, small: None) -> None:
+    """Of jobs too, whatever is left of the workflows that go before them."""
+    for _ in range(3):
+        group(step("test.job")).enqueue()
+    make(3)
+    ack(*take(6))
+    frozen.advance(60 * 86_400)
+    pruned = prune.prune(limit=2)
+    assert (pruned.counts["workflows"], pruned.counts["completed"]) == (2, 2)
+    assert is_behind()
+    assert prune.prune(limit=0).counts.total() == 0
+    assert prune.prune().counts["completed"] == 4
+    assert not is_behind()
+
+
+def test_behind_is_what_has_rows_left(frozen: clock.FrozenClock, small: None) -> None:
+    """Not every pass that takes more than one slice."""
+    front = prune.Front()
+    prune.prune(seconds=0.0, front=front)
+    assert not is_behind(), "nothing was found so far"
+    slices(front)
+    old(3, frozen)
+    while not prune.prune(seconds=0.0, front=front).counts["completed"]:
+        assert not is_behind()
+    assert is_behind()
+    assert prune.prune(seconds=0.0).more
+    assert is_behind(), "who begins does not know yet"
+    slices(front)
+    assert not is_behind()
+
+
+def test_a_kind_that_fails_keeps_no_other_waiting(
+    frozen: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers.seen("gone", "token:a", beats=True)
+    old(1, frozen)
+    front = prune.Front()
+    with monkeypatch.context() as patch:
+        patch.setattr(attempt_logs, "forget", _fail)
+        with pytest.raises(OperationalError):
+            prune.prune(front=front)
+        assert Worker.objects.exists()
+        with pytest.raises(OperationalError):
+            prune.prune(front=front)
+        assert not Worker.objects.exists(), "it comes after the logs"
+        with pytest.raises(OperationalError):
+            prune.prune(front=front)
+    assert not prune.prune(front=front).more
+
+
+def _fail(*_: Any) -> int:
+    raise OperationalError("canceling statement due to statement timeout")
 
 
 def test_a_prune_in_slices_goes_on_where_it_ended(frozen: clock.FrozenClock) -> None:
@@ -93,17 +230,22 @@ def test_a_prune_in_slices_goes_on_where_it_ended(frozen: clock.FrozenClock) -> 
     assert prune.prune(front=front).counts["completed"] == 1, "the run before found the end"
 
 
-def test_a_long_prune_begins_at_the_front_every_minute(frozen: clock.FrozenClock) -> None:
-    make(2)
-    ack(*take(2))
-    frozen.advance(30 * 86_400)
+def test_a_long_pass_looks_at_all_again_every_minute(frozen: clock.FrozenClock) -> None:
+    """From the front, and at the kinds of which there was an end."""
+    old(5, frozen)
     front = prune.Front()
+    assert prune.prune(limit=2, front=front).counts["completed"] == 2
+    early = Job.objects.values_list("pk", flat=True)[0]
+    Job.objects.filter(pk=early).update(finished_at=frozen.time - timedelta(days=60))
+    workers.seen("gone", "token:a", beats=True)
+    Worker.objects.update(heartbeat_at=frozen.time - timedelta(days=60))
     assert prune.prune(limit=1, front=front).counts["completed"] == 1
-    Job.objects.update(finished_at=frozen.time - timedelta(days=60))
-    assert prune.prune(limit=1, front=front).counts["completed"] == 0
-    front.places["completed"] = frozen.time - timedelta(days=40)
+    assert Job.objects.filter(pk=early).exists()
+    assert Worker.objects.exists()
     front.since -= prune.WHOLE_EVERY + 1
-    assert prune.prune(limit=1, front=front).counts["completed"] == 1
+    again = prune.prune(limit=1, front=front).counts
+    assert (again["completed"], again["workers"]) == (1, 1)
+    assert not Job.objects.filter(pk=early).exists()
 
 
 def test_events_go_on_where_they_ended() -> None:

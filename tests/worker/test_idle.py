@@ -18,6 +18,7 @@ from django_ojs.api import enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.hooks import MaintenanceResult, MaintenanceTask
 from django_ojs.models import Job, MaintenanceRun
+from django_ojs.models.maintenance import PRUNE
 from django_ojs.services import reaper
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.reap import ReapResult
@@ -256,6 +257,24 @@ def test_pruning_keeps_up_with_any_backlog(ojs_db: None) -> None:
     Job.objects.update(state="completed", finished_at=long_ago)
     with maintained():
         poll(lambda: not Job.objects.exists(), 45)
+
+
+def test_a_worker_prunes_when_no_other_does(ojs_db: None) -> None:
+    """Another has pruned half a minute ago; then it has not for as long that it must have died."""
+    make(1)
+    long_ago = clock.now("default") - timedelta(days=30)
+    Job.objects.update(state="completed", finished_at=long_ago)
+    runs = MaintenanceRun.objects.filter(name=PRUNE)
+    since = clock.now("default") - timedelta(seconds=30)
+    MaintenanceRun.objects.create(name=PRUNE, last_run_at=since, ran_by="another")
+    with maintained() as (maintenance, _):
+        assert maintenance.disconnected.wait(30), "it has had its turn"
+    assert Job.objects.exists()
+    assert runs.get().ran_by == "another"
+    runs.update(last_run_at=since - timedelta(seconds=30))
+    with maintained():
+        poll(lambda: not Job.objects.exists())
+        poll(lambda: runs.get().ran_by != "another")
 
 
 def test_an_idle_worker_closes_the_connection_of_its_chores(ojs_db: None) -> None:
