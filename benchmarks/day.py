@@ -31,7 +31,7 @@ def days(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         good = [sample for sample in samples if "course" in sample]
         if workload == "day" and good:
             found[system] = good[0]
-    return dict(sorted(found.items(), key=lambda item: (item[0] != "ojs", item[0])))
+    return dict(sorted(found.items(), key=lambda item: (not item[0].startswith("ojs"), item[0])))
 
 
 def areas(sample: Mapping[str, Any]) -> tuple[list[float], dict[str, list[float]]]:
@@ -66,7 +66,7 @@ def draw(document: Mapping[str, Any], path: Path) -> None:
             axis.legend()
         axes[1].set_yscale("log")
         axes[0].set_ylim(bottom=0)
-        ours = found.get("ojs")
+        ours = next((sample for name, sample in found.items() if name.startswith("ojs")), None)
         if ours is not None:
             at, sizes = areas(ours)
             axes[2].stackplot([second / 60 for second in at], list(sizes.values()), labels=list(sizes))

@@ -64,7 +64,7 @@ def opening(goals: Sequence[Goal], figures: Figures) -> str:
     """
     ours: dict[str, Measure] = {}
     for measure in (measure for goal in goals for measure in goal.measures):
-        if (measure.system, measure.profile) == ("ojs", "default"):
+        if measure.system in ("ojs", "ojs.lasting") and measure.profile == "default":
             ours.setdefault(measure.workload, measure)
     for what, rate, wait in _OPENINGS:
         if rate not in ours or wait not in ours:

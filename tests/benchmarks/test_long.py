@@ -224,11 +224,11 @@ def test_a_day_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         "sizes": {"at": steps, "django_ojs_job": table},
     }
     samples: dict[str, list[dict[str, Any]]] = {
-        "pgqueuer day default seconds=9": [one],
-        "ojs day default seconds=9": [{"error": "gone"}, one],
+        "pgqueuer.lasting day default seconds=9": [one],
+        "ojs.lasting day default seconds=9": [{"error": "gone"}, one],
     }
     path, plot = document(tmp_path, samples), tmp_path / "day.svg"
-    assert list(day.days(report.read(path))) == ["ojs", "pgqueuer"]
+    assert list(day.days(report.read(path))) == ["ojs.lasting", "pgqueuer.lasting"]
     assert day.main(["--from", str(path), "--plot", str(plot)]) == 0
     assert "</svg>" in plot.read_text()
     assert day.main(["--from", str(document(tmp_path, {})), "--plot", str(plot)]) == 2
