@@ -267,7 +267,7 @@ def test_one_statement_starts_what_a_look_has_found(frozen: FrozenClock) -> None
     assert looked_at(3) == []
 
 
-def test_what_others_hold_sends_no_claim_the_long_way() -> None:
+def test_what_others_hold_sends_no_claim_the_long_way(frozen: FrozenClock) -> None:
     """In a transaction it would hold rows for several turns, and send others the same way."""
     if connection.vendor != "postgresql":
         pytest.skip("PostgreSQL only")
