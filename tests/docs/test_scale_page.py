@@ -64,7 +64,8 @@ def test_the_constants_are_those_of_the_page_about_performance() -> None:
 def test_the_arithmetic_is_right() -> None:
     constant = {name: number(text) for name, text in rows("constants").items()}
     workers, jobs = rows("workers"), rows("jobs")
-    server_ms = 5000 * constant["a look: processor of the server"]
+    looks = 1000 * constant["an idle worker: looks"]
+    server_ms = looks * constant["a look: processor of the server"]
     server_ms += 200 * constant["a worker's report every 5 s: processor of the server"]
     a_second = 100e6 / 86_400
     log_kb = constant["write-ahead log of a job, from enqueue to end"]
