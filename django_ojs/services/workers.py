@@ -221,9 +221,7 @@ def _seen(
     return worker
 
 
-def _says_nothing_new(
-    worker: Worker, beats: bool, reported: Mapping[str, Any], now: datetime
-) -> bool:
+def _says_nothing_new(worker: Worker, beats: bool, reported: Mapping[str, Any], now: datetime) -> bool:
     """Whether this was recorded less than a second ago, of a worker that has not stopped."""
     return (
         worker.phase != Worker.Phase.STOPPED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from django_ojs.store.sources import Sources
 from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Claims, Moment
 from django_ojs.worker.threads.outcomes import Pending
-from django_ojs.worker.threads.polling import NotifiedSchedule, PollSchedule
+from django_ojs.worker.threads.polling import PollSchedule
 from tests.services.support import bounded, held, locked_table, make, now_stored, take
 from tests.support import poll
 
@@ -31,7 +32,7 @@ WHERE = sources(["default", "other"], ["test.job"])
 class Patient(PollSchedule):
     """Looks only when it is told to."""
 
-    def record(self, got: int) -> None:
+    def record(self, got: int, took: float = 0.0, waited: float = 0.0) -> None:
         """Never again by itself."""
         self._next = clock.boottime() + 1000
 
@@ -41,12 +42,14 @@ class Loop:
 
     def __init__(self) -> None:
         self.claimed: list[JobRow] = []
+        self.calls = 0
         self.empty = 0
         self.late: list[Callable[[], None]] | None = None
         """Keeps what is posted; ``None``: nothing is late."""
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """As the runner would."""
+        self.calls += 1
         if self.late is None:
             call()
         else:
@@ -182,16 +185,80 @@ def test_nothing_is_claimed_until_what_was_claimed_has_been_delivered(
     poll(lambda: len(loop.claimed) == 3)
 
 
-def test_who_listens_polls_less() -> None:
-    listening = threading.Event()
-    schedule = NotifiedSchedule(listening)
+def test_a_worker_that_was_full_looks_again_when_a_job_ends(
+    loop: Loop, looks: list[Sources], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it was busy: only time without work makes looks rare."""
+    monkeypatch.setattr(PollSchedule, "slowest", 1000.0)
+    schedule = PollSchedule()
+    claims = Claims(WHERE, schedule, "w1", loop.on_claimed, loop.on_empty)
+    database = DatabaseThread(loop, "default", [claims])
+    monkeypatch.setattr(schedule, "_active_at", clock.boottime() - 1000)
     schedule.record(0)
-    assert schedule.pause() < 0.1
-    listening.set()
-    schedule.record(1)
-    assert schedule.pause() == 0.0, "once at once: others may have come meanwhile"
-    schedule.record(0)
-    assert schedule.pause() > 0.1
+    database.start()
+    try:
+        (job,) = make(1)
+        assert schedule.pause() > 100
+        database.want(1, 1)
+        poll(lambda: loop.claimed)
+    finally:
+        database.close()
+        database.join(10)
+    assert [claimed.id for claimed in loop.claimed] == [job.id]
+
+
+def test_a_look_that_finds_nothing_wakes_nobody_who_need_not_know(loop: Loop) -> None:
+    """Otherwise every look of an idle worker would cost a turn of its supervisor too."""
+    took: list[float] = []
+
+    class Noted(Patient):
+        def record(self, got: int, took_: float = 0.0, waited: float = 0.0) -> None:
+            super().record(got)
+            took.append(took_)
+
+    claims = Claims(WHERE, Noted(), "w1", loop.on_claimed, None)
+    database = DatabaseThread(loop, "default", [claims])
+    database.start()
+    try:
+        database.want(1, 1)
+        poll(lambda: took)
+        answered = threading.Event()
+        database.call(lambda: None, lambda value, error: answered.set())
+        assert answered.wait(10)
+        assert loop.calls == 1, "the answer"
+        make(1)
+        database.wake()
+        poll(lambda: loop.claimed)
+    finally:
+        database.close()
+        database.join(10)
+    assert took[0] > 0
+
+
+def test_a_claim_says_how_long_its_first_job_has_waited(
+    loop: Loop,
+) -> None:
+    waits: list[float] = []
+
+    class Noted(Patient):
+        def record(self, got: int, took: float = 0.0, waited: float = 0.0) -> None:
+            super().record(got)
+            waits.extend([waited] * bool(got))
+
+    (old, _) = make(2)
+    since = clock.now("default") - timedelta(seconds=100)
+    Job.objects.filter(id=old.id).update(enqueued_at=since)
+    claims = Claims(WHERE, Noted(), "w1", loop.on_claimed, loop.on_empty)
+    database = DatabaseThread(loop, "default", [claims])
+    database.start()
+    try:
+        database.want(2, 2)
+        poll(lambda: len(loop.claimed) == 2)
+        poll(lambda: waits)
+    finally:
+        database.close()
+        database.join(10)
+    assert 100 <= waits[0] < 200
 
 
 def test_a_look_at_a_few_sources_puts_off_no_look_at_all_of_them(

@@ -207,13 +207,14 @@ class Runner:
     # Claiming.
 
     def _claims(self, where: Sources) -> Claims:
+        ends = self.config.drain or self.config.once
         return Claims(
             where,
             poll_schedule_for(self._using, self._notifier),
             self.config.worker_id,
             self._on_claimed,
-            lambda left: self._drain.queue_was_empty(left),
-            ends=self.config.drain or self.config.once,
+            (lambda left: self._drain.queue_was_empty(left)) if ends else None,
+            ends=ends,
         )
 
     def _ask_for_jobs(self, now: float) -> None:

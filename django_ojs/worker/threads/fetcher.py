@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -42,13 +42,16 @@ class Moment(NamedTuple):
 
 @dataclass(slots=True)
 class Claims:
-    """What to claim, when to look, and the callbacks for the result."""
+    """What to claim, when to look, and the callbacks for the result.
+
+    ``on_empty`` wakes the supervisor after every look that finds nothing: ``None`` if it need not know.
+    """
 
     where: Sources
     schedule: PollSchedule
     worker_id: str
     on_claimed: Callable[[list[JobRow], Moment], None]
-    on_empty: Callable[[bool], None]
+    on_empty: Callable[[bool], None] | None
     ends: bool = False
 
 
@@ -91,6 +94,7 @@ class Fetcher:
                 self._passed_over, rises = False, True
                 self._schedule.wake()
             if rises:
+                self._schedule.active()
                 self._changed.notify()
 
     def wake(self, queue: str = "", job_type: str = "", *, alone: bool = True) -> None:
@@ -154,7 +158,8 @@ class Fetcher:
                 beats=True,
                 using=self._using,
             )
-            self._took.add(clock.boottime() - began)
+            took = clock.boottime() - began
+            self._took.add(took)
             # Only a draining worker needs to know whether others hold the remaining jobs.
             left = claims.ends and not jobs
             left = left and has_work(claims.where, using=self._using)
@@ -171,9 +176,11 @@ class Fetcher:
         if jobs or probe:
             # An empty claim of what was announced does not postpone the look at everything.
             self._empty = not jobs and not self._passed_over
-            self._schedule.record(len(jobs))
+            with self._changed:
+                self._schedule.record(len(jobs), took, _waited(jobs))
         if not jobs:
-            self._loop.call_soon(lambda: claims.on_empty(left))
+            if (on_empty := claims.on_empty) is not None:
+                self._loop.call_soon(lambda: on_empty(left))
             return
         with self._changed:
             self._delivered = False
@@ -185,6 +192,13 @@ class Fetcher:
             self._delivered = True
             self._want = 0
         claims.on_claimed(jobs, at)
+
+
+def _waited(jobs: Sequence[JobRow]) -> float:
+    """Seconds from the enqueue to the claim of the first of these jobs; 0 if there is none."""
+    if not jobs or jobs[0].started_at is None or jobs[0].enqueued_at is None:
+        return 0.0
+    return (jobs[0].started_at - jobs[0].enqueued_at).total_seconds()
 
 
 def _moment(using: str) -> Moment:

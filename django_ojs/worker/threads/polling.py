@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
+from math import inf
 
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -12,16 +14,37 @@ from django_ojs import clock
 from django_ojs.engines import EngineFamily, family_of
 from django_ojs.store.notifications import Notifier
 
+_PACE = 50
+"""Seconds of idleness for each second of a pause."""
+_RESTS = 5
+"""A pause is at least so many times as long as a look takes."""
+_LOOKS = 4
+_EARLY = 0.003
+"""Seconds within which a job is found early, the commit of its enqueue included."""
+_LONGER = 1.1
+"""By how much each job that was found early makes pauses longer; any other halves them."""
+_LONGEST = 20.0
+"""By how much they are longer at most."""
+
 
 class PollSchedule:
-    """Adaptive polling: at once after a claim that got jobs, otherwise with growing pauses."""
+    """Polling that is quick after work and slows down without (ADR 51).
 
-    fastest = 0.02
+    Between two looks the worker waits for a fiftieth of the seconds for which it has been idle,
+    after the first second for a fiftieth of its square; from ``fastest`` to ``slowest``. It is idle
+    since a job was claimed or has ended. It waits longer while jobs are found so early that others
+    must be looking too, and always five times as long as a look takes, but no longer than ``slowest``.
+    """
+
+    fastest = 0.004
     slowest = 0.5
 
     def __init__(self) -> None:
-        self._pause = self.fastest
+        self._active_at = clock.boottime()
         self._next = 0.0
+        self._took = deque([0.0] * _LOOKS, maxlen=_LOOKS)
+        self._stretch = 1.0
+        self._paused = False
         self._woken = threading.Event()
 
     def wake(self) -> None:
@@ -36,42 +59,84 @@ class PollSchedule:
         """Whether to claim now. Clears a wake-up."""
         if self._woken.is_set():
             self._woken.clear()
+            self._paused = False
             return True
         return clock.boottime() >= self._next
 
-    def record(self, got: int) -> None:
-        """Adapt the pause to the number of jobs that a claim got."""
+    def active(self) -> None:
+        """A job has ended: the worker is no longer idle."""
+        self._active_at = now = clock.boottime()
+        self._next = min(self._next, now + self._interval(now))
+
+    def record(self, got: int, took: float = 0.0, waited: float = inf) -> None:
+        """Adapt the pause to the number of jobs that a claim got, to the seconds that it took, and to
+        those that its first job had waited.
+        """
+        now = clock.boottime()
         if got:
-            self._pause = self.fastest
-            self._next = 0.0
+            self._active_at, self._next = now, 0.0
+            if self._paused:
+                # Only such a job may have been found by chance; others are early without that.
+                longer, shorter = min(_LONGEST, self._stretch * _LONGER), max(1.0, self._stretch / 2)
+                self._stretch = longer if waited < _EARLY else shorter
+            self._paused = False
             return
-        self._next = clock.boottime() + self._pause * (0.75 + 0.5 * clock.jitter())
+        self._paused = True
+        self._took.append(took)
+        self._next = now + self._interval(now) * _jitter()
+
+    def _interval(self, now: float) -> float:
+        idle = now - self._active_at
+        by_idleness = self._stretch * max(self.fastest, idle * max(1.0, idle) / _PACE)
+        # The quickest of the last looks: one may be slow by chance.
+        return min(self.slowest, max(by_idleness, _RESTS * min(self._took)))
+
+
+class SafetyNet(PollSchedule):
+    """Polling beside something that tells of work: with pauses that double, and end at 2 s."""
+
+    fastest = 0.02
+    slowest = 2.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pause = self.fastest
+
+    def active(self) -> None:
+        """A job has ended: the worker is no longer idle."""
+        self._active_at = clock.boottime()
+
+    def record(self, got: int, took: float = 0.0, waited: float = inf) -> None:
+        """Adapt the pause to the number of jobs that a claim got."""
+        now = clock.boottime()
+        if got:
+            self._active_at, self._pause, self._next = now, self.fastest, 0.0
+            return
+        self._next = now + self._pause * _jitter()
         self._pause = min(self.slowest, self._pause * 2)
 
 
-class NotifiedSchedule(PollSchedule):
-    """PostgreSQL with LISTEN: while the notifier listens, polling is only the safety net."""
+class NotifiedSchedule(SafetyNet):
+    """PostgreSQL with LISTEN: polls even less while the notifier listens."""
 
-    slowest = 2.0
     _net = 0.25
 
     def __init__(self, listening: threading.Event) -> None:
         super().__init__()
         self._listening = listening
 
-    def record(self, got: int) -> None:
+    def record(self, got: int, took: float = 0.0, waited: float = inf) -> None:
         """Adapt the pause to the number of jobs that a claim got."""
         if not got and self._listening.is_set():
             self._pause = max(self._pause, self._net)
-        super().record(got)
+        super().record(got, took, waited)
 
 
-class FileChangeSchedule(PollSchedule):
+class FileChangeSchedule(SafetyNet):
     """SQLite: check the file every 5 to 100 ms (the longer idle, the slower), and claim only after a
     commit of another connection.
     """
 
-    slowest = 2.0
     _fastest_look = 0.005
     _slowest_look = 0.1
     _settles = 1.0
@@ -79,7 +144,6 @@ class FileChangeSchedule(PollSchedule):
 
     def __init__(self) -> None:
         super().__init__()
-        self._got_at = float("-inf")
         self._version = -1
         self._file: tuple[int, int] | None = None
         self._file_at = 0.0
@@ -87,20 +151,14 @@ class FileChangeSchedule(PollSchedule):
 
     def pause(self) -> float:
         """Seconds until the next check of the file, or claim."""
-        idle = clock.boottime() - self._got_at
-        look = min(self._slowest_look, max(self._fastest_look, idle / 50))
+        idle = clock.boottime() - self._active_at
+        look = min(self._slowest_look, max(self._fastest_look, idle / _PACE))
         return min(look, super().pause())
 
     def due(self, connection: BaseDatabaseWrapper) -> bool:
         """Whether another connection has committed since the last call, or a poll is due."""
         changed = self._is_written(connection) and self._is_foreign(connection)
         return super().due(connection) or changed
-
-    def record(self, got: int) -> None:
-        """Adapt the pause to the number of jobs that a claim got."""
-        super().record(got)
-        if got:
-            self._got_at = clock.boottime()
 
     def _is_written(self, connection: BaseDatabaseWrapper) -> bool:
         """Whether the file may have been written to since the last call."""
@@ -132,6 +190,11 @@ class FileChangeSchedule(PollSchedule):
             return True
         known, self._version = self._version, int(version)
         return known != self._version
+
+
+def _jitter() -> float:
+    """A factor that keeps workers from looking in step."""
+    return 0.75 + 0.5 * clock.jitter()
 
 
 def poll_schedule_for(using: str, notifier: Notifier | None = None) -> PollSchedule:
