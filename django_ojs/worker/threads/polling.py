@@ -93,7 +93,7 @@ class PollSchedule:
 
 
 class SafetyNet(PollSchedule):
-    """Polling beside something that tells of work: with pauses that double, and end at 2 s."""
+    """Polling beside something that notifies of work: with pauses that double, and end at 2 s."""
 
     fastest = 0.02
     slowest = 2.0
