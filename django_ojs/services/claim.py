@@ -116,7 +116,7 @@ def claim(
     probe = probe or where.only is None
     rounds = _ROUNDS
     tries, widened, room = patience, 0, _Room(immediate, ahead_bytes, most_bytes)
-    everything = where
+    everything, narrow = where, where.crowding
     while where and limit > 0:
         seen, none_free = None, False
         if probe:
@@ -137,6 +137,7 @@ def claim(
         if none_free and got.claimed:
             # Free, but not for one statement: their queue has a rate limit, perhaps.
             where.usual_until = clock.boottime() + _USUAL_FOR
+            where.crowding = min(where.crowding, narrow)
         if got.claimed or (got.found and not got.passed_over):
             return got.claimed
         probe = True

@@ -349,3 +349,16 @@ def test_what_another_transaction_holds_is_passed_over_by_a_claim_of_many() -> N
     with holding(second), bounded():
         assert [job.id for job in looked_at(3)] == [first.id, third.id]
     assert [job.id for job in looked_at(3)] == [second.id]
+
+
+def test_a_rate_limit_makes_no_look_wider(frozen: FrozenClock) -> None:
+    """What one statement cannot start is not held by others."""
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    rate_limits.override("queue:default", {"concurrency": 1000})
+    make(60)
+    where = sources(["default"], ["test.job", "test.other"], ranked=False)
+    for _ in range(4):
+        where.usual_until = 0.0
+        assert len(claim(where, limit=2, worker_id="w1", beats=True, immediate=2)) == 2
+    assert where.crowding == 1.0
