@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from socket import gethostname
+from functools import cache
 
 from django_ojs import clock, hooks
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.services import promote, prune, queues, rollup, shared_tasks
 from django_ojs.services.rate_limits import upkeep as rate_limits
 from django_ojs.services.schedules import upkeep as schedules
+from django_ojs.services.workers import process_name
 from django_ojs.services.workflows import upkeep
 from django_ojs.store.contention import repeating_statements
 
@@ -19,16 +20,20 @@ def _promote(using: str) -> MaintenanceResult:
     return MaintenanceResult({"promoted": promoted}, more=promoted > 0)
 
 
-_RANDOM = clock.new_lease().hex[:6]
-"""Where containers have one host name, their processes may all have the same number."""
 _DISCOVER = "queues"
 _DISCOVER_EVERY = 30.0
 _fronts: dict[str, prune.Front] = {}
 """Where prunes that are not done go on, by database."""
 
 
+@cache
+def _name_of(pid: int) -> str:
+    """This process keeps its name; one that is forked gets another."""
+    return process_name()
+
+
 def _process() -> str:
-    return f"{gethostname()}-{os.getpid()}-{_RANDOM}"
+    return _name_of(os.getpid())
 
 
 def _prune(using: str) -> MaintenanceResult:

@@ -7,11 +7,13 @@ uses, so that two clients may use the same name.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import partial
+from socket import gethostname
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -38,6 +40,13 @@ _RUNNING = (Worker.Phase.RUNNING, Worker.Phase.STOPPED)
 def named(worker_id: str, principal: str | None, *, using: str) -> QuerySet[Worker]:
     """The rows of the worker with this name and credential; ``None`` for ``runworker``."""
     return Worker.objects.using(using).filter(name=worker_id, principal=principal or "")
+
+
+def process_name() -> str:
+    """A readable name for this process: host, process id, and random digits, since containers may share
+    both.
+    """
+    return f"{gethostname()}-{os.getpid()}-{clock.new_lease().hex[:6]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +189,7 @@ def seen(
         return known
     record = partial(_seen, worker_id, principal, beats, reported or {})
     try:
-        return record(using=using)
+        return record(is_new=known is None and not beats, using=using)
     except IntegrityError:
         # Another request has inserted the row meanwhile.
         return record(using=using)
@@ -188,10 +197,17 @@ def seen(
 
 @in_transaction
 def _seen(
-    worker_id: str, principal: str | None, beats: bool, reported: Mapping[str, Any], *, using: str = ""
+    worker_id: str,
+    principal: str | None,
+    beats: bool,
+    reported: Mapping[str, Any],
+    *,
+    is_new: bool = False,
+    using: str = "",
 ) -> Worker:
     # Locked, since the whole row is written: a directive must not be overwritten.
-    worker = named(worker_id, principal, using=using).select_for_update().first()
+    rows = named(worker_id, principal, using=using).select_for_update()
+    worker = None if is_new else rows.first()
     now = clock.now(using)
     if worker is None:
         if principal:

@@ -26,7 +26,8 @@ from django_ojs.management.logs import add_log_format, log_format, set_up_loggin
 from django_ojs.process_title import set_title
 from django_ojs.services import deploys, queues
 from django_ojs.services.phrases import humanize_duration
-from django_ojs.worker.supervisor.config import Config, Summary, default_worker_id
+from django_ojs.services.workers import process_name
+from django_ojs.worker.supervisor.config import Config, Summary
 from django_ojs.worker.supervisor.probes import HealthServer
 from django_ojs.worker.supervisor.reload import run_reloading
 from django_ojs.worker.supervisor.runner import Runner
@@ -135,7 +136,7 @@ class Command(OJSCommand):
             runtime = options["max_runtime"]
             _within("--health-port", options["health_port"], 1, 65535)
             return Config(
-                worker_id=check_worker_id(options["worker_id"] or default_worker_id(), "--worker-id"),
+                worker_id=check_worker_id(options["worker_id"] or process_name(), "--worker-id"),
                 queues=tuple(named),
                 exclude=tuple(excluded),
                 concurrency=_within("--concurrency", options["concurrency"], 1),

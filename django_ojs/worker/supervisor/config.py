@@ -83,8 +83,3 @@ class Summary:
     def jobs(self) -> int:
         """How many jobs, or attempts of them, it has run."""
         return self.completed + self.failed
-
-
-def default_worker_id() -> str:
-    """Make a readable id of host, process id and random digits."""
-    return f"{socket.gethostname()}-{os.getpid()}-{clock.new_lease().hex[:6]}"
