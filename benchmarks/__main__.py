@@ -134,7 +134,7 @@ def main(given: list[str] | None = None) -> int:
         if not measure.system.startswith("ojs") and measure.system not in others:
             bench.figures.missing[measure.system] = "left out by --systems"
     try:
-        within = options.within or (57 if options.full else 14)
+        within = options.within if options.within is not None else 57 if options.full else 14
         measure_all(bench, measures, options.repeat, keep, begun + 60 * within)
     except KeyboardInterrupt:
         print("interrupted: the report is about what there is", flush=True)
