@@ -15,7 +15,7 @@ from django_ojs.domain.failures import Failure
 from django_ojs.domain.ids import uuid7
 from django_ojs.domain.leases import Lease
 from django_ojs.models import Event, Job, JobSchema, Queue
-from django_ojs.services import stream, tokens, workers
+from django_ojs.services import http_workers, stream, tokens
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report, settle
 
@@ -117,7 +117,9 @@ def _others(rows: int, text: str, note: str, job_id: UUID) -> None:
     now = clock.now("default")
     Queue.objects.bulk_create(Queue(name=f"q{n:03}", created_at=now) for n in range(rows))
     for n in range(rows):
-        workers.seen(f"h{n:03}", f"token:{CLIENT}", beats=True, reported={"labels": {"note": note}})
+        http_workers.seen(
+            f"h{n:03}", f"token:{CLIENT}", beats=True, reported={"labels": {"note": note}}
+        )
     job = Job.objects.only("type", "queue").get(pk=job_id)
     for n in range(rows):
         JobSchema.objects.create(type="heavy.job", version=n + 1, schema={"description": text})

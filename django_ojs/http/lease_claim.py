@@ -9,7 +9,7 @@ from uuid import UUID
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.http.base import OJSViewSet, integer_field, text_field
-from django_ojs.services import workers
+from django_ojs.services import http_workers
 
 
 def lease_claim_of(view: OJSViewSet, body: Mapping[str, Any]) -> LeaseClaim:
@@ -25,7 +25,7 @@ def lease_claim_of(view: OJSViewSet, body: Mapping[str, Any]) -> LeaseClaim:
         principal=view.caller.key,
     )
     if lease_claim.worker_id is not None:
-        workers.heard(lease_claim.worker_id, view.caller.key, using=view.using)
+        http_workers.heard(lease_claim.worker_id, view.caller.key, using=view.using)
     return lease_claim
 
 

@@ -16,7 +16,7 @@ from django_ojs.domain.lease_claim import EarlierAttempt, LeaseClaim, living, re
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt
-from django_ojs.services import workers
+from django_ojs.services import http_workers
 
 logger = logging.getLogger("django_ojs.http")
 _LOOK_EVERY = timedelta(minutes=1)
@@ -81,7 +81,7 @@ def record_late_report(
 def _earlier(job: JobRow, lease_claim: LeaseClaim, now: datetime, using: str) -> list[EarlierAttempt]:
     found = _senders(job, lease_claim, job.lease_seq, now, using)
     names = {earlier.worker_id for earlier in found if earlier.worker_id not in (None, job.worker_id)}
-    heard = workers.last_heard(names, lease_claim.principal, using=using) if names else {}
+    heard = http_workers.last_heard(names, lease_claim.principal, using=using) if names else {}
     return living(found, holder=job.worker_id, heard=heard, now=now)
 
 
@@ -105,7 +105,7 @@ def _warn_of_sharing(principal: str | None, now: datetime, using: str) -> None:
     if last is not None and timedelta(0) <= now - last < _LOOK_EVERY:
         return
     _looked[principal] = now
-    if workers.live_together(principal, now=now, using=using):
+    if http_workers.live_together(principal, now=now, using=using):
         _warned.add(principal)
         logger.warning(
             "several workers fetch with the credential %s, and reports without a lease come with it: "

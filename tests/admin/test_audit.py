@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django_ojs import clock
 from django_ojs.domain.job import Actor
 from django_ojs.models import ApiToken, AuditEntry
-from django_ojs.services import audit, queues, tokens, workers
+from django_ojs.services import audit, http_workers, queues, tokens
 from tests.admin.support import login, page, reads
 from tests.services.support import make
 
@@ -229,7 +229,7 @@ def test_read_only_takes_the_tokens_away_too() -> None:
 def test_denied_operations_are_in_it() -> None:
     browser = login("view_auditentry", "view_job", "view_queue", "view_worker")
     (job,) = make()
-    key = workers.seen("w1", None, beats=True).pk
+    key = http_workers.seen("w1", None, beats=True).pk
     for path in (f"job/{job.id}/do/cancel", "queue/default/do/pause", f"worker/{key}/do/stop"):
         answer = browser.post(f"/admin/django_ojs/{path}/", {"_confirmed": "1"})
         assert answer.status_code == 403, path

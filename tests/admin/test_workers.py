@@ -15,7 +15,7 @@ from django.utils.html import escape
 from django_ojs import clock
 from django_ojs.clock import FrozenClock
 from django_ojs.models import AuditEntry, Worker
-from django_ojs.services import workers
+from django_ojs.services import http_workers, workers
 from django_ojs.services.workers import WorkerInfo
 from tests.admin.support import at, cell, do_to, login, page, reads, worker
 from tests.services.support import make, take
@@ -203,11 +203,11 @@ def test_a_worker_in_process_hears_it(frozen: FrozenClock) -> None:
 
 def test_a_worker_over_http_hears_it(frozen: FrozenClock) -> None:
     browser = login("view_worker", "direct_worker")
-    workers.seen("w1", None, beats=True)
+    http_workers.seen("w1", None, beats=True)
     do_to(browser, "worker", "w1", "quiet")
-    assert not workers.may_fetch(workers.seen("w1", None, beats=True))
+    assert not http_workers.may_fetch(http_workers.seen("w1", None, beats=True))
     do_to(browser, "worker", "w1", "resume")
-    assert workers.may_fetch(workers.seen("w1", None, beats=True))
+    assert http_workers.may_fetch(http_workers.seen("w1", None, beats=True))
 
 
 def test_a_stopped_worker_is_left_alone() -> None:

@@ -9,7 +9,7 @@ import pytest
 from django_ojs import clock
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Worker
-from django_ojs.services import workers
+from django_ojs.services import http_workers, workers
 from django_ojs.services.reap import reap
 from django_ojs.services.workers import WorkerInfo
 from tests.http.conftest import Caller
@@ -164,7 +164,7 @@ def test_a_beating_worker_of_that_name_hides_no_silent_one(caller: Caller, froze
     fetch(mine)
     beat(other)
     frozen.advance(3)
-    found = workers.silent(now=frozen.time, using="default")
+    found = http_workers.silent(now=frozen.time, using="default")
     assert found == [("w1", "token:mine", 1)]
 
 

@@ -41,7 +41,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setattr("django_ojs.http.listing.jobs", fail)
     monkeypatch.setattr("django_ojs.services.inspect.find", fail)
     monkeypatch.setattr("django_ojs.services.stream.read", fail)
-    monkeypatch.setattr("django_ojs.services.workers.seen", fail)
+    monkeypatch.setattr("django_ojs.services.http_workers.seen", fail)
     monkeypatch.setattr("django_ojs.services.queues.create", fail)
 
 

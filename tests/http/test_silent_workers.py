@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_ojs.clock import FrozenClock
-from django_ojs.services import workers
+from django_ojs.services import http_workers
 from django_ojs.services.reap import reap
 from tests.http.support import Api, enqueue, fetch
 
@@ -51,9 +51,9 @@ def test_the_check_names_silent_workers_before_that(api: Api, frozen: FrozenCloc
         api.post("/workers/heartbeat", {"worker_id": "beating"})
         started(api, "beating")
     frozen.advance(1)
-    assert workers.silent(now=frozen.time, using="default") == [], "they may have just begun"
+    assert http_workers.silent(now=frozen.time, using="default") == [], "they may have just begun"
     frozen.advance(2)
-    (found,) = workers.silent(now=frozen.time, using="default")
+    (found,) = http_workers.silent(now=frozen.time, using="default")
     assert (found.worker_id, found.jobs) == ("silent", 1)
     out = StringIO()
     call_command("ojs", "check", stdout=out)

@@ -9,7 +9,7 @@ import pytest
 from django.db import connections
 
 from django_ojs.models import Worker
-from django_ojs.services import workers
+from django_ojs.services import http_workers, workers
 from tests.http.conftest import Caller
 from tests.http.support import Api, refused_field
 
@@ -51,8 +51,8 @@ def test_a_beat_takes_null_for_nothing(api: Api) -> None:
 def test_an_order_to_a_worker_outlives_a_beat_at_the_same_moment(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = workers.seen("w1", None, beats=False).pk
-    take = workers._take
+    key = http_workers.seen("w1", None, beats=False).pk
+    take = http_workers._take
     other: list[threading.Thread] = []
 
     def order() -> None:
@@ -68,8 +68,8 @@ def test_an_order_to_a_worker_outlives_a_beat_at_the_same_moment(
         other[0].join(0.5)
         take(*args)
 
-    monkeypatch.setattr(workers, "_take", interrupted)
-    workers.seen("w1", None, beats=True)
+    monkeypatch.setattr(http_workers, "_take", interrupted)
+    http_workers.seen("w1", None, beats=True)
     other[0].join(10)
     monkeypatch.undo()
     assert Worker.objects.get(name="w1").directive == "quiet"

@@ -25,7 +25,7 @@ import yaml
 
 from django_ojs import clock
 from django_ojs.models import Schedule, Worker
-from django_ojs.services import prune, workers
+from django_ojs.services import http_workers, prune
 from django_ojs.services.reap import reap
 from tests.process.tools import Diary, Start, StartWorker, in_state
 from tests.support import ROOT, gunicorn, poll
@@ -159,7 +159,7 @@ def test_every_alert_fires_once_it_is_provoked(
         in_state(jobs.echo.enqueue(1), "completed")
         poll(lambda: prometheus.scraped() and prometheus.value("ojs_workers_active") == 1)
         # As if there were more to prune than somebody asked for.
-        gone = [workers.seen(name, "token:a", beats=True).pk for name in ("one", "two")]
+        gone = [http_workers.seen(name, "token:a", beats=True).pk for name in ("one", "two")]
         past = clock.now("default") - timedelta(days=30)
         Worker.objects.filter(pk__in=gone).update(heartbeat_at=past)
         assert prune.prune(limit=1).counts["workers"] == 1

@@ -14,7 +14,7 @@ from django.core.management.base import CommandError
 from django_ojs import clock
 from django_ojs.clock import FrozenClock
 from django_ojs.models import DeployMark
-from django_ojs.services import deploys, prune, workers
+from django_ojs.services import deploys, http_workers, prune, workers
 from django_ojs.services.workers import WorkerInfo
 from django_ojs.worker.supervisor.config import Config
 
@@ -83,7 +83,7 @@ def test_clients_over_http_are_compared_with_their_own(frozen: FrozenClock) -> N
     start("a", "1.0")
 
     def seen(name: str, version: str) -> None:
-        workers.seen(name, "token:js", beats=True, reported={"version": version})
+        http_workers.seen(name, "token:js", beats=True, reported={"version": version})
 
     seen("js", "js 7")
     frozen.advance(3600)

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from django_ojs import cancel_workflow, clock, group, step
 from django_ojs.models import Event, Job, MaintenanceRun, Worker
 from django_ojs.models.maintenance import PRUNE
-from django_ojs.services import attempt_logs, prune, workers
+from django_ojs.services import attempt_logs, http_workers, prune, workers
 from django_ojs.store import invariants
 from tests.services.support import ack, fail, make, take
 from tests.support import ROOT, database_url, family
@@ -185,7 +185,7 @@ def test_behind_is_what_has_rows_left(frozen: clock.FrozenClock, small: None) ->
 def test_a_kind_that_fails_keeps_no_other_waiting(
     frozen: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers.seen("gone", "token:a", beats=True)
+    http_workers.seen("gone", "token:a", beats=True)
     old(1, frozen)
     front = prune.Front()
     with monkeypatch.context() as patch:
@@ -237,7 +237,7 @@ def test_a_long_pass_looks_at_all_again_every_minute(frozen: clock.FrozenClock) 
     assert prune.prune(limit=2, front=front).counts["completed"] == 2
     early = Job.objects.values_list("pk", flat=True)[0]
     Job.objects.filter(pk=early).update(finished_at=frozen.time - timedelta(days=60))
-    workers.seen("gone", "token:a", beats=True)
+    http_workers.seen("gone", "token:a", beats=True)
     Worker.objects.update(heartbeat_at=frozen.time - timedelta(days=60))
     assert prune.prune(limit=1, front=front).counts["completed"] == 1
     assert Job.objects.filter(pk=early).exists()
@@ -291,8 +291,8 @@ def test_a_worker_that_comes_back_while_it_is_forgotten_is_kept(
     monkeypatch: pytest.MonkeyPatch, frozen: clock.FrozenClock
 ) -> None:
     """With what it was told: its row is looked at again when it is deleted."""
-    workers.seen("gone", "token:a", beats=True)
-    key = workers.seen("back", "token:a", beats=True).pk
+    http_workers.seen("gone", "token:a", beats=True)
+    key = http_workers.seen("back", "token:a", beats=True).pk
     workers.direct(key, "quiet")
     later = frozen.advance(2 * 86_400)
     delete = QuerySet._raw_delete

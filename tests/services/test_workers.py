@@ -10,13 +10,13 @@ from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job import Actor
 from django_ojs.models import Event, Worker
-from django_ojs.services import workers
+from django_ojs.services import http_workers, workers
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
 
 def seen(name: str = "w1", principal: str = "token:a", *, beats: bool = True, **said: object) -> Worker:
-    return workers.seen(name, principal, beats=beats, reported=said)
+    return http_workers.seen(name, principal, beats=beats, reported=said)
 
 
 def kinds() -> list[str]:
@@ -37,7 +37,7 @@ def test_the_first_sign_makes_the_row(frozen: FrozenClock) -> None:
         False,
         frozen.now("default"),
     )
-    assert workers.may_fetch(worker)
+    assert http_workers.may_fetch(worker)
     assert kinds() == ["worker.started"]
 
 
@@ -61,11 +61,11 @@ def test_fetches_in_quick_succession_write_nothing(frozen: FrozenClock) -> None:
 def test_each_credential_has_a_worker_of_the_name(frozen: FrozenClock) -> None:
     first = seen(phase="quiet")
     frozen.advance(5)
-    other, own = seen(principal="token:b"), workers.seen("w1", None, beats=True)
+    other, own = seen(principal="token:b"), http_workers.seen("w1", None, beats=True)
     assert len({first.pk, other.pk, own.pk}) == 3
     assert (other.phase, own.phase, own.principal) == ("running", "running", "")
     workers.deregister("w1", "token:b")
-    workers.heard("w1", "token:b")
+    http_workers.heard("w1", "token:b")
     stored = {row.principal: row for row in Worker.objects.all()}
     assert [stored[name].phase for name in ("token:a", "token:b", "")] == [
         "quiet",
@@ -73,7 +73,7 @@ def test_each_credential_has_a_worker_of_the_name(frozen: FrozenClock) -> None:
         "running",
     ]
     assert stored["token:a"].heartbeat_at == first.heartbeat_at
-    heard = workers.last_heard(["w1"], "token:a", using="default")
+    heard = http_workers.last_heard(["w1"], "token:a", using="default")
     assert heard == {"w1": first.heartbeat_at}
     told = Event.objects.filter(kind="worker.started").order_by("id").values_list("data", flat=True)
     assert list(told) == [
@@ -94,14 +94,14 @@ def test_a_sign_of_life_is_two_statements(frozen: FrozenClock) -> None:
 
 def test_a_fetch_that_follows_another_asks_once(frozen: FrozenClock) -> None:
     """And locks nothing: a busy worker fetches many times a second."""
-    workers.seen("w1", "token:a", beats=False)
+    http_workers.seen("w1", "token:a", beats=False)
     with CaptureQueriesContext(connection) as asked:
-        workers.seen("w1", "token:a", beats=False)
+        http_workers.seen("w1", "token:a", beats=False)
     assert [query["sql"].split()[0] for query in asked] == ["SELECT"]
     frozen.advance(2)
-    assert workers.seen("w1", "token:a", beats=False).heartbeat_at == frozen.time
+    assert http_workers.seen("w1", "token:a", beats=False).heartbeat_at == frozen.time
     frozen.advance(-60)
-    assert workers.seen("w1", "token:a", beats=False).heartbeat_at == frozen.time, "clock set back"
+    assert http_workers.seen("w1", "token:a", beats=False).heartbeat_at == frozen.time, "clock set back"
 
 
 def test_a_stopped_worker_may_start_again(frozen: FrozenClock) -> None:
@@ -116,10 +116,10 @@ def test_a_stopped_worker_may_start_again(frozen: FrozenClock) -> None:
 
 
 def test_what_it_says_of_itself_stops_the_fetches(frozen: FrozenClock) -> None:
-    assert workers.may_fetch(seen())
-    assert not workers.may_fetch(seen(phase="drain"))
-    assert not workers.may_fetch(seen())
-    assert workers.may_fetch(seen(phase="running"))
+    assert http_workers.may_fetch(seen())
+    assert not http_workers.may_fetch(seen(phase="drain"))
+    assert not http_workers.may_fetch(seen())
+    assert http_workers.may_fetch(seen(phase="running"))
     assert kinds() == ["worker.started", "worker.quiet"]
 
 
@@ -134,9 +134,9 @@ def test_after_a_long_silence_it_begins_anew(frozen: FrozenClock) -> None:
 def test_directives(frozen: FrozenClock) -> None:
     key = seen().pk
     assert workers.direct(key, "quiet", actor=Actor("admin", "ada", "update")).directive == "quiet"
-    assert not workers.may_fetch(seen(phase="running"))
+    assert not http_workers.may_fetch(seen(phase="running"))
     assert workers.direct(key, None).directive is None
-    assert workers.may_fetch(seen())
+    assert http_workers.may_fetch(seen())
     told = Event.objects.get(kind="worker.quiet").data
     assert (told["directive"], told["actor"], told["reason"]) == ("quiet", "ada", "update")
     with pytest.raises(NotFound):

@@ -36,7 +36,7 @@ from django_ojs.http.worker_bodies import (
     worker_id_of,
 )
 from django_ojs.models import Worker
-from django_ojs.services import attempts, databases, leases, operate, workers
+from django_ojs.services import attempts, databases, http_workers, leases, operate, workers
 from django_ojs.services import claim as claiming
 from django_ojs.services.operate import Extension
 from django_ojs.services.rate_limits import operate as rate_limits
@@ -80,11 +80,11 @@ class WorkViewSet(OJSViewSet):
                 mine = workers.named(worker_id, self.caller.key, using=self.using)
                 worker = mine.first() if heard else None
                 if worker is None:
-                    worker = workers.seen(
+                    worker = http_workers.seen(
                         worker_id, self.caller.key, beats=False, reported=facts, using=self.using
                     )
                     heard = True
-                if not workers.may_fetch(worker):
+                if not http_workers.may_fetch(worker):
                     return []
                 beats = worker.beats
             return claiming.claim(
@@ -169,7 +169,9 @@ class WorkViewSet(OJSViewSet):
         phase = phase_of(body)
         if phase is not None:
             facts["phase"] = phase
-        worker = workers.seen(worker_id, self.caller.key, beats=True, reported=facts, using=self.using)
+        worker = http_workers.seen(
+            worker_id, self.caller.key, beats=True, reported=facts, using=self.using
+        )
         # Up to a thousand jobs may be named, of foreign queues too: skip large columns.
         small = LARGE.keys() - testing_hooks.needs()
         records = selectors.jobs([job_id for job_id, _ in named], without=small, using=self.using)
@@ -216,7 +218,7 @@ class WorkViewSet(OJSViewSet):
             "running": 0,
             "started_at": clock.now(self.using),
         }
-        workers.seen(worker_id, self.caller.key, beats=True, reported=facts, using=self.using)
+        http_workers.seen(worker_id, self.caller.key, beats=True, reported=facts, using=self.using)
         settings = conf.current()
         return Response(
             {

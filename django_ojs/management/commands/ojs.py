@@ -38,6 +38,7 @@ from django_ojs.services import (
     backlog,
     deploys,
     health,
+    http_workers,
     inspect,
     metrics,
     operate,
@@ -274,7 +275,7 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
         slack = timedelta(milliseconds=parse_seconds_ms(options["slack"], "--slack"))
         now = clock.now(alias)
         findings = invariants.check(now=now, slack=slack, using=alias)
-        silent = workers.silent(now=now, using=alias)
+        silent = http_workers.silent(now=now, using=alias)
         waiting = {name: one._asdict() for name, one in backlog.backlog(now=now, using=alias).items()}
         wrong = self.wrong_workflows(alias, repair=options["repair"])
         troubles = [*health.problems(now=now, using=alias), *health.of_keys(alias)]
