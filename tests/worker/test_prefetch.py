@@ -36,8 +36,29 @@ def test_a_slow_database_does_not_make_a_busy_worker_idle() -> None:
 
 def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
     assert experienced(0.1, 0.001, count=3).prefetch(2, 2) == 0
-    assert 0 < experienced(0.1, 0.001, count=4).prefetch(2, 2) <= 4
-    assert experienced(0.1, 0.001, count=50).prefetch(2, 2) <= 50
+    assert experienced(0.1, 0.001, count=4).prefetch(2, 2) == 32
+
+
+def test_a_drain_is_in_full_swing_after_a_hundred_jobs() -> None:
+    """What counts is how many claims it takes, for each is a journey to the database."""
+    estimate, claims, seen = PrefetchPolicy(0.1), 0, 0
+    while estimate.prefetch(2, 2) < 1000:
+        claims += 1
+        for _ in range(max(2, estimate.prefetch(2, 2))):
+            seen += 1
+            estimate.add("test.job", 0.00005, 0.00015)
+    assert claims <= 5
+    assert seen <= 350
+    assert experienced(0.1, 0.0001, count=100).queue_depth("test.job") == 25
+    assert experienced(0.1, 0.0001, count=4).queue_depth("test.job") == 1
+
+
+def test_one_slow_job_among_the_first_hundred_lets_none_wait() -> None:
+    for place in (0, 50, 98):
+        estimate = PrefetchPolicy(0.1)
+        for number in range(99):
+            estimate.add("test.job", 0.006 if number == place else 0.0001, 0.001)
+        assert estimate.queue_depth("test.job") == 1
 
 
 def test_quick_jobs_are_claimed_ahead_as_far_as_the_horizon() -> None:

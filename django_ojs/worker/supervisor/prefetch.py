@@ -18,6 +18,12 @@ _QUEUED_SECONDS = 0.02
 """Work that may be queued in an executor behind its first job."""
 _DEEPEST = 128
 """Jobs that may be."""
+_AHEAD_PER_SEEN = 8
+_SEEN_PER_QUEUED = 4
+"""How a worker begins: jobs claimed ahead for each that has been seen, jobs seen for each queued.
+
+A drain of thousands of short jobs is over within a second: what is learned slowly is learned too late.
+"""
 
 
 @dataclass(slots=True)
@@ -46,7 +52,7 @@ class PrefetchPolicy:
     def __init__(self, horizon: float) -> None:
         self._horizon = horizon
         self._types: dict[str, _Type] = {}
-        self._every = _Type(0.0, 1.0)
+        self._every = _Type(0.0, 0.0)
         self._long_share = 0.0
         self._needed = self._count = 0.0
         self._bytes = 1.0
@@ -83,7 +89,7 @@ class PrefetchPolicy:
         fitting = slots * self._horizon / max(each, 0.0001)
         free_of_long = _LONG_AHEAD * going / slots / max(self._long_share, 0.0001)
         fitting = min(fitting, free_of_long, AHEAD_BYTES / self._bytes)
-        return int(min(fitting, self._every.seen, _MOST))
+        return int(min(fitting, _AHEAD_PER_SEEN * self._every.seen, _MOST))
 
     def queue_depth(self, job_type: str) -> int:
         """How many jobs of this type may be queued in an executor behind the running one.
@@ -97,4 +103,5 @@ class PrefetchPolicy:
         judges = (known, self._every) if known.seen < _WELL_KNOWN else (known,)
         if any(judge.slow_share > 0.01 for judge in judges):
             return 1
-        return max(1, min(_DEEPEST, int(_QUEUED_SECONDS / max(known.mean, 0.0001))))
+        fitting = int(_QUEUED_SECONDS / max(known.mean, 0.0001))
+        return max(1, min(fitting, self._every.seen // _SEEN_PER_QUEUED, _DEEPEST))
