@@ -1,8 +1,8 @@
 """``make test`` and ``make test-all``: the suite in parts, each a pytest process on one database.
 
-``make test`` runs what needs neither other processes nor real time: everything on SQLite, and on
-PostgreSQL and MariaDB what depends on the database. ``--all`` adds the rest: processes, browser,
-clusters, long tests, and on the servers everything that uses a database.
+``make test`` runs what is quick and needs neither other processes nor real time: everything on
+SQLite, and on PostgreSQL and MariaDB what depends on the database. ``--all`` adds the rest: what is
+slow, processes, browser, clusters, long tests, and on the servers everything that uses a database.
 
 ``OJS_TEST_PG_URL`` and ``OJS_TEST_MARIADB_URL`` name servers and an account that may create
 databases; without them the usual local ones are tried. ``OJS_REQUIRE=pg,mariadb`` turns a skip into
@@ -48,8 +48,9 @@ TOOLS = {
 AT_ONCE = 4
 PROGRESS_SECONDS = 5.0
 
-FAST = "not process and not long and not tool"
-SLOW = "process and not long and not tool"
+SHORT = "not process and not long and not tool"
+FAST = f"{SHORT} and not slow"
+SLOW = "(process or slow) and not long and not tool"
 PURE = ("tests/domain", "tests/architecture", "tests/docs", "tests/soak", "tests/benchmarks")
 APART = ("tests/clusters", "tests/browser")
 """What brings servers of its own, or a browser: parts of their own."""
@@ -78,14 +79,14 @@ _HTTP, _ADMIN, _RACES = ("tests/http",), ("tests/admin",), ("tests/model", "test
 _SERVICES = ("tests/services", "tests/races")
 _NO_DATABASE = (*PURE, *APART)
 FAST_ON_SQLITE = (
-    Selection("HTTP", 85, FAST, _HTTP),
-    Selection("admin", 75, FAST, _ADMIN),
-    Selection("model and races", 36, FAST, _RACES),
-    Selection("the rest", 160, FAST, without=(*_HTTP, *_ADMIN, *_RACES, *APART)),
+    Selection("HTTP", 33, FAST, _HTTP),
+    Selection("admin", 56, FAST, _ADMIN),
+    Selection("model and races", 4, FAST, _RACES),
+    Selection("the rest", 90, FAST, without=(*_HTTP, *_ADMIN, *_RACES, *APART)),
 )
 FAST_ON_SERVERS = (
-    Selection("services and races", 125, f"every_database and {FAST}", _SERVICES),
-    Selection("the rest", 175, f"every_database and {FAST}", without=(*_SERVICES, *_NO_DATABASE)),
+    Selection("services and races", 50, f"every_database and {FAST}", _SERVICES),
+    Selection("the rest", 120, f"every_database and {FAST}", without=(*_SERVICES, *_NO_DATABASE)),
 )
 SLOW_ON_SQLITE = (
     Selection("processes", 900, SLOW),
@@ -105,7 +106,7 @@ SERIALIZABLE_ON_POSTGRESQL = (
     Selection(
         "serializable",
         250,
-        f"every_database and {FAST}",
+        f"every_database and {SHORT}",
         ("tests/store", *_SERVICES),
         (),
         "tests.settings_serializable",

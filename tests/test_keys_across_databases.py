@@ -101,6 +101,7 @@ def test_an_enqueue_with_a_key_asks_no_other_database(two: None, mail: None) -> 
     assert Job.objects.using(SECOND).filter(pk=job.id, held=False).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.every_database
 def test_what_only_calls_name_is_told(beside: None, mail: None) -> None:
     in_both()

@@ -14,6 +14,7 @@ _FORBIDDEN = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml"}
 _EVALUATING = {"eval", "exec", "compile", "__import__"}
 
 
+@pytest.mark.slow
 @pytest.mark.fault("S21")
 def test_nothing_is_unpickled_or_evaluated() -> None:
     found = []

@@ -129,6 +129,7 @@ def _counts(alias: str) -> dict[str, int]:
     return {model.__name__: model.objects.using(alias).count() for model in models}
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F90")
 def test_the_whole_life_is_there(jobs_database: str) -> None:
     for number in range(4):

@@ -70,6 +70,7 @@ def ran(using: str, ago: float) -> None:
     MaintenanceRun.objects.using(using).update_or_create(name="reap", defaults={"last_run_at": at})
 
 
+@pytest.mark.slow
 def test_lists_and_metrics_read_the_replica(replica: str, caller: Api) -> None:
     job = api.enqueue("test.job", queue="mail")
     ran("default", 2)
@@ -89,6 +90,7 @@ def test_lists_and_metrics_read_the_replica(replica: str, caller: Api) -> None:
     assert "Read from a replica" not in page(browser, f"job/{job.id}/change/")
 
 
+@pytest.mark.slow
 def test_who_has_changed_something_reads_the_primary(replica: str) -> None:
     job = api.enqueue("test.job")
     browser, other = login(superuser=True), login(superuser=True, name="bob")
@@ -121,6 +123,7 @@ def test_a_replica_that_is_too_far_behind_is_not_read(replica: str, caller: Api)
     assert listed(caller.get("/jobs")) == 1, "nothing has arrived there at all"
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F140")
 def test_a_replica_that_fails_costs_no_answer(replica: str, caller: Api) -> None:
     job = enqueue(caller)

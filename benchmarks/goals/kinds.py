@@ -158,7 +158,7 @@ def _options(system: str, scale: Scale) -> list[Check]:
 
 
 def _ahead(system: str) -> list[Check]:
-    large = Measure(system, "large_drain", options=(("kib", 1000), ("jobs", 400)), once=True)
+    large = Measure(system, "large_drain", options=(("kib", 1000), ("jobs", 200)), once=True)
     options = (("long_ms", 150), ("one_in", 10), ("jobs", 1000))
     mixed = Measure(system, "mixed_drain", options=options, once=True)
     database, per = _DATABASES[system], "per 1,000 jobs"
@@ -188,7 +188,7 @@ def _locks(system: str) -> list[Check]:
 
 
 def _new_queues(system: str, scale: Scale) -> list[Check]:
-    options = (("queues", 100 if scale.even else 20),)
+    options = (("queues", 100 if scale.even else 12),)
     measure = Measure(system, "new_queue", options=options, once=True)
     return [
         Ratio(

@@ -206,12 +206,14 @@ class ReaperLoop:
         using: str,
         lag: float = 0.0,
         next_deadline: Callable[[], datetime | None] | None = None,
+        last_scan: Callable[[], datetime | None] = lambda: None,
     ) -> None:
         self.lag = timedelta(seconds=lag)
         self.interval = timedelta(seconds=interval)
         self.ran_by = ran_by
         self.using = using
         self._next_deadline = next_deadline or partial(due_times.next_deadline, using=using)
+        self._last_scan = last_scan
         self._witness = Witness(max(self.interval, _LOOKS_EVERY))
         self._steps = clock.steps(using)
         self._calm_until: datetime | None = None
@@ -282,8 +284,11 @@ class ReaperLoop:
         return self._beats_due is not None and self._beats_due <= now
 
     def _is_silent(self, now: datetime) -> bool:
-        """Whether a heartbeat is overdue that was not known to be; reads at most once a second."""
-        if _within(self._beats_read_at, now, _BEATS_EVERY):
+        """Whether a heartbeat is overdue that was not known to be; reads at most once a second.
+
+        Of many processes few read: a scan of another one within that second has judged all of them.
+        """
+        if any(_within(at, now, _BEATS_EVERY) for at in (self._beats_read_at, self._last_scan())):
             return False
         silences = due_times.next_stall_deadlines(1, using=self.using)
         self.saw()

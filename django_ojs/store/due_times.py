@@ -12,7 +12,15 @@ from django.db import connections
 
 from django_ojs import clock
 from django_ojs.domain.states import State
-from django_ojs.models import Job, LeaseBeat, RateLimit, RateLimitDue, Schedule, Workflow
+from django_ojs.models import (
+    Job,
+    LeaseBeat,
+    MaintenanceRun,
+    RateLimit,
+    RateLimitDue,
+    Schedule,
+    Workflow,
+)
 from django_ojs.store.columns import DUE, ColumnType, among
 from django_ojs.store.contention import alone
 from django_ojs.store.dialect import cursor, dialect
@@ -32,6 +40,7 @@ _SCHEDULED = ", ".join(
     " AND scheduled_at IS NOT NULL ORDER BY scheduled_at LIMIT 1)"
     for state in DUE
 )
+_SCANNED = f"(SELECT last_run_at FROM {MaintenanceRun._meta.db_table} WHERE name = 'reap')"
 _ADMISSION = (
     f"(SELECT due_at FROM {RateLimit._meta.db_table} WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1),"
     f" (SELECT due_at FROM {RateLimitDue._meta.db_table} ORDER BY id LIMIT 1)"
@@ -105,6 +114,8 @@ class DueProbe:
         self._near_until = 0.0
         self._connection: Any = None
         self._cursor: Any = None
+        self.scanned_at: datetime | None = None
+        """When, at the last look, the last scan of any process was recorded."""
 
     def look(self, *, scheduled: bool = True) -> NextDue:
         """Read the next deadline and, if ``scheduled``, what else falls due."""
@@ -122,15 +133,16 @@ class DueProbe:
             asked = f"{_DEADLINE if near is None else self._until(near)}, {_WORKFLOW}"
             if scheduled:
                 asked += f", {_SCHEDULED}, {_ADMISSION}, {_SCHEDULE}"
-            statement = f"SELECT {asked}, {clock.columns(self._using)}"
+            statement = f"SELECT {asked}, {_SCANNED}, {clock.columns(self._using)}"
             row = dialect(self._using).quick_row(self._connection, statement)
             if row is None:
                 self._cursor.execute(statement)
                 row = self._cursor.fetchone()
-            job, workflow, *starts, time, steps = row
+            job, workflow, *starts, scanned, time, steps = row
             clock.carried(self._using, time, steps, sent)
             if near is None:
                 self._near_until = rests_until(clock.boottime(), clock.boottime() - sent)
+        self.scanned_at = _first([scanned], self._using)
         deadline = _first([job, workflow], self._using)
         if near is not None:
             # That there is none at all would say that nothing runs which could be silent.

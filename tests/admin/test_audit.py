@@ -54,6 +54,7 @@ def test_the_list_and_the_page_show_who_did_what() -> None:
     assert 'name="_save"' not in text
 
 
+@pytest.mark.slow
 def test_filters_and_search() -> None:
     browser = login("view_auditentry")
     note("job.cancelled", "ada", "j1")
@@ -117,6 +118,7 @@ def test_who_may_not_see_it_does_not() -> None:
         assert browser.get(path).status_code == 403
 
 
+@pytest.mark.slow
 def test_few_queries() -> None:
     browser = login(superuser=True)
     for number in range(60):

@@ -50,6 +50,7 @@ def at_work(frozen: FrozenClock, job: Job) -> None:
     frozen.advance(10)
 
 
+@pytest.mark.slow
 def test_every_page_says_how_far_it_is(frozen: FrozenClock) -> None:
     browser = login(superuser=True)
     at_work(frozen, started())
@@ -84,6 +85,7 @@ def ordered(browser: Client, monkeypatch: pytest.MonkeyPatch, count: int = 12) -
     return Job.objects.get(type=bulk.TYPE)
 
 
+@pytest.mark.slow
 def test_who_ordered_it_sees_the_outcome_for_a_while(
     frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def states(jobs: list[JobRow]) -> list[str]:
     return [get(job.id).state for job in jobs]
 
 
+@pytest.mark.slow
 def test_beyond_a_thousand_it_becomes_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "MOST_AT_ONCE", 10)
     browser = login("view_job", "cancel_job")
@@ -192,6 +193,7 @@ def test_it_ends_when_the_admin_is_only_for_looking() -> None:
     assert set(states(jobs)) == {"available"}
 
 
+@pytest.mark.slow
 @override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 5}})
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "at the same time"])
 def test_it_covers_all_that_match_window_by_window(

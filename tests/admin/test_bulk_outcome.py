@@ -54,6 +54,7 @@ def broken(count: int) -> None:
     fail(*take(count))
 
 
+@pytest.mark.slow
 def test_jobs_that_were_retried_are_counted_until_the_last_has_ended() -> None:
     browser = login(superuser=True)
     broken(6)

@@ -25,6 +25,7 @@ from tests.services.support import ack, make, take
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db", "no_users")]
 
 
+@pytest.mark.slow
 @override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 5}})
 @pytest.mark.fault("S35")
 @pytest.mark.parametrize(
@@ -68,6 +69,7 @@ def test_nothing_is_asked_about_no_rows() -> None:
     assert "Nothing matches any more." in browser.get(answer["Location"]).content.decode()
 
 
+@pytest.mark.slow
 @override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 60}})
 def test_the_number_of_a_list_is_exact_or_says_that_it_is_not() -> None:
     browser = login("view_job")
@@ -142,6 +144,7 @@ def test_one_is_no_plural() -> None:
     assert "<span>2 jobs</span>" in page(browser, "job/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "said"), [(6, "1 more was left as it is."), (7, "2 more were left as they are.")]
 )

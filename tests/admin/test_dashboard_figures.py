@@ -143,6 +143,7 @@ def test_how_things_stand(at: clock.FrozenClock) -> None:
     assert said["Active"] == ("", "of 4 slots")
 
 
+@pytest.mark.slow
 def test_job_types_by_the_time_that_they_took(at: clock.FrozenClock) -> None:
     for number in range(12):
         durations = histogram.empty()
@@ -199,6 +200,7 @@ def test_durations_are_a_histogram_with_words() -> None:
     assert ends == sorted(ends) and ends[-1] <= 98
 
 
+@pytest.mark.slow
 def test_few_statements_however_long_the_window(at: clock.FrozenClock) -> None:
     counted(at)
     queue_samples.sample()

@@ -97,6 +97,7 @@ def test_cards_say_what_failed_how_often_and_since_when(two: Client) -> None:
     assert " style=" not in first
 
 
+@pytest.mark.slow
 def test_each_number_is_that_of_its_list_and_of_sql(two: Client) -> None:
     for card in cards(page(two, "failurestat/")):
         for label, (number, query) in numbers(card).items():
@@ -124,6 +125,7 @@ def acts(card: str) -> dict[str, tuple[str, dict[str, str]]]:
     return found
 
 
+@pytest.mark.slow
 def test_retry_all_means_these(two: Client) -> None:
     first = cards(page(two, "failurestat/"))[0]
     assert "Retry all 3<" in first
@@ -147,6 +149,7 @@ def test_discard_all_means_these(two: Client) -> None:
     assert numbers(first)["discarded"][0] == 4
 
 
+@pytest.mark.slow
 def test_as_bulk_work_it_means_these(two: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "MOST_AT_ONCE", 2)
     monkeypatch.setattr(pages, "CHUNK", 2)
@@ -161,6 +164,7 @@ def test_as_bulk_work_it_means_these(two: Client, monkeypatch: pytest.MonkeyPatc
     assert set(left) == {identify("test.job", "shop.Broken", "no customer 1")}
 
 
+@pytest.mark.slow
 def test_only_what_the_user_may_do_is_offered(two: Client) -> None:
     seeing = login("view_failurestat", name="eva")
     (first, _second) = cards(page(seeing, "failurestat/"))
@@ -209,6 +213,7 @@ def test_the_deployment_before_it_is_named(at: clock.FrozenClock) -> None:
     assert "first seen 3 min after shop 1.41 was deployed" in card
 
 
+@pytest.mark.slow
 def test_an_incident_keeps_its_first_sight_and_the_last_message(at: clock.FrozenClock) -> None:
     for minutes, number in ((1, 1), (5, 2)):
         at.time = START + timedelta(minutes=minutes)
@@ -231,6 +236,7 @@ def test_an_incident_keeps_its_first_sight_and_the_last_message(at: clock.Frozen
     assert not Incident.objects.exists()
 
 
+@pytest.mark.slow
 def test_windows_and_words(two: Client, at: clock.FrozenClock) -> None:
     at.advance(2 * 3600)
     assert "No failures in the last 1 hour." in page(two, "failurestat/", window="1h")

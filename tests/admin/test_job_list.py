@@ -152,6 +152,7 @@ def test_the_whole_time_is_in_the_title_and_in_the_menu(frozen: FrozenClock) -> 
     assert f'<code id="ojs-id-{job.id}">{job.id}</code>' in text
 
 
+@pytest.mark.slow
 def test_why_a_job_waits_is_said(frozen: FrozenClock) -> None:
     browser = login("view_job")
     jobs = {name: enqueue("t", [], queue=name) for name in ("served", "paused", "nobody")}
@@ -343,6 +344,7 @@ def test_a_tab_offers_only_what_its_jobs_allow() -> None:
 # How much it reads
 
 
+@pytest.mark.slow
 def test_a_page_of_rows_takes_as_many_statements_as_one_row() -> None:
     browser = login(superuser=True)
     enqueue("t", [{"a": 1}], queue="q1", tags=["x"])

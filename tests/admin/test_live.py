@@ -38,6 +38,7 @@ def versions(text: str) -> str:
     return " ".join(f"{name}={version}" for name, version in PART.findall(text) if version)
 
 
+@pytest.mark.slow
 @pytest.mark.every_database
 def test_the_past_is_made_again_when_there_is_more_of_it(at: clock.FrozenClock) -> None:
     counted(at)

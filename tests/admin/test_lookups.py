@@ -26,6 +26,7 @@ LISTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LISTS)
 def test_no_column_is_looked_up_by_the_address(name: str) -> None:
     browser, screen = login(superuser=True), site._registry[LISTS[name]]

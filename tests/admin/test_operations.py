@@ -230,6 +230,7 @@ def test_an_action_on_many_jobs_leaves_out_those_that_it_is_not_for() -> None:
     assert AuditEntry.objects.filter(source="admin").count() == 3
 
 
+@pytest.mark.slow
 def test_all_that_match_up_to_a_thousand_at_once() -> None:
     browser = login("view_job", "cancel_job")
     make(450)

@@ -32,6 +32,7 @@ def browser(django_db_setup: None, django_db_blocker: Any) -> Iterator[Client]:
         yield login(superuser=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "most"), [("queue/", 4 * AMONG_CAP), ("queue/default/change/", 7 * AMONG_CAP)]
 )

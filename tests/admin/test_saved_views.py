@@ -52,6 +52,7 @@ def test_a_view_is_saved_shown_used_and_deleted() -> None:
     assert not SavedView.objects.exists()
 
 
+@pytest.mark.slow
 def test_views_belong_to_their_user() -> None:
     ada, eve = login("view_job"), login("view_job", name="eve")
     post(ada, asked="state=discarded", name="broken")

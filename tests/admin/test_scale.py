@@ -203,6 +203,7 @@ def shown(text: str) -> list[str]:
 STATES = [state.value for state in Job.States]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query", ["", *(f"?state={state}" for state in STATES), "?lens=overdue"], ids=lambda q: q or "all"
 )

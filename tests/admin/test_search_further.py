@@ -24,6 +24,7 @@ from tests.support import family
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("no_users")]
 
 
+@pytest.mark.slow
 def test_an_argument_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """In an object, or at the place that a handler has a parameter of that name."""
     handler: Any = JobHandler(lambda tenant, order_id=0: None, "shop.total")

@@ -136,6 +136,7 @@ def test_names_of_orders_are_those_of_one_tab_and_the_first_is_natural() -> None
             assert all(a[1] is not b[1] for a, b in zip(first.keys, second.keys, strict=True))
 
 
+@pytest.mark.slow
 def test_a_heading_sorts_both_ways_and_keeps_the_rest() -> None:
     browser = login("view_job")
     make(60)
@@ -199,6 +200,7 @@ def test_a_place_that_somebody_typed_is_no_error(sort: str, typed: str) -> None:
         page(browser, "job/", state="completed", sort=sort, **{name: typed})
 
 
+@pytest.mark.slow
 def test_pages_are_called_newer_and_older_only_where_they_are() -> None:
     browser = login("view_job")
     make(51)
@@ -210,6 +212,7 @@ def test_pages_are_called_newer_and_older_only_where_they_are() -> None:
 # Within a window
 
 
+@pytest.mark.slow
 @override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 10}})
 def test_what_no_index_sorts_is_sorted_window_by_window(frozen: FrozenClock) -> None:
     browser = login("view_job")
@@ -237,6 +240,7 @@ def test_what_no_index_sorts_is_sorted_window_by_window(frozen: FrozenClock) -> 
     assert ids_of_rows(texts[-1]) == [str(jobs[number].id) for number in oldest]
 
 
+@pytest.mark.slow
 @override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 60}})
 def test_a_window_that_has_the_whole_tab_is_not_spoken_of() -> None:
     browser = login("view_job")
@@ -467,6 +471,7 @@ def on_board(text: str) -> list[str]:
     return re.findall(r'<th class="field-name[^"]*"><a href="[^"]*">([^<]*)</a>', text)
 
 
+@pytest.mark.slow
 def test_the_board_of_queues_is_sorted_by_a_column(frozen: FrozenClock) -> None:
     browser = login("view_queue")
     for queue, count, delay in (("few", 1, None), ("many", 3, None), ("later", 2, "1h")):

@@ -43,6 +43,7 @@ def now_shown(text: str) -> str:
     return str(alias)
 
 
+@pytest.mark.slow
 def test_every_page_is_of_the_chosen_database() -> None:
     here, there = api.enqueue("test.job"), api.enqueue("test.job", queue="mail")
     browser, other = login(superuser=True), login(superuser=True, name="bob")
@@ -91,6 +92,7 @@ def test_a_form_of_another_database_changes_nothing() -> None:
     assert api.get(job).state == "available"
 
 
+@pytest.mark.slow
 def test_every_form_says_which_database_it_is_for() -> None:
     waiting = api.enqueue("test.job", queue="mail")
     api.pause_queues(["mail"])

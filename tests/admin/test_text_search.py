@@ -169,6 +169,7 @@ HIDDEN: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", HIDDEN, ids=str)
 def test_what_is_redacted_is_not_found(value: Any) -> None:
     assert "needle" not in json.dumps(redacted(value))
@@ -228,6 +229,7 @@ def made_up(dice: random.Random, depth: int = 0) -> Any:
     return {dice.choice(names): made_up(dice, depth + 1) for _ in range(dice.randrange(4))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_found_that_is_not_shown(seed: int) -> None:
     """Of many values; and nearly all that is shown is found."""
@@ -267,6 +269,7 @@ def test_a_text_is_looked_for_window_by_window() -> None:
     assert "Looked among the newest 3 jobs" in texts[0]
 
 
+@pytest.mark.slow
 def test_a_word_that_begins_no_type_can_be_looked_for_as_text() -> None:
     browser = login("view_job", "view_args")
     job = enqueue("t", [{"currency": "EUR"}], queue="shop")

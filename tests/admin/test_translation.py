@@ -126,6 +126,7 @@ def test_there_are_these_languages() -> None:
     assert {language: forms(language) for language in LANGUAGES} == {"de": 2, "es": 2, "fr": 2, "ja": 1}
 
 
+@pytest.mark.slow
 @every_language
 def test_every_text_of_the_sources_is_in_the_catalogue(language: str, wanted: set[Key]) -> None:
     present = keys(source(language))
@@ -304,6 +305,7 @@ SHOWN = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_users")
 @every_language
 def test_no_list_says_an_english_word_of_ours(language: str) -> None:
@@ -323,6 +325,7 @@ def test_no_list_says_an_english_word_of_ours(language: str) -> None:
         assert {path: words for path, words in found.items() if words} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_users")
 @every_language
 def test_cancelling_is_not_called_as_leaving_is(language: str) -> None:

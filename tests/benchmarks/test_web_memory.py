@@ -43,6 +43,7 @@ def send(api: Api, asked: Asked) -> Answer:
     return api(asked.method, asked.path, asked.body)
 
 
+@pytest.mark.slow
 @pytest.mark.every_database
 @pytest.mark.usefixtures("ojs_db")
 @pytest.mark.parametrize("rows", [3, 45])

@@ -71,6 +71,7 @@ def by_the_rule(timing: CronTimes, zone: ZoneInfo, after: datetime, until: datet
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ZONES)
 def test_times_are_those_of_the_rule_around_every_change_of_the_clock(name: str) -> None:
     zone = ZoneInfo(name)

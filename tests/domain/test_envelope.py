@@ -408,6 +408,7 @@ bodies = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(bodies | json_values)
 def test_any_json_is_an_envelope_or_refused(body: Any) -> None:
     try:

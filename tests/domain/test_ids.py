@@ -40,6 +40,7 @@ def test_a_moment_outside_of_the_range_is_clamped() -> None:
     assert time_of(uuid7(1 << 60, 0)) == (1 << 48) - 1
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(MS - 3, MS + 3), st.integers(0, ALL_ONES)), max_size=60))
 def test_only_grows_whatever_clock_and_dice_do(draws: list[tuple[int, int]]) -> None:
     generator = Uuid7Generator()
@@ -49,6 +50,7 @@ def test_only_grows_whatever_clock_and_dice_do(draws: list[tuple[int, int]]) -> 
     assert all(UUID(str(one)).version == 7 for one in made)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(MS - 3, MS + 3), st.lists(st.integers(0, (1 << 32) - 1)))))
 def test_a_batch_grows_after_all_that_was_made_before(draws: list[tuple[int, list[int]]]) -> None:
     generator = Uuid7Generator()

@@ -117,6 +117,7 @@ def test_refused(value: object) -> None:
     assert caught.value.rule
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["list", "dict", "both"])
 def test_depth(kind: str) -> None:
     assert json.loads(encode(nested(MAX_DEPTH, kind), "args", max_bytes=ROOM)) == nested(30, kind)
@@ -226,6 +227,7 @@ def as_json(value: Any) -> Any:
     return value
 
 
+@pytest.mark.slow
 @given(anything)
 def test_accepts_exactly_what_survives(value: Any) -> None:
     try:

@@ -548,6 +548,7 @@ class TestOverdue:
         job = in_state(state, total_timeout_ms=1, enqueue_ttl_ms=1, attempt=0, expires_at=NOW)
         assert lifecycle.overdue(job, now=at(10**6), jitter=0.5) is None
 
+    @pytest.mark.slow
     @given(
         state=st.sampled_from(STATES),
         attempt=st.integers(1, 5),

@@ -181,6 +181,7 @@ class TestExtend:
         assert (job.extended_ms, job.deadline_at) == (5000, at(35))
         assert self.extended(job, 60_000, 21).deadline_at == at(75)
 
+    @pytest.mark.slow
     @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=8), st.none() | st.integers(20, 10**6))
     def test_never_shortens_and_never_passes_the_total(
         self, steps: list[int], total: int | None

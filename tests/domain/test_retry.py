@@ -382,6 +382,7 @@ json_values = st.recursive(
 names = st.sampled_from([alias for aliases, *_ in ALIASES.values() for alias in aliases])
 
 
+@pytest.mark.slow
 @given(st.dictionaries(names | st.text(max_size=8), json_values, max_size=5) | json_values)
 def test_anything_is_either_a_policy_or_refused(value: object) -> None:
     try:

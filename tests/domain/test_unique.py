@@ -61,6 +61,7 @@ def test_the_canonical_form(value: Any, text: str) -> None:
     assert canonical(value) == text
 
 
+@pytest.mark.slow
 @given(JSON)
 def test_the_canonical_form_is_json_of_the_same_value(value: Any) -> None:
     text = canonical(value)
@@ -175,6 +176,7 @@ def test_what_counts() -> None:
     assert not replace(policy, states=LIVE - {State.AVAILABLE}).matches(there, NOW)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(State), st.integers(0, 5)), max_size=12))
 def test_what_is_remembered_answers_for_all(lives: list[tuple[State, int]]) -> None:
     """Whatever a later policy asks, the jobs that are kept give the answer that all of them would."""

@@ -101,6 +101,7 @@ def import_all() -> None:
         jobs.import_readings.function(context(FakeLine()), city, 4000)
 
 
+@pytest.mark.slow
 def test_files_have_the_rows_that_the_demo_expects() -> None:
     counts = {city: len(readings.read(city)) for city in readings.FILES}
     assert counts == {"Seattle": 8759, "San Francisco": 8759}
@@ -129,6 +130,7 @@ def test_import_goes_on_from_the_checkpoint(empty: None) -> None:
     assert Reading.objects.count() == 759
 
 
+@pytest.mark.slow
 def test_import_killed_between_batch_and_checkpoint_leaves_no_row_twice(empty: None) -> None:
     first = FakeLine(dies_at=2)
     with pytest.raises(Killed):
@@ -178,6 +180,7 @@ def test_report_waits_for_the_readings(empty: None, var: Path) -> None:
     assert not (var / "reports").exists()
 
 
+@pytest.mark.slow
 def test_report_has_a_table_of_months_for_each_city(empty: None, var: Path) -> None:
     import_all()
     text = (var / jobs.report()).read_text(encoding="utf-8")
@@ -192,6 +195,7 @@ def test_report_has_a_table_of_months_for_each_city(empty: None, var: Path) -> N
     assert f"| January | {expected:.1f} |" in text.split("## Seattle")[1]
 
 
+@pytest.mark.slow
 def test_overview_is_drawn_from_what_was_summarised(empty: None, var: Path) -> None:
     import_all()
     means = overview.summarise.function(context(FakeLine(results=[8759, 8759])))
@@ -250,6 +254,7 @@ def test_all_types_of_the_readme_are_registered_and_no_other() -> None:
     assert sorted(told) == types
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exit", "segfault"])
 def test_crash_takes_the_process_down(how: str) -> None:
     code = (

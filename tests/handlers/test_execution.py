@@ -88,6 +88,7 @@ print(chain.names(), enqueue_chain.names(), current())
 """
 
 
+@pytest.mark.slow
 def test_it_can_be_added_while_the_settings_are_read() -> None:
     """As ``sentry_sdk.init`` in a settings module does."""
     done = subprocess.run(

@@ -50,6 +50,7 @@ ZEROS = {"zero", "zero text", "zero duration"}
 BAD_MS = ("true", "1.5", "5.0", "1e3", '"5"', '"PT5S"', "-1", "[5]", "{}", "1" + "0" * 22, '""')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.fault("F106", "F115", "F116")
 def test_every_limit_in_every_bad_form(api: Api, name: str) -> None:

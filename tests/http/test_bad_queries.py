@@ -65,6 +65,7 @@ def something(api: Api) -> dict[str, Any]:
     return job
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PARAMETERS)
 @pytest.mark.fault("F124", "S17")
 def test_injections_in_query_parameters(api: Api, something: dict[str, Any], path: str) -> None:

@@ -96,6 +96,7 @@ def bomb(megabytes: int) -> bytes:
     return b"".join([*parts, squeeze.flush()])
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F120", "S13")
 def test_a_gzip_bomb_is_not_inflated(api: Api) -> None:
     data = bomb(300)

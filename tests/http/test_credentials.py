@@ -62,6 +62,7 @@ ALLOW_ANY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rest_framework", [{}, ALLOW_ANY], ids=["default", "AllowAny"])
 @pytest.mark.fault("S1")
 def test_no_route_takes_a_bad_credential(

@@ -208,6 +208,7 @@ def test_a_history_reads_nothing_large_however_many_attempts(api: Api) -> None:
     assert statements[0] == statements[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", ["problems", "all"])
 def test_a_page_without_events_leads_on(api: Api, monkeypatch: pytest.MonkeyPatch, stored: str) -> None:
     """Of many events a reader wants one: no page looks through all, and none is the last too early."""

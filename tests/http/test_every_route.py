@@ -62,6 +62,7 @@ def test_the_walk_is_complete() -> None:
     assert {"jobs", "jobs/batch", "workers/fetch", "workers/beat"} <= {path for path, _ in walk}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BODIES)
 def test_every_route_answers_a_bad_body_with_the_envelope(api: Api, kind: str) -> None:
     waiting, active = enqueue(api, queue="waiting"), enqueue(api, queue="active")
@@ -118,6 +119,7 @@ def refused_or_conflict(answer: Answer, where: str) -> None:
     error_of(answer)
 
 
+@pytest.mark.slow
 def test_every_route_survives_bodies_of_the_wrong_shape(api: Api) -> None:
     """Every field that any endpoint reads, at every endpoint: 4xx or done, never a 5xx.
 

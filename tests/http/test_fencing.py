@@ -165,6 +165,7 @@ def test_a_worker_that_fetches_its_job_again_may_mean_either_attempt(
     assert ack(api, again, attempt=2).status == 200
 
 
+@pytest.mark.slow
 def test_a_bare_report_counts_again_when_the_earlier_attempt_cannot_live(
     api: Api, frozen: FrozenClock, twice: tuple[dict[str, Any], dict[str, Any]]
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_bare_report_counts_again_when_the_earlier_attempt_cannot_live(
     assert ack(api, second).status == 200
 
 
+@pytest.mark.slow
 def test_a_waiting_fetch_is_no_sign_of_life_after_it_was_sent(api: Api) -> None:
     """Its worker may have died since: the server does not see every socket."""
     assert fetch(api, worker="w1", wait_ms=2500) == []

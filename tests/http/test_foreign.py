@@ -53,6 +53,7 @@ def job_operations() -> Iterator[tuple[str, str]]:
                         yield method.upper(), path
 
 
+@pytest.mark.slow
 @pytest.mark.fault("S3", "S4", "F126")
 def test_a_foreign_job_does_not_exist(tenants: tuple[Api, Api]) -> None:
     """Every operation on a job, by every path: the same answer as for an id that is nobody's."""

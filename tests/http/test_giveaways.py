@@ -114,6 +114,7 @@ def test_a_database_that_is_away_while_the_token_is_looked_up(
     assert b"hunter2" not in answer.raw
 
 
+@pytest.mark.slow
 @pytest.mark.fault("S5")
 def test_the_lease_of_a_job_is_in_no_answer_but_the_fetch(api: Api) -> None:
     enqueue(api)

@@ -38,6 +38,7 @@ def large(job: dict[str, str]) -> list[str]:
     return [f"evt_{event.pk}" for event in made]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/events", "/events?job_id={id}", "/jobs/{id}/events"])
 def test_pages_of_large_events_lead_to_all_of_them(api: Api, path: str) -> None:
     """A page ends before its limit, and says that there is more."""
@@ -59,6 +60,7 @@ def test_pages_of_large_events_lead_to_all_of_them(api: Api, path: str) -> None:
     assert (seen, pages) == (ids, 2)
 
 
+@pytest.mark.slow
 def test_a_stream_of_large_events_leaves_none_out(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "clock", FakeTime())
     monkeypatch.setattr(events, "STREAM_SECONDS", 2.0)

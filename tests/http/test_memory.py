@@ -85,6 +85,7 @@ def test_pages_of_large_rows_lead_to_all_of_them(api: Api) -> None:
     assert seen == names and pages == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queues", [["mixed"], ["mixed", "other"]])
 def test_a_fetch_gives_what_fits_in_the_order_of_service(api: Api, queues: list[str]) -> None:
     sizes = [MEGABYTE] * 3 + ["small"] * 3 + [MEGABYTE] * 12

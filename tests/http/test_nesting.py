@@ -42,6 +42,7 @@ def test_brackets_in_strings_do_not_count(api: Api) -> None:
     assert look(api, job)["args"] == [text]
 
 
+@pytest.mark.slow
 def test_siblings_do_not_count(api: Api) -> None:
     value: list[Any] = [[{"a": []}] for _ in range(2000)]
     assert look(api, enqueue(api, args=value))["args"] == value
@@ -94,6 +95,7 @@ def test_error_details_are_never_too_deep(api: Api) -> None:
     assert look(api, job)["error"]["details"] == {"x": "(list)"}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("piece", [b'\\"', b'"', b"\\", b'\\\\"', b'"\\', b'","', b'[{"', b'"[', b"]["])
 def test_a_depth_scan_looks_at_every_byte_once(piece: bytes) -> None:

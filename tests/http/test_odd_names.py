@@ -37,6 +37,7 @@ def odd_ids(real: str) -> tuple[str, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F126")
 def test_odd_ids_are_not_found(api: Api) -> None:
     job = enqueue(api)

@@ -48,6 +48,7 @@ def test_what_is_checked_in_is_what_is_served() -> None:
     assert CHECKED_IN.read_text(encoding="utf-8") == openapi.dump()
 
 
+@pytest.mark.slow
 def test_it_is_valid(document: dict[str, Any]) -> None:
     assert document["openapi"].startswith("3.1")
     validate_schema(document)
@@ -105,6 +106,7 @@ def test_it_is_plain_json(document: dict[str, Any]) -> None:
     assert json.loads(json.dumps(document)) == document
 
 
+@pytest.mark.slow
 def test_serving_imports_nothing_of_it() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", WITHOUT],

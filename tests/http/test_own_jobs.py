@@ -36,6 +36,7 @@ def discarded() -> UUID:
     return job_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [order, discarded])
 def test_no_operation_changes_one(api: Api, make: Any) -> None:
     """Whatever the path and the method: not even a credential with every scope and every queue."""

@@ -20,6 +20,7 @@ def statements(api: Api, path: str) -> int:
     return len(queries)
 
 
+@pytest.mark.slow
 def test_its_statements_are_as_many_for_any_number_of_queues(api: Api) -> None:
     enqueue("test.job", [], queue="q-000")
     assert api.get("/queues").status == 200

@@ -34,6 +34,7 @@ def test_a_result_is_waited_for(api: Api) -> None:
     assert api.get(f"{path}?wait=true").body == answer.body
 
 
+@pytest.mark.slow
 def test_a_job_that_does_not_end_is_still_running(api: Api) -> None:
     job = enqueue(api)
     answer = api.get(f"/jobs/{job['id']}/result?wait=true&timeout=1")

@@ -44,6 +44,7 @@ def test_the_head_of_a_stream_takes_no_place(api: Api) -> None:
     assert not STREAMS._taken
 
 
+@pytest.mark.slow
 def test_a_stream_that_nobody_reads_gives_its_place_back(api: Api) -> None:
     async def begin() -> int:
         response = await AsyncClient().get(

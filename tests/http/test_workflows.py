@@ -529,6 +529,7 @@ def test_a_callback_that_does_not_run(api: Api) -> None:
     assert states == {"on_success": "completed", "on_failure": "cancelled"}
 
 
+@pytest.mark.slow
 def test_steps_of_every_wrong_shape(api: Api) -> None:
     """Every field of a step and of a workflow, with values of each type: refused or done."""
     values: tuple[Any, ...] = (

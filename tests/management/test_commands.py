@@ -172,6 +172,7 @@ class TestOjs:
         assert get_workflow(running).state == "running"
         assert as_json("ojs", "status")["workflows"] == {"running": 1, "failed_last_hour": 0}
 
+    @pytest.mark.slow
     def test_status_counts_many_queues_in_few_statements(self) -> None:
         """Whoever may enqueue can make thousands; with one statement each it took eight seconds."""
         Queue.objects.bulk_create(Queue(name=f"q{number:03}", paused=False) for number in range(450))

@@ -73,6 +73,7 @@ def test_an_interval_goes_on_from_its_next_tick(frozen: FrozenClock) -> None:
     assert read("next", "report", "-n", "2")[0]["at"] == "2026-03-27T11:00:30.000Z"
 
 
+@pytest.mark.slow
 def test_run_pause_resume_delete(frozen: FrozenClock) -> None:
     make()
     ran = read("run", "report", "--reason", "asked for")

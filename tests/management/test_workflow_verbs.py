@@ -58,6 +58,7 @@ def test_cancel_and_resume_leave_their_reason_in_the_audit() -> None:
         call_command("ojs", "workflow", "show", "x")
 
 
+@pytest.mark.slow
 def test_check_finds_wrong_counters_and_repairs_them() -> None:
     made = group(step("test.job"), step("test.job")).enqueue()
     ack(take(1)[0])

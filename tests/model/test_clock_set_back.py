@@ -25,6 +25,7 @@ def outage(frozen: FrozenClock) -> Counter[str]:
     return scan(cadence=CADENCE, ran_by="test").counts
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F75", "F100")
 def test_an_outage_after_the_clock_was_set_back_stalls_nobody(
     ojs_db: None, frozen: FrozenClock

@@ -53,6 +53,7 @@ def run(limits: settings, number: int | None = None) -> None:
         tally.checked(name, times=times)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_services_do_what_the_model_says(ojs_db: None) -> None:
     run(SHORT)

@@ -54,6 +54,7 @@ def test_every_mutant_is_looked_for() -> None:
     assert found == set(MUTANTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUND_AS)
 def test_the_model_finds(name: str, ojs_db: None) -> None:
     """The very examples that pass without the bug find it."""

@@ -96,6 +96,7 @@ def test_every_rule_is_played_firing_and_not_firing() -> None:
     assert played == {rule["alert"]: {True, False} for rule in rules()}
 
 
+@pytest.mark.slow
 @NEEDS_PROMTOOL
 @pytest.mark.parametrize(
     "words", [("check", "rules", str(SHIPPED / "alerts.yml")), ("test", "rules", str(SERIES))]

@@ -16,7 +16,7 @@ from tests.process.tools import Start, in_state
 from tests.support import database_url, poll
 from tests.workload import jobs
 
-pytestmark = [pytest.mark.every_database, pytest.mark.fault("F149")]
+pytestmark = [pytest.mark.every_database, pytest.mark.process, pytest.mark.fault("F149")]
 ALIAS = "second"
 
 

@@ -39,6 +39,7 @@ def _signature_of_yesterday(scene: Scene) -> object:
     return save(scene.job.id, "{}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "found"),
     [

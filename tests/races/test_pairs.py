@@ -171,6 +171,7 @@ def row_of(start: Start, names: tuple[str, str]) -> str:
     return "F53" if "claim" in names else "F60"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", SCENES, ids=lambda start: start.__name__)
 def test_two_at_once_are_as_one_after_the_other(
     players: tuple[Player, Player], frozen: clock.FrozenClock, start: Start

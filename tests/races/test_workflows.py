@@ -135,12 +135,14 @@ def deadlocks(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     return seen
 
 
+@pytest.mark.slow
 def test_the_order_of_locks_leaves_no_deadlock(deadlocks: list[BaseException]) -> None:
     for _ in range(12):
         crossed()
     assert deadlocks == []
 
 
+@pytest.mark.slow
 def test_another_order_of_locks_is_found(
     deadlocks: list[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:

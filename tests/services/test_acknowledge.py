@@ -54,6 +54,7 @@ OPTIONS: list[dict[str, Any]] = [
 RESULTS = [None, "null", "7", '{"sent": [1, "\\u00fc"]}', None, "0.5"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("results", [RESULTS, [None] * len(RESULTS)], ids=["some", "none"])
 @pytest.mark.parametrize("failures", [0, 2])
 def test_one_decision_writes_what_the_lifecycle_decides(
@@ -126,6 +127,7 @@ def test_what_has_changed_since_the_claim_is_judged_by_its_row() -> None:
     assert verdicts(acked(plain, last)) == ["replayed", "replayed"]
 
 
+@pytest.mark.slow
 def test_a_held_row_holds_up_no_other() -> None:
     if connection.vendor == "sqlite":
         pytest.skip("SQLite locks no rows")

@@ -58,6 +58,7 @@ def _fits(sizes: list[int]) -> None:
     assert max(sizes) <= 1.1 * batches.max_bytes("default")
 
 
+@pytest.mark.slow
 def test_overdue_jobs_with_long_histories_end(frozen: FrozenClock) -> None:
     """60 times 0.4 MB, more than MariaDB takes in one statement, beside a job that has nothing to do
     with them.
@@ -98,6 +99,7 @@ def test_what_is_small_does_not_wait_behind_long_histories(
     assert ended.index(soon.id) < 8
 
 
+@pytest.mark.slow
 def test_large_results_are_settled_together() -> None:
     make(24)
     outcomes = [
@@ -112,6 +114,7 @@ def test_large_results_are_settled_together() -> None:
     }
 
 
+@pytest.mark.slow
 def test_large_jobs_are_enqueued_together_or_not_at_all() -> None:
     with largest() as sizes:
         enqueue_many("test.job", [[f"{n}{MEGABYTE}"] for n in range(24)])

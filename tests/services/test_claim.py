@@ -102,6 +102,7 @@ def test_scheduled_and_pending_jobs_are_not_claimed(frozen: FrozenClock) -> None
     assert take(10) == []
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F53")
 def test_many_claimers_get_each_job_once() -> None:
     make(300)

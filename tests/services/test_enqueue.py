@@ -298,6 +298,7 @@ def test_the_same_thing_is_one_job_with_nothing_stored_before() -> None:
         enqueue("test.job", [3], id=api.uuid7(placed, "test.job", 1))
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F109")
 def test_json_that_one_database_would_refuse_is_refused_by_all() -> None:
     deep: object = 1

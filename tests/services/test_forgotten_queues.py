@@ -95,6 +95,7 @@ def test_many_are_forgotten_in_batches() -> None:
     assert prune.prune().counts["queues"] == 200
 
 
+@pytest.mark.slow
 def test_a_queue_that_another_process_forgot_comes_back_for_one_that_knows_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -128,6 +129,7 @@ def _take_of_any_queue() -> Sequence[Any]:
     return claim(sources(None, ["test.job"]), limit=1, worker_id="w1", beats=True)
 
 
+@pytest.mark.slow
 def test_the_process_that_forgets_a_queue_gives_it_its_row_again() -> None:
     make(queue="q")
     ack(*take(queues=["q"]))

@@ -170,6 +170,7 @@ def offsets() -> list[int]:
     return [ms for ms in found if ms is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.every_database
 def test_the_commands_and_the_dashboard_say_it(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     crowded = ServerHealth(connections=Connections(97, 100))

@@ -56,6 +56,7 @@ class TestClaims:
             assert [job.id for job in got] == [free.id]
         assert not [query for query in queries if "ROLLBACK" in query["sql"]]
 
+    @pytest.mark.slow
     def test_the_held_queue_is_waited_for_when_there_is_nothing_else(self, row_locks: None) -> None:
         """So that nobody takes it for an empty one."""
         enqueue("test.job", [0], queue="held")
@@ -197,6 +198,7 @@ class TestBeats:
         leases.beat([held(job)])
         assert now_stored(job).lease_expires_at == now + timedelta(seconds=3)
 
+    @pytest.mark.slow
     def test_a_table_that_somebody_locked_stalls_nobody(self, frozen: FrozenClock) -> None:
         """As a plain CREATE INDEX does it."""
         if family() == "sqlite":
@@ -220,6 +222,7 @@ class TestBeats:
         prune.prune()
         assert [row.lease_id for row in LeaseBeat.objects.all()] == [jobs[1].lease_id]
 
+    @pytest.mark.slow
     def test_a_held_worker_row_is_no_failed_beat(self, row_locks: None, frozen: FrozenClock) -> None:
         info = workers.WorkerInfo("w1", clock.new_lease())
         workers.register(info)
@@ -235,6 +238,7 @@ class TestBeats:
 class TestReports:
     """Settlements and progress pass over held rows, and come back for them."""
 
+    @pytest.mark.slow
     def test_a_held_row_keeps_no_neighbour_from_being_settled(
         self, row_locks: None, frozen: FrozenClock
     ) -> None:

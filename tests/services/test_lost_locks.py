@@ -42,6 +42,7 @@ def test_a_decision_under_a_lock_that_did_not_hold_is_taken_again() -> None:
     assert next(tries) == 3
 
 
+@pytest.mark.slow
 def test_one_that_never_holds_is_an_error() -> None:
     decision = stale()
     with pytest.raises(LockLost, match="1 of 1 jobs were no longer active as decided"):

@@ -112,6 +112,7 @@ def test_slices_that_are_too_short_for_all_kinds_get_through(frozen: clock.Froze
     assert sum(slices(front), Counter())["completed"] == 1, "the next pass looks at all of them again"
 
 
+@pytest.mark.slow
 def test_a_kind_is_looked_at_until_its_end_was_found(frozen: clock.FrozenClock, small: None) -> None:
     old(5, frozen)
     found = slices(prune.Front())
@@ -119,6 +120,7 @@ def test_a_kind_is_looked_at_until_its_end_was_found(frozen: clock.FrozenClock, 
     assert found[-5:] == [*[Counter(completed=1)] * 4, Counter()]
 
 
+@pytest.mark.slow
 def test_a_backlog_keeps_no_other_kind_waiting(small: None) -> None:
     make(9)
     ack(*take(9))

@@ -344,6 +344,7 @@ def test_a_job_needs_a_place_under_its_key_and_its_queue() -> None:
     assert third.id == keyed[1].id
 
 
+@pytest.mark.slow
 def test_a_backlog_is_taken_in_when_its_queue_gets_a_limit() -> None:
     make(500, queue="mail")
     make(1, priority=-1)

@@ -169,11 +169,13 @@ def test_limit_and_dry_run(frozen: FrozenClock) -> None:
     assert reap.reap().counts == {"enqueue_ttl": 3}
 
 
+@pytest.mark.slow
 def test_more_than_a_batch_is_reaped_in_one_pass(frozen: FrozenClock) -> None:
     make(turns.BATCH + 30, enqueue_ttl=1)
     assert _reap(frozen, 2) == {"enqueue_ttl": turns.BATCH + 30}
 
 
+@pytest.mark.slow
 def test_more_than_a_batch_is_stalled_in_one_pass(frozen: FrozenClock) -> None:
     make(turns.BATCH + 30, heartbeat_timeout=2)
     assert len(take(turns.BATCH + 30)) == turns.BATCH + 30
@@ -183,6 +185,7 @@ def test_more_than_a_batch_is_stalled_in_one_pass(frozen: FrozenClock) -> None:
     assert _reap(frozen, 0) == {"stalled": turns.BATCH + 23}
 
 
+@pytest.mark.slow
 def test_a_pass_has_as_many_statements_for_many_as_for_few(frozen: FrozenClock) -> None:
     connection = connections["default"]
     counts = set()
@@ -254,6 +257,7 @@ class TestOutage:
     def _scan(self) -> dict[str, int]:
         return dict(reaper.scan(cadence=timedelta(seconds=1), ran_by="test").counts)
 
+    @pytest.mark.slow
     @pytest.mark.fault("F75")
     def test_an_outage_does_not_stall_the_living(self, frozen: FrozenClock) -> None:
         make(3)
@@ -397,6 +401,35 @@ def test_a_probe_of_near_deadlines_hides_no_silence(frozen: FrozenClock) -> None
         frozen.advance(0.1)
         counts.update(loop.tick().counts)
     assert counts == {"stalled": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.every_database
+def test_of_many_processes_few_read_what_runs(frozen: FrozenClock) -> None:
+    """Each of ten would read every running job once a second, for what another has just judged."""
+
+    def looping(name: str) -> reaper.ReaperLoop:
+        probe = due_times.DueProbe("default")
+        return reaper.ReaperLoop(
+            interval=0.2,
+            ran_by=name,
+            using="default",
+            next_deadline=lambda: probe.look().deadline,
+            last_scan=lambda: probe.scanned_at,
+        )
+
+    make(timeout=3600, heartbeat_timeout=18)
+    take()
+    loops = [looping(f"r{number}") for number in range(10)]
+    ended: list[float] = []
+    with CaptureQueriesContext(connections["default"]) as seen:
+        for step in range(1, 201):
+            frozen.advance(0.1)
+            counts = [loop.tick().counts for loop in loops[: step // 5]]
+            ended += [step / 10 for each in counts if each.get("stalled")]
+    reads = sum("heartbeat_armed OR" in query["sql"] for query in seen)
+    assert 40 <= reads <= 70, "ten scans in five seconds, and little else"
+    assert ended == [pytest.approx(18, abs=1)]
 
 
 @pytest.mark.every_database

@@ -109,6 +109,7 @@ def test_a_run_is_short(at: clock.FrozenClock) -> None:
     assert rollup.rollup(seconds=60)["minutes"] == 2
 
 
+@pytest.mark.slow
 def test_two_at_once(at: clock.FrozenClock) -> None:
     for _number in range(10):
         run_jobs(at, 1)
@@ -249,6 +250,7 @@ def test_reading(at: clock.FrozenClock) -> None:
     assert histogram.total(stats_queries.minute_stats(hour), until - MINUTE).completed == 2
 
 
+@pytest.mark.slow
 def test_minutes_become_hours(at: clock.FrozenClock) -> None:
     for number in (0, 30, 59):
         at.time = START + number * MINUTE

@@ -256,6 +256,7 @@ def test_a_schedule_that_cannot_be_read_holds_up_no_other(frozen: FrozenClock) -
     assert put(name="broken").due_at is not None
 
 
+@pytest.mark.slow
 def test_many_look_and_one_enqueues(frozen: FrozenClock) -> None:
     for index in range(20):
         put(name=f"s{index:02}")

@@ -61,6 +61,7 @@ class Pausing:
         return run(sql, params, many, context)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F75")
 @pytest.mark.parametrize("dead_too", [False, True], ids=["all alive", "one dead"])
 def test_a_server_that_stands_still_in_a_scan_stalls_nobody(
@@ -91,6 +92,7 @@ def test_a_server_that_stands_still_in_a_scan_stalls_nobody(
     assert at > 5
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F75")
 def test_writes_that_cannot_be_committed_stall_nobody(
     frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
@@ -118,6 +120,7 @@ def test_writes_that_cannot_be_committed_stall_nobody(
     assert watch(frozen, 1.2, loop, beats=jobs[1:]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F75")
 @pytest.mark.parametrize("another", [False, True], ids=["loop", "another loop"])
 def test_commits_that_wait_stall_nobody(
@@ -171,6 +174,7 @@ def test_outages_that_come_again_and_again_hide_no_death(frozen: FrozenClock) ->
     assert watch(frozen, 1.6, loop) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kept", "heard"), [(1000, 0), (1000, 20), (30, 0)], ids=["before all", "amid them", "too many"]
 )
@@ -189,6 +193,7 @@ def test_outages_without_number_hide_no_death_and_make_none(
     assert watch(frozen, 3, loop) == 1
 
 
+@pytest.mark.slow
 def test_what_another_reaper_saw_counts_for_one_that_was_away(frozen: FrozenClock) -> None:
     make(2, heartbeat_timeout=30)
     jobs = take(2)
@@ -243,6 +248,7 @@ def test_a_held_record_keeps_no_deadline_waiting(vendor: str, frozen: FrozenCloc
             assert watch(frozen, 4.6, loop) == 1
 
 
+@pytest.mark.slow
 def test_a_locked_table_stalls_nobody(vendor: str, frozen: FrozenClock) -> None:
     if vendor == "sqlite":
         pytest.skip("SQLite locks the whole file")
@@ -261,6 +267,7 @@ def test_a_locked_table_stalls_nobody(vendor: str, frozen: FrozenClock) -> None:
     assert {now_stored(job).state for job in jobs} == {"active"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heartbeat_timeout", [4, 8])
 def test_a_held_write_lock_stalls_nobody(
     vendor: str, frozen: FrozenClock, heartbeat_timeout: int
@@ -296,6 +303,7 @@ def test_an_outage_ends_no_visibility_lease(frozen: FrozenClock) -> None:
     assert now_stored(job).state == "available"
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F75")
 @pytest.mark.parametrize("row_held", [False, True], ids=["free", "held"])
 def test_a_visibility_lease_has_the_air_of_the_deadline_that_bounds_it(
@@ -316,6 +324,7 @@ def test_a_visibility_lease_has_the_air_of_the_deadline_that_bounds_it(
     assert now_stored(job).json("error")["timeout_kind"] == "execution"
 
 
+@pytest.mark.slow
 def test_recovery_comes_back_for_held_rows(vendor: str, frozen: FrozenClock) -> None:
     if vendor == "sqlite":
         pytest.skip("SQLite locks no rows")
@@ -366,6 +375,7 @@ def test_spans_are_kept_as_long_as_they_matter(frozen: FrozenClock) -> None:
     assert spans() == []
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F75")
 @pytest.mark.parametrize("another", [False, True], ids=["loop", "another loop"])
 def test_a_long_outage_makes_no_silence_of_the_one_before(frozen: FrozenClock, another: bool) -> None:
@@ -385,6 +395,7 @@ def test_a_long_outage_makes_no_silence_of_the_one_before(frozen: FrozenClock, a
     assert watch(frozen, 7 if another else 2, loop) == 1
 
 
+@pytest.mark.slow
 def test_a_reaper_that_judges_after_its_wait_is_found(frozen: FrozenClock) -> None:
     with MUTANTS["judge-after-wait"](), pytest.raises(AssertionError, match="before statement"):
         test_a_server_that_stands_still_in_a_scan_stalls_nobody(frozen, False)

@@ -351,6 +351,7 @@ def test_what_another_transaction_holds_is_passed_over_by_a_claim_of_many() -> N
     assert [job.id for job in looked_at(3)] == [second.id]
 
 
+@pytest.mark.slow
 def test_a_rate_limit_makes_no_look_wider(frozen: FrozenClock) -> None:
     """What one statement cannot start is not held by others."""
     if connection.vendor != "postgresql":

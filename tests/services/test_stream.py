@@ -91,6 +91,7 @@ def test_a_late_commit_is_not_lost(vendor: str) -> None:
     assert more[0].pk < seen[0].pk
 
 
+@pytest.mark.slow
 def test_two_readers_at_once_give_each_event_one_place() -> None:
     make(300)
     found: list[list[int]] = []

@@ -133,6 +133,7 @@ def test_the_five_timeouts(at: clock.FrozenClock) -> None:
     assert values("ojs_job_expired_total") == {("never", "test.job"): 1}
 
 
+@pytest.mark.slow
 def test_totals_are_those_of_the_rows_and_outlive_them(at: clock.FrozenClock) -> None:
     for _ in range(6):
         enqueue_many("test.job", [[n] for n in range(50)], retry={"max_attempts": 1})
@@ -316,6 +317,7 @@ def test_gauges(at: clock.FrozenClock) -> None:
     assert values("ojs_workflows") == {(): 0}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ojs_db")
 def test_a_scrape_is_few_statements_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 60 queues and all pairs that have series: each with every metric, and long names."""

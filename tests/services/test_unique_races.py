@@ -118,6 +118,7 @@ def check(rivals: Rivals, count: int) -> None:
     assert live <= KEYS
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F94")
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("on_conflict", ["ignore", "reject", "replace"])
@@ -137,6 +138,7 @@ def test_of_thousands_of_equal_jobs_one_is_stored(level: str, on_conflict: str) 
     check(rivals, 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LEVELS)
 def test_batches_in_any_order_do_not_deadlock(level: str) -> None:
     wrong: list[BaseException] = []

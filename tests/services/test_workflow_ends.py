@@ -242,6 +242,7 @@ def assert_over(made: WorkflowRecord, expected: tuple[str, int, int, int]) -> No
     assert fired(made) == ["on_complete completed", f"{other_one} completed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds("dag", "chain in a group"))
 @pytest.mark.parametrize("end", ENDS)
 def test_a_member_that_ends_counts(end: str, kind: str, frozen: FrozenClock) -> None:

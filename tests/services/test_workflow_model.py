@@ -147,6 +147,7 @@ def seeds(vendor: str) -> range:
     return SEEDS[vendor]
 
 
+@pytest.mark.slow
 def test_random_workflows(frozen: FrozenClock, seeds: range) -> None:
     play(seeds, frozen)
 

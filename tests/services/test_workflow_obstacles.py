@@ -38,6 +38,7 @@ def locking_workflow(made: WorkflowRecord) -> AbstractContextManager[None]:
     return elsewhere(lambda: list(Workflow.objects.select_for_update().filter(pk=made.id)))
 
 
+@pytest.mark.slow
 def test_a_held_workflow_is_in_no_other_report_s_way(row_locks: None) -> None:
     made = group(step("test.job"), step("test.job")).enqueue()
     plain = enqueue("test.job")

@@ -35,6 +35,7 @@ def free(name: str) -> bool:
         other.close()
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F79")
 def test_an_idle_transaction_is_ended(limited: None, vendor: str) -> None:
     if vendor == "sqlite":

@@ -204,6 +204,7 @@ CLAIMERS: dict[str, Sources] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F98")
 @pytest.mark.parametrize("limit", [2, 40])
 @pytest.mark.parametrize("claimer", CLAIMERS)

@@ -33,6 +33,7 @@ def _reads(backlog: int) -> int:
     return read
 
 
+@pytest.mark.slow
 def test_promotion_reads_no_more_than_it_takes(ojs_db: None) -> None:
     """Of both states together all of it was read, and sorted, for every batch."""
     assert _reads(6000) <= 3 * _reads(300) + 20
@@ -46,6 +47,7 @@ LOOKS: dict[str, Callable[[], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_look_at_what_runs_reads_nothing_else(ojs_db: None, look: str, known: bool) -> None:

@@ -81,6 +81,7 @@ def test_a_claim_reads_no_page_more(table: None, count: int, known: str) -> None
     assert count > OURS
 
 
+@pytest.mark.slow
 def test_an_admission_reads_no_backlog(table: None) -> None:
     _behind_a_blocked_key(MANY)
     RateLimitPlace.objects.bulk_create(

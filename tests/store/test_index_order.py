@@ -48,6 +48,7 @@ def in_database() -> set[str]:
     return {name for name in found if not name.endswith("_like")}
 
 
+@pytest.mark.slow
 def test_every_index_is_ordered_in_words(ojs_db: None) -> None:
     if not connection.features.supports_index_column_ordering:
         pytest.skip("this server knows no descending indexes")

@@ -43,6 +43,7 @@ def test_connections_are_probed_and_connecting_is_limited(guarded: None, vendor:
     assert connection.settings_dict["OPTIONS"]["connect_timeout"] == sockets.CONNECT_TIMEOUT_S
 
 
+@pytest.mark.slow
 def test_a_server_that_accepts_and_never_greets_is_given_up(
     guarded: None, vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +60,7 @@ def test_a_server_that_accepts_and_never_greets_is_given_up(
         assert time.monotonic() - began < 2 * sockets.CONNECT_TIMEOUT_S
 
 
+@pytest.mark.slow
 def test_a_statement_may_take_longer_than_connecting(guarded: None, vendor: str) -> None:
     if vendor != "mysql":
         pytest.skip("MariaDB and MySQL only")

@@ -133,6 +133,7 @@ def _waits() -> bool:
         return cursor.fetchone() is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [PLAIN, HOT], ids=["plain", "hot"])
 def test_forwards_and_backwards(index: Index) -> None:
     step = migration(AddIndexOnline("job", index))
@@ -150,6 +151,7 @@ def test_it_needs_a_migration_without_a_transaction() -> None:
     assert not there()
 
 
+@pytest.mark.slow
 def test_writers_go_on(vendor: str) -> None:
     if vendor == "sqlite":
         pytest.skip("one writer at a time")
@@ -165,6 +167,7 @@ def test_writers_go_on(vendor: str) -> None:
         assert there() is not backwards
 
 
+@pytest.mark.slow
 def test_they_would_not_beside_djangos_own(vendor: str) -> None:
     if vendor == "sqlite":
         pytest.skip("one writer at a time")

@@ -166,6 +166,7 @@ def test_a_schema_of_the_release_before_is_refused(manage: Start, tmp_path: Path
         assert "Traceback" not in process.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F95")
 def test_the_next_release_and_back(ojs_db: None) -> None:
     with override_settings(MIGRATION_MODULES=next_release.MODULES):
@@ -184,6 +185,7 @@ def _constraints() -> dict[str, Any]:
         return dict(connection.introspection.get_constraints(cursor, Job._meta.db_table))
 
 
+@pytest.mark.slow
 def test_backwards_and_forwards(ojs_db: None) -> None:
     try:
         call_command("migrate", "django_ojs", "zero", verbosity=0)

@@ -145,6 +145,7 @@ def test_without_statistics_the_index_is_used_as_well(full: None) -> None:
     connection.close()
 
 
+@pytest.mark.slow
 def test_probes_of_what_is_due_next(full: None) -> None:
     assert _check(lambda: due_times.next_deadline(using="default")) == []
     assert _check(lambda: due_times.next_due(using="default")) == []

@@ -62,6 +62,7 @@ def _pass(where: Sources, rounds: int = 8) -> None:
             pass
 
 
+@pytest.mark.slow
 def test_a_look_reads_no_entries_of_what_was_claimed(snapshot: None, slow: None) -> None:
     where = sources(None, TYPES, resumes=True)
     _pass(where)

@@ -33,6 +33,7 @@ def test_each_mistake_is_found(entry: dict[str, Any], ojs: dict[str, Any], found
     assert all(message.hint for message in messages)
 
 
+@pytest.mark.slow
 def test_a_project_without_our_backend_loads_nothing_of_it() -> None:
     """On Django 5.2 it could not be loaded."""
     source = (

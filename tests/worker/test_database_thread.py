@@ -169,6 +169,7 @@ def test_outcomes_survive_an_outage_that_outlasts_their_deadline(
     assert now_stored(job).state == "completed"
 
 
+@pytest.mark.slow
 def test_a_report_that_waited_for_a_row_is_judged_by_when_it_was_first_tried(
     database: DatabaseThread,
 ) -> None:
@@ -255,6 +256,7 @@ class TestHeldRows:
         if vendor == "sqlite":
             pytest.skip("SQLite locks no rows")
 
+    @pytest.mark.slow
     def test_reports_beside_a_held_row_are_written(self, database: DatabaseThread) -> None:
         make(4)
         jobs = take(4)
@@ -307,6 +309,7 @@ class TestHeldRows:
         poll(lambda: len(answers) == 8)
         assert answers == [(True, None)] * 8
 
+    @pytest.mark.slow
     def test_a_desk_that_closes_makes_the_calls_that_wait(self, loop: Loop) -> None:
         make(1)
         (job,) = take()
@@ -330,6 +333,7 @@ class TestHeldRows:
         assert answers == [(True, None)]
         assert now_stored(job).checkpoint_seq == 1
 
+    @pytest.mark.slow
     def test_a_desk_that_closes_writes_what_was_held(self, loop: Loop) -> None:
         make(1)
         (job,) = take()

@@ -62,6 +62,7 @@ def promoted(ojs_db: None) -> Iterator[threading.Event]:
         yield event
 
 
+@pytest.mark.slow
 def test_chores_promote_what_was_known_and_what_was_not(promoted: threading.Event) -> None:
     for delay in ("50ms", "500ms"):
         promoted.clear()
@@ -149,6 +150,7 @@ def test_a_chore_that_fails_is_no_outage(ojs_db: None, monkeypatch: pytest.Monke
     assert not reaper._failed.is_set()
 
 
+@pytest.mark.slow
 def test_who_did_not_get_a_lock_tries_again_at_once(
     ojs_db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +221,7 @@ def test_enforcement_does_not_read_a_backlog_that_is_promoted(
         poll(lambda: asked[-1])
 
 
+@pytest.mark.slow
 def test_a_deadline_is_kept_beside_a_backlog(ojs_db: None) -> None:
     """As it is recorded: less than a second late, or before the backlog was done."""
     (job,) = make(1, enqueue_ttl="1500ms")
@@ -258,6 +261,7 @@ def test_chores_take_turns_until_they_are_done(ojs_db: None, monkeypatch: pytest
     assert ran[:12] == ["slow", "other"] * 6
 
 
+@pytest.mark.slow
 def test_pruning_keeps_up_with_any_backlog(ojs_db: None) -> None:
     """6,000 rows past their retention: more than 5,000, which was once the most of a minute."""
     count = 6_000
@@ -268,6 +272,7 @@ def test_pruning_keeps_up_with_any_backlog(ojs_db: None) -> None:
         poll(lambda: not Job.objects.exists(), 45)
 
 
+@pytest.mark.slow
 def test_a_worker_prunes_when_no_other_does(ojs_db: None) -> None:
     """Another has pruned half a minute ago; then it has not for as long that it must have died."""
     make(1)
@@ -286,6 +291,7 @@ def test_a_worker_prunes_when_no_other_does(ojs_db: None) -> None:
         poll(lambda: runs.get().ran_by != "another")
 
 
+@pytest.mark.slow
 def test_an_idle_worker_closes_the_connection_of_its_chores(ojs_db: None) -> None:
     """And makes no statement but the looks of the reaper, which open it again when something is due."""
     event = threading.Event()

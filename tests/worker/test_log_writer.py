@@ -218,6 +218,7 @@ class TestLogWriter:
         poll(lambda: AttemptLog.objects.filter(text="kept").exists())
         monkeypatch.undo()
 
+    @pytest.mark.slow
     def test_no_more_of_them_wait_than_may(
         self, writer: LogWriter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -120,6 +120,7 @@ def ident_of(name: str) -> int | None:
     return next((thread.ident for thread in threading.enumerate() if thread.name == name), None)
 
 
+@pytest.mark.slow
 def test_what_is_left_at_the_end_is_counted(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
     go_on = threading.Event()
     connect(lambda **named: go_on.wait(30))

@@ -77,6 +77,7 @@ class ReaperThread(ConnectedThread):
             ran_by=ran_by,
             using=using,
             next_deadline=lambda: self._next_due.deadline,
+            last_scan=lambda: self._probe.scanned_at,
         )
         self._closing = False
         self._woken = threading.Event()
