@@ -53,6 +53,7 @@ def replica(ojs_db: None, tmp_path: Path) -> Iterator[None]:
         del connections.databases["replica"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F89")
 def test_the_queue_reads_where_it_writes(replica: None) -> None:
     for number in range(4):

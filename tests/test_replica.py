@@ -102,6 +102,7 @@ def test_who_has_changed_something_reads_the_primary(replica: str) -> None:
     assert str(job.id) not in page(other, "job/"), "of others nothing is known"
 
 
+@pytest.mark.slow
 def test_clients_can_ask_for_the_latest(replica: str, caller: Api) -> None:
     enqueue(caller)
     assert listed(caller.get("/jobs")) == 0
@@ -112,6 +113,7 @@ def test_clients_can_ask_for_the_latest(replica: str, caller: Api) -> None:
     assert len(jar.get("/ojs/v1/jobs").json()["items"]) == 2
 
 
+@pytest.mark.slow
 def test_a_replica_that_is_too_far_behind_is_not_read(replica: str, caller: Api) -> None:
     enqueue(caller)
     ran("default", 0)
@@ -139,6 +141,7 @@ def test_a_replica_that_fails_costs_no_answer(replica: str, caller: Api) -> None
     assert str(job["id"]) in page(browser, "job/")
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F140")
 def test_a_replica_that_does_not_answer_is_left_alone(
     replica: str, caller: Api, caplog: pytest.LogCaptureFixture

@@ -42,6 +42,7 @@ def test_it_is_said_before_that_no_worker_takes_it(
     assert (UNSERVED in browser.get(answer["Location"]).content.decode()) is waits
 
 
+@pytest.mark.slow
 @pytest.mark.every_database
 def test_the_audit_says_what_was_ordered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "MOST_AT_ONCE", 2)

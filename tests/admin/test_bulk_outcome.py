@@ -134,6 +134,7 @@ def test_no_more_than_so_many_rows_of_the_audit_are_looked_at(
     assert re.search(r"<= \d+", about[0])
 
 
+@pytest.mark.slow
 def test_the_heads_of_pages_do_not_look_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are on every page: a look at tens of thousands of jobs takes longer than most pages."""
     browser = login(superuser=True)

@@ -85,6 +85,7 @@ def test_the_number_of_a_list_is_exact_or_says_that_it_is_not() -> None:
         assert "Looked among" not in text
 
 
+@pytest.mark.slow
 def test_a_queue_has_at_least_what_was_found_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """No index knows the queue of what ended: it is looked for among the newest of all queues."""
     browser = login("view_queue", "view_job", "view_minutestat")
@@ -134,6 +135,7 @@ def test_minutes_that_are_not_counted_yet_are_not_drawn(frozen: FrozenClock) -> 
     assert re.findall(r'<th scope="row">([^<]+)</th>', chart)[-1] == date_format(last, "H:i")
 
 
+@pytest.mark.slow
 def test_one_is_no_plural() -> None:
     browser = login("view_job", "view_worker", "view_queue")
     make(1)

@@ -52,6 +52,7 @@ def chart(text: str, name: str) -> str:
     return text.partition(f"<figcaption>{name}")[2].partition("</figure>")[0]
 
 
+@pytest.mark.slow
 def test_a_period_is_compared_with_the_one_before(at: clock.FrozenClock) -> None:
     stat(START - MINUTE, completed=90, failed=10, timed_out=1)
     day = timedelta(days=1)
@@ -101,6 +102,7 @@ def test_what_waits_now_counts_as_waiting(at: clock.FrozenClock) -> None:
     assert "\ndefault: 30<" in backlog
 
 
+@pytest.mark.slow
 def test_the_largest_queues_have_areas_and_the_others_one(at: clock.FrozenClock) -> None:
     for number in range(1, 11):
         make(number, queue=f"q{number:02}")

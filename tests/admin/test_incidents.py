@@ -141,6 +141,7 @@ def test_retry_all_means_these(two: Client) -> None:
     assert "Retry all" not in first
 
 
+@pytest.mark.slow
 def test_discard_all_means_these(two: Client) -> None:
     url, fields = acts(cards(page(two, "failurestat/"))[0])["discard"]
     two.post(url, {**fields, "_confirmed": "1", "_many": "0", "reason": "no use"})
@@ -177,6 +178,7 @@ def test_only_what_the_user_may_do_is_offered(two: Client) -> None:
         assert not acts(cards(page(retrying, "failurestat/"))[0])
 
 
+@pytest.mark.slow
 def test_what_is_not_counted_is_a_lower_bound(two: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incident_board, "COUNTED", 1)
     monkeypatch.setattr(incident_board, "LEAST", 4)
@@ -261,6 +263,7 @@ def test_only_the_most_frequent_incidents(at: clock.FrozenClock) -> None:
     assert len(reads(asked)) <= 12, [sql[:90] for sql in reads(asked)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "word", ["incident:", "incident:x", "incident:0123456789ABCDEF", "incident:12"]
 )

@@ -110,6 +110,7 @@ def test_arguments_in_one_line(args: Any, shown: str) -> None:
     assert job_list.preview(args) == shown
 
 
+@pytest.mark.slow
 def test_times_are_those_of_the_state(frozen: FrozenClock) -> None:
     browser = login("view_job")
     later = enqueue("later", [], delay="90s")
@@ -183,6 +184,7 @@ def test_what_a_running_job_does_is_said() -> None:
 # What a click on a value does
 
 
+@pytest.mark.slow
 def test_a_click_on_a_value_narrows_the_list_to_it() -> None:
     browser = login("view_job")
     job = enqueue("mail.send", [], queue="mail", tags=["vip", "a b"], retry={"max_attempts": 1})
@@ -289,6 +291,7 @@ def act(browser: Client, url: str, **fields: str) -> Any:
     return browser.post(url, {**fields, "_confirmed": "1", "reason": "why"})
 
 
+@pytest.mark.slow
 def test_the_user_returns_to_the_list(frozen: FrozenClock) -> None:
     browser = login(superuser=True)
     jobs = in_every_state()

@@ -26,6 +26,7 @@ from tests.services.support import ack, fail, held, make, release, take
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("no_users")]
 
 
+@pytest.mark.slow
 def test_a_waiting_job_has_a_place_and_what_would_help() -> None:
     browser = login("view_job")
     first, *_others, last = make(4)
@@ -51,6 +52,7 @@ def buttons(text: str) -> list[tuple[str, str]]:
     return [(unescape(url), label) for (url, _inside), (label,) in zip(forms, labels, strict=True)]
 
 
+@pytest.mark.slow
 def test_whoever_may_resumes_the_queue_of_a_job_that_waits() -> None:
     browser = login("view_job", "pause_queue", "view_auditentry")
     (job,) = make(1)
@@ -80,6 +82,7 @@ def test_whoever_may_resumes_the_queue_of_a_job_that_waits() -> None:
     assert not buttons(browser.get(answer["Location"]).content.decode())
 
 
+@pytest.mark.slow
 def test_workers_that_were_told_to_be_quiet_are_resumed_where_a_job_waits_for_them() -> None:
     browser = login("view_job", "direct_worker")
     (job,) = make(1)

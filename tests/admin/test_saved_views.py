@@ -31,6 +31,7 @@ def shown(text: str) -> dict[str, str]:
     return {html.unescape(name): html.unescape(url) for url, name in found}
 
 
+@pytest.mark.slow
 def test_a_view_is_saved_shown_used_and_deleted() -> None:
     browser = login("view_job")
     make(2, queue="mail", retry={"max_attempts": 1})
@@ -95,6 +96,7 @@ def test_what_cannot_be_saved_is_said(asked: str, name: str, said: str) -> None:
     assert not SavedView.objects.exists()
 
 
+@pytest.mark.slow
 def test_there_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_views, "MOST", 2)
     browser = login("view_job")
@@ -114,6 +116,7 @@ def test_who_may_not_see_jobs_has_no_views() -> None:
     assert login("view_job", name="eve").get(VIEWS).status_code == 405
 
 
+@pytest.mark.slow
 def test_read_only_is_for_views_too() -> None:
     browser = login(superuser=True)
     post(browser, asked="state=active", name="mine")

@@ -381,6 +381,7 @@ def test_a_sample_of_what_waits_reads_no_backlog(browser: Client) -> None:
             assert rows_read(statement) <= 4500 * copied, statement
 
 
+@pytest.mark.slow
 def test_incidents_and_their_lists(browser: Client) -> None:
     for window in ("24h", "7d"):
         text, asked = look(browser, f"failurestat/?window={window}")

@@ -189,6 +189,7 @@ def test_the_words_that_hide_are_settings() -> None:
         assert not search.parse("meta.password:1").unknown
 
 
+@pytest.mark.slow
 def test_a_bare_word_is_how_a_type_begins_or_the_end_of_an_id() -> None:
     browser = login("view_job")
     sent, other = enqueue("mail.send", []), enqueue("video.mail", [])
@@ -285,6 +286,7 @@ def test_counts_are_written_in_the_language(language: str, count: int, shown: st
         assert shows.shown_count == shown
 
 
+@pytest.mark.slow
 def test_another_filter_begins_at_its_first_page() -> None:
     """Nor does a search: what is above a page in the middle of the list is not left out."""
     browser = login("view_job")

@@ -90,6 +90,7 @@ def test_a_search_can_be_moved_on(state: str, frozen: FrozenClock) -> None:
     assert all("Looked among the next 3 jobs, to 20" in text for text in texts[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "is_text"),
     [
@@ -114,6 +115,7 @@ def test_a_window_has_fewer_rows_where_rows_take_longer(
         assert "Looked among the newest 5 jobs" in page(browser, "job/", q=word)
 
 
+@pytest.mark.slow
 @override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 60}})
 def test_pages_of_a_window_stay_in_it() -> None:
     browser = login("view_job")
@@ -131,6 +133,7 @@ def test_pages_of_a_window_stay_in_it() -> None:
     assert len(seen) == len(set(seen)) == 110
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["x", "\0", "~", "9" * 500, "9999-12-31T23:59:59-10:00", KEY])
 def test_a_start_that_somebody_typed_is_no_error(start: str) -> None:
     browser = login("view_job")

@@ -190,6 +190,7 @@ def test_an_order_that_there_is_not_is_the_natural_one(sort: str) -> None:
     assert orders(text)["newest first"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", ["\0", "~", "9" * 500, f"{'9' * 500}~{KEY}", f"x~{KEY}", f"~{KEY}"])
 @pytest.mark.parametrize("sort", ["-duration", "waited", "-attempts", "queue", "-ended"])
 def test_a_place_that_somebody_typed_is_no_error(sort: str, typed: str) -> None:
@@ -413,6 +414,7 @@ def test_a_click_on_a_value_keeps_the_order() -> None:
     assert 'href="?sort=-attempts&amp;queue=mail"' in text
 
 
+@pytest.mark.slow
 def test_the_dead_letter_has_orders_too(frozen: FrozenClock) -> None:
     browser = login("view_job", "view_deadletter")
     for seconds in (3, 9, 6):
@@ -444,6 +446,7 @@ def test_selected_rows_of_a_sorted_list_are_acted_on() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_span_is_compared_exactly(frozen: FrozenClock) -> None:
     """Two that differ by a microsecond are on two pages, once each."""
     browser = login("view_job")
@@ -494,6 +497,7 @@ def test_the_board_of_queues_is_sorted_by_a_column(frozen: FrozenClock) -> None:
     assert (parse_qs(url), way) == ({"sort": ["available"], "paused__exact": ["0"]}, "descending")
 
 
+@pytest.mark.slow
 def test_the_board_of_workers_is_sorted_by_a_column() -> None:
     browser = login("view_worker")
     worker("a", running=1, concurrency=4, rss_bytes=300, age=9)

@@ -206,6 +206,7 @@ def test_what_is_shown_beside_it_is_found(value: Any) -> None:
     assert found(browser, '"needle"') == {str(job.id)}
 
 
+@pytest.mark.slow
 def test_the_words_that_hide_are_settings() -> None:
     browser = login("view_job", "view_args")
     job = enqueue("t", [{"GRÖSSE": "needle", "password": "pin"}])

@@ -135,6 +135,7 @@ def test_every_text_of_the_sources_is_in_the_catalogue(language: str, wanted: se
     assert present - wanted == set(), "in no source any more: run makemessages"
 
 
+@pytest.mark.slow
 @every_language
 def test_every_text_is_translated_with_the_same_holes(language: str) -> None:
     found = entries(source(language))

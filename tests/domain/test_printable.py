@@ -23,6 +23,7 @@ def test_other_text_stays(text: str) -> None:
     assert one_line(text) == lines(text) == text
 
 
+@pytest.mark.slow
 def test_nothing_that_ends_a_line_or_commands_a_terminal_counts_as_printable() -> None:
     """Printable text is passed on unread."""
     unsafe = {character for character in map(chr, range(sys.maxunicode + 1)) if _is_unsafe(character)}

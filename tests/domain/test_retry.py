@@ -114,6 +114,7 @@ class TestDelays:
         assert delay_ms(policy, 1, 0.9) == 12_000
         assert delay_ms(policy, 9, 0.0) == 6000
 
+    @pytest.mark.slow
     @given(
         strategy=st.sampled_from(["constant", "linear", "exponential", "polynomial"]),
         coefficient=st.floats(1.0, 1e6),

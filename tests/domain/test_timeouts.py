@@ -212,6 +212,7 @@ moments = st.none() | st.integers(-100, 100).map(at)
 spans = st.none() | st.integers(1, 100_000)
 
 
+@pytest.mark.slow
 @given(
     state=st.sampled_from([state.value for state in State]),
     attempt=st.integers(0, 3),

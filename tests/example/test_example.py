@@ -114,6 +114,7 @@ def test_file_rows_are_in_celsius_and_pacific_standard_time() -> None:
     assert first.celsius == pytest.approx(4.11)
 
 
+@pytest.mark.slow
 def test_import_reports_progress_and_saves_a_checkpoint_per_batch(empty: None) -> None:
     line = FakeLine()
     assert jobs.import_readings.function(context(line), "Seattle", 4000) == 8759
@@ -173,6 +174,7 @@ def test_mail_is_sent_through_the_backend() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_report_waits_for_the_readings(empty: None, var: Path) -> None:
     with pytest.raises(Retry, match="17518 readings are not imported yet") as caught:
         jobs.report()

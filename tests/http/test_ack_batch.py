@@ -122,6 +122,7 @@ def test_foreign_queues_do_not_exist(api: Api, caller: Caller) -> None:
     assert get(job["id"]).state == "active"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("jobs", "field"),
     [

@@ -154,6 +154,7 @@ POLICIES: tuple[tuple[Any, str], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_retry_policies(api: Api) -> None:
     for policy, field in POLICIES:
         refused(push(api, retry=policy), 422, "validation_error", field)

@@ -91,6 +91,7 @@ def test_a_scheduled_and_a_pending_job(api: Api) -> None:
     assert kinds(told(api, "?types=job.scheduled")) == ["job.scheduled"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cursor", "after"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 50])
 def test_every_event_is_on_one_page(api: Api, name: str, limit: int) -> None:

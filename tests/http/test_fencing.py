@@ -189,6 +189,7 @@ def test_a_waiting_fetch_is_no_sign_of_life_after_it_was_sent(api: Api) -> None:
     assert clock.now("default") - asked > timedelta(seconds=2)
 
 
+@pytest.mark.slow
 def test_one_warning_for_each_token_that_workers_share(
     caller: Caller, frozen: FrozenClock, caplog: pytest.LogCaptureFixture
 ) -> None:

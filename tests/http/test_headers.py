@@ -71,6 +71,7 @@ def test_no_cross_origin_header_at_all(api: Api) -> None:
                 assert answer.status in (401, 403, 404, 405), (path, answer.status)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("S32")
 def test_headers_of_every_answer(api: Api) -> None:
     """Whatever the answer is: nothing to sniff, nothing to keep, an id and the version."""

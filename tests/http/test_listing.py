@@ -97,6 +97,7 @@ def pages_of(api: Api, path: str, name: str) -> list[Any]:
         cursor = answer.body["pagination"]["next_cursor"]
 
 
+@pytest.mark.slow
 def test_small_tables_are_paged_by_cursor_too(api: Api) -> None:
     for name in ("q_1", "q-1", "q.1", "a", "zz"):
         Queue.objects.create(name=name)

@@ -118,6 +118,7 @@ def test_an_unknown_key_is_not_found(api: Api) -> None:
     error(api("DELETE", "/rate-limits/nobody/override"), 404, "not_found")
 
 
+@pytest.mark.slow
 def test_an_operator_s_override_wins_until_it_ends(api: Api, frozen: FrozenClock) -> None:
     for _ in range(4):
         push(api, {"key": "a", "concurrency": 2})
@@ -144,6 +145,7 @@ def test_an_override_is_taken_back(api: Api) -> None:
     assert "override" not in answer.body
 
 
+@pytest.mark.slow
 def test_the_limit_of_a_queue_is_none_of_the_jobs_business(api: Api) -> None:
     for _ in range(2):
         api.post("/jobs", {"type": "test.job", "args": [], "queue": "mail"})
@@ -173,6 +175,7 @@ def test_bad_overrides_are_refused(api: Api, body: Any, field: str) -> None:
     assert found["details"]["field"] == field
 
 
+@pytest.mark.slow
 def test_a_handler_may_block_its_key(api: Api, frozen: FrozenClock) -> None:
     for _ in range(2):
         push(api, ONE)

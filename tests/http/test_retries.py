@@ -24,6 +24,7 @@ DEFAULT_RETRY = {
 }
 
 
+@pytest.mark.slow
 def test_the_backoff(api: Api, frozen: FrozenClock) -> None:
     """Polynomial, the cap after the jitter, partial policies, ``max_attempts: 0``."""
     retry = {
@@ -101,6 +102,7 @@ def test_directives_of_a_handler(api: Api) -> None:
     assert (ended["state"], ended["error"]["type"]) == ("discarded", "total_timeout")
 
 
+@pytest.mark.slow
 def test_prefixes_of_errors(api: Api) -> None:
     """``Auth.*`` decides by itself, with ``retryable: true`` in the report."""
     policy = {"non_retryable_errors": ["Auth.*", "a+b", "Exact"], **SLOW_RETRY}

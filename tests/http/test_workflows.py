@@ -459,6 +459,7 @@ def test_results_beyond_what_is_given_inline(caller: Caller, monkeypatch: pytest
     assert error(other.get(place), 403, "permission_denied")
 
 
+@pytest.mark.slow
 def test_results_are_read_together(api: Api) -> None:
     """By a number of statements that does not grow with the jobs of a fetch, and none without need."""
     chain = {"type": "chain", "steps": [job("t.a"), job("t.b", queue="next")]}

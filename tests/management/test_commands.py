@@ -290,6 +290,7 @@ class TestOjs:
         assert parser.parse_args(["-v", "2", "token", "list"]).verbosity == 2
         assert parser.parse_args(["token", "list"]).verbosity == 1
 
+    @pytest.mark.slow
     def test_stored_text_forges_no_line_and_commands_no_terminal(self) -> None:
         evil = "\x1b]0;pwned\x07\x1b[2J\x9b1m\u202e\nforged: completed after 0.1 s on good-worker"
         made = make(3)
@@ -389,6 +390,7 @@ class TestOjs:
         assert "completed 1" in run("ojs", "prune")
         assert not Job.objects.exists()
 
+    @pytest.mark.slow
     def test_check(self) -> None:
         make()
         take()

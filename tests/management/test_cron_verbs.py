@@ -116,6 +116,7 @@ def test_a_late_schedule_is_called_so(frozen: FrozenClock) -> None:
     assert read("list")[0]["last_outcome"] == "fired"
 
 
+@pytest.mark.slow
 def test_backfill_says_first_and_then_does(frozen: FrozenClock) -> None:
     make(expression="@hourly", timezone="UTC", catch_up="none")
     frozen.advance(4 * 3600)

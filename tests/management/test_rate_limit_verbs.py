@@ -73,6 +73,7 @@ def test_what_cannot_be_is_refused(arguments: list[str], said: str) -> None:
     assert not RateLimit.objects.exists()
 
 
+@pytest.mark.slow
 def test_a_queue_is_limited_by_its_name() -> None:
     make(2, queue="mail")
     read("set", "queue:mail", "--concurrency", "1")

@@ -16,6 +16,7 @@ from tests.services.support import ack, fail, take
 pytestmark = pytest.mark.usefixtures("ojs_db")
 
 
+@pytest.mark.slow
 def test_the_list_is_newest_first_and_can_be_narrowed() -> None:
     first = chain(step("test.job"), name="first").enqueue()
     second = group(step("test.job"), chain(step("test.job")), name="second").enqueue()

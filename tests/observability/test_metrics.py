@@ -69,6 +69,7 @@ def test_registering_asks_the_database_nothing() -> None:
     assert len(asked) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counted")
 def test_otlp_has_the_names_of_the_specification(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -29,6 +29,7 @@ def test_a_report_without_a_fence(
         race(players, frozen, read=False)
 
 
+@pytest.mark.slow
 def test_a_cancel_without_a_guard(players: Players, frozen: clock.FrozenClock) -> None:
     with MUTANTS["unguarded-cancel"](), pytest.raises(AssertionError):
         race_all(active, players, frozen, most=1)

@@ -150,6 +150,7 @@ def test_un_finish(players: Players, frozen: clock.FrozenClock) -> None:
         assert (reaped, said, job.state) == ("0", "settled", "completed"), stop
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F57", "F58")
 def test_cancel_and_ack(players: Players, frozen: clock.FrozenClock) -> None:
     """Both ways round, at every point: one of them, and one event of an end."""
@@ -250,6 +251,7 @@ def test_a_checkpoint_is_stored_under_its_lease(players: Players, frozen: clock.
     assert now_stored(scene.job).json("checkpoint") is None
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F94")
 def test_one_id_is_enqueued_by_two(players: Players, frozen: clock.FrozenClock) -> None:
     """Every point of an enqueue: one row and one announcement; other content is refused."""

@@ -126,6 +126,7 @@ def test_large_jobs_are_enqueued_together_or_not_at_all() -> None:
     assert Job.objects.count() == 24
 
 
+@pytest.mark.slow
 def test_much_progress_is_stored_together() -> None:
     make(12)
     reports = [Progress(held(job), 0.5, data=f'"{n}{MEGABYTE}"') for n, job in enumerate(take(12))]

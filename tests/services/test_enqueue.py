@@ -80,6 +80,7 @@ def test_on_commit_checks_at_once() -> None:
         enqueue_on_commit("test.job", [object()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 999, 2500])
 @override_settings(OJS={"EVENTS": "problems"})
 def test_many_take_one_statement_per_thousand(count: int) -> None:

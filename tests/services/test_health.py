@@ -23,7 +23,7 @@ from django_ojs.store.server_health import Connections, DeadRows, OldTransaction
 from tests.admin.support import login, page
 from tests.management.test_commands import as_json, run
 from tests.services.support import make
-from tests.support import family
+from tests.support import family, poll
 
 JOBS = "django_ojs_job"
 
@@ -80,10 +80,17 @@ def reading() -> Iterator[None]:
             cur.execute("ROLLBACK")
 
 
+def _with_oldest(found: ServerHealth) -> ServerHealth | None:
+    return None if found.oldest is None else found
+
+
 @pytest.mark.every_database
 def test_the_server_is_asked(ojs_db: None) -> None:
     with reading():
         found = server_health.read("default")
+        if connection.vendor == family() == "mysql":
+            # It shows what ran when somebody asked last, if that was within a tenth of a second.
+            found = poll(lambda: _with_oldest(server_health.read("default")), every=0.15)
     if connection.vendor != family():
         assert found == ServerHealth(), "of a server that is none of ours nothing is known"
         return

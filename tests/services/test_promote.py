@@ -14,6 +14,7 @@ from tests.services.support import fail, make, take
 from tests.support import not_none
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F128")
 def test_a_herd_of_retries_is_spread(ojs_db: None, frozen: clock.FrozenClock) -> None:
     """Three hundred fail at one moment; they come back over the whole width of the jitter."""

@@ -260,6 +260,7 @@ def test_jobs_that_found_no_worker_do_not_start_with_the_next_window(frozen: Fro
     assert take(10) == []
 
 
+@pytest.mark.slow
 def test_a_throttle_spaces_starts_evenly(frozen: FrozenClock) -> None:
     make(4, rate_limit={"key": "a", "throttle": {"limit": 60, "period": "PT1M"}})
     for _ in range(3):
@@ -313,6 +314,7 @@ def test_what_finds_no_place_is_put_off_if_asked(frozen: FrozenClock) -> None:
     assert ids(take(1)) == [second.id]
 
 
+@pytest.mark.slow
 def test_an_episode_is_told_once_when_it_begins_and_when_it_ends() -> None:
     make(4, rate_limit=ONE)
     for _ in range(4):

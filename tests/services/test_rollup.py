@@ -288,6 +288,7 @@ def test_an_hour_is_merged_when_all_of_it_is_counted(at: clock.FrozenClock) -> N
     assert list(FailureStat.objects.values_list("step", "count")) == [(3600, 2)]
 
 
+@pytest.mark.slow
 def test_failures_become_hours_as_soon_as_no_window_needs_their_minutes(at: clock.FrozenClock) -> None:
     """The numbers of windows that begin at whole hours stay what they were."""
     for number in (0, 59, 60):
@@ -311,6 +312,7 @@ def test_failures_become_hours_as_soon_as_no_window_needs_their_minutes(at: cloc
     assert stats_queries.failures()[0].counts == [0, 0, 1, 3, 3]
 
 
+@pytest.mark.slow
 def test_failures_of_an_hour_are_not_counted_again_when_the_mark_is_lost(at: clock.FrozenClock) -> None:
     take_and_fail(at)
     at.time = START + timedelta(hours=5)

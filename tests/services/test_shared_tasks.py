@@ -78,6 +78,7 @@ def record() -> MaintenanceRun:
     return MaintenanceRun.objects.get(name="prune")
 
 
+@pytest.mark.slow
 def test_one_prunes(
     one: Process, other: Process, old: Callable[..., None], frozen: FrozenClock
 ) -> None:

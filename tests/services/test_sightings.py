@@ -361,6 +361,7 @@ def spans() -> list[list[datetime]]:
     ]
 
 
+@pytest.mark.slow
 def test_spans_are_kept_as_long_as_they_matter(frozen: FrozenClock) -> None:
     make(1, heartbeat_timeout=20)
     (job,) = take()

@@ -90,6 +90,7 @@ def attempted_before(frozen: FrozenClock, options: list[dict[str, Any]], failure
         promote.promote()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beats", [True, False])
 @pytest.mark.parametrize("failures", [0, 2])
 def test_those_that_are_alike_start_as_each_alone(

@@ -119,6 +119,7 @@ def test_time_goes_on_within_a_transaction() -> None:
     assert not Job.objects.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F94")
 def test_many_enqueue_under_one_id() -> None:
     """One row and one event, whoever comes first; the others get that job."""

@@ -94,6 +94,7 @@ def test_a_minute_counts_once_when_the_mark_is_lost(at: clock.FrozenClock) -> No
     assert stored(86_400) == {"t": (1, 0, 1000)}
 
 
+@pytest.mark.slow
 def test_short_steps_are_forgotten(at: clock.FrozenClock) -> None:
     for hours in (0, 3, 27, 200):
         at.time = START + timedelta(hours=hours)

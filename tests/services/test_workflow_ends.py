@@ -269,6 +269,7 @@ LIVES: dict[str, tuple[dict[str, Any], Callable[[FrozenClock], object]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds("batch, first"))
 @pytest.mark.parametrize("life", LIVES)
 def test_a_member_with_attempts_left_has_not_ended(life: str, kind: str, frozen: FrozenClock) -> None:
@@ -288,6 +289,7 @@ def test_a_member_with_attempts_left_has_not_ended(life: str, kind: str, frozen:
     assert_over(made, expected[COMPLETED])
 
 
+@pytest.mark.slow
 @pytest.mark.every_database
 @pytest.mark.parametrize(
     ("kind", "end"),
@@ -331,6 +333,7 @@ def test_a_purge_after_the_end_changes_nothing(end: str, kind: str, frozen: Froz
     assert_sound(frozen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds(*KINDS))
 def test_a_row_that_was_deleted_by_hand_is_found_and_mended(kind: str, frozen: FrozenClock) -> None:
     """It counts as a member that was cancelled, and what waited for it does not run."""
@@ -397,6 +400,7 @@ def test_a_chain_whose_failed_step_was_purged_has_nothing_to_resume() -> None:
     assert counts(made)[0] == "failed"
 
 
+@pytest.mark.slow
 @pytest.mark.every_database
 def test_a_nested_workflow_that_is_resumed_with_nothing_left_is_in_nobodys_way(
     frozen: FrozenClock,

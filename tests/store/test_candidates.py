@@ -222,6 +222,7 @@ def test_a_claim_locks_what_it_takes() -> None:
         other.close()
 
 
+@pytest.mark.slow
 def test_others_get_what_the_first_have_not_locked() -> None:
     """Held rows in front, more than are looked at at first.
 

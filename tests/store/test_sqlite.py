@@ -87,6 +87,7 @@ def test_a_writer_that_takes_its_time_is_waited_for(other: sqlite3.Connection) -
     assert done == ["cancelled"]
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F80")
 def test_a_writer_that_does_not_end_in_time_is_a_lost_race(
     other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch

@@ -123,6 +123,7 @@ def test_more_time_for_the_handler(moving: JobClock) -> None:
     assert drain() == Drained(completed=1)
 
 
+@pytest.mark.slow
 def test_signs_of_life_are_sent_unless_by_hand(moving: JobClock) -> None:
     @job("kit.auto", timeout="1h", heartbeat_timeout="20s", retry={"max_attempts": 1})
     def auto(minutes: int) -> str:

@@ -111,6 +111,7 @@ def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
     assert (now_stored(kept).state, now_stored(dropped).state) == ("completed", "cancelled")
 
 
+@pytest.mark.slow
 def test_a_report_outlives_connections_that_are_cut_twice(
     database: DatabaseThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_report_that_waited_for_a_row_is_judged_by_when_it_was_first_tried(
     assert now_stored(job).state == "completed"
 
 
+@pytest.mark.slow
 @pytest.mark.fault("F75")
 def test_a_job_whose_report_is_held_up_is_beaten_for(
     database: DatabaseThread, monkeypatch: pytest.MonkeyPatch

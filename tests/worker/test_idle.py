@@ -304,6 +304,7 @@ def test_an_idle_worker_closes_the_connection_of_its_chores(ojs_db: None) -> Non
         assert event.wait(15)
 
 
+@pytest.mark.slow
 def test_chores_reap_deadlines_and_silence(promoted: threading.Event) -> None:
     make(
         timeout="300ms",
