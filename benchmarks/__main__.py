@@ -46,7 +46,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
         "--within",
         type=float,
         metavar="M",
-        help="begin nothing of a further round after so many minutes (default 14, 57 with --full)",
+        help="begin nothing after so many minutes (14, 57 with --full, without limit with --goals)",
     )
     parser.add_argument("--against", metavar="REV", help="ours only, beside this commit, by turns")
     parser.add_argument("--turns", type=int, default=10, help="of --against (default 10)")
@@ -134,8 +134,7 @@ def main(given: list[str] | None = None) -> int:
         if not measure.system.startswith("ojs") and measure.system not in others:
             bench.figures.missing[measure.system] = "left out by --systems"
     try:
-        within = options.within if options.within is not None else 57 if options.full else 14
-        measure_all(bench, measures, options.repeat, keep, begun + 60 * within)
+        measure_all(bench, measures, options.repeat, keep, begun + 60 * minutes(options))
     except KeyboardInterrupt:
         print("interrupted: the report is about what there is", flush=True)
     finally:
@@ -146,6 +145,15 @@ def main(given: list[str] | None = None) -> int:
     print(f"\n{options.repeat} rounds in {(time.monotonic() - begun) / 60:.1f} minutes")
     keep()
     return 1 if problems else 0
+
+
+def minutes(options: argparse.Namespace) -> float:
+    """After how many minutes nothing more is begun: who names goals gets all of them."""
+    if options.within is not None:
+        return float(options.within)
+    if options.goals:
+        return inf
+    return 57.0 if options.full else 14.0
 
 
 def beside(options: argparse.Namespace, goals: list[Goal], bench: Bench, facts: dict[str, str]) -> int:
@@ -257,8 +265,8 @@ def measure_all(
 ) -> None:
     """Rounds are the outer loop, so that a slow minute of the machine hits every system alike.
 
-    What the figures have already is passed over; ``keep`` is called after each measurement. The first
-    round is always whole; of the others nothing is begun after ``until`` (of the monotonic clock).
+    What the figures have already is passed over; ``keep`` is called after each measurement. Nothing is
+    begun after ``until`` (of the monotonic clock).
     """
     plan = [
         (number, measure)
@@ -271,8 +279,8 @@ def measure_all(
     for number, one_round in groupby(plan, key=lambda planned: planned[0]):
         print(f"round {number} of {rounds}", flush=True)
         for some in at_once(measure for _, measure in one_round):
-            if number > 1 and time.monotonic() > until:
-                print("the time is up: the rest has fewer rounds", flush=True)
+            if time.monotonic() > until:
+                print("the time is up: go on with --resume", flush=True)
                 return
             if len(some) > 1:
                 bench.run_together(some, number)

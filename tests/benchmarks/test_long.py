@@ -154,8 +154,17 @@ def test_what_there_is_is_not_measured_again(tmp_path: Path) -> None:
     again, kept = run({TICK.key: first.samples[TICK.key][:1]})
     assert (again.samples[TICK.key][0], kept) == (first.samples[TICK.key][0], 1)
     assert run(again.samples) == (again, 0)
+    assert run(again.samples, until=0) == (again, 0)
     hurried, kept = run({}, until=0)
-    assert (len(hurried.samples[TICK.key]), kept) == (1, 1), "the first round is whole"
+    assert (hurried.samples.get(TICK.key), kept) == (None, 0), "no time is left"
+
+
+@pytest.mark.parametrize(
+    ("given", "minutes"),
+    [("", 14), ("--full", 57), ("--goals P1", inf), ("--within 0", 0), ("--goals P1 --within 3", 3)],
+)
+def test_how_long_something_new_is_begun(given: str, minutes: float) -> None:
+    assert command.minutes(command.arguments(given.split())) == minutes
 
 
 @pytest.mark.process
@@ -237,7 +246,7 @@ def test_a_day_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.process
 def test_a_history_is_deleted_under_load(on_postgresql: Bench) -> None:
-    options = (("history", 20_000), ("rate", 50), ("batch", 10), ("seconds", 2), ("limit", 60))
+    options = (("history", 20_000), ("rate", 50), ("batch", 10), ("seconds", 2), ("limit", 180))
     found = sample(on_postgresql, Measure("ojs.scaling", "prune_load", options=options))
     assert found["deleted"] >= 19_800
     # A quick machine has deleted them before the first job arrives.

@@ -132,8 +132,12 @@ class Assignment:
             elif slot.child.is_shared and now - slot.queued[0].given_at >= _UNSTARTED:
                 # Another coroutine holds up the event loop.
                 self._ask_back(slot.child, slot.queued)
+        late = False
         while self.waiting and now - self.waiting[0].received_at > _UNSTARTED:
             self._release(self.waiting.popleft())
+            late = True
+        if late:
+            self.estimate.not_begun()
 
     def recall_all(self) -> None:
         """The worker stops: release what waits, ask for all that has not begun."""

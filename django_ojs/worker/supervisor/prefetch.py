@@ -18,12 +18,19 @@ _QUEUED_SECONDS = 0.02
 """Work that may be queued in an executor behind its first job."""
 _DEEPEST = 128
 """Jobs that may be."""
-_AHEAD_PER_SEEN = 8
+_FIRST = 30
+_AHEAD_PER_SEEN = 4
 _SEEN_PER_QUEUED = 4
-"""How a worker begins: jobs claimed ahead for each that has been seen, jobs seen for each queued.
+"""How a worker begins: jobs claimed ahead for each that has been seen, after the first ones, among which
+a long one would be; jobs seen for each queued.
 
 A drain of thousands of short jobs is over within a second: what is learned slowly is learned too late.
 """
+
+
+_LEAST_SHARE = 1 / 16
+_RECOVERS = 1.0002
+"""By how much the share grows with each job: it doubles with 3,500."""
 
 
 @dataclass(slots=True)
@@ -56,10 +63,19 @@ class PrefetchPolicy:
         self._long_share = 0.0
         self._needed = self._count = 0.0
         self._bytes = 1.0
+        self._share = 1.0
 
     def claimed(self, text_bytes: int) -> None:
         """Record the size of a claimed job."""
         self._bytes = max(float(text_bytes), 0.98 * self._bytes)
+
+    def not_begun(self) -> None:
+        """Record that jobs claimed ahead did not begin in time: from now on half as many are.
+
+        What executors need says little about a database, or a machine, that is slower than they are;
+        jobs that are given back cost it more than those that are done.
+        """
+        self._share = max(_LEAST_SHARE, self._share / 2)
 
     def add(self, job_type: str, seconds: float, needed: float) -> None:
         """Record how long the handler of a finished job ran, and how long its executor was taken.
@@ -76,6 +92,7 @@ class PrefetchPolicy:
         self._long_share += weight * ((seconds > LONG) - self._long_share)
         self._needed = 0.95 * self._needed + needed
         self._count = 0.95 * self._count + 1
+        self._share = min(1.0, self._share * _RECOVERS)
 
     def prefetch(self, slots: int, going: int) -> int:
         """Estimate how many jobs ``slots`` executors will start within the horizon.
@@ -86,10 +103,11 @@ class PrefetchPolicy:
         if self._every.seen < 4:
             return 0
         each = self._needed / self._count
-        fitting = slots * self._horizon / max(each, 0.0001)
+        fitting = self._share * slots * self._horizon / max(each, 0.0001)
         free_of_long = _LONG_AHEAD * going / slots / max(self._long_share, 0.0001)
         fitting = min(fitting, free_of_long, AHEAD_BYTES / self._bytes)
-        return int(min(fitting, _AHEAD_PER_SEEN * self._every.seen, _MOST))
+        seen = self._every.seen
+        return int(min(fitting, seen if seen < _FIRST else _AHEAD_PER_SEEN * seen, _MOST))
 
     def queue_depth(self, job_type: str) -> int:
         """How many jobs of this type may be queued in an executor behind the running one.
