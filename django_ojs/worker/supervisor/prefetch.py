@@ -21,8 +21,8 @@ _DEEPEST = 128
 _FIRST = 30
 _AHEAD_PER_SEEN = 4
 _SEEN_PER_QUEUED = 4
-"""How a worker begins: jobs claimed ahead for each that has been seen, after the first ones, among which
-a long one would be; jobs seen for each queued.
+"""How a worker begins: jobs claimed ahead for each that has been seen, after the first, among which
+a long one would have been; jobs seen for each queued.
 
 A drain of thousands of short jobs is over within a second: what is learned slowly is learned too late.
 """
@@ -72,8 +72,8 @@ class PrefetchPolicy:
     def not_begun(self) -> None:
         """Record that jobs claimed ahead did not begin in time: from now on half as many are.
 
-        What executors need says little about a database, or a machine, that is slower than they are;
-        jobs that are given back cost it more than those that are done.
+        What executors need is no measure of a database, or a machine, that is slower than they are; a
+        job that is given back costs it more than one that is done.
         """
         self._share = max(_LEAST_SHARE, self._share / 2)
 
