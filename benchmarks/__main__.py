@@ -280,7 +280,7 @@ def measure_all(
         print(f"round {number} of {rounds}", flush=True)
         for some in at_once(measure for _, measure in one_round):
             if time.monotonic() > until:
-                print("the time is up: go on with --resume", flush=True)
+                print("the time is up: --json FILE --resume goes on with what is left", flush=True)
                 return
             if len(some) > 1:
                 bench.run_together(some, number)

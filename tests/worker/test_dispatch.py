@@ -12,6 +12,7 @@ from django_ojs import clock
 from django_ojs.domain.job import Actor
 from django_ojs.models import AttemptLog
 from django_ojs.services import leases, operate
+from django_ojs.services.settle import Report
 from django_ojs.worker.prefork.child import Child, Phase, Slot
 from django_ojs.worker.prefork.frames import Frame
 from django_ojs.worker.prefork.pool import MALFORMED
@@ -98,6 +99,25 @@ def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child)
     moments = dispatcher.enforcer.moments()
     assert child.slots[0].running.deadlines.row in moments
     assert child.slots[0].running.deadlines.soft_at in moments
+
+
+def test_what_does_not_begin_in_time_is_given_back_and_half_as_many_are_claimed(child: Child) -> None:
+    make(4)
+    pool, database = Pool(), Database()
+    pool.children.append(child)
+    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher.take(take(4), Moment(clock.now("default"), clock.boottime()))
+    estimate, waiting = dispatcher.assignment.estimate, len(dispatcher.assignment.waiting)
+    for _ in range(1000):
+        estimate.add("test.other", 0.001, 0.001)
+    before = estimate.prefetch(1, 1)
+    dispatcher.tick(clock.boottime() + 0.1)
+    assert (len(dispatcher.assignment.waiting), estimate.prefetch(1, 1)) == (waiting, before)
+    dispatcher.tick(clock.boottime() + 0.2)
+    assert waiting >= 2
+    assert not dispatcher.assignment.waiting
+    assert dispatcher.reported == {Report.RELEASE: waiting}
+    assert estimate.prefetch(1, 1) == pytest.approx(before / 2, abs=1), "once, however many they were"
 
 
 @pytest.mark.fault("F68")

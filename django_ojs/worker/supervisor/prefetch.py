@@ -26,8 +26,6 @@ a long one would have been; jobs seen for each queued.
 
 A drain of thousands of short jobs is over within a second: what is learned slowly is learned too late.
 """
-
-
 _LEAST_SHARE = 1 / 16
 _RECOVERS = 1.0002
 """By how much the share grows with each job: it doubles with 3,500."""
