@@ -44,7 +44,7 @@ def goals(scale: Scale) -> list[Goal]:
         ),
         Goal(
             "P10",
-            "HTTP: gunicorn with 2 x 4 threads, 8 connections, PostgreSQL",
+            "HTTP: gunicorn with 4 threads a process, 8 connections, PostgreSQL",
             [
                 Ratio(
                     "POST /ojs/v1/jobs", create("rate"), "a bare DRF create", create("bare"),
