@@ -171,8 +171,8 @@ def _server(adapter: Adapter, *, processes: int) -> Iterator[int]:
         probe.bind(("127.0.0.1", int(os.environ.get("OJS_BENCH_PORT", "0"))))
         port = int(probe.getsockname()[1])
     command = harness.module(
-        "gunicorn", "--worker-class=gthread", f"--workers={processes}", "--threads=4", "--keep-alive=75",
-        f"--bind=127.0.0.1:{port}", f"{adapter.package}.wsgi:application",
+        "gunicorn", "--worker-class=gthread", f"--workers={processes}", "--threads=4",
+        "--keep-alive=75", f"--bind=127.0.0.1:{port}", f"{adapter.package}.wsgi:application",
     )  # fmt: skip
     with open(config.scratch() / f"{adapter.slug}.worker.log", "ab") as log:
         adapter.workers.start([command], folder=config.ROOT, log=log)
