@@ -50,7 +50,9 @@ def test_a_drain_is_over_when_nothing_is_left_or_held(
     database: Any = Database()
     dispatcher: Any = SimpleNamespace(leases={})
     where = sources(["default"], ["test.job"])
-    drain = DrainController(database, dispatcher, Shutdown(), where, promotes=True, using="default")
+    drain = DrainController(
+        database, database, dispatcher, Shutdown(), where, promotes=True, using="default"
+    )
     drain.queue_was_empty(left=False)
     assert not drain.drained()
     assert drain.near

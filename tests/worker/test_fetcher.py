@@ -17,8 +17,9 @@ from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store import candidates
 from django_ojs.store.candidates import Look
+from django_ojs.store.dialect import dialect
 from django_ojs.store.sources import Sources
-from django_ojs.worker.threads.database import DatabaseThread
+from django_ojs.worker.threads.database import DatabaseThread, database_threads
 from django_ojs.worker.threads.fetcher import Claims, Moment
 from django_ojs.worker.threads.outcomes import Pending
 from django_ojs.worker.threads.polling import PollSchedule
@@ -352,3 +353,31 @@ def test_a_claim_that_finds_nothing_does_not_end_the_wait_of_a_report(
     poll(lambda: not database.unwritten)
     assert not database.held_up()
     assert now_stored(job).state == "completed"
+
+
+def test_on_postgresql_a_call_that_takes_long_holds_up_no_claim(loop: Loop) -> None:
+    """Elsewhere it comes first: there is one writer, or the connection may be with another node."""
+    claims = Claims(WHERE, Patient(), "w1", loop.on_claimed, loop.on_empty)
+    threads = database_threads(loop, "default", [claims])
+    claimer, database = threads[0], threads[-1]
+    (job,) = make(1, queue="default")
+    over, answered = threading.Event(), threading.Event()
+    with bounded():
+        for thread in threads:
+            thread.start()
+        try:
+            database.call(over.wait, lambda value, error: answered.set())
+            claimer.want(1, 1)
+            apart = dialect("default").claims_apart
+            assert apart is (connections["default"].vendor == "postgresql")
+            if apart:
+                poll(lambda: loop.claimed)
+                assert not answered.is_set()
+            over.set()
+            poll(lambda: loop.claimed and answered.is_set())
+            assert [claimed.id for claimed in loop.claimed] == [job.id]
+        finally:
+            over.set()
+            for thread in threads:
+                thread.close()
+                thread.join(10)

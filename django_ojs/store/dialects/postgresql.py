@@ -88,6 +88,7 @@ class Postgres(Dialect):
         return f"CASE WHEN {stored} <= {most} THEN {super().if_small(name, most)} END"
 
     notifies = True
+    claims_apart = True
     inserts_what_it_updates = True
     updates_what_it_locks = True
     greatest = "GREATEST"

@@ -1,7 +1,7 @@
 """Decide when a worker is done: nothing left to drain, or all reports written at a shutdown.
 
 Jobs of a claim that commits while the supervisor exits would be held until they stall. The decision is
-therefore made by a call on the database thread, after every claim that was made before.
+therefore made by a call on the thread that claims, after every claim that was made before.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class DrainController:
 
     def __init__(
         self,
+        claimer: DatabaseThread,
         database: DatabaseThread,
         dispatcher: Dispatcher,
         shutdown: Shutdown,
@@ -31,6 +32,7 @@ class DrainController:
         promotes: bool,
         using: str,
     ) -> None:
+        self._claimer = claimer
         self._database = database
         self._dispatcher = dispatcher
         self._shutdown = shutdown
@@ -66,19 +68,19 @@ class DrainController:
             if self._empty:
                 self._look_again()
             else:
-                self._database.wake()
+                self._claimer.wake()
         return self._drained
 
     def flush_barrier_passed(self) -> bool:
-        """Whether everything that the database thread claimed has arrived here."""
+        """Whether everything that was claimed has arrived here."""
         if self._barrier is None:
             self._barrier = False
 
             def then(value: None, error: Exception | None) -> None:
                 self._barrier = True
 
-            self._database.want(0, 0)
-            self._database.call(lambda: None, then)
+            self._claimer.want(0, 0)
+            self._claimer.call(lambda: None, then)
         return self._barrier
 
     def gave_up(self) -> bool:
@@ -102,8 +104,8 @@ class DrainController:
             # Jobs may have been claimed and released since the last empty claim.
             self._drained = error is None and not left and not self._dispatcher.leases
             self._empty = self._empty and self._drained
-            self._database.wake()
+            self._claimer.wake()
 
         self._checking = True
-        self._database.want(0, 0)
-        self._database.call(work, then)
+        self._claimer.want(0, 0)
+        self._claimer.call(work, then)

@@ -29,6 +29,7 @@ class Parts(NamedTuple):
 
     pool: Pool
     dispatcher: Dispatcher
+    claimer: DatabaseThread
     database: DatabaseThread
     heartbeat: HeartbeatThread
     receivers: Receivers
@@ -37,7 +38,7 @@ class Parts(NamedTuple):
 
 def families(parts: Parts) -> list[Family]:
     """All metrics of a worker, in a fixed order; families without samples too."""
-    pool, dispatcher, database, heartbeat, receivers, recycler = parts
+    pool, dispatcher, claimer, database, heartbeat, receivers, recycler = parts
     enforcer = dispatcher.enforcer
     reports = {name: dispatcher.reported[report] for report, name in _REPORTS.items()}
     executors = Counter(dict.fromkeys(("starting", "idle", "busy", "ending"), 0))
@@ -62,7 +63,7 @@ def families(parts: Parts) -> list[Family]:
             {(phase,): float(count) for phase, count in executors.items()},
         ),
         _counts("executors_recycled", "Executors that were replaced.", "reason", recycler.recycled),
-        _durations("claim_seconds", "How long claims took.", database.claims_took),
+        _durations("claim_seconds", "How long claims took.", claimer.claims_took),
         _durations(
             "settle_seconds", "How long it took to write a batch of reports.", database.settlements_took
         ),

@@ -39,7 +39,7 @@ from django_ojs.worker.supervisor.recycling import Recycler
 from django_ojs.worker.supervisor.shared_types import SharedTypes
 from django_ojs.worker.supervisor.shutdown import Shutdown, WorkerPhase
 from django_ojs.worker.supervisor.signals import SignalQueue
-from django_ojs.worker.threads.database import DatabaseThread
+from django_ojs.worker.threads.database import database_threads
 from django_ojs.worker.threads.fetcher import Claims, Moment
 from django_ojs.worker.threads.heartbeat import HeartbeatThread, WorkerSnapshot
 from django_ojs.worker.threads.maintenance import MaintenanceThread
@@ -77,15 +77,13 @@ class Runner:
             self._notifier = Notifier(self._on_payload, self._using)
         self._shared = SharedTypes(0 if config.once else config.async_slots)
         claims = divided(config, self._shared, self._claims)
-        self._database = DatabaseThread(self._loop, self._using, claims)
+        self._database_threads = database_threads(self._loop, self._using, claims)
+        self._claimer, self._database = self._database_threads[0], self._database_threads[-1]
         self._receivers = Receivers(reporter=self._database, on_room=self._loop.wake_up)
         self._dispatcher = Dispatcher(self._pool, self._database, self.shutdown, self._shared, config)
         self._recycler = Recycler(self._pool, self.shutdown, config, self._shared)
         self._drain = DrainController(
-            self._database,
-            self._dispatcher,
-            self.shutdown,
-            where,
+            *(self._claimer, self._database, self._dispatcher, self.shutdown, where),
             promotes=config.maintenance,
             using=self._using,
         )
@@ -96,17 +94,13 @@ class Runner:
             self._heartbeat, self._database, self._dispatcher, using=self._using
         )
         self._parts = Parts(
-            self._pool,
-            self._dispatcher,
-            self._database,
-            self._heartbeat,
-            self._receivers,
-            self._recycler,
+            *(self._pool, self._dispatcher, self._claimer, self._database, self._heartbeat),
+            *(self._receivers, self._recycler),
         )
         self._maintenance: list[MaintenanceThread | ReaperThread] = []
         self._reaper: ReaperThread | None = None
         if config.maintenance:
-            maintenance = MaintenanceThread(self._database.wake, using=self._using)
+            maintenance = MaintenanceThread(self._claimer.wake, using=self._using)
             self._reaper = ReaperThread(
                 maintenance.promote,
                 promoting=maintenance.promoting,
@@ -126,7 +120,7 @@ class Runner:
 
     def connected(self) -> bool:
         """Whether the database answered the last statement."""
-        return self._database.connected.is_set()
+        return self._claimer.connected.is_set()
 
     def metrics(self) -> str:
         """What only this process knows, for Prometheus. From any thread."""
@@ -149,7 +143,7 @@ class Runner:
         if (off := clock.disagreement(self._using)) is not None:
             seconds = off.total_seconds()
             logger.warning("the clock of the database is off this host's: %+.1f s", seconds)
-        for thread in (self._heartbeat, self._database, *self._maintenance, self._notifier):
+        for thread in (self._heartbeat, *self._database_threads, *self._maintenance, self._notifier):
             if thread is not None:
                 thread.start()
         try:
@@ -165,7 +159,7 @@ class Runner:
             given_back=reported[Report.RELEASE],
             seconds=ended - (self._first_claim or self._started),
             statements=sum(
-                one.statements for one in (self._database, self._heartbeat, *self._maintenance)
+                one.statements for one in (*self._database_threads, self._heartbeat, *self._maintenance)
             ),
             exit_code=self._exit_code,
         )
@@ -228,7 +222,7 @@ class Runner:
             now=now,
             leases=len(self._dispatcher.leases),
             last_done=self._dispatcher.last_done,
-            turn=self._database.turn_took,
+            turn=self._claimer.turn_took,
         )
         if self.shutdown.phase is not WorkerPhase.RUNNING or ending or held_up:
             found = ClaimSize(immediate=found.immediate)
@@ -236,7 +230,7 @@ class Runner:
             found = found.within(1)
         elif self.config.max_jobs is not None:
             found = found.within(self.config.max_jobs - self._dispatcher.claimed)
-        self._database.want(*found)
+        self._claimer.want(*found)
 
     def _on_claimed(self, jobs: list[JobRow], at: Moment) -> None:
         self._drain.work_goes_on()
@@ -297,7 +291,7 @@ class Runner:
             if payload[2:] == self.info.id:
                 self._heartbeat.now()
         else:
-            self._database.wake(*place_of(payload), alone=not repeated)
+            self._claimer.wake(*place_of(payload), alone=not repeated)
             if self._reaper is not None:
                 self._reaper.hurry()
 
@@ -346,7 +340,7 @@ class Runner:
         self._heartbeat.now()
 
     def _limits(self, now: float) -> None:
-        for thread in (self._database, self._heartbeat):
+        for thread in (*self._database_threads, self._heartbeat):
             if not thread.is_alive() and not self.shutdown.begun:
                 logger.critical("a thread has died: stopping (%s)", thread.name)
                 self._exit_code = EXIT_ERROR
@@ -385,8 +379,10 @@ class Runner:
             self._loop.wait_for_descriptors(0.1)
             self._pool.check()
         self._dispatcher.hand_over()
-        self._database.close()
-        self._database.join(5.0)
+        for database in self._database_threads:
+            database.close()
+        for database in self._database_threads:
+            database.join(5.0)
         self._dispatcher.logs.close()
         for thread in (*self._maintenance, self._notifier):
             if thread is not None:

@@ -1,6 +1,7 @@
-"""The database thread: statements for the supervisor, so that the supervisor never waits for them.
+"""Database threads: statements for the supervisor, so that the supervisor never waits for them.
 
-It makes calls, writes outcomes and claims jobs on one connection.
+One makes calls, writes outcomes and claims jobs on one connection; on PostgreSQL claims have a thread
+and a connection of their own (ADR 54).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from django_ojs.domain.exposition import Durations
 from django_ojs.domain.job import JobRow
 from django_ojs.store.batches import OUTAGE
 from django_ojs.store.contention import is_held
+from django_ojs.store.dialect import dialect
 from django_ojs.worker.threads.base import STATEMENT_SECONDS, ConnectedThread, MainLoop
 from django_ojs.worker.threads.connection import ConnectionState
 from django_ojs.worker.threads.fetcher import Claims, Fetcher
@@ -30,14 +32,22 @@ class DatabaseThread(ConnectedThread):
     """Runs calls, outcomes and claims, one at a time.
 
     Claims nothing without ``claims``. The first are for executors of one job, the second, if there are
-    any, for the slots of one that is shared.
+    any, for the slots of one that is shared. ``state`` is that of another thread of the same worker.
     """
 
-    def __init__(self, loop: MainLoop, using: str, claims: Sequence[Claims] = ()) -> None:
-        super().__init__("ojs-database", using)
+    def __init__(
+        self,
+        loop: MainLoop,
+        using: str,
+        claims: Sequence[Claims] = (),
+        *,
+        name: str = "ojs-database",
+        state: ConnectionState | None = None,
+    ) -> None:
+        super().__init__(name, using)
         self._loop = loop
         self._changed = threading.Condition()
-        self._state = ConnectionState(using)
+        self._state = state or ConnectionState(using)
         self._outcomes = OutcomeWriter(loop, self._state, using)
         self.claims_took, self.settlements_took = Durations(STATEMENT_SECONDS), self._outcomes.took
         self._fetchers = [
@@ -180,3 +190,12 @@ class DatabaseThread(ConnectedThread):
         if isinstance(error, OUTAGE):
             self._state.failed(error)
         return True
+
+
+def database_threads(loop: MainLoop, using: str, claims: Sequence[Claims]) -> list[DatabaseThread]:
+    """The threads of a worker: the first claims, the last writes outcomes and makes calls."""
+    if not dialect(using).claims_apart:
+        return [DatabaseThread(loop, using, claims)]
+    state = ConnectionState(using)
+    claimer = DatabaseThread(loop, using, claims, name="ojs-claims", state=state)
+    return [claimer, DatabaseThread(loop, using, state=state)]
