@@ -46,7 +46,8 @@ def families_of_a_worker() -> list[Family]:
         dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))
         heartbeat = HeartbeatThread(config.identity(), ignore, ignore, ignore, "default")
         recycler = Recycler(pool, Shutdown(), config, SharedTypes(0))
-        return families(Parts(pool, dispatcher, database, heartbeat, Receivers(), recycler))
+        parts = Parts(pool, dispatcher, database, database, heartbeat, Receivers(), recycler)
+        return families(parts)
     finally:
         loop.close()
 

@@ -207,3 +207,18 @@ def test_worker_that_cannot_beat_claims_nothing_and_gives_up_what_it_has_lost(
     in_state(waiting, "completed")
     assert attempts(waiting)[0].worker_id == "first"
     assert first.running
+
+
+def test_a_crash_among_short_jobs_costs_no_other_its_result(worker: StartWorker) -> None:
+    """Executors with much to do leave their reports where the supervisor finds them after their end."""
+    before = jobs.echo.enqueue_many([[number] for number in range(300)])
+    guilty = jobs.kill_self.enqueue()
+    after = jobs.echo.enqueue_many([[number] for number in range(300)])
+    assert worker("--drain", "--concurrency", "1").wait(60) == 0
+    for job in (*before, *after):
+        done = api.get(job)
+        assert (done.state, done.attempt) == ("completed", 1)
+        # Those that waited behind it were given back.
+        assert [one.outcome for one in attempts(job) if one.outcome != "released"] == ["completed"]
+    assert failed(guilty)["type"] == "worker_crash"
+    assert [one.outcome for one in attempts(guilty)] == ["worker_crash"]

@@ -24,6 +24,7 @@ from django_ojs.services.settle import Report, settle
 from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork.child import Child, Phase
 from django_ojs.worker.prefork.frames import pack
+from django_ojs.worker.prefork.journal import Journal
 from django_ojs.worker.prefork.kill_timer import KillTimer
 from django_ojs.worker.prefork.leased import LeasedJob
 from django_ojs.worker.prefork.pool import Pool
@@ -280,6 +281,7 @@ def started() -> Iterator[tuple[Pool, Child, Started, Callable[[], None]]]:
     with selectors.DefaultSelector() as selector:
         pool = Pool(selector, server, on_frame=lambda *_: None, on_gone=lambda *_: None)
         child = pool.spawn()
+        Journal.received(server.channel)
         child.phase = Phase.READY
 
         def read() -> None:

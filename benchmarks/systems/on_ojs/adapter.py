@@ -39,13 +39,15 @@ OWN = {
 TASKS = ("task_enqueue", "task_drain")
 """Those that need a backend of ``django.tasks``: others are measured without what it loads."""
 TUNED: dict[str, Any] = {"EXECUTOR_MAX_JOBS": 1_000_000}
-"""The settings of the tuned profile, besides kept connections and a second worker."""
+"""The settings of the tuned profile, besides kept connections, a second worker and no line per job."""
 _TABLES = ("django_ojs_job", "django_ojs_attempt", "django_ojs_event", "django_ojs_minutestat")
 _BEFORE_DONE = ("available", "active", "scheduled", "retryable", "pending")
 
 
 class Adapter(adapter.Adapter):
-    """The project's defaults; ``tuned`` keeps connections and executors, and has two workers."""
+    """The project's defaults; ``tuned`` keeps connections and executors, has two workers, and logs
+    warnings only.
+    """
 
     installed_apps = [
         "django.contrib.contenttypes",
@@ -124,7 +126,8 @@ class Adapter(adapter.Adapter):
     def worker_commands(self, concurrency: int) -> list[list[str]]:
         """``runworker``; ``BENCH_WORKER`` has more options, for experiments."""
         extra = os.environ.get("BENCH_WORKER", "").split()
-        command = adapter.command("runworker", "--concurrency", str(concurrency), *extra)
+        quiet = ["--verbosity", "0"] if config.TUNED else []
+        command = adapter.command("runworker", "--concurrency", str(concurrency), *quiet, *extra)
         return [command] * (self.processes * (2 if config.TUNED else 1))
 
     def remaining(self) -> int:

@@ -12,7 +12,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork.frames import Frame, FrameReader, pack_texts, text_of
+from django_ojs.worker.prefork.journal import ENOUGH, Journal
 
 _CHUNK = 1 << 16
 
@@ -49,8 +51,11 @@ class DeferredSignal:
 class Channel:
     """Sends frames from any thread; created, and frames received, in the main thread."""
 
-    def __init__(self, end: socket.socket, on_wakeup: Callable[[], None]) -> None:
+    def __init__(
+        self, end: socket.socket, on_wakeup: Callable[[], None], journal: Journal | None = None
+    ) -> None:
         self._socket = end
+        self._journal = journal
         self._deferred = DeferredSignal(on_wakeup)
         self._reader = FrameReader()
         self._unsent: list[str] = []
@@ -72,6 +77,15 @@ class Channel:
         with self._deferred, self._sending:
             self._unsent.append(_text(frame))
 
+    def leave(self, frame: Frame | str, waiting: int) -> bool:
+        """Leave an object, or its JSON text, in the journal, if enough jobs are ``waiting`` here and
+        nothing is queued to be sent before it. Otherwise return False. Main thread only.
+        """
+        if self._journal is None or waiting < ENOUGH or self._unsent or self._rest:
+            return False
+        with self._deferred, self._sending:
+            return self._journal.leave(_text(frame))
+
     def send(self, frame: Frame | str) -> None:
         """Send what is queued, then an object or its JSON text."""
         with self._deferred, self._sending:
@@ -85,6 +99,9 @@ class Channel:
                 self._write()
 
     def _write(self) -> None:
+        if self._journal is not None:
+            self._journal.mark()
+            self._unsent.insert(0, messages.MARK)
         self._socket.sendall(self._rest + pack_texts(self._unsent))
         self._rest = b""
         self._unsent.clear()
@@ -101,10 +118,16 @@ class Channel:
             # What another thread has begun to send since is waited for: a lock that is taken without
             # ``with`` would stay locked when the exception of an alarm comes in between.
             with self._sending:
-                data = self._rest + pack_texts([*self._unsent, text])
+                texts = [*self._unsent, text]
+                if self._journal is not None:
+                    self._journal.mark()
+                    texts.insert(0, messages.MARK)
                 try:
+                    data = self._rest + pack_texts(texts)
                     sent = self._socket.send(data, socket.MSG_DONTWAIT)
                 except (BlockingIOError, ConnectionError):
+                    if self._journal is not None:
+                        self._journal.unmark()
                     return False
                 self._rest = data[sent:]
                 self._unsent.clear()

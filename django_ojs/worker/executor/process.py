@@ -33,6 +33,7 @@ from django_ojs.worker.executor.requests import Requests, context_of, value_of
 from django_ojs.worker.executor.results import result_text
 from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork.frames import WAKEUP_SIGNAL, Frame
+from django_ojs.worker.prefork.journal import Journal
 
 _READ_EVERY = 0.05
 
@@ -53,7 +54,7 @@ class Executor(Requests):
     """
 
     def __init__(self, channel: socket.socket, liveness: int) -> None:
-        self._channel = Channel(channel, self._on_wakeup)
+        self._channel = Channel(channel, self._on_wakeup, Journal.received(channel))
         self._liveness = LivenessThread(liveness)
         self._pid = os.getpid()
         self._main = threading.get_ident()
@@ -112,7 +113,9 @@ class Executor(Requests):
     def _run_one(self, frame: Frame) -> None:
         self._current = frame["lease"]
         began = clock.boottime()
-        self._channel.send(messages.begin(frame["lease"]))
+        begin = messages.begin(frame["lease"])
+        if not self._channel.leave(begin, len(self._jobs)):
+            self._channel.send(begin)
         signal_calls.signal(WAKEUP_SIGNAL, self._woken)
         if self._capture is not None:
             self._logged = self._capture.begin(frame["lease"])
@@ -126,7 +129,9 @@ class Executor(Requests):
         if self._capture is not None and self._logged is not None:
             logged, self._logged = self._logged, None
             self._capture.end(logged)
-        self._channel.buffer(messages.done(frame["lease"], took, left, outcome))
+        done = messages.done(frame["lease"], took, left, outcome)
+        if not self._channel.leave(done, len(self._jobs)):
+            self._channel.buffer(done)
         self._current, self._early = None, None
         if left:
             # The supervisor replaces this process: no other job may see what this one has left.

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from django_ojs.worker.prefork.frames import FrameReader
+from django_ojs.worker.prefork.journal import ENOUGH, Journal
 from django_ojs.worker.prefork.leased import LONG, LeasedJob
 
 
@@ -77,6 +78,8 @@ class Child:
     """The limit that its monitor has yet to set; until then nothing is sent to the executor."""
     wake_pending: bool = False
     """Whether the wake-up signal must be repeated once everything is written."""
+    journal: Journal | None = None
+    """Where it leaves frames while it has enough to do."""
     reader: FrameReader = field(default_factory=FrameReader)
     control_reader: FrameReader = field(default_factory=FrameReader)
     status: int | None = None
@@ -100,6 +103,11 @@ class Child:
         if self.phase is not Phase.READY or self.recycle is not None:
             return False
         return not self.is_shared or self.stopping_since is None
+
+    @property
+    def leaves_frames(self) -> bool:
+        """Whether it may leave frames in its journal, as it has enough to do."""
+        return self.journal is not None and len(self.slots[0].queued) >= ENOUGH
 
     @property
     def stopping_since(self) -> float | None:

@@ -91,6 +91,11 @@ class FrameReader:
         return _parse(bodies) if bodies else []
 
 
+def parse_array(payload: bytes) -> list[Frame]:
+    """The frames of a JSON array. Raises :class:`ProtocolError`."""
+    return _parse([payload])
+
+
 def _parse(payloads: Sequence[bytes]) -> list[Frame]:
     """The frames of packets that arrived together, parsed at once: a call costs more than a frame."""
     try:

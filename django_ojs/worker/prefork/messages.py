@@ -36,6 +36,7 @@ MESSAGES = (
     Message("supervisor", "executor", "cancel", ("lease", "reason")),
     Message("supervisor", "executor", "return", ("lease",)),
     Message("supervisor", "executor", "reply", ("number", "value", "error", "message")),
+    Message("executor", "supervisor", "mark"),
     Message("executor", "supervisor", "ready"),
     Message("executor", "supervisor", "begin", ("lease",)),
     Message("executor", "supervisor", "done", ("lease", "took", "left", "ok", "result", "failure")),
@@ -55,6 +56,8 @@ MESSAGES = (
 """Every message; ``docs/explanation/architecture.md`` describes them."""
 
 READY: Frame = {"op": "ready"}
+MARK = '{"op":"mark"}'
+"""The first frame of a packet, where there is a journal: the next mark there is for this packet."""
 KILL: Frame = {"op": "kill"}
 CLOSED: Frame = {"op": "closed"}
 

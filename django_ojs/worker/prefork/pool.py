@@ -21,6 +21,7 @@ from django_ojs.worker.prefork.frames import (
     pack_texts,
     text_of,
 )
+from django_ojs.worker.prefork.journal import Journal
 from django_ojs.worker.prefork.zygote import ExecutorServer, ForkServerGone, SpawnServer
 
 logger = logging.getLogger("django_ojs.worker")
@@ -128,11 +129,12 @@ class Pool:
                 # This process has threads by now, so it cannot fork another fork server.
                 self._server = SpawnServer()
                 self._server.spawn(child_control, child_channel, child_liveness)
+            journal = Journal.shared_through(channel, wanted=slots == 1)
             ours.pop_all()
         for end in (channel, control):
             end.setblocking(False)
         os.set_blocking(liveness, False)
-        child = Child(channel, control, liveness, boottime(), size=slots)
+        child = Child(channel, control, liveness, boottime(), size=slots, journal=journal)
         self.children.append(child)
         self._selector.register(channel, selectors.EVENT_READ, (self._read_channel, child))
         self._selector.register(control, selectors.EVENT_READ, (self._read_control, child))
@@ -274,8 +276,8 @@ class Pool:
             data, frames = b"", []
         try:
             for frame in frames:
-                self._on_frame(child, frame)
-        except MALFORMED as error:
+                self._take(child, frame)
+        except (ProtocolError, *MALFORMED) as error:
             logger.error("an executor sent a malformed frame: %r", error)
             data, garbage = b"", True
         if not data:
@@ -285,6 +287,30 @@ class Pool:
                 self.kill(child)
             else:
                 self._begin_close(child)
+
+    def _take(self, child: Child, frame: Frame) -> None:
+        """Handle a frame of the channel; first what was left in the journal before its packet."""
+        if child.journal is None or frame.get("op") != "mark":
+            self._on_frame(child, frame)
+            return
+        for earlier in child.journal.frames():
+            self._on_frame(child, earlier)
+        child.journal.pass_mark()
+
+    def leave_frames(self) -> bool:
+        """Whether an executor may leave frames in its journal."""
+        return any(child.leaves_frames for child in self.children)
+
+    def read_journals(self) -> None:
+        """Handle what executors have left in their journals."""
+        for child in self.children:
+            if child.journal is not None and child.phase is not Phase.DYING:
+                try:
+                    for frame in child.journal.frames():
+                        self._on_frame(child, frame)
+                except (ProtocolError, *MALFORMED) as error:
+                    logger.error("an executor left a malformed frame: %r", error)
+                    self.kill(child)
 
     def _read_control(self, child: Child, mask: int) -> None:
         if child.closed:
@@ -347,7 +373,13 @@ class Pool:
         with contextlib.suppress(OSError, ProtocolError, *MALFORMED):
             while data := child.channel.recv(_CHUNK):
                 for frame in child.reader.feed(data):
+                    self._take(child, frame)
+        if (journal := child.journal) is not None:
+            with contextlib.suppress(ProtocolError, *MALFORMED):
+                for frame in journal.rest():
                     self._on_frame(child, frame)
+            child.journal = None
+            journal.close()
 
     def _unregister(self, end: socket.socket | int) -> None:
         with contextlib.suppress(KeyError, ValueError):

@@ -19,6 +19,7 @@ from django_ojs.store.sources import Sources
 from django_ojs.worker.executor.background import is_background
 from django_ojs.worker.executor.process import serve
 from django_ojs.worker.prefork.child import Child, Phase
+from django_ojs.worker.prefork.journal import LOOK_EVERY
 from django_ojs.worker.prefork.pool import Pool
 from django_ojs.worker.prefork.zygote import open_server
 from django_ojs.worker.supervisor.claiming import ClaimSize, claim_size, divided
@@ -166,7 +167,10 @@ class Runner:
 
     def _turn(self) -> None:
         ended = self._dispatcher.ended
-        self._loop.wait(self._wait(), gather=self._dispatcher.assignment.is_ample())
+        looking = self._pool.leave_frames()
+        gather = not looking and self._dispatcher.assignment.is_ample()
+        self._loop.wait(min(self._wait(), LOOK_EVERY) if looking else self._wait(), gather=gather)
+        self._pool.read_journals()
         if self._dispatcher.ended != ended:
             self._drain.work_goes_on()
         for number in self._signals.take():
