@@ -58,7 +58,7 @@ class Journal:
         That is the first byte of the channel in any case.
         """
         try:
-            descriptor = os.memfd_create("ojs-journal") if wanted and is_possible() else None
+            descriptor = os.memfd_create("journal") if wanted and is_possible() else None
         except OSError:
             descriptor = None  # a sandbox may forbid it
         if descriptor is None:

@@ -41,10 +41,10 @@ class DatabaseThread(ConnectedThread):
         using: str,
         claims: Sequence[Claims] = (),
         *,
-        name: str = "ojs-database",
+        name: str | None = None,
         state: ConnectionState | None = None,
     ) -> None:
-        super().__init__(name, using)
+        super().__init__(name or "ojs-database", using)
         self._loop = loop
         self._changed = threading.Condition()
         self._state = state or ConnectionState(using)
