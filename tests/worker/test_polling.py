@@ -256,6 +256,6 @@ def test_a_file_is_looked_at_by_idleness_too(time: Time) -> None:
         assert schedule.pause() == pytest.approx(pause)
     time.now = 1030.0
     schedule._next = time.now + 2.0
-    assert schedule.pause() == pytest.approx(0.1)
+    assert schedule.pause() == pytest.approx(0.2)
     schedule.active()
     assert schedule.pause() == pytest.approx(0.005)

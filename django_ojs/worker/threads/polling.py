@@ -133,12 +133,12 @@ class NotifiedSchedule(SafetyNet):
 
 
 class FileChangeSchedule(SafetyNet):
-    """SQLite: check the file every 5 to 100 ms (the longer idle, the slower), and claim only after a
+    """SQLite: check the file every 5 to 200 ms (the longer idle, the slower), and claim only after a
     commit of another connection.
     """
 
     _fastest_look = 0.005
-    _slowest_look = 0.1
+    _slowest_look = 0.2
     _settles = 1.0
     """Seconds after a write to the file until its commit is visible to other connections."""
 
