@@ -22,7 +22,7 @@ from django_ojs.store.sources import Sources
 from django_ojs.worker.threads.database import DatabaseThread, database_threads
 from django_ojs.worker.threads.fetcher import Claims, Moment
 from django_ojs.worker.threads.outcomes import Pending
-from django_ojs.worker.threads.polling import PollSchedule
+from django_ojs.worker.threads.polling import IdlenessSchedule, PollSchedule
 from tests.services.support import bounded, held, locked_table, make, now_stored, take
 from tests.support import poll
 
@@ -190,8 +190,8 @@ def test_a_worker_that_was_full_looks_again_when_a_job_ends(
     loop: Loop, looks: list[Sources], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it was busy: only time without work makes looks rare."""
-    monkeypatch.setattr(PollSchedule, "slowest", 1000.0)
-    schedule = PollSchedule()
+    monkeypatch.setattr(IdlenessSchedule, "slowest", 1000.0)
+    schedule = IdlenessSchedule()
     claims = Claims(WHERE, schedule, "w1", loop.on_claimed, loop.on_empty)
     database = DatabaseThread(loop, "default", [claims])
     monkeypatch.setattr(schedule, "_active_at", clock.boottime() - 1000)
@@ -266,7 +266,7 @@ def test_a_look_at_a_few_sources_puts_off_no_look_at_all_of_them(
     loop: Loop, looks: list[Sources]
 ) -> None:
     """What nobody announced is found by the net, however much is announced elsewhere."""
-    claims = Claims(WHERE, PollSchedule(), "w1", loop.on_claimed, loop.on_empty)
+    claims = Claims(WHERE, IdlenessSchedule(), "w1", loop.on_claimed, loop.on_empty)
     database = DatabaseThread(loop, "default", [claims])
     database.start()
     try:

@@ -12,7 +12,12 @@ import pytest
 from django.db import connections
 
 from django_ojs import clock
-from django_ojs.worker.threads.polling import FileChangeSchedule, NotifiedSchedule, PollSchedule
+from django_ojs.worker.threads.polling import (
+    FileChangeSchedule,
+    IdlenessSchedule,
+    NotifiedSchedule,
+    PollSchedule,
+)
 
 FIRST = 0.004
 LOOK = 0.0005
@@ -70,7 +75,7 @@ def looks_within(seconds: float, schedule: PollSchedule, time: Time, took: float
 @pytest.mark.parametrize("luck", [0.0, 0.5, 0.999])
 def test_a_worker_that_has_just_worked_looks_often(time: Time, luck: float) -> None:
     time.dice = lambda: luck
-    schedule = PollSchedule()
+    schedule = IdlenessSchedule()
     worked_at = time.now
     for pause in idle_looks(schedule, time):
         idle = time.now - worked_at
@@ -81,31 +86,31 @@ def test_a_worker_that_has_just_worked_looks_often(time: Time, luck: float) -> N
 
 
 def test_a_worker_that_is_idle_looks_seldom(time: Time) -> None:
-    schedule = PollSchedule()
+    schedule = IdlenessSchedule()
     pauses = looks_within(65.0, schedule, time)
-    assert 100 <= len(looks_within(1.0, PollSchedule(), time)) <= 150
+    assert 100 <= len(looks_within(1.0, IdlenessSchedule(), time)) <= 150
     assert len(pauses) <= 310
-    assert len(looks_within(5.0, PollSchedule(), time)) <= 190
+    assert len(looks_within(5.0, IdlenessSchedule(), time)) <= 190
     assert pauses[-100:] == pytest.approx([0.5] * 100)
     assert max(a - b for a, b in pairwise(pauses)) < _INSTANT, "and never more often again"
 
 
 def test_a_worker_that_starts_looks_as_after_work(time: Time) -> None:
-    schedule = PollSchedule()
+    schedule = IdlenessSchedule()
     assert schedule.due(connections["default"])
     schedule.record(0)
     assert schedule.pause() == pytest.approx(FIRST)
 
 
 def test_a_pause_is_five_times_as_long_as_a_look(time: Time) -> None:
-    assert looks_within(1.0, PollSchedule(), time, 0.02)[4] == pytest.approx(0.1)
-    assert looks_within(60.0, PollSchedule(), time, 0.2)[10] == pytest.approx(0.5), (
+    assert looks_within(1.0, IdlenessSchedule(), time, 0.02)[4] == pytest.approx(0.1)
+    assert looks_within(60.0, IdlenessSchedule(), time, 0.2)[10] == pytest.approx(0.5), (
         "but they are not put off for ever"
     )
 
 
 def test_one_slow_look_puts_nothing_off(time: Time) -> None:
-    schedule = PollSchedule()
+    schedule = IdlenessSchedule()
     schedule.record(1)
     for took in (0.0002, 0.0002, 0.0002, 0.3, 0.0002, 0.3, 0.3):
         schedule.record(0, took)
@@ -113,7 +118,7 @@ def test_one_slow_look_puts_nothing_off(time: Time) -> None:
 
 
 def test_the_end_of_a_job_ends_idleness(time: Time) -> None:
-    schedule = PollSchedule()
+    schedule = IdlenessSchedule()
     looks_within(60.0, schedule, time)
     assert schedule.pause() == pytest.approx(0.5)
     schedule.active()
@@ -124,7 +129,7 @@ def test_the_end_of_a_job_ends_idleness(time: Time) -> None:
 
 
 def test_the_end_of_a_job_puts_no_look_off(time: Time) -> None:
-    schedule = PollSchedule()
+    schedule = IdlenessSchedule()
     schedule.record(1)
     schedule.record(0)
     time.now += FIRST - 0.001
@@ -136,7 +141,7 @@ def test_the_end_of_a_job_puts_no_look_off(time: Time) -> None:
 
 
 def test_a_wake_up_comes_before_any_pause(time: Time) -> None:
-    schedule = PollSchedule()
+    schedule = IdlenessSchedule()
     looks_within(60.0, schedule, time)
     assert not schedule.due(connections["default"])
     schedule.wake()
@@ -147,7 +152,7 @@ def test_a_wake_up_comes_before_any_pause(time: Time) -> None:
 
 def test_who_finds_all_jobs_early_is_not_alone(time: Time) -> None:
     """Pauses grow while jobs have hardly waited, and shrink twice as fast once they have."""
-    schedule = PollSchedule()
+    schedule = IdlenessSchedule()
 
     def pause_after(waited: float) -> float:
         schedule.record(0)
@@ -166,7 +171,7 @@ def test_who_finds_all_jobs_early_is_not_alone(time: Time) -> None:
 
 def test_a_job_that_no_pause_came_before_says_nothing_about_others(time: Time) -> None:
     """It was announced, made available by this process, or enqueued during the claim before."""
-    schedule = PollSchedule()
+    schedule = IdlenessSchedule()
     schedule.record(1)
     for _ in range(50):
         schedule.record(1, waited=0.001)
@@ -185,7 +190,7 @@ def fleet(time: Time, workers: int, rate: float, seconds: float) -> tuple[float,
     """
     dice = random.Random(5)
     time.dice = dice.random
-    schedules = [PollSchedule() for _ in range(workers)]
+    schedules = [IdlenessSchedule() for _ in range(workers)]
     began, half = time.now, time.now + seconds / 2
     number = count()
     events = [(began + 0.01 * dice.random(), next(number), schedule) for schedule in schedules]

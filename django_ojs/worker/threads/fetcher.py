@@ -60,7 +60,7 @@ class Fetcher:
 
     def __init__(
         self,
-        claims: Claims | None,
+        claims: Claims,
         loop: MainLoop,
         state: ConnectionState,
         changed: threading.Condition,
@@ -68,7 +68,7 @@ class Fetcher:
         using: str,
     ) -> None:
         self._claims = claims
-        self._schedule = PollSchedule() if claims is None else claims.schedule
+        self._schedule = claims.schedule
         self._loop = loop
         self._state = state
         self._changed = changed
@@ -121,7 +121,7 @@ class Fetcher:
 
     def look(self, want: int, immediate: int) -> None:
         """Claim if a look is due."""
-        if self._claims is not None and self._schedule.due(connections[self._using]):
+        if self._schedule.due(connections[self._using]):
             self._claim(self._claims, want, immediate)
 
     def _where(self, where: Sources) -> tuple[Sources | None, bool]:

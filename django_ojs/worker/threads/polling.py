@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from math import inf
 
@@ -27,24 +28,12 @@ _LONGEST = 20.0
 """By how much they are longer at most."""
 
 
-class PollSchedule:
-    """Polling that is quick after work and slows down without (ADR 51).
-
-    Between two looks the worker waits for a fiftieth of the seconds for which it has been idle,
-    after the first second for a fiftieth of its square; from ``fastest`` to ``slowest``. It is idle
-    since a job was claimed or has ended. It waits longer while jobs are found so early that others
-    must be looking too, and always five times as long as a look takes, but no longer than ``slowest``.
-    """
-
-    fastest = 0.004
-    slowest = 0.5
+class PollSchedule(ABC):
+    """When a worker looks for jobs: at once when it is woken, else after a pause."""
 
     def __init__(self) -> None:
         self._active_at = clock.boottime()
         self._next = 0.0
-        self._took = deque([0.0] * _LOOKS, maxlen=_LOOKS)
-        self._stretch = 1.0
-        self._paused = False
         self._woken = threading.Event()
 
     def wake(self) -> None:
@@ -59,19 +48,51 @@ class PollSchedule:
         """Whether to claim now. Clears a wake-up."""
         if self._woken.is_set():
             self._woken.clear()
-            self._paused = False
             return True
         return clock.boottime() >= self._next
 
     def active(self) -> None:
         """A job has ended: the worker is no longer idle."""
-        self._active_at = now = clock.boottime()
-        self._next = min(self._next, now + self._interval(now))
+        self._active_at = clock.boottime()
 
+    @abstractmethod
     def record(self, got: int, took: float = 0.0, waited: float = inf) -> None:
         """Adapt the pause to the number of jobs that a claim got, to the seconds that it took, and to
         those that its first job had waited.
         """
+
+
+class IdlenessSchedule(PollSchedule):
+    """Polling that is quick after work and slows down without (ADR 51).
+
+    Between two looks the worker waits for a fiftieth of the seconds for which it has been idle,
+    after the first second for a fiftieth of its square; from ``fastest`` to ``slowest``. It is idle
+    since a job was claimed or has ended. It waits longer while jobs are found so early that others
+    must be looking too, and always five times as long as a look takes, but no longer than ``slowest``.
+    """
+
+    fastest = 0.004
+    slowest = 0.5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._took = deque([0.0] * _LOOKS, maxlen=_LOOKS)
+        self._stretch = 1.0
+        self._paused = False
+
+    def due(self, connection: BaseDatabaseWrapper) -> bool:
+        """Whether to claim now. Clears a wake-up."""
+        if self._woken.is_set():
+            self._paused = False
+        return super().due(connection)
+
+    def active(self) -> None:
+        """A job has ended: the worker is no longer idle."""
+        super().active()
+        self._next = min(self._next, self._active_at + self._interval(self._active_at))
+
+    def record(self, got: int, took: float = 0.0, waited: float = inf) -> None:
+        """Adapt the pause to all of that."""
         now = clock.boottime()
         if got:
             self._active_at, self._next = now, 0.0
@@ -101,10 +122,6 @@ class SafetyNet(PollSchedule):
     def __init__(self) -> None:
         super().__init__()
         self._pause = self.fastest
-
-    def active(self) -> None:
-        """A job has ended: the worker is no longer idle."""
-        self._active_at = clock.boottime()
 
     def record(self, got: int, took: float = 0.0, waited: float = inf) -> None:
         """Adapt the pause to the number of jobs that a claim got."""
@@ -201,4 +218,4 @@ def poll_schedule_for(using: str, notifier: Notifier | None = None) -> PollSched
     """The schedule for the database ``using``; ``notifier`` is its notifier, if there is one."""
     if family_of(connections[using]) is EngineFamily.SQLITE:
         return FileChangeSchedule()
-    return PollSchedule() if notifier is None else NotifiedSchedule(notifier.listening)
+    return IdlenessSchedule() if notifier is None else NotifiedSchedule(notifier.listening)
