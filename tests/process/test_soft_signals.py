@@ -16,6 +16,7 @@ import pytest
 
 from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork.frames import Frame, FrameReader, pack, pack_texts, text_of
+from django_ojs.worker.prefork.journal import Journal
 from tests.domain.records import running
 from tests.faults import tally
 from tests.process.tools import Diary, StartWorker, attempts, in_state, on_time
@@ -49,6 +50,7 @@ class Executor:
         control.close()
         channel.close()
         os.close(liveness)
+        Journal.shared_through(self._channel, wanted=False)
         for end in (self._channel, self._control):
             end.settimeout(30)
         self._reader = FrameReader()
