@@ -16,6 +16,7 @@ from django_ojs.domain.job import Actor, JobRow
 from django_ojs.services import leases, operate, reaper
 from django_ojs.services.settle import Outcome, Report, settle
 from django_ojs.services.workers import WorkerInfo
+from django_ojs.worker.threads.connection import Availability, ConnectionState
 from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Moment
 from django_ojs.worker.threads.heartbeat import HeartbeatThread, WorkerSnapshot
@@ -350,3 +351,22 @@ class TestHeldRows:
         database.join(10)
         assert not database.is_alive()
         assert now_stored(job).state == "completed"
+
+
+def test_a_database_is_connected_when_every_connection_is() -> None:
+    """What one of two connections is answered says nothing about the other."""
+    shared = Availability()
+    one, other = ConnectionState("default", shared), ConnectionState("default", shared)
+    shared.is_away(one)
+    assert shared.outages == 0, "it was away before"
+    one.succeeded()
+    assert shared.connected.is_set()
+    shared.is_away(other)
+    one.succeeded()
+    assert not shared.connected.is_set()
+    shared.is_away(one)
+    other.succeeded()
+    assert not shared.connected.is_set()
+    one.succeeded()
+    assert shared.connected.is_set()
+    assert shared.outages == 1

@@ -47,11 +47,12 @@ class Database:
 def test_a_drain_is_over_when_nothing_is_left_or_held(
     left: bool | None, error: Exception | None, held: bool, drained: bool
 ) -> None:
+    claimer: Any = Database()
     database: Any = Database()
     dispatcher: Any = SimpleNamespace(leases={})
     where = sources(["default"], ["test.job"])
     drain = DrainController(
-        database, database, dispatcher, Shutdown(), where, promotes=True, using="default"
+        claimer, database, dispatcher, Shutdown(), where, promotes=True, using="default"
     )
     drain.queue_was_empty(left=False)
     assert not drain.drained()
@@ -59,7 +60,10 @@ def test_a_drain_is_over_when_nothing_is_left_or_held(
     if held:
         # Claimed before the question, delivered while it was on its way.
         dispatcher.leases["lease"] = object()
-    (then,) = database.asked
+    (before,) = database.asked
+    assert claimer.asked == [], "calls that free places for jobs come first"
+    before(None, None)
+    (then,) = claimer.asked
     then(left, error)
     assert drain.drained() is drained
     assert drain.near is drained

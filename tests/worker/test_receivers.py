@@ -91,7 +91,7 @@ def test_beyond_the_limit_only_reports_are_taken(
         heard.append(event.data["number"])
 
     connect(wait)
-    queue = Receivers(reporter=threading.current_thread(), on_room=room.set)
+    queue = Receivers(reporters=[threading.current_thread()], on_room=room.set)
     with queue.serving(30):
         signals.deliver(event(0))
         poll(lambda: signals.running_in(ident_of("ojs-receivers")))

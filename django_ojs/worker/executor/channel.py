@@ -10,7 +10,7 @@ import contextlib
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 
 from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork.frames import Frame, FrameReader, pack_texts, text_of
@@ -61,6 +61,8 @@ class Channel:
         self._unsent: list[str] = []
         self._rest = b""
         """The end of a packet whose beginning is sent."""
+        self._place: int | None = None
+        """Where a mark in the journal is for what has not been sent."""
         self._sending = threading.Lock()
         self.arrived: deque[Frame] = deque()
         self.fileno = end.fileno
@@ -77,13 +79,16 @@ class Channel:
         with self._deferred, self._sending:
             self._unsent.append(_text(frame))
 
-    def leave(self, frame: Frame | str, waiting: int) -> bool:
+    def leave(self, frame: Frame | str, waiting: Sized) -> bool:
         """Leave an object, or its JSON text, in the journal, if enough jobs are ``waiting`` here and
-        nothing is queued to be sent before it. Otherwise return False. Main thread only.
+        nothing is to be sent before it. Otherwise return False. Main thread only.
         """
-        if self._journal is None or waiting < ENOUGH or self._unsent or self._rest:
+        if self._journal is None or len(waiting) < ENOUGH:
             return False
         with self._deferred, self._sending:
+            # Again: the wake-up signal may have given jobs back just before it was deferred.
+            if len(waiting) < ENOUGH or self._unsent or self._rest or self._place is not None:
+                return False
             return self._journal.leave(_text(frame))
 
     def send(self, frame: Frame | str) -> None:
@@ -94,17 +99,25 @@ class Channel:
 
     def flush(self) -> None:
         """Send what is queued."""
-        if self._unsent:
+        if self._unsent or self._rest:
             with self._deferred, self._sending:
                 self._write()
 
     def _write(self) -> None:
-        if self._journal is not None:
-            self._journal.mark()
-            self._unsent.insert(0, messages.MARK)
-        self._socket.sendall(self._rest + pack_texts(self._unsent))
+        self._socket.sendall(self._rest + self._packed(self._unsent))
         self._rest = b""
+        self._place = None
         self._unsent.clear()
+
+    def _packed(self, texts: list[str]) -> bytes:
+        """The packets of these frames; their place among those in the journal is marked before them,
+        and passed by after the last.
+        """
+        if self._journal is None:
+            return pack_texts(texts)
+        if self._place is None:
+            self._place = self._journal.mark()
+        return pack_texts([messages.mark(self._place), *texts, messages.mark(self._place + 1)])
 
     def offer(self, frame: Frame) -> bool:
         """Send what is queued, then an object, if that need wait for nothing: neither for one who is
@@ -118,18 +131,13 @@ class Channel:
             # What another thread has begun to send since is waited for: a lock that is taken without
             # ``with`` would stay locked when the exception of an alarm comes in between.
             with self._sending:
-                texts = [*self._unsent, text]
-                if self._journal is not None:
-                    self._journal.mark()
-                    texts.insert(0, messages.MARK)
+                data = self._rest + self._packed([*self._unsent, text])
                 try:
-                    data = self._rest + pack_texts(texts)
                     sent = self._socket.send(data, socket.MSG_DONTWAIT)
                 except (BlockingIOError, ConnectionError):
-                    if self._journal is not None:
-                        self._journal.unmark()
                     return False
                 self._rest = data[sent:]
+                self._place = None
                 self._unsent.clear()
         return True
 

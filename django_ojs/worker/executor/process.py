@@ -114,7 +114,7 @@ class Executor(Requests):
         self._current = frame["lease"]
         began = clock.boottime()
         begin = messages.begin(frame["lease"])
-        if not self._channel.leave(begin, len(self._jobs)):
+        if not self._channel.leave(begin, self._jobs):
             self._channel.send(begin)
         signal_calls.signal(WAKEUP_SIGNAL, self._woken)
         if self._capture is not None:
@@ -130,7 +130,7 @@ class Executor(Requests):
             logged, self._logged = self._logged, None
             self._capture.end(logged)
         done = messages.done(frame["lease"], took, left, outcome)
-        if not self._channel.leave(done, len(self._jobs)):
+        if not self._channel.leave(done, self._jobs):
             self._channel.buffer(done)
         self._current, self._early = None, None
         if left:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from django_ojs.worker.prefork.frames import FrameReader
-from django_ojs.worker.prefork.journal import ENOUGH, Journal
+from django_ojs.worker.prefork.journal import ENOUGH, LOOK_AT_LONG, LOOK_EVERY, Journal
 from django_ojs.worker.prefork.leased import LONG, LeasedJob
 
 
@@ -104,10 +104,14 @@ class Child:
             return False
         return not self.is_shared or self.stopping_since is None
 
-    @property
-    def leaves_frames(self) -> bool:
-        """Whether it may leave frames in its journal, as it has enough to do."""
-        return self.journal is not None and len(self.slots[0].queued) >= ENOUGH
+    def look_within(self, now: float) -> float | None:
+        """Within how many seconds to look for frames in its journal; ``None`` if it may leave none."""
+        if self.journal is None or self.phase is not Phase.READY:
+            return None
+        (slot,) = self.slots
+        if len(slot.queued) < ENOUGH:
+            return None
+        return LOOK_AT_LONG if slot.is_long(now) else LOOK_EVERY
 
     @property
     def stopping_since(self) -> float | None:

@@ -4,15 +4,18 @@ While it has enough to do, the supervisor need not see them at once: they cost n
 read from time to time. They survive the executor, however it ends.
 
 Some frames go this way and others through the channel. To keep their order the executor leaves a mark
-here before each packet that it sends there; a reader stops at a mark until it has read the packet.
+here before what it sends there, which names the mark's place before and after: a reader of the journal
+stops at a mark, and a reader of the channel reads the journal up to the places that it finds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import platform
 import socket
+from collections.abc import Iterator
 
 from django_ojs.worker.prefork import linux
 from django_ojs.worker.prefork.frames import Frame, ProtocolError, parse_array
@@ -20,7 +23,8 @@ from django_ojs.worker.prefork.frames import Frame, ProtocolError, parse_array
 ENOUGH = 16
 """Jobs that wait in an executor behind the running one: with so many it may leave its frames here."""
 LOOK_EVERY = 0.002
-"""Seconds between two looks while an executor has so many."""
+LOOK_AT_LONG = 0.05
+"""Seconds between two looks while an executor has so many, and while the running one is long."""
 
 _SIZE = 1 << 16
 _HEAD = 64
@@ -34,7 +38,7 @@ _ORDERED = ("x86_64", "AMD64")
 
 def is_possible() -> bool:
     """Whether processes can share memory here, and see what is written in the order of writing."""
-    return linux.LINUX and platform.machine() in _ORDERED
+    return linux.LINUX and hasattr(os, "memfd_create") and platform.machine() in _ORDERED
 
 
 class Journal:
@@ -57,19 +61,19 @@ class Journal:
 
         That is the first byte of the channel in any case.
         """
-        try:
-            descriptor = os.memfd_create("journal") if wanted and is_possible() else None
-        except OSError:
-            descriptor = None  # a sandbox may forbid it
-        if descriptor is None:
-            channel.sendall(b"-")
-            return None
-        try:
-            os.ftruncate(descriptor, _HEAD + _SIZE)
-            made = cls(mmap.mmap(descriptor, _HEAD + _SIZE))
-            socket.send_fds(channel, [b"+"], [descriptor])
-        finally:
-            os.close(descriptor)
+        made: Journal | None = None
+        with contextlib.ExitStack() as opened:
+            # A sandbox may forbid it, or there is no memory left.
+            with contextlib.suppress(OSError):
+                if wanted and is_possible():
+                    descriptor = os.memfd_create("journal")
+                    opened.callback(os.close, descriptor)
+                    os.ftruncate(descriptor, _HEAD + _SIZE)
+                    made = cls(mmap.mmap(descriptor, _HEAD + _SIZE))
+            if made is None:
+                channel.sendall(b"-")
+            else:
+                socket.send_fds(channel, [b"+"], [descriptor])
         return made
 
     @classmethod
@@ -89,15 +93,12 @@ class Journal:
         """Leave a frame, JSON text; return False if there is no room for it."""
         return self._append(frame.encode() + b",", _SPARE)
 
-    def mark(self) -> None:
-        """Leave a mark: the next packet comes before what is left from now on."""
+    def mark(self) -> int:
+        """Leave a mark: what is sent next comes before what is left from now on. Returns its place."""
+        place = self._own
         if not self._append(_MARK, 0):
             raise ProtocolError("too many packets were not read")
-
-    def unmark(self) -> None:
-        """Take back the mark that was left last, as its packet was not sent."""
-        self._own -= len(_MARK)
-        self._counts[_WRITTEN] = self._own
+        return place
 
     def _append(self, data: bytes, spare: int) -> bool:
         if self._own - self._counts[_READ] + len(data) > _SIZE - spare:
@@ -120,23 +121,25 @@ class Journal:
         """What has been left, up to the next mark. Raises :class:`ProtocolError`."""
         unread = self._unread()
         end = unread.find(_MARK)
-        left = unread if end < 0 else unread[:end]
+        return self._taken(unread if end < 0 else unread[:end])
+
+    def frames_before(self, place: int) -> Iterator[Frame]:
+        """What has been left before this place, marks or not. Raises :class:`ProtocolError`."""
+        while (size := place - self._own) > 0:
+            unread = self._unread()
+            if size > len(unread):
+                raise ProtocolError("a place that is not in the journal")
+            yield from self._taken(unread[:size].partition(_MARK)[0])
+            if self._own < place:
+                self._pass(len(_MARK))
+
+    def rest(self) -> Iterator[Frame]:
+        """What has been left by an executor that has ended, whether its last packet was sent or not."""
+        return self.frames_before(self._counts[_WRITTEN])
+
+    def _taken(self, left: bytes) -> list[Frame]:
         self._pass(len(left))
         return parse_array(b"[" + left[:-1] + b"]") if left else []
-
-    def pass_mark(self) -> None:
-        """The packet of the next mark is there. Raises :class:`ProtocolError` if it is not the next."""
-        if self._unread()[:1] != _MARK:
-            raise ProtocolError("a packet without a mark")
-        self._pass(len(_MARK))
-
-    def rest(self) -> list[Frame]:
-        """What has been left by an executor that has ended, whether its last packet was sent or not."""
-        found = self.frames()
-        while self._unread():
-            self.pass_mark()
-            found += self.frames()
-        return found
 
     def close(self) -> None:
         """Give the memory back."""

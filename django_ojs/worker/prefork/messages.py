@@ -36,7 +36,7 @@ MESSAGES = (
     Message("supervisor", "executor", "cancel", ("lease", "reason")),
     Message("supervisor", "executor", "return", ("lease",)),
     Message("supervisor", "executor", "reply", ("number", "value", "error", "message")),
-    Message("executor", "supervisor", "mark"),
+    Message("executor", "supervisor", "mark", ("at",)),
     Message("executor", "supervisor", "ready"),
     Message("executor", "supervisor", "begin", ("lease",)),
     Message("executor", "supervisor", "done", ("lease", "took", "left", "ok", "result", "failure")),
@@ -56,8 +56,6 @@ MESSAGES = (
 """Every message; ``docs/explanation/architecture.md`` describes them."""
 
 READY: Frame = {"op": "ready"}
-MARK = '{"op":"mark"}'
-"""The first frame of a packet, where there is a journal: the next mark there is for this packet."""
 KILL: Frame = {"op": "kill"}
 CLOSED: Frame = {"op": "closed"}
 
@@ -115,6 +113,11 @@ def reply(number: int, value: object) -> Frame:
 def refusal(number: int, error: str, message: str) -> Frame:
     """Answer a call that failed; ``error`` is ``lost``, ``conflict`` or ``trouble``."""
     return {"op": "reply", "number": number, "value": None, "error": error, "message": message}
+
+
+def mark(at: int) -> str:
+    """What has been left in the journal before this place comes first."""
+    return f'{{"op":"mark","at":{at}}}'
 
 
 def begin(lease: str) -> str:

@@ -289,17 +289,17 @@ class Pool:
                 self._begin_close(child)
 
     def _take(self, child: Child, frame: Frame) -> None:
-        """Handle a frame of the channel; first what was left in the journal before its packet."""
+        """Handle a frame of the channel; at a mark what was left in the journal before it."""
         if child.journal is None or frame.get("op") != "mark":
             self._on_frame(child, frame)
             return
-        for earlier in child.journal.frames():
+        for earlier in child.journal.frames_before(int(frame["at"])):
             self._on_frame(child, earlier)
-        child.journal.pass_mark()
 
-    def leave_frames(self) -> bool:
-        """Whether an executor may leave frames in its journal."""
-        return any(child.leaves_frames for child in self.children)
+    def look_within(self, now: float) -> float | None:
+        """Within how many seconds to read journals again; ``None`` if no executor may leave frames."""
+        pauses = [child.look_within(now) for child in self.children]
+        return min((pause for pause in pauses if pause is not None), default=None)
 
     def read_journals(self) -> None:
         """Handle what executors have left in their journals."""

@@ -15,7 +15,7 @@ from django_ojs.worker.threads.fetcher import Claims
 _BUSY_WITHIN = 0.05
 """Seconds since the end of the last job within which jobs are claimed ahead."""
 _TURNS = 2
-"""The same in turns of the database thread, where that is longer."""
+"""The same in turns of the thread that claims, where that is longer."""
 
 
 class ClaimSize(NamedTuple):
@@ -36,8 +36,8 @@ class ClaimSize(NamedTuple):
 def is_busy(since_done: float, turn: float) -> bool:
     """Whether a worker whose last job ended so many seconds ago claims ahead.
 
-    ``turn`` is how long the database thread takes to write reports and to claim: on a crowded machine
-    the next jobs come later than a busy worker would else be without any.
+    ``turn`` is how long the thread that claims takes to do so, and to write reports if it does that
+    too: on a crowded machine the next jobs come later than a busy worker would else be without any.
     """
     return since_done < max(_BUSY_WITHIN, _TURNS * turn)
 

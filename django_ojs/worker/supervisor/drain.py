@@ -108,4 +108,5 @@ class DrainController:
 
         self._checking = True
         self._claimer.want(0, 0)
-        self._claimer.call(work, then)
+        # After the calls that are queued for the other thread: places that they free let jobs in.
+        self._database.call(lambda: None, lambda value, error: self._claimer.call(work, then))

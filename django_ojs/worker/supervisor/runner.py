@@ -19,7 +19,6 @@ from django_ojs.store.sources import Sources
 from django_ojs.worker.executor.background import is_background
 from django_ojs.worker.executor.process import serve
 from django_ojs.worker.prefork.child import Child, Phase
-from django_ojs.worker.prefork.journal import LOOK_EVERY
 from django_ojs.worker.prefork.pool import Pool
 from django_ojs.worker.prefork.zygote import open_server
 from django_ojs.worker.supervisor.claiming import ClaimSize, claim_size, divided
@@ -40,7 +39,7 @@ from django_ojs.worker.supervisor.recycling import Recycler
 from django_ojs.worker.supervisor.shared_types import SharedTypes
 from django_ojs.worker.supervisor.shutdown import Shutdown, WorkerPhase
 from django_ojs.worker.supervisor.signals import SignalQueue
-from django_ojs.worker.threads.database import database_threads
+from django_ojs.worker.threads import database
 from django_ojs.worker.threads.fetcher import Claims, Moment
 from django_ojs.worker.threads.heartbeat import HeartbeatThread, WorkerSnapshot
 from django_ojs.worker.threads.maintenance import MaintenanceThread
@@ -51,6 +50,8 @@ from django_ojs.worker.threads.receivers import Receivers
 logger = logging.getLogger("django_ojs.worker")
 
 _IDLE_WAIT = 1.0
+_MOST_UNWRITTEN = 2000
+"""Reports that may wait for the database while the worker claims more."""
 
 
 class Runner:
@@ -78,9 +79,9 @@ class Runner:
             self._notifier = Notifier(self._on_payload, self._using)
         self._shared = SharedTypes(0 if config.once else config.async_slots)
         claims = divided(config, self._shared, self._claims)
-        self._database_threads = database_threads(self._loop, self._using, claims)
+        self._database_threads = database.database_threads(self._loop, self._using, claims)
         self._claimer, self._database = self._database_threads[0], self._database_threads[-1]
-        self._receivers = Receivers(reporter=self._database, on_room=self._loop.wake_up)
+        self._receivers = Receivers(reporters=self._database_threads, on_room=self._loop.wake_up)
         self._dispatcher = Dispatcher(self._pool, self._database, self.shutdown, self._shared, config)
         self._recycler = Recycler(self._pool, self.shutdown, config, self._shared)
         self._drain = DrainController(
@@ -167,9 +168,9 @@ class Runner:
 
     def _turn(self) -> None:
         ended = self._dispatcher.ended
-        looking = self._pool.leave_frames()
-        gather = not looking and self._dispatcher.assignment.is_ample()
-        self._loop.wait(min(self._wait(), LOOK_EVERY) if looking else self._wait(), gather=gather)
+        look = self._pool.look_within(clock.boottime())
+        gather = look is None and self._dispatcher.assignment.is_ample()
+        self._loop.wait(self._wait(_IDLE_WAIT if look is None else look), gather=gather)
         self._pool.read_journals()
         if self._dispatcher.ended != ended:
             self._drain.work_goes_on()
@@ -185,11 +186,11 @@ class Runner:
         self._pool.flush()
         self._dispatcher.hand_over()
 
-    def _wait(self) -> float:
+    def _wait(self, most: float) -> float:
         if self._loop.has_calls or self._signals:
             return 0.0
         now = clock.boottime()
-        waits = [_IDLE_WAIT]
+        waits = [most]
         dispatch = self._dispatcher.next_wait(now)
         if dispatch is not None:
             waits.append(dispatch)
@@ -218,6 +219,7 @@ class Runner:
     def _ask_for_jobs(self, now: float) -> None:
         ending = self._drain.near or (self.config.once and self._dispatcher.claimed)
         held_up = self._partition_guard.claims_suspended or self._receivers.full
+        held_up = held_up or self._database.unwritten > _MOST_UNWRITTEN
         found = claim_size(
             self._pool,
             self._dispatcher.assignment,
@@ -383,10 +385,7 @@ class Runner:
             self._loop.wait_for_descriptors(0.1)
             self._pool.check()
         self._dispatcher.hand_over()
-        for database in self._database_threads:
-            database.close()
-        for database in self._database_threads:
-            database.join(5.0)
+        database.end(self._database_threads, 5.0)
         self._dispatcher.logs.close()
         for thread in (*self._maintenance, self._notifier):
             if thread is not None:

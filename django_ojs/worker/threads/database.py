@@ -19,7 +19,7 @@ from django_ojs.store.batches import OUTAGE
 from django_ojs.store.contention import is_held
 from django_ojs.store.dialect import dialect
 from django_ojs.worker.threads.base import STATEMENT_SECONDS, ConnectedThread, MainLoop
-from django_ojs.worker.threads.connection import ConnectionState
+from django_ojs.worker.threads.connection import Availability, ConnectionState
 from django_ojs.worker.threads.fetcher import Claims, Fetcher
 from django_ojs.worker.threads.outcomes import OutcomeWriter, Pending
 
@@ -32,7 +32,7 @@ class DatabaseThread(ConnectedThread):
     """Runs calls, outcomes and claims, one at a time.
 
     Claims nothing without ``claims``. The first are for executors of one job, the second, if there are
-    any, for the slots of one that is shared. ``state`` is that of another thread of the same worker.
+    any, for the slots of one that is shared. ``availability`` is shared with another thread.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class DatabaseThread(ConnectedThread):
         claims: Sequence[Claims] = (),
         *,
         name: str | None = None,
-        state: ConnectionState | None = None,
+        availability: Availability | None = None,
     ) -> None:
         super().__init__(name or "ojs-database", using)
         self._loop = loop
         self._changed = threading.Condition()
-        self._state = state or ConnectionState(using)
+        self._state = ConnectionState(using, availability)
         self._outcomes = OutcomeWriter(loop, self._state, using)
         self.claims_took, self.settlements_took = Durations(STATEMENT_SECONDS), self._outcomes.took
         self._fetchers = [
@@ -56,7 +56,7 @@ class DatabaseThread(ConnectedThread):
         self._calls: deque[_Call] = deque()
         self._later: list[tuple[float, _Call]] = []
         self._closing = False
-        self.connected = self._state.connected
+        self.connected = self._state.availability.connected
         self.turn_took = 0.0
         """Seconds of the last turn that wrote outcomes or claimed."""
 
@@ -97,7 +97,7 @@ class DatabaseThread(ConnectedThread):
     @property
     def outages(self) -> int:
         """How often the database stopped answering."""
-        return self._state.outages
+        return self._state.availability.outages
 
     def held_up(self) -> list[JobRow]:
         """The jobs whose outcome is not written yet: this worker still holds their leases."""
@@ -196,6 +196,15 @@ def database_threads(loop: MainLoop, using: str, claims: Sequence[Claims]) -> li
     """The threads of a worker: the first claims, the last writes outcomes and makes calls."""
     if not dialect(using).claims_apart:
         return [DatabaseThread(loop, using, claims)]
-    state = ConnectionState(using)
-    claimer = DatabaseThread(loop, using, claims, name="ojs-claims", state=state)
-    return [claimer, DatabaseThread(loop, using, state=state)]
+    shared = Availability()
+    claimer = DatabaseThread(loop, using, claims, name="ojs-claims", availability=shared)
+    return [claimer, DatabaseThread(loop, using, availability=shared)]
+
+
+def end(threads: Sequence[DatabaseThread], seconds: float) -> None:
+    """Have them claim nothing more and finish what is queued; wait for so many seconds."""
+    until = clock.boottime() + seconds
+    for thread in threads:
+        thread.close()
+    for thread in threads:
+        thread.join(max(0.0, until - clock.boottime()))

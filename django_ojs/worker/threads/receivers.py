@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from django_ojs import signals
@@ -27,17 +27,17 @@ class Receivers:
     """A bounded queue of events, in the order of their commits, and the thread that delivers them.
 
     The thread starts with the first event. At ``LIMIT`` events :attr:`full` is set, until half of them
-    are delivered, and the worker claims nothing. Meanwhile up to ``LIMIT`` more events of the thread
-    ``reporter`` are taken, which come from running jobs only. Others are dropped, counted and logged.
+    are delivered, and the worker claims nothing. Meanwhile up to ``LIMIT`` more events of the threads
+    ``reporters`` are taken, which come from its own jobs only. Others are dropped, counted and logged.
     """
 
     def __init__(
         self,
         *,
-        reporter: threading.Thread | None = None,
+        reporters: Collection[threading.Thread] = (),
         on_room: Callable[[], None] = lambda: None,
     ) -> None:
-        self._reporter = reporter
+        self._reporters = reporters
         self._on_room = on_room
         self._changed = threading.Condition()
         self._events: deque[EventRecord] = deque()
@@ -56,7 +56,7 @@ class Receivers:
                 self.full = True
                 text = "receivers of signals do not keep up: claiming is suspended (%d events wait; %s)"
                 logger.error(text, waiting, self._what_runs())
-            reported = threading.current_thread() is self._reporter
+            reported = threading.current_thread() in self._reporters
             if self._stopped or (waiting >= LIMIT and not (reported and waiting < 2 * LIMIT)):
                 self._dropped += 1
                 self.dropped += 1
