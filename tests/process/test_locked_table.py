@@ -9,7 +9,7 @@ from django.db import connection
 
 from django_ojs.models import Job, LeaseBeat
 from tests.process.tools import Diary, Flag, StartWorker, attempts, in_state
-from tests.services.support import locked_table
+from tests.services.support import elsewhere, locked_table
 from tests.support import not_none, poll
 from tests.workload import jobs
 
@@ -36,3 +36,28 @@ def test_what_ends_meanwhile_is_beaten_for_until_it_is_reported(
     for job in made:
         in_state(job, "completed")
         assert [attempt.outcome for attempt in attempts(job)] == ["completed"]
+
+
+def _lock_attempts() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE django_ojs_attempt IN SHARE MODE")
+
+
+def test_a_worker_whose_reports_wait_claims_only_so_many(worker: StartWorker) -> None:
+    """On PostgreSQL claims have a connection of their own: what has ended must not pile up here."""
+    if connection.vendor != "postgresql":
+        pytest.skip("reports and claims have one connection: who waits for one waits for both")
+    made = jobs.echo.enqueue_many([[number] for number in range(8000)])
+    claimed = Job.objects.exclude(state="available")
+    counts = [0]
+
+    def rests() -> bool:
+        """Whether nothing more was claimed within a second."""
+        counts.append(claimed.count())
+        return 2000 < counts[-2] == counts[-1]
+
+    with elsewhere(_lock_attempts):
+        worker("--concurrency", "2")
+        poll(rests, every=1.0)
+        assert 2000 < counts[-1] < 6500
+    poll(lambda: Job.objects.filter(state="completed").count() == len(made))
