@@ -11,7 +11,6 @@ from django_ojs.domain.exposition import render
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import RenewedLease
 from django_ojs.services.settle import Report
-from django_ojs.services.workers import register
 from django_ojs.signals import delivered_by
 from django_ojs.store.notifications import Notifier, place_of
 from django_ojs.store.sessions import of_workers, read_in_index_order
@@ -36,6 +35,7 @@ from django_ojs.worker.supervisor.isolation import PartitionGuard
 from django_ojs.worker.supervisor.loop import EventLoop
 from django_ojs.worker.supervisor.metrics import Parts, families
 from django_ojs.worker.supervisor.recycling import Recycler
+from django_ojs.worker.supervisor.registration import register_worker
 from django_ojs.worker.supervisor.shared_types import SharedTypes
 from django_ojs.worker.supervisor.shutdown import Shutdown, WorkerPhase
 from django_ojs.worker.supervisor.signals import SignalQueue
@@ -141,10 +141,7 @@ class Runner:
             return self._run()
 
     def _run(self) -> Summary:
-        register(self.info, using=self._using)
-        if (off := clock.disagreement(self._using)) is not None:
-            seconds = off.total_seconds()
-            logger.warning("the clock of the database is off this host's: %+.1f s", seconds)
+        register_worker(self.info, using=self._using)
         for thread in (self._heartbeat, *self._database_threads, *self._maintenance, self._notifier):
             if thread is not None:
                 thread.start()
