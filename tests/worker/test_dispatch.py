@@ -69,6 +69,16 @@ class Database:
         then(work(), None)
 
 
+def taken(child: Child, count: int) -> Dispatcher:
+    """A dispatcher with this executor alone, which has just taken so many jobs."""
+    make(count)
+    pool, database = Pool(), Database()
+    pool.children.append(child)
+    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher.take(take(count), Moment(clock.now("default"), clock.boottime()))
+    return dispatcher
+
+
 @pytest.fixture
 def child() -> Iterator[Child]:
     """An executor that is ready."""
@@ -102,11 +112,7 @@ def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child)
 
 
 def test_what_does_not_begin_in_time_is_given_back_and_half_as_many_are_claimed(child: Child) -> None:
-    make(4)
-    pool, database = Pool(), Database()
-    pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
-    dispatcher.take(take(4), Moment(clock.now("default"), clock.boottime()))
+    dispatcher = taken(child, 4)
     estimate, waiting = dispatcher.assignment.estimate, len(dispatcher.assignment.waiting)
     for _ in range(1000):
         estimate.add("test.other", 0.001, 0.001)
@@ -204,11 +210,7 @@ def test_a_handler_has_its_grace_period_behind_the_total_timeout_and_no_more(
 
 def test_a_log_is_no_sign_of_life_and_may_come_late(child: Child) -> None:
     """Else a thread that logs would keep a handler alive that has stopped sending heartbeats."""
-    make(1)
-    pool, database = Pool(), Database()
-    pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
-    dispatcher.take(take(1), Moment(clock.now("default"), clock.boottime()))
+    dispatcher = taken(child, 1)
     lease = child.slots[0].queued[0].lease
     dispatcher.on_frame(child, {"op": "begin", "lease": lease})
     running = not_none(child.slots[0].running)

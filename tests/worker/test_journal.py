@@ -330,9 +330,7 @@ def test_jobs_that_were_just_given_back_do_not_count(played: Played) -> None:
     assert seen == ["first"]
 
 
-def test_an_executor_that_leaves_nonsense_is_killed(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_executor_that_leaves_nonsense_is_killed(played: Played) -> None:
     pool, child, channel, seen, _ = played
     assert channel.leave("nonsense", MANY)
     pool.read_journals()

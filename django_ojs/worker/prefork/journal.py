@@ -137,15 +137,17 @@ class Journal:
         """What has been left by an executor that has ended, whether its last packet was sent or not."""
         return self.frames_before(self._counts[_WRITTEN])
 
-    def _taken(self, left: bytes) -> list[Frame]:
-        self._pass(len(left))
-        return parse_array(b"[" + left[:-1] + b"]") if left else []
-
     def close(self) -> None:
         """Give the memory back."""
         for view in (self._counts, self._ring, self._view):
             view.release()
         self._memory.close()
+
+    def _taken(self, left: bytes) -> list[Frame]:
+        if not left:
+            return []
+        self._pass(len(left))
+        return parse_array(b"[" + left[:-1] + b"]")
 
     def _unread(self) -> bytes:
         size = self._counts[_WRITTEN] - self._own
