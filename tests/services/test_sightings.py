@@ -156,6 +156,47 @@ def test_commits_that_wait_stall_nobody(
     assert watch(frozen, 1.2, *loops, beats=jobs[1:]) == 1
 
 
+@pytest.mark.fault("F75")
+def test_commits_that_wait_while_another_scan_is_in_its_commit_stall_nobody(
+    vendor: str, frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one holds the record, so that this one has nothing to write; it must find out too."""
+    if vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    make(2, heartbeat_timeout=4, retry={"max_attempts": 1})
+    jobs = take(2)
+    loop = a_loop()
+    connection: Any = connections["default"]
+    real, wrote = connection._commit, [False]
+
+    def note(run: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        wrote[0] |= sql.startswith(("INSERT", "UPDATE", "DELETE"))
+        return run(sql, params, many, context)
+
+    def commit() -> None:
+        if wrote[0]:
+            frozen.advance(10)
+        wrote[0] = False
+        real()
+
+    with bounded():
+        watch(frozen, 7, loop, beats=jobs)
+        with (
+            elsewhere(lambda: list(MaintenanceRun.objects.select_for_update())),
+            connection.execute_wrapper(note),
+            monkeypatch.context() as patch,
+        ):
+            patch.setattr(connection, "_commit", commit)
+            for _ in range(40):
+                frozen.advance(0.2)
+                assert not loop.tick().jobs
+        assert watch(frozen, 0.4, loop) == 0
+        watch(frozen, 6, loop, beats=jobs)
+        assert watch(frozen, 3, loop, beats=jobs[1:]) == 0
+        assert watch(frozen, 1.2, loop, beats=jobs[1:]) == 1
+    assert now_stored(jobs[1]).state == "active"
+
+
 def test_time_that_was_seen_counts_on_time(frozen: FrozenClock) -> None:
     make(1, heartbeat_timeout=8)
     take()
