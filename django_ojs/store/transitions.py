@@ -18,7 +18,7 @@ from django_ojs.store.batches import fits
 from django_ojs.store.candidates import Candidate
 from django_ojs.store.columns import JOB, ColumnType
 from django_ojs.store.contention import LockLost
-from django_ojs.store.dialect import cursor, dialect, in_list
+from django_ojs.store.dialect import cursor, dialect
 from django_ojs.store.dialects.base import Dialect
 from django_ojs.store.sources import QUEUES, Lane
 
@@ -30,6 +30,7 @@ _PLAIN = (
     "j.hooks = 0 AND j.progress IS NULL AND j.lease_id IS NULL AND j.total_timeout_ms IS NULL"
     " AND j.visibility_timeout_ms IS NULL"
 )
+_OPEN = "NOT paused AND NOT limited"
 _SAME_STEPS = f" AND COALESCE({STEPS}, 0) = %s"
 _SMALL = 2048
 """Bytes of arguments as they are stored."""
@@ -134,14 +135,16 @@ def start_first(
     computed with.
     """
     sql = dialect(using)
-    locked, pins = lane.select(
-        "j.id, 0 AS place",
+    picked, pins = lane.select(
+        "j.id, 0 AS place, j.queue",
         f"{sql.limit}{sql.skip_locked}",
         sql,
-        f" AND (SELECT COUNT(*) FROM open) = 1{_SAME_STEPS}",
+        f" AND (SELECT COUNT(*) FROM {QUEUES} WHERE name = %s AND {_OPEN}) = 1{_SAME_STEPS}",
     )
-    bound = [*pins, steps, limit]
-    jobs, _ = _start([str(lane.queue)], (locked, bound), "", changes, beats=beats, now=now, using=using)
+    bound = [*pins, lane.queue, steps, limit]
+    # By its key each, however many of them the statistics say that there are.
+    keys = " AND j.id = ANY(ARRAY(SELECT id FROM locked))"
+    jobs, _ = _start((picked, bound), keys, changes, beats=beats, now=now, using=using)
     return sorted(jobs, key=lambda job: (-job.priority, job.enqueued_at, job.id))
 
 
@@ -165,20 +168,18 @@ def start_seen(
     sql = dialect(using)
     rows = [(candidate.id, place) for place, candidate in enumerate(found)]
     item, literals = sql.record_set([ColumnType.UUID, ColumnType.INT], rows)
-    locked = (
-        f"SELECT j.id, v.c1 AS place FROM {item} CROSS JOIN {_TABLE} j WHERE j.id = v.c0"
+    picked = (
+        f"SELECT j.id, v.c1 AS place, j.queue FROM {item} CROSS JOIN {_TABLE} j WHERE j.id = v.c0"
         f" AND {sql.in_state(State.AVAILABLE)} AND NOT j.held"
-        f" AND j.queue IN (SELECT name FROM open){_SAME_STEPS}"
+        f" AND EXISTS (SELECT 1 FROM {QUEUES} WHERE name = j.queue AND {_OPEN}){_SAME_STEPS}"
         f" ORDER BY v.c1 {sql.limit} FOR UPDATE OF j SKIP LOCKED"
     )
     bound = [*literals, steps, limit]
-    names = sorted({candidate.queue for candidate in found})
     more = f" AND j.max_attempts > 1 AND pg_column_size(j.args) < {_SMALL}" if ahead else ""
-    return _start(names, (locked, bound), more, changes, beats=beats, now=now, using=using)
+    return _start((picked, bound), more, changes, beats=beats, now=now, using=using)
 
 
 def _start(
-    queues: Sequence[str],
     given: tuple[str, Sequence[Any]],
     more: str,
     changes: Mapping[str, Any],
@@ -187,12 +188,14 @@ def _start(
     now: datetime,
     using: str,
 ) -> tuple[list[JobRow], int]:
-    """Start the plain ones of the jobs that a statement locks, each with its ``place``.
+    """Start the plain ones of the jobs that a statement locks, each with its ``place`` and queue.
 
-    Returns their records by place, and how many were locked.
+    Only of these jobs are the queues locked, and only jobs of queues that are still open count as
+    locked. Neither lock is waited for, so that their order cannot lead to a deadlock. Returns the
+    records by place, and how many were locked.
     """
     sql = dialect(using)
-    locked, bound = given
+    picked, bound = given
     sets, parameters = _constants(sql, {"state": State.ACTIVE.value, **changes})
     at = sql.placeholder(ColumnType.TIME)
     ms = f"(j.{sql.quoted['timeout_ms']} + j.{sql.quoted['grace_period_ms']})"
@@ -212,16 +215,16 @@ def _start(
         f" AND (j.deadline_at IS NULL OR j.deadline_at > {at}){more}",
         f"{sql.job_columns}, locked.place, (SELECT COUNT(*) FROM locked)",
     )
-    is_open = (
-        f"SELECT name FROM {QUEUES} WHERE name IN {in_list(queues)} AND NOT paused AND NOT limited"
-    )
     statement = (
-        f"WITH open AS MATERIALIZED ({is_open}{sql.share_unheld}),"
-        f" locked AS MATERIALIZED ({locked}) {update}"
+        f"WITH picked AS MATERIALIZED ({picked}),"
+        f" open AS MATERIALIZED (SELECT name FROM {QUEUES}"
+        f" WHERE name = ANY(ARRAY(SELECT queue FROM picked)) AND {_OPEN}{sql.share_unheld}),"
+        " locked AS MATERIALIZED (SELECT id, place FROM picked WHERE queue IN (SELECT name FROM open))"
+        f" {update}"
     )
     with cursor(using) as cur:
         sql.fast_loaders(cur)
-        cur.execute(statement, [*queues, *bound, *parameters, now])
+        cur.execute(statement, [*bound, *parameters, now])
         rows = sorted(cur.fetchall(), key=itemgetter(-2))
     return sql.jobs([row[:-2] for row in rows]), rows[0][-1] if rows else 0
 

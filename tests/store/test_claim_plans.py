@@ -19,7 +19,8 @@ from django.test.utils import CaptureQueriesContext
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
 from django_ojs.services.claim import claim, has_work, sources
-from django_ojs.store import inserting
+from django_ojs.store import due_times, inserting
+from django_ojs.store.dialect import dialect
 from django_ojs.store.sessions import read_in_index_order
 from django_ojs.store.sources import Sources
 from tests.support import analyze_jobs, drop_dead_rows, family
@@ -225,6 +226,32 @@ def test_no_claim_reads_a_backlog_of_others(beside: str, claimer: str, limit: in
         assert _read(work) < bound[family()]
     assert bool(got) == ("nothing" not in claimer and "no such" not in claimer)
     assert _read(lambda: has_work(where)) < bound[family()]
+
+
+ONE_STATEMENT: dict[str, tuple[Sources, bool]] = {
+    "announced": (sources(["q0"], ["mine.t3"]), False),
+    "announced, the backlog": (sources(["q0"], ["foreign.t0"]), False),
+    "looked at": (sources(None, TYPES), True),
+    "looked at, the backlog": (sources(None, ["foreign.t0", "foreign.t1"]), True),
+}
+
+
+@pytest.mark.parametrize("claimer", ONE_STATEMENT)
+def test_no_claim_by_one_statement_reads_a_backlog(beside: str, claimer: str, settings: Any) -> None:
+    """Neither one of others nor its own."""
+    if not dialect("default").updates_what_it_locks:
+        pytest.skip("PostgreSQL only")
+    settings.OJS = {**settings.OJS, "EVENTS": "problems"}
+    where, probe = ONE_STATEMENT[claimer]
+    where.foreign_until = where.usual_until = 0.0
+    # With it comes the number of the clock's steps, without which no such claim is tried.
+    due_times.next_deadline(using="default")
+    with CaptureQueriesContext(connection) as queries:
+        got = claim(where, limit=2, immediate=2, worker_id="w", beats=True, probe=probe)
+    assert len(got) == 2
+    starts = [query["sql"] for query in queries if query["sql"].startswith("WITH picked")]
+    assert len(starts) == 1
+    assert max(_pages(query["sql"]) for query in queries) < 1100
 
 
 def test_reading_the_backlog_would_be_noticed(beside: str) -> None:
