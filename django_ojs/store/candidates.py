@@ -233,7 +233,7 @@ def _uuid(value: UUID | str) -> UUID:
 
 
 def _rows(statement: str, parameters: Sequence[Any], sql: Dialect) -> Sequence[tuple[Any, ...]]:
-    with sql.connection.cursor() as cur:
+    with sql.repeated() as cur:
         cur.execute(statement, parameters)
         found: Sequence[tuple[Any, ...]] = cur.fetchall()
         return found

@@ -58,6 +58,13 @@ def cursor(using: str) -> CursorWrapper:
     return connections[using].cursor()
 
 
+def repeated(using: str) -> CursorWrapper:
+    """As :func:`cursor`, for a statement that workers execute again and again in a few forms: sessions
+    that prepare statements have the server parse and plan it once (ADR 56).
+    """
+    return dialect(using).repeated()
+
+
 def in_list(values: Sequence[Any]) -> str:
     """``(%s, %s, ...)`` for a bounded list of parameters."""
     return "(" + ", ".join(["%s"] * len(values)) + ")"

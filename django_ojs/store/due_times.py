@@ -23,7 +23,7 @@ from django_ojs.models import (
 )
 from django_ojs.store.columns import DUE, ColumnType, among
 from django_ojs.store.contention import alone
-from django_ojs.store.dialect import cursor, dialect
+from django_ojs.store.dialect import cursor, dialect, repeated
 from django_ojs.store.sources import rests_until
 
 _HORIZON = timedelta(seconds=60)
@@ -134,7 +134,7 @@ class DueProbe:
             if scheduled:
                 asked += f", {_SCHEDULED}, {_ADMISSION}, {_SCHEDULE}"
             statement = f"SELECT {asked}, {_SCANNED}, {clock.columns(self._using)}"
-            row = dialect(self._using).quick_row(self._connection, statement)
+            row = dialect(self._using).quick_row(self._connection, statement, again=near is None)
             if row is None:
                 self._cursor.execute(statement)
                 row = self._cursor.fetchone()
@@ -189,7 +189,7 @@ def next_stall_deadlines(limit: int, *, using: str) -> list[StallDeadline]:
         "CASE WHEN aside AND visibility_ms IS NOT NULL"
         f" THEN {sql.later.format(at='heard', ms='visibility_ms')} ELSE lease_expires_at END"
     )
-    with cursor(using) as cur:
+    with repeated(using) as cur:
         cur.execute(
             "SELECT id, heard, CASE WHEN expires <= silent THEN expires"
             " ELSE COALESCE(silent, expires) END AS due"

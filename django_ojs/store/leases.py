@@ -19,7 +19,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import Job, LeaseBeat
 from django_ojs.store.batches import fits
 from django_ojs.store.columns import JOB, ColumnType
-from django_ojs.store.dialect import cursor, dialect, in_list
+from django_ojs.store.dialect import cursor, dialect, in_list, repeated
 
 _TABLE = Job._meta.db_table
 _BEATS = LeaseBeat._meta.db_table
@@ -87,7 +87,7 @@ def write(
     sets += [f"{sql.quoted[column]} = j.{sql.quoted[column]} + 1" for column in counted]
     guards = f"{sql.in_state(State.ACTIVE)} AND j.lease_id = {texts[1]}"
     on = f"j.id = {texts[0]}"
-    with cursor(using) as cur:
+    with repeated(using) as cur:
         sql.fast_loaders(cur)
         if sql.returning:
             keys = [lease.job_id for lease in leases]

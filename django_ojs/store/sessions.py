@@ -24,6 +24,8 @@ IDLE_TRANSACTION_S = 5
 """Seconds that a transaction of a worker or reaper may be idle; they take milliseconds."""
 LOCK_TIMEOUT_MS = 250
 """Milliseconds that a worker or reaper waits for a lock."""
+_PREPARED_AFTER = 2
+"""How often a statement is executed before it is prepared."""
 _depth: ContextVar[int] = ContextVar("django_ojs.limits", default=0)
 """How many blocks of ``statement_timeout`` enclose the current code."""
 _LIMITS = ("statement_timeout", "lock_timeout")
@@ -132,6 +134,26 @@ def read_in_index_order(using: str) -> AbstractContextManager[None]:
         return "SET enable_sort = off; SET enable_incremental_sort = off; SET jit = off"
 
     return _on_session(using, configure)
+
+
+def prepared_statements(using: str) -> AbstractContextManager[None]:
+    """Have PostgreSQL parse and plan once what a session executes again and again (``repeated`` in
+    :mod:`django_ojs.store.dialect`): of a claim that takes a millisecond that is half.
+
+    With psycopg 3 only, and not where ``DISABLE_SERVER_SIDE_CURSORS`` says that a pooler shares
+    sessions. A ``prepare_threshold`` of the project's own is kept.
+    """
+
+    def configure(connection: BaseDatabaseWrapper) -> None:
+        driver: Any = connection.connection
+        if (
+            is_postgresql(connection)
+            and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+            and getattr(driver, "prepare_threshold", 0) is None
+        ):
+            driver.prepare_threshold = _PREPARED_AFTER
+
+    return _on_connect(using, configure)
 
 
 def caught_up(using: str) -> AbstractContextManager[None]:
@@ -272,5 +294,6 @@ def of_workers(using: str) -> Iterator[None]:
         idle_transaction_timeout(using),
         tcp_keepalive(using),
         caught_up(using),
+        prepared_statements(using),
     ):
         yield

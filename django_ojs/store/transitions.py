@@ -18,7 +18,7 @@ from django_ojs.store.batches import fits
 from django_ojs.store.candidates import Candidate
 from django_ojs.store.columns import JOB, ColumnType
 from django_ojs.store.contention import LockLost
-from django_ojs.store.dialect import cursor, dialect
+from django_ojs.store.dialect import cursor, dialect, repeated
 from django_ojs.store.dialects.base import Dialect
 from django_ojs.store.sources import QUEUES, Lane
 
@@ -222,7 +222,7 @@ def _start(
         " locked AS MATERIALIZED (SELECT id, place FROM picked WHERE queue IN (SELECT name FROM open))"
         f" {update}"
     )
-    with cursor(using) as cur:
+    with repeated(using) as cur:
         sql.fast_loaders(cur)
         cur.execute(statement, [*bound, *parameters, now])
         rows = sorted(cur.fetchall(), key=itemgetter(-2))
@@ -258,7 +258,7 @@ def end_alike(
     )
     job = decision.job
     alike = [job.worker_id, job.lease_principal, decision.attempt.outcome, now]
-    with cursor(using) as cur:
+    with repeated(using) as cur:
         cur.execute(statement, [*parameters, *alike, len(jobs)])
         some, written = cur.fetchone()
     return {job.id for job in jobs} if written == len(jobs) else set(some or ())

@@ -21,8 +21,9 @@ from django_ojs.models import Job, Queue
 from django_ojs.services.claim import claim, has_work, sources
 from django_ojs.store import due_times, inserting
 from django_ojs.store.dialect import dialect
-from django_ojs.store.sessions import read_in_index_order
+from django_ojs.store.sessions import prepared_statements, read_in_index_order
 from django_ojs.store.sources import Sources
+from tests.services.support import release
 from tests.support import analyze_jobs, drop_dead_rows, family
 
 from .records import record
@@ -249,9 +250,52 @@ def test_no_claim_by_one_statement_reads_a_backlog(beside: str, claimer: str, se
     with CaptureQueriesContext(connection) as queries:
         got = claim(where, limit=2, immediate=2, worker_id="w", beats=True, probe=probe)
     assert len(got) == 2
+    release(*got)
     starts = [query["sql"] for query in queries if query["sql"].startswith("WITH picked")]
     assert len(starts) == 1
     assert max(_pages(query["sql"]) for query in queries) < 1100
+
+
+def _touched() -> int:
+    """How many pages of jobs and their indexes all sessions have read so far."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute(
+            "SELECT heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read"
+            " FROM pg_statio_user_tables WHERE relname = 'django_ojs_job'"
+        )
+        (pages,) = cursor.fetchone()
+        return int(pages)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claimer", [*CLAIMERS, *ONE_STATEMENT])
+def test_no_prepared_claim_reads_a_backlog(beside: str, claimer: str, settings: Any) -> None:
+    """By the plans for parameters of any value, which sessions of workers use."""
+    postgres: Any = connection
+    if family() != "postgresql" or postgres.pg_version < 150000:
+        pytest.skip("PostgreSQL 15 and newer say at once what was read")
+    settings.OJS = {**settings.OJS, "EVENTS": "problems"}
+    where, probe = ONE_STATEMENT.get(claimer) or (CLAIMERS[claimer], True)
+
+    def work() -> None:
+        where.foreign_until = where.usual_until = 0.0
+        release(*claim(where, limit=2, immediate=2, worker_id="w", beats=True, probe=probe))
+
+    with prepared_statements("default"):
+        connection.close()
+        with connection.cursor() as cursor:
+            cursor.execute("SET plan_cache_mode = force_generic_plan")
+        due_times.next_deadline(using="default")
+        for _ in range(3):
+            work()
+        before = _touched()
+        work()
+        assert _touched() - before < 1100
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM pg_prepared_statements WHERE generic_plans > 0")
+            assert cursor.fetchone()[0] > 0
+    connection.close()
 
 
 def test_reading_the_backlog_would_be_noticed(beside: str) -> None:

@@ -208,13 +208,18 @@ class Dialect(ABC):
     insert_ignoring = ("INSERT INTO", " ON CONFLICT DO NOTHING")
     """How to insert what may be there already: the head and the tail of the statement."""
 
+    def repeated(self) -> CursorWrapper:
+        """A cursor for a statement that is executed again and again in a few forms."""
+        return self.connection.cursor()
+
     def fast_loaders(self, cur: CursorWrapper) -> None:  # noqa: B027 - most drivers need nothing
         """Make a cursor that reads many jobs as fast as its driver can be."""
 
-    def quick_row(self, driver: Any, statement: str) -> Sequence[Any] | None:
+    def quick_row(self, driver: Any, statement: str, *, again: bool) -> Sequence[Any] | None:
         """One row of times and numbers, past what a driver does for each statement, if it lets us.
 
-        ``None`` where it does not, or the statement failed: then it is for a cursor.
+        ``None`` where it does not, or the statement failed: then it is for a cursor. ``again`` if the
+        same statement is to come again and again.
         """
         return None
 
