@@ -116,7 +116,7 @@ def test_one_slow_look_changes_nothing(ojs_db: None, monkeypatch: pytest.MonkeyP
 def test_a_probe_reads_no_entries_of_deadlines_that_were_met(
     snapshot: None, slow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(dialect("default")), "quick_row", lambda *_: None)
+    monkeypatch.setattr(type(dialect("default")), "quick_row", lambda *_, **__: None)
     deadline = clock.now("default") + timedelta(hours=1)
     lease = {"lease_id": clock.new_id(), "started_at": NOW, "attempt": 1}
     _store(PASSED, NOW, state=State.ACTIVE, deadline_at=deadline, **lease)
