@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import shutil
@@ -195,10 +196,11 @@ def test_executors_that_end_together_are_replaced_at_once(worker: StartWorker) -
 def test_no_descriptors_are_left(worker: StartWorker) -> None:
     runner = worker()
     in_state(jobs.echo.enqueue(1), "completed")
-    used = max(map(int, os.listdir(f"/proc/{runner.pid}/fd"))) + 1
+    used = set(map(int, os.listdir(f"/proc/{runner.pid}/fd")))
+    most = next(number for number in itertools.count() if number not in used)
     before = resource.prlimit(runner.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(runner.pid, resource.RLIMIT_NOFILE, (used, before[1]))
-    # The numbers of the ends of one executor are free: a third socket finds none.
+    resource.prlimit(runner.pid, resource.RLIMIT_NOFILE, (most, before[1]))
+    # No number is free but those of the executor that ends, at most: a third socket finds none.
     crash_and_wait(runner, "could not be started")
     resource.prlimit(runner.pid, resource.RLIMIT_NOFILE, before)
     in_state(jobs.echo.enqueue("again"), "completed")
