@@ -49,6 +49,21 @@ def test_claims_and_looks_are_prepared() -> None:
     assert len(found) == 3
 
 
+def test_a_look_outlives_what_the_server_has_forgotten() -> None:
+    make(enqueue_ttl=60)
+    probe = due_times.DueProbe("default")
+    connection.close()
+    with prepared_statements("default"), connection.cursor() as cursor:
+        due = probe.look()
+        for names in (["ojs_0"], ["ojs_1"]):
+            assert probe.look() == due
+            cursor.execute("SELECT name FROM pg_prepared_statements")
+            assert [name for (name,) in cursor.fetchall()] == names
+            cursor.execute("DEALLOCATE ALL")
+            assert probe.look() == due
+    assert due.deadline is not None
+
+
 def test_nothing_is_prepared_in_other_sessions() -> None:
     assert prepared(4) == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import count
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -15,8 +16,8 @@ from django.db.backends.utils import CursorWrapper
 from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialects.base import Dialect, Writer
 
-_TUPLES = 2
-"""The status of a result with rows."""
+_DONE, _TUPLES = 1, 2
+"""The status of a result without rows, and with rows."""
 
 
 def prepares(driver: Any) -> bool:
@@ -32,6 +33,7 @@ class Postgres(Dialect):
         self._time: tuple[int, type] | None = None
         self._quick: dict[str, bytes] = {}
         self._quick_of: Any = None
+        self._names = count()
         try:
             import psycopg
         except ImportError:
@@ -82,16 +84,22 @@ class Postgres(Dialect):
         return row
 
     def _execute(self, driver: Any, statement: str, prepared: bool) -> Any:
+        """The result of a statement, or the error; what was prepared and fails is forgotten."""
         text = statement.encode()
         if not prepared:
             return driver.pgconn.exec_(text)
         if self._quick_of is not driver:
             self._quick_of, self._quick = driver, {}
-        name = self._quick.get(statement)
+        name = self._quick.pop(statement, None)
         if name is None:
-            name = self._quick[statement] = b"ojs_%d" % len(self._quick)
-            driver.pgconn.prepare(name, text)
-        return driver.pgconn.exec_prepared(name, None)
+            name = b"ojs_%d" % next(self._names)
+            found = driver.pgconn.prepare(name, text)
+            if found.status != _DONE:
+                return found
+        found = driver.pgconn.exec_prepared(name, None)
+        if found.status == _TUPLES:
+            self._quick[statement] = name
+        return found
 
     def update_free(
         self,
