@@ -18,14 +18,13 @@ from django.db.backends.signals import connection_created
 
 from django_ojs.engines import EngineFamily, family_of, is_postgresql
 from django_ojs.store import hung_sessions
+from django_ojs.store.dialects.postgresql import prepare_repeated
 from django_ojs.store.sockets import CONNECT_TIMEOUT_S, descriptor_of, set_keepalive
 
 IDLE_TRANSACTION_S = 5
 """Seconds that a transaction of a worker or reaper may be idle; they take milliseconds."""
 LOCK_TIMEOUT_MS = 250
 """Milliseconds that a worker or reaper waits for a lock."""
-_PREPARED_AFTER = 2
-"""How often a statement is executed before it is prepared."""
 _depth: ContextVar[int] = ContextVar("django_ojs.limits", default=0)
 """How many blocks of ``statement_timeout`` enclose the current code."""
 _LIMITS = ("statement_timeout", "lock_timeout")
@@ -145,13 +144,9 @@ def prepared_statements(using: str) -> AbstractContextManager[None]:
     """
 
     def configure(connection: BaseDatabaseWrapper) -> None:
-        driver: Any = connection.connection
-        if (
-            is_postgresql(connection)
-            and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
-            and getattr(driver, "prepare_threshold", 0) is None
-        ):
-            driver.prepare_threshold = _PREPARED_AFTER
+        shared = connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+        if is_postgresql(connection) and not shared:
+            prepare_repeated(connection)
 
     return _on_connect(using, configure)
 

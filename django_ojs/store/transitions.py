@@ -166,11 +166,11 @@ def start_seen(
     kilobytes of arguments, are left too.
     """
     sql = dialect(using)
-    rows = [(candidate.id, place) for place, candidate in enumerate(found)]
-    item, literals = sql.record_set([ColumnType.UUID, ColumnType.INT], rows)
+    rows = [(candidate.id, place, candidate.queue) for place, candidate in enumerate(found)]
+    item, literals = sql.record_set([ColumnType.UUID, ColumnType.INT, ColumnType.TEXT], rows)
     picked = (
         f"SELECT j.id, v.c1 AS place, j.queue FROM {item} CROSS JOIN {_TABLE} j WHERE j.id = v.c0"
-        f" AND {sql.in_state(State.AVAILABLE)} AND NOT j.held"
+        f" AND j.queue = v.c2 AND {sql.in_state(State.AVAILABLE)} AND NOT j.held"
         f" AND EXISTS (SELECT 1 FROM {QUEUES} WHERE name = j.queue AND {_OPEN}){_SAME_STEPS}"
         f" ORDER BY v.c1 {sql.limit} FOR UPDATE OF j SKIP LOCKED"
     )
@@ -190,9 +190,9 @@ def _start(
 ) -> tuple[list[JobRow], int]:
     """Start the plain ones of the jobs that a statement locks, each with its ``place`` and queue.
 
-    Only of these jobs are the queues locked, and only jobs of queues that are still open count as
-    locked. Neither lock is waited for, so that their order cannot lead to a deadlock. Returns the
-    records by place, and how many were locked.
+    Only of these jobs are the queues locked; jobs of those that are held, or no longer open, are left.
+    Neither lock is waited for, so that their order cannot lead to a deadlock. Returns the records by
+    place, and how many were locked.
     """
     sql = dialect(using)
     picked, bound = given
@@ -213,7 +213,7 @@ def _start(
         "j.id = locked.id",
         f"{sql.in_state(State.AVAILABLE)} AND {_PLAIN}"
         f" AND (j.deadline_at IS NULL OR j.deadline_at > {at}){more}",
-        f"{sql.job_columns}, locked.place, (SELECT COUNT(*) FROM locked)",
+        f"{sql.job_columns}, locked.place, (SELECT COUNT(*) FROM picked)",
     )
     statement = (
         f"WITH picked AS MATERIALIZED ({picked}),"

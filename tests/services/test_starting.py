@@ -15,14 +15,16 @@ from django_ojs import clock
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRow
-from django_ojs.models import MaintenanceRun, RateLimitPlace
+from django_ojs.models import Job, MaintenanceRun, Queue, RateLimitPlace
 from django_ojs.services import claim as claim_module
 from django_ojs.services import leases, promote, queues
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.rate_limits import operate as rate_limits
+from django_ojs.services.starting import Holder, start_looked_at
+from django_ojs.store import candidates
 from tests.conftest import empty_tables
 
-from .support import bounded, fail, held, holding, make, now_stored, release, take
+from .support import bounded, elsewhere, fail, held, holding, make, now_stored, release, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -267,6 +269,34 @@ def test_one_statement_starts_what_a_look_has_found(frozen: FrozenClock) -> None
     assert len(queries) == 2
     assert [job.json("args") for job in looked_at(3)] == [[3], [4]]
     assert looked_at(3) == []
+
+
+def test_a_job_that_was_moved_after_the_look_is_left_to_its_new_queue(frozen: FrozenClock) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    make(queue="other")
+    moved, stays = make(2)
+    where = sources(["default"], ["test.job", "test.other"], ranked=False)
+    found = candidates.look(where, 2, using="default").found
+    assert [candidate.id for candidate in found] == [moved.id, stays.id]
+    Job.objects.filter(pk=moved.id).update(queue="other")
+    holder = Holder("w1", beats=True, principal=None)
+    tried = start_looked_at(found, 2, holder, ahead=False, using="default")
+    assert tried is not None
+    assert [job.id for job in tried[0]] == [stays.id]
+
+
+def test_what_is_in_a_held_queue_is_no_crowd(frozen: FrozenClock) -> None:
+    """It is claimed as ever then: the place it took among those looked at is not lost."""
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    make(queue="held")
+    (free,) = make()
+    where = sources(["default", "held"], ["test.job", "test.other"], ranked=False)
+    with elsewhere(lambda: list(Queue.objects.select_for_update().filter(name="held"))):
+        claimed = claim(where, limit=2, worker_id="w1", beats=True, immediate=2)
+    assert [job.id for job in claimed] == [free.id]
+    assert where.crowding == 1.0
 
 
 def test_what_others_hold_sends_no_claim_the_long_way(frozen: FrozenClock) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import count
 from operator import attrgetter
 from typing import Any
@@ -20,9 +20,44 @@ _DONE, _TUPLES = 1, 2
 """The status of a result without rows, and with rows."""
 
 
-def prepares(driver: Any) -> bool:
-    """Whether psycopg prepares what a session executes again and again: off in Django by default."""
-    return getattr(driver, "prepare_threshold", None) is not None
+_PREPARED_AFTER = 2
+"""How often a statement is executed before it is prepared."""
+_PREPARING = "_ojs_preparing"
+
+
+def prepare_repeated(connection: BaseDatabaseWrapper) -> None:
+    """Have this session prepare what goes through :meth:`Dialect.repeated`, if its driver can.
+
+    A ``prepare_threshold`` of the project's own is kept: then its cursors prepare as it says.
+    """
+    if getattr(connection.connection, "prepare_threshold", 0) is None:
+        setattr(connection, _PREPARING, connection.connection)
+
+
+def _prepares(connection: Any) -> bool:
+    """Whether that was asked for, and it is still the same session."""
+    driver = connection.connection
+    return driver is not None and getattr(connection, _PREPARING, None) is driver
+
+
+@cache
+def _preparing_cursor() -> type:
+    """A cursor that binds values on the server, and has psycopg prepare what it executes."""
+    from django.db.backends.postgresql import base
+
+    binding: Any = base.ServerBindingCursor
+
+    class PreparingCursor(binding):  # type: ignore[misc]
+        def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+            # For this statement only: while it is set, psycopg remembers the text of every statement,
+            # with its values where those are bound by the client.
+            self.connection.prepare_threshold = _PREPARED_AFTER
+            try:
+                return super().execute(query, params, **options)
+            finally:
+                self.connection.prepare_threshold = None
+
+    return PreparingCursor
 
 
 class Postgres(Dialect):
@@ -55,11 +90,9 @@ class Postgres(Dialect):
         connection = self.connection
         connection.ensure_connection()
         driver: Any = connection.connection
-        if not prepares(driver):
+        if not _prepares(connection):
             return connection.cursor()
-        from django.db.backends.postgresql.base import ServerBindingCursor
-
-        usual, driver.cursor_factory = driver.cursor_factory, ServerBindingCursor
+        usual, driver.cursor_factory = driver.cursor_factory, _preparing_cursor()
         try:
             return connection.cursor()
         finally:
@@ -69,7 +102,7 @@ class Postgres(Dialect):
         """By the library below psycopg: a third of the processor time, five times a second."""
         if self._time is None or not hasattr(driver, "pgconn"):
             return None
-        found = self._execute(driver, statement, again and prepares(driver))
+        found = self._execute(driver, statement, again and _prepares(self.connection))
         if found.status != _TUPLES or found.ntuples != 1:
             return None
         row: list[Any] = []
