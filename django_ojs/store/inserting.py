@@ -167,7 +167,7 @@ def insert(
         sql.statements[shape] = known
     statement, asked = known
     parameters = [first[index] if write is None else write(first[index]) for index, write in asked]
-    with sql.connection.cursor() as cur:
+    with sql.repeated(new_rows=True) as cur:
         cur.execute(statement, parameters + last)
 
 

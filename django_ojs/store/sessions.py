@@ -139,13 +139,12 @@ def prepared_statements(using: str) -> AbstractContextManager[None]:
     """Have PostgreSQL parse and plan once what a session executes again and again (``repeated`` in
     :mod:`django_ojs.store.dialect`): of a claim that takes a millisecond that is half.
 
-    With psycopg 3 only, and not where ``DISABLE_SERVER_SIDE_CURSORS`` says that a pooler shares
-    sessions. A ``prepare_threshold`` of the project's own is kept.
+    With psycopg 3 only, and not where a pooler shares sessions. A ``prepare_threshold`` of the
+    project's own is kept.
     """
 
     def configure(connection: BaseDatabaseWrapper) -> None:
-        shared = connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
-        if is_postgresql(connection) and not shared:
+        if is_postgresql(connection):
             prepare_repeated(connection)
 
     return _on_connect(using, configure)

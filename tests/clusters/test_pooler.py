@@ -12,6 +12,8 @@ import pytest
 from django.db import connection, connections
 
 from django_ojs import api, checks
+from django_ojs.store.dialect import dialect
+from django_ojs.store.sessions import prepared_statements
 from tests.clusters.clusters import ACCOUNT, Cluster, as_user, folder_of, free_port, program
 from tests.clusters.conftest import absent
 from tests.clusters.pointing import default_is
@@ -35,7 +37,8 @@ def pooled(cluster: Cluster, folder: Path) -> Iterator[str]:
     if path is None:
         absent("pgbouncer", "not installed")
     assert path is not None
-    place, port = folder_of("postgres", folder / "pgbouncer"), free_port()
+    port = free_port()
+    place = folder_of("postgres", folder / f"pgbouncer-{port}")
     (place / "users").write_text(f'"{ACCOUNT}" ""\n')
     (place / "ini").write_text(
         f"[databases]\n{ACCOUNT} = host=127.0.0.1 port={cluster.port}\n[pgbouncer]\n"
@@ -117,3 +120,16 @@ def test_everything_works_by_polling(
         assert "failed" not in process.stderr
     nothing_is_violated()
     assert checks.check_database(None, databases=["default"]) == []
+
+
+def test_a_session_of_a_pool_is_known(pooled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the setting too: what one client prepares there another one does not find."""
+    monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", False)
+    with prepared_statements("default"):
+        connection.close()
+        for number in range(6):
+            jobs.echo.enqueue(number)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT statement FROM pg_prepared_statements")
+            assert cursor.fetchall() == []
+    assert dialect("default")._direct is False  # type: ignore[attr-defined]

@@ -291,7 +291,7 @@ def test_no_prepared_claim_reads_a_backlog(beside: str, claimer: str, settings: 
         with connection.cursor() as cursor:
             cursor.execute("SET plan_cache_mode = force_generic_plan")
         due_times.next_deadline(using="default")
-        for _ in range(3):
+        for _ in range(6):
             read()
         assert read() < 1300
         with connection.cursor() as cursor:

@@ -1,15 +1,18 @@
-"""Sessions of workers have PostgreSQL parse and plan once what they run again and again (ADR 56)."""
+"""PostgreSQL parses and plans once what a session runs again and again (ADR 56)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import DatabaseError, connection, transaction
 
+from django_ojs.models import Job
 from django_ojs.services.claim import claim, sources
 from django_ojs.store import due_times
+from django_ojs.store.dialect import dialect
 from django_ojs.store.sessions import prepared_statements
 from tests.services.support import make
 
@@ -27,26 +30,32 @@ def few_events(settings: Any) -> Iterator[None]:
     connection.close()
 
 
-def prepared(claims: int) -> list[str]:
-    """What the server has prepared for this session after so many claims and looks at what is due."""
+def prepared() -> list[str]:
+    """What the server has prepared for this session."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement FROM pg_prepared_statements")
+        return [statement for (statement,) in cursor.fetchall()]
+
+
+def work(claims: int) -> list[str]:
+    """What it has prepared after so many enqueues, claims and looks at what is due."""
     probe = due_times.DueProbe("default")
     for number in range(claims):
         probe.look()
         make()
         got = claim(_TWO, limit=1, immediate=1, worker_id=f"w{number}", beats=True)
         assert [job.worker_id for job in got] == [f"w{number}"]
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT statement FROM pg_prepared_statements")
-        return [statement for (statement,) in cursor.fetchall()]
+    return prepared()
 
 
-def test_claims_and_looks_are_prepared() -> None:
+def test_a_worker_prepares_what_it_repeats() -> None:
     with prepared_statements("default"):
         connection.close()
-        found = prepared(4)
+        found = work(6)
     assert sum("UPDATE" in statement for statement in found) == 1
+    assert sum("INSERT" in statement for statement in found) == 1
     assert sum(statement.startswith("SELECT (SELECT") for statement in found) == 1
-    assert len(found) == 3
+    assert len(found) == 4
 
 
 def test_a_look_outlives_what_the_server_has_forgotten() -> None:
@@ -54,7 +63,7 @@ def test_a_look_outlives_what_the_server_has_forgotten() -> None:
     probe = due_times.DueProbe("default")
     connection.close()
     with prepared_statements("default"), connection.cursor() as cursor:
-        due = probe.look()
+        due = [probe.look() for _ in range(3)][-1]
         names = []
         for _ in range(2):
             assert probe.look() == due
@@ -66,22 +75,69 @@ def test_a_look_outlives_what_the_server_has_forgotten() -> None:
     assert len(set(names)) == 2
 
 
-def test_nothing_is_prepared_in_other_sessions() -> None:
-    assert prepared(4) == []
+def test_other_sessions_prepare_enqueues(django_assert_num_queries: Any) -> None:
+    """Their plan does not depend on settings of the session; nobody's count of queries changes."""
+    make()
+    connection.close()
+    with django_assert_num_queries(6):
+        make(6)
+    (statement,) = prepared()
+    assert "INSERT INTO" in statement
+
+
+def test_other_sessions_prepare_no_claims() -> None:
+    connection.close()
+    assert all("INSERT INTO" in statement for statement in work(6))
+
+
+def test_a_short_session_is_not_asked_about() -> None:
+    make()
+    connection.close()
+    sql: Any = dialect("default")
+    make(2)
+    assert sql._direct is None
+    make(1)
+    assert sql._direct is True
+
+
+def test_enqueues_go_on_after_a_rollback() -> None:
+    """psycopg has the server forget what is prepared then."""
+    connection.close()
+    make(6)
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        make(3)
+        raise ZeroDivisionError
+    assert prepared() == []
+    make(6)
+    assert len(prepared()) == 1
+    assert Job.objects.count() == 12
+
+
+def test_a_session_is_asked_again_after_a_transaction_that_had_failed() -> None:
+    connection.close()
+    make(2)
+    with transaction.atomic():
+        with suppress(DatabaseError), connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+        with pytest.raises(DatabaseError):
+            make()
+        transaction.set_rollback(True)
+    make(6)
+    assert len(prepared()) == 1
 
 
 def test_nothing_is_prepared_where_a_pooler_shares_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
     with prepared_statements("default"):
         connection.close()
-        assert prepared(4) == []
+        assert work(6) == []
 
 
 def test_a_threshold_of_the_project_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "prepare_threshold", 100)
     with prepared_statements("default"):
         connection.close()
-        assert prepared(4) == []
+        assert work(6) == []
         driver: Any = connection.connection
         assert driver.prepare_threshold == 100
 
@@ -90,9 +146,10 @@ def test_the_driver_remembers_no_values() -> None:
     """It would keep the text of the last hundred statements, with the arguments of all jobs in it."""
     with prepared_statements("default"):
         connection.close()
-        prepared(4)
-        for number in range(3):
+        work(6)
+        for number in range(6):
             make(meta={"secret": f"value {number}"})
+            list(Job.objects.filter(meta__secret=f"value {number}"))
         driver: Any = connection.connection
         assert driver._prepared._names
         assert "secret" not in repr((driver._prepared._counts, driver._prepared._names))

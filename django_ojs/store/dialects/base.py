@@ -208,8 +208,10 @@ class Dialect(ABC):
     insert_ignoring = ("INSERT INTO", " ON CONFLICT DO NOTHING")
     """How to insert what may be there already: the head and the tail of the statement."""
 
-    def repeated(self) -> CursorWrapper:
-        """A cursor for a statement that is executed again and again in a few forms."""
+    def repeated(self, *, new_rows: bool = False) -> CursorWrapper:
+        """A cursor for a statement that is executed again and again in a few forms; ``new_rows`` if it
+        inserts: such a statement has one plan.
+        """
         return self.connection.cursor()
 
     def fast_loaders(self, cur: CursorWrapper) -> None:  # noqa: B027 - most drivers need nothing

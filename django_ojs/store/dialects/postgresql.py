@@ -21,23 +21,15 @@ _DONE, _TUPLES = 1, 2
 
 
 _PREPARED_AFTER = 2
-"""How often a statement is executed before it is prepared."""
+"""How often a statement is executed before it is prepared; and how many statements before a session is
+asked whether it is the server's.
+"""
 _PREPARING = "_ojs_preparing"
 
 
 def prepare_repeated(connection: BaseDatabaseWrapper) -> None:
-    """Have this session prepare what goes through :meth:`Dialect.repeated`, if its driver can.
-
-    A ``prepare_threshold`` of the project's own is kept: then its cursors prepare as it says.
-    """
-    if getattr(connection.connection, "prepare_threshold", 0) is None:
-        setattr(connection, _PREPARING, connection.connection)
-
-
-def _prepares(connection: Any) -> bool:
-    """Whether that was asked for, and it is still the same session."""
-    driver = connection.connection
-    return driver is not None and getattr(connection, _PREPARING, None) is driver
+    """Have this session prepare everything that goes through :meth:`Dialect.repeated`, if it can."""
+    setattr(connection, _PREPARING, connection.connection)
 
 
 @cache
@@ -66,8 +58,10 @@ class Postgres(Dialect):
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         super().__init__(connection)
         self._time: tuple[int, type] | None = None
+        self._session: Any = None
+        self._executed = 0
+        self._direct: bool | None = None
         self._quick: dict[str, bytes] = {}
-        self._quick_of: Any = None
         self._names = count()
         try:
             import psycopg
@@ -85,12 +79,12 @@ class Postgres(Dialect):
         if self._time is not None:
             cur.cursor.adapters.register_loader(*self._time)
 
-    def repeated(self) -> CursorWrapper:
+    def repeated(self, *, new_rows: bool = False) -> CursorWrapper:
         """One that binds parameters on the server, where the session prepares statements."""
         connection = self.connection
         connection.ensure_connection()
         driver: Any = connection.connection
-        if not _prepares(connection):
+        if not self._prepares(driver, new_rows):
             return connection.cursor()
         usual, driver.cursor_factory = driver.cursor_factory, _preparing_cursor()
         try:
@@ -98,11 +92,42 @@ class Postgres(Dialect):
         finally:
             driver.cursor_factory = usual
 
+    def _prepares(self, driver: Any, new_rows: bool = False) -> bool:
+        """Whether to prepare a statement: for new rows in any session, others where that was asked for
+        (:func:`prepare_repeated`).
+        """
+        if not new_rows and getattr(self.connection, _PREPARING, None) is not driver:
+            return False
+        if self._session is not driver:
+            self._session, self._executed, self._direct, self._quick = driver, 0, None, {}
+        if self._direct is None:
+            self._executed += 1
+            # A request that enqueues one job does not wait for the answer.
+            if self._executed > _PREPARED_AFTER:
+                self._direct = self._is_direct(driver)
+        return bool(self._direct)
+
+    def _is_direct(self, driver: Any) -> bool | None:
+        """Whether the driver can prepare, and no pooler shares the session; ``None`` if the server
+        does not say.
+
+        A pooler gives each client a process id, to cancel by, that is not the server's. A
+        ``prepare_threshold`` of the project's own is kept: then its cursors prepare as it says.
+        """
+        shared = self.connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+        if shared or getattr(driver, "prepare_threshold", 0) is not None:
+            return False
+        # Below Django: who counts its queries does not count this.
+        found = driver.pgconn.exec_(b"SELECT pg_backend_pid()")
+        if found.status != _TUPLES:
+            return None
+        return bool(int(found.get_value(0, 0)) == driver.info.backend_pid)
+
     def quick_row(self, driver: Any, statement: str, *, again: bool) -> Sequence[Any] | None:
         """By the library below psycopg: a third of the processor time, five times a second."""
         if self._time is None or not hasattr(driver, "pgconn"):
             return None
-        found = self._execute(driver, statement, again and _prepares(self.connection))
+        found = self._execute(driver, statement, again and self._prepares(driver))
         if found.status != _TUPLES or found.ntuples != 1:
             return None
         row: list[Any] = []
@@ -121,8 +146,6 @@ class Postgres(Dialect):
         text = statement.encode()
         if not prepared:
             return driver.pgconn.exec_(text)
-        if self._quick_of is not driver:
-            self._quick_of, self._quick = driver, {}
         name = self._quick.pop(statement, None)
         if name is None:
             name = b"ojs_%d" % next(self._names)
