@@ -87,9 +87,10 @@ def test_the_dialect_of_a_backend_of_ones_own(ojs_db: None, monkeypatch: pytest.
     monkeypatch.setattr(type(connection), "vendor", "of_its_own")
     monkeypatch.delattr(connection, dialects._ATTRIBUTE, raising=False)
     found = dialects.dialect("default")
+    # Not by monkeypatch, which would put it back where the connection had none before.
+    delattr(connection, dialects._ATTRIBUTE)
     assert found.notifies is False
     assert isinstance(found, PostgresCompatible) is (family is EngineFamily.POSTGRESQL)
-    monkeypatch.delattr(connection, dialects._ATTRIBUTE)
 
 
 def test_sqlite_needs_no_row_locks() -> None:

@@ -80,11 +80,14 @@ class Postgres(Dialect):
             cur.cursor.adapters.register_loader(*self._time)
 
     def repeated(self, *, new_rows: bool = False) -> CursorWrapper:
-        """One that binds parameters on the server, where the session prepares statements."""
+        """One that binds parameters on the server, where the session prepares statements.
+
+        Not where Django logs queries: psycopg would not know the text of a prepared one.
+        """
         connection = self.connection
         connection.ensure_connection()
         driver: Any = connection.connection
-        if not self._prepares(driver, new_rows):
+        if connection.queries_logged or not self._prepares(driver, new_rows):
             return connection.cursor()
         usual, driver.cursor_factory = driver.cursor_factory, _preparing_cursor()
         try:
