@@ -22,11 +22,17 @@ from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
 from django_ojs.services import deploys
 from django_ojs.services.workers import STALE, announce, named
+from django_ojs.store import known_rows
 from django_ojs.store.contention import atomically, in_transaction
 
 _SEEN_EVERY = timedelta(seconds=1)
 """How often signs of life are written; reports without a lease are judged with this precision."""
 _RUNNING = (Worker.Phase.RUNNING, Worker.Phase.STOPPED)
+
+
+def known_row(worker_id: str, principal: str | None, *, using: str) -> Worker | None:
+    """The row of a worker as it is now, ``None`` if there is none."""
+    return known_rows.WORKER.read(principal or "", worker_id, using=using)
 
 
 def seen(
@@ -46,7 +52,7 @@ def seen(
     """
     using = using or conf.current().database
     # A heartbeat is written anyway, but a worker fetches many times a second.
-    known = None if beats else named(worker_id, principal, using=using).first()
+    known = None if beats else known_row(worker_id, principal, using=using)
     if known is not None and _says_nothing_new(known, beats, reported or {}, clock.now(using)):
         return known
     record = partial(_seen, worker_id, principal, beats, reported or {})

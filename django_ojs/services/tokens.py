@@ -16,7 +16,7 @@ from django_ojs.domain.job import Actor
 from django_ojs.domain.lru import LRU
 from django_ojs.models import ApiToken
 from django_ojs.services import audit
-from django_ojs.store import credentials
+from django_ojs.store import known_rows
 from django_ojs.store.contention import in_transaction
 
 SCOPES = ("produce", "work", "inspect", "administer", "metrics")
@@ -222,7 +222,7 @@ def verify(text: str, *, using: str | None = None) -> ApiToken | None:
     prefix = prefix_of(text)
     if prefix is None:
         return None
-    token = credentials.token(prefix, using=using)
+    token = known_rows.TOKEN.read(prefix, using=using)
     right = _matches(_NOBODYS if token is None else token.secret_hash, text.partition(".")[2])
     moment = clock.now(using)
     if token is None or not right or not is_live(token, moment):

@@ -77,11 +77,11 @@ class WorkViewSet(OJSViewSet):
             beats = False
             if worker_id is not None:
                 # Only the first look is a sign of life: a waiting request proves none.
-                mine = workers.named(worker_id, self.caller.key, using=self.using)
-                worker = mine.first() if heard else None
+                mine, using = self.caller.key, self.using
+                worker = http_workers.known_row(worker_id, mine, using=using) if heard else None
                 if worker is None:
                     worker = http_workers.seen(
-                        worker_id, self.caller.key, beats=False, reported=facts, using=self.using
+                        worker_id, mine, beats=False, reported=facts, using=using
                     )
                     heard = True
                 if not http_workers.may_fetch(worker):
