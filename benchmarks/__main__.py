@@ -73,8 +73,8 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--patience",
         type=float,
-        default=20.0,
-        help="longest wait for a quiet machine before a measurement, in seconds (default 20)",
+        default=machine.PATIENCE,
+        help="longest wait for a quiet machine before a measurement, in seconds (default 5)",
     )
     parser.add_argument("--keep", action="store_true", help="leave the databases")
     return parser.parse_args(given)

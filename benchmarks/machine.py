@@ -15,6 +15,8 @@ from pathlib import Path
 
 from benchmarks.servers import Servers
 
+PATIENCE = 5.0
+"""Seconds to wait for quiet before a measurement: fifty are to fit into a quarter of an hour."""
 _BLOCK = b"x" * 8192
 _IDLE = 0.75
 """The part of all processors that must be unused before a measurement begins."""
@@ -39,7 +41,7 @@ def fsync_us(folder: Path, tries: int = 15) -> float:
 class Calm:
     """Waits for quiet before a measurement, and says whether it stayed quiet."""
 
-    def __init__(self, folder: Path, patience: float = 20.0) -> None:
+    def __init__(self, folder: Path, patience: float = PATIENCE) -> None:
         self._folder = folder
         self._patience = patience
         self.usual_us = min(fsync_us(folder) for _ in range(5))

@@ -172,10 +172,12 @@ class Bench:
         sample: dict[str, Any] = {}
         for attempt in range(_TRIES):
             with self._alone():
+                asked = time.monotonic()
                 quiet, began = self.calm.wait(), time.monotonic()
                 with self.calm.watch() as probes:
                     sample = self._invoke(measure, number)
                 sample["took_s"] = round(time.monotonic() - began, 1)
+                sample["waited_s"] = round(began - asked, 1)
                 sample["quiet_before"] = quiet
                 sample["disturbed"] = self.calm.disturbed(probes)
             fine = not sample["disturbed"] or sample["took_s"] > _SHORT
@@ -290,7 +292,7 @@ def _short(sample: dict[str, Any]) -> str:
         elif (
             not isinstance(value, list | dict)
             and value not in (False, None, 0)
-            and name != "quiet_before"
+            and name not in ("quiet_before", "waited_s")
         ):
             told.append(f"{name} {value}")
     return ", ".join(told)

@@ -89,7 +89,9 @@ def minutes(goals: Sequence[Goal], figures: Figures) -> str:
         seen |= keys
         spent = sum(sample.get("took_s", 0) for key in keys for sample in figures.samples.get(key, []))
         took[goal.id] = spent / 60
-    told = [f"{goal} {spent:.1f}" for goal, spent in took.items() if spent >= 0.05]
+    every = [sample for samples in figures.samples.values() for sample in samples]
+    took["waiting for a quiet machine"] = sum(sample.get("waited_s", 0) for sample in every) / 60
+    told = [f"{what} {spent:.1f}" for what, spent in took.items() if spent >= 0.05]
     return f"minutes: {', '.join(told)}" if told else ""
 
 

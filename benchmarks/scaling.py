@@ -155,7 +155,8 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--prefix", default="ojs_bench", help="how the name of the database begins")
     parser.add_argument("--lock", type=Path, help="hold this lock file during each measurement")
-    parser.add_argument("--patience", type=float, default=20.0, help="wait for quiet, seconds")
+    patience = machine.PATIENCE
+    parser.add_argument("--patience", type=float, default=patience, help="wait for quiet, seconds")
     return parser.parse_args(given)
 
 

@@ -142,8 +142,8 @@ def test_the_minutes_of_a_measurement_count_once() -> None:
     goals = [Goal(name, "drain", [ratio()]) for name in ("P1", "P2")]
     found = Figures()
     for _ in range(3):
-        found.add(OURS, {"rate": 1.0, "took_s": 60.0})
-    assert report.minutes(goals, found) == "minutes: P1 3.0"
+        found.add(OURS, {"rate": 1.0, "took_s": 60.0, "waited_s": 10.0})
+    assert report.minutes(goals, found) == "minutes: P1 3.0, waiting for a quiet machine 0.5"
 
 
 def row(verdict: str, needs: str = ">= 1x") -> Row:
