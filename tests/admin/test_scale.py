@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
 from django.db import connection
 from django.test import Client
 
@@ -93,7 +94,8 @@ class Asked:
 
 
 def look(browser: Client, path: str) -> tuple[str, Asked]:
-    """A page, and what it asked."""
+    """A page, and what it asked, of a process that has shown others."""
+    ContentType.objects.get_for_model(Job)
     asked = Asked()
     with connection.execute_wrapper(asked):
         response = browser.get(f"/admin/django_ojs/{path}")
