@@ -13,13 +13,13 @@ from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRow, Transition
 from django_ojs.services.promote import promote
 from django_ojs.services.rate_limits import admission, places, policies
-from django_ojs.services.starting import Holder, start, start_announced, start_looked_at
+from django_ojs.services.starting import Holder, start, start_front, start_looked_at
 from django_ojs.store import candidates, claiming, due_times
 from django_ojs.store.candidates import Candidate, Look
 from django_ojs.store.claiming import QueueStates
 from django_ojs.store.contention import in_transaction
 from django_ojs.store.dialect import dialect
-from django_ojs.store.sources import Lane, Sources
+from django_ojs.store.sources import Lane, Sources, in_order
 
 _LOOK_AGAIN = 0.005
 _USUAL_FOR = 0.5
@@ -105,15 +105,17 @@ def claim(
         principal=principal,
     )
     holder = Holder(worker_id, beats, principal)
-    lane, bounded = where.only, visibility_ms is not None or most_bytes is not None
-    if lane is not None and not probe and immediate and not bounded:
-        started = start_announced(lane, min(limit, immediate), holder, using=using)
-        if started:
-            return started
+    lane = where.only
+    if lane is not None and not probe and immediate and visibility_ms is None:
+        started = start_front(lane, min(limit, immediate), holder, using=using)
+        if started and started.jobs:
+            return started.jobs
     # Where a claim shuts out other writers, what it takes is looked up in its transaction: out of
     # it, a look would be stale behind the writer that it waited for.
     ahead = where.only is None and bool(dialect(using).skip_locked)
     probe = probe or where.only is None
+    # A worker of one range locks it in a transaction: there it takes those that it may claim ahead.
+    at_once = visibility_ms is None and (ahead or (lane is not None and immediate is None))
     rounds = _ROUNDS
     tries, widened, room = patience, 0, _Room(immediate, ahead_bytes, most_bytes)
     everything, narrow = where, where.crowding
@@ -123,12 +125,12 @@ def claim(
             seen = candidates.look(where, limit if ahead else 1, using=using)
             if not seen.found:
                 break
-        if ahead and seen is not None and not bounded and clock.boottime() >= where.usual_until:
+        if at_once and seen is not None and clock.boottime() >= where.usual_until:
             tried = _start_at_once(where, seen.found, limit, decide, room, holder, using)
             if tried:
                 return tried
             none_free = tried is None
-            if none_free and seen.cut_off and not widened:
+            if ahead and none_free and seen.cut_off and not widened:
                 # Others were faster. A transaction takes more turns: first look at what is behind.
                 widened += 1
                 where.crowding *= 4
@@ -183,7 +185,12 @@ def _start_at_once(
     if ahead and any(candidate.most_attempts <= 1 for candidate in found):
         # They have the first places among those that can begin.
         return []
-    tried = start_looked_at(found, limit, holder, ahead=ahead, using=using)
+    lane = where.only
+    each = None if room.most_bytes is None else room.most_bytes // limit
+    if lane is None:
+        tried = start_looked_at(found, limit, holder, ahead=ahead, each_bytes=each, using=using)
+    else:
+        tried = start_front(lane, limit, holder, each_bytes=each, using=using)
     if tried is None:
         return []
     started, free = tried
@@ -192,18 +199,21 @@ def _start_at_once(
     if 2 * len(started) <= free:
         where.usual_until = clock.boottime() + _USUAL_FOR
     where.resumed.found(started[0].priority, started[0].enqueued_at)
-    _adapt(where, free, min(limit, len(found)))
+    others = None
+    if lane is None:
+        _adapt(where, free, min(limit, len(found)))
+        ids = {job.id for job in started}
+        others = Look([candidate for candidate in found if candidate.id not in ids], False)
     if len(started) == free:
         return started
-    ids = {job.id for job in started}
-    others = Look([candidate for candidate in found if candidate.id not in ids], False)
-    if immediate is not None:
-        room = room._replace(immediate=max(0, immediate - len(started)))
     try:
-        got = _claim(where, others, limit - len(started), decide, room, using=using)
+        left = room.after(started)
+        got = _claim(where, others, limit - len(started), decide, left, using=using)
     except Error:
         # What has started is committed: nobody would run it if this claim failed.
         return started
+    if lane is not None:
+        return sorted(started + got.claimed, key=in_order)
     places = {candidate.id: place for place, candidate in enumerate(found)}
     return sorted(started + got.claimed, key=lambda job: places[job.id])
 
@@ -214,6 +224,15 @@ class _Room(NamedTuple):
     immediate: int | None
     ahead_bytes: int | None
     most_bytes: int | None
+
+    def after(self, jobs: Sequence[JobRow]) -> _Room:
+        """What is left for others."""
+        immediate, most = self.immediate, self.most_bytes
+        if immediate is not None:
+            immediate = max(0, immediate - len(jobs))
+        if most is not None:
+            most -= sum(job.text_bytes for job in jobs)
+        return self._replace(immediate=immediate, most_bytes=most)
 
 
 class _Got(NamedTuple):

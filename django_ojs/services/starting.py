@@ -38,33 +38,62 @@ class Holder(NamedTuple):
     principal: str | None
 
 
-def start_announced(lane: Lane, limit: int, holder: Holder, *, using: str) -> list[JobRow]:
-    """Start attempts of the first jobs of one type in one queue by one statement, where it can.
-
-    An empty list where there is none, or something speaks against it: then claim as ever. A worker that
-    waited starts what was announced in less than half of the time.
+class Started(NamedTuple):
+    """What one statement has started, and how many jobs were not held by others: some of those may not
+    be started so, and are to be claimed as ever. 0 if none was started.
     """
 
-    def first(now: datetime, steps: int) -> list[JobRow]:
-        changes = held_by(holder.worker_id, holder.principal, now)
-        return start_first(lane, limit, changes, beats=holder.beats, now=now, steps=steps, using=using)
+    jobs: list[JobRow]
+    free: int
 
-    return _by_one_statement(first, using) or []
+
+def start_front(
+    lane: Lane, limit: int, holder: Holder, *, each_bytes: int | None = None, using: str
+) -> Started | None:
+    """Start attempts of the first jobs of one range by one statement, where it can.
+
+    ``None`` if it was not tried, or met a lock: then claim as ever. A worker that waited starts what
+    was announced in less than half of the time. ``each_bytes`` is as in :func:`start_first`.
+    """
+
+    def first(now: datetime, steps: int) -> Started:
+        changes = held_by(holder.worker_id, holder.principal, now)
+        found = start_first(
+            *(lane, limit, changes),
+            each_bytes=each_bytes,
+            beats=holder.beats,
+            now=now,
+            steps=steps,
+            using=using,
+        )
+        return Started(*found)
+
+    return _by_one_statement(first, using)
 
 
 def start_looked_at(
-    found: Sequence[Candidate], limit: int, holder: Holder, *, ahead: bool, using: str
-) -> tuple[list[JobRow], int] | None:
-    """The same of jobs that a look has found; and how many of them were not held by others. Some of
-    those may not be started so: they are to be claimed as ever. ``None`` if it was not tried, or met a
-    lock. ``ahead`` is as in :func:`start_seen`.
-    """
+    found: Sequence[Candidate],
+    limit: int,
+    holder: Holder,
+    *,
+    ahead: bool,
+    each_bytes: int | None = None,
+    using: str,
+) -> Started | None:
+    """The same of jobs that a look has found. ``ahead`` is as in :func:`start_seen`."""
 
-    def those(now: datetime, steps: int) -> tuple[list[JobRow], int]:
+    def those(now: datetime, steps: int) -> Started:
         changes = held_by(holder.worker_id, holder.principal, now)
-        return start_seen(
-            found, limit, changes, ahead=ahead, beats=holder.beats, now=now, steps=steps, using=using
+        started = start_seen(
+            *(found, limit, changes),
+            ahead=ahead,
+            each_bytes=each_bytes,
+            beats=holder.beats,
+            now=now,
+            steps=steps,
+            using=using,
         )
+        return Started(*started)
 
     return _by_one_statement(those, using)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import NamedTuple
+from uuid import UUID
 
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
@@ -67,6 +69,11 @@ class Lane(NamedTuple):
             f" WHERE {' AND '.join(where)}{condition} ORDER BY {order} {tail}",
             bound,
         )
+
+
+def in_order(job: JobRow) -> tuple[int, datetime | None, UUID]:
+    """By what records of one range are sorted into the order of service."""
+    return -job.priority, job.enqueued_at, job.id
 
 
 def rests_until(now: float, took: float) -> float:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django_ojs.clock import STEPS
 from django_ojs.domain.errors import LeaseLost
-from django_ojs.domain.job import JobRow, Transition
+from django_ojs.domain.job import LARGE, JobRow, Transition
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt, Job
 from django_ojs.store.batches import fits
@@ -20,7 +20,7 @@ from django_ojs.store.columns import JOB, ColumnType
 from django_ojs.store.contention import LockLost
 from django_ojs.store.dialect import cursor, dialect, repeated
 from django_ojs.store.dialects.base import Dialect
-from django_ojs.store.sources import QUEUES, Lane
+from django_ojs.store.sources import QUEUES, Lane, in_order
 
 _TABLE = Job._meta.db_table
 _ATTEMPTS = Attempt._meta.db_table
@@ -120,19 +120,21 @@ def start_first(
     limit: int,
     changes: Mapping[str, Any],
     *,
+    each_bytes: int | None = None,
     beats: bool,
     now: datetime,
     steps: int,
     using: str,
-) -> list[JobRow]:
-    """Start an attempt of the first jobs of one range, and return the records as written, in order.
+) -> tuple[list[JobRow], int]:
+    """Start an attempt of the first jobs of one range: the records as written, in order, and how many
+    jobs were locked, of which some may not be plain; 0 if none was started.
 
     By one statement and without a transaction, only for a dialect that ``updates_what_it_locks``:
-    ``changes`` (:func:`held_by`), and what depends on the row. Only plain jobs: without
-    hooks, progress of an attempt before, total and visibility timeout. Others, and those that are
-    overdue, are left as they are; so is everything while the queue is paused, limited or held by
-    another transaction, or when other ``steps`` of the clock have been applied than ``now`` was
-    computed with.
+    ``changes`` (:func:`held_by`), and what depends on the row. Only plain jobs: without hooks, progress
+    of an attempt before, total and visibility timeout. Others, those with more text than
+    ``each_bytes``, and those that are overdue, are left as they are; so is everything while the queue
+    is paused, limited or held by another transaction, or when other ``steps`` of the clock have been
+    applied than ``now`` was computed with.
     """
     sql = dialect(using)
     picked, pins = lane.select(
@@ -143,9 +145,13 @@ def start_first(
     )
     bound = [*pins, lane.queue, steps, limit]
     # By its key each, however many of them the statistics say that there are.
-    keys = " AND j.id = ANY(ARRAY(SELECT id FROM locked))"
-    jobs, _ = _start((picked, bound), keys, changes, beats=beats, now=now, using=using)
-    return sorted(jobs, key=lambda job: (-job.priority, job.enqueued_at, job.id))
+    keys = " AND j.id = ANY(ARRAY(SELECT id FROM locked))" + _within(each_bytes, sql)
+    jobs, locked = _start((picked, bound), keys, changes, beats=beats, now=now, using=using)
+    return sorted(jobs, key=in_order), locked
+
+
+def _within(each_bytes: int | None, sql: Dialect) -> str:
+    return "" if each_bytes is None else f" AND {sql.text_size(LARGE)} <= {each_bytes}"
 
 
 def start_seen(
@@ -154,13 +160,13 @@ def start_seen(
     changes: Mapping[str, Any],
     *,
     ahead: bool,
+    each_bytes: int | None = None,
     beats: bool,
     now: datetime,
     steps: int,
     using: str,
 ) -> tuple[list[JobRow], int]:
-    """As :func:`start_first`, of jobs that a look has found, by their keys: the records in the order
-    given, and how many jobs were locked, of which some may not be plain; 0 if none was started.
+    """As :func:`start_first`, of jobs that a look has found, by their keys, in the order given.
 
     ``ahead`` if some are to wait for others: then those with one attempt only, or with more than two
     kilobytes of arguments, are left too.
@@ -176,6 +182,7 @@ def start_seen(
     )
     bound = [*literals, steps, limit]
     more = f" AND j.max_attempts > 1 AND pg_column_size(j.args) < {_SMALL}" if ahead else ""
+    more += _within(each_bytes, sql)
     return _start((picked, bound), more, changes, beats=beats, now=now, using=using)
 
 

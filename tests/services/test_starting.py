@@ -396,3 +396,87 @@ def test_a_rate_limit_makes_no_look_wider(frozen: FrozenClock) -> None:
         where.usual_until = 0.0
         assert len(claim(where, limit=2, worker_id="w1", beats=True, immediate=2)) == 2
     assert where.crowding == 1.0
+
+
+def fetched(limit: int, *queues: str, **options: Any) -> list[JobRow]:
+    """Claim as over HTTP: all types, for a client, no more than a response holds."""
+    about: dict[str, Any] = {"worker_id": "w1", "beats": True, "principal": "token:a", "patience": 4}
+    return claim(
+        sources(queues or ["default"]), limit=limit, **{"most_bytes": 1 << 20, **about, **options}
+    )
+
+
+@pytest.mark.parametrize("queues", [("default",), ("other", "default")], ids=str)
+@pytest.mark.parametrize("beats", [True, False])
+@pytest.mark.parametrize("failures", [0, 2])
+def test_what_is_fetched_starts_as_it_always_does(
+    frozen: FrozenClock, failures: int, beats: bool, queues: tuple[str, ...]
+) -> None:
+    began, written = frozen.time, []
+
+    def at_once() -> list[JobRow]:
+        return fetched(len(OPTIONS), *queues, beats=beats)
+
+    def usual() -> list[JobRow]:
+        with transaction.atomic():
+            return at_once()
+
+    for way in (at_once, usual):
+        frozen.time = began
+        attempted_before(frozen, OPTIONS, failures)
+        written.append(rows(way()))
+    assert written[0] == written[1]
+    assert len(written[0]) == len(OPTIONS)
+
+
+@pytest.mark.parametrize("queues", [("default",), ("default", "other")], ids=str)
+def test_a_look_and_one_statement_start_what_is_fetched(
+    frozen: FrozenClock, queues: tuple[str, ...]
+) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    make(5)
+    with CaptureQueriesContext(connection) as queries:
+        assert [job.json("args") for job in fetched(3, *queues)] == [[0], [1], [2]]
+    assert len(queries) == 2
+    assert [job.lease_principal for job in fetched(3, *queues)] == ["token:a"] * 2
+    with CaptureQueriesContext(connection) as queries:
+        assert fetched(3, *queues) == []
+    assert len(queries) == 1
+
+
+@pytest.mark.parametrize("queues", [("default",), ("default", "other")], ids=str)
+def test_what_is_fetched_holds_no_more_text_than_asked_for(queues: tuple[str, ...]) -> None:
+    """Large ones come with the others, in order, as long as there is room, or alone."""
+    large = "x" * 40_000
+    for number in range(6):
+        make(meta={"number": number, "text": large if number in (1, 4, 5) else ""})
+    got = [
+        [job.json("meta")["number"] for job in fetched(6, *queues, most_bytes=70_000)] for _ in range(4)
+    ]
+    assert sorted(number for numbers in got for number in numbers) == [0, 1, 2, 3, 4, 5]
+    assert all(numbers == sorted(numbers) for numbers in got)
+    assert [sum(number in (1, 4, 5) for number in numbers) for numbers in got] == [1, 1, 1, 0]
+
+
+def test_what_is_fetched_is_taken_in_order_of_priority() -> None:
+    for number, priority in enumerate([0, 5, -5, 5, 0]):
+        make(priority=priority, total_timeout=60 if number == 3 else None, meta={"number": number})
+    assert [job.json("meta")["number"] for job in fetched(4)] == [1, 3, 0, 4]
+
+
+def test_what_one_statement_leaves_is_fetched_with_the_others(frozen: FrozenClock) -> None:
+    """There is always more behind it that is plain."""
+    (other,) = make(total_timeout=3600)
+    make(20)
+    assert fetched(5)[0].id == other.id
+
+
+def test_a_queue_with_a_limit_or_a_pause_is_fetched_as_ever() -> None:
+    make(3)
+    rate_limits.override("queue:default", {"concurrency": 1})
+    assert len(fetched(3)) == 1
+    assert fetched(3) == []
+    make(2, queue="other")
+    queues.pause(["other"])
+    assert fetched(3, "other") == []

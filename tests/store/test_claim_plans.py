@@ -256,6 +256,24 @@ def test_no_claim_by_one_statement_reads_a_backlog(beside: str, claimer: str, se
     assert max(_pages(query["sql"]) for query in queries) < 1100
 
 
+@pytest.mark.parametrize("queues", [["q0"], QUEUES], ids=["one queue", "queues"])
+def test_no_fetch_over_http_reads_a_backlog(beside: str, queues: list[str], settings: Any) -> None:
+    """In a session that may sort, as those of web servers do."""
+    if not dialect("default").updates_what_it_locks:
+        pytest.skip("PostgreSQL only")
+    settings.OJS = {**settings.OJS, "EVENTS": "problems"}
+    with connection.cursor() as cursor:
+        cursor.execute("RESET enable_sort; RESET enable_incremental_sort; RESET jit")
+    due_times.next_deadline(using="default")
+    with CaptureQueriesContext(connection) as queries:
+        got = claim(sources(queues), limit=2, worker_id="w", beats=True, most_bytes=1 << 20)
+    assert len(got) == 2
+    release(*got)
+    connection.close()
+    assert sum(query["sql"].startswith("WITH picked") for query in queries) == 1
+    assert max(_pages(query["sql"]) for query in queries) < 1100
+
+
 def _touched() -> int:
     """How many pages of jobs and their indexes all sessions have read so far."""
     with connection.cursor() as cursor:
