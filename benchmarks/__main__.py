@@ -263,30 +263,49 @@ def _names(text: str | None) -> set[str]:
 def measure_all(
     bench: Bench, measures: list[Measure], rounds: int, keep: Callable[[], None], until: float = inf
 ) -> None:
-    """Rounds are the outer loop, so that a slow minute of the machine hits every system alike.
+    """Rounds are the outer loop, so that a slow minute of the machine hits every system alike; what is
+    quick has all of its turns in the first, since the time may be up before there is another.
 
     What the figures have already is passed over; ``keep`` is called after each measurement. Nothing is
     begun after ``until`` (of the monotonic clock).
     """
-    plan = [
-        (number, measure)
-        for number in range(1, rounds + 1)
-        for measure in measures
-        if (number == 1 or not measure.once) and not bench.figures.has(measure, number)
-    ]
-    wanted = {measure.system for _, measure in plan} - set(bench.figures.missing)
-    bench.prepare(name for name in SYSTEMS if name in wanted)
-    for number, one_round in groupby(plan, key=lambda planned: planned[0]):
+    wanted = {measure.system for measure in measures if is_wanted(measure, rounds, bench.figures)}
+    bench.prepare(name for name in SYSTEMS if name in wanted - set(bench.figures.missing))
+    for number, some in turns(measures, rounds, bench.figures):
+        if time.monotonic() > until:
+            print("the time is up: --json FILE --resume goes on with what is left", flush=True)
+            return
+        if len(some) > 1:
+            bench.run_together(some, number)
+        else:
+            bench.run(some[0], number)
+        keep()
+
+
+def is_wanted(measure: Measure, rounds: int, figures: Figures) -> bool:
+    """Whether the figures lack a round of it."""
+    last = 1 if measure.once else rounds
+    return not all(figures.has(measure, number) for number in range(1, last + 1))
+
+
+def turns(
+    measures: Iterable[Measure], rounds: int, figures: Figures
+) -> Iterator[tuple[int, list[Measure]]]:
+    """What to measure next, by what the figures have then, and for which round."""
+    kinds = [list(alike) for _, alike in groupby(measures, key=_kind)]
+    for number in range(1, rounds + 1):
         print(f"round {number} of {rounds}", flush=True)
-        for some in at_once(measure for _, measure in one_round):
-            if time.monotonic() > until:
-                print("the time is up: --json FILE --resume goes on with what is left", flush=True)
-                return
-            if len(some) > 1:
-                bench.run_together(some, number)
-            else:
-                bench.run(some[0], number)
-            keep()
+        for alike in kinds:
+            for turn in range(number, rounds + 1):
+                asked = [
+                    measure
+                    for measure in alike
+                    if not figures.has(measure, turn)
+                    and (turn == 1 or not measure.once)
+                    and (turn == number or figures.is_quick(measure))
+                ]
+                for some in at_once(asked):
+                    yield turn, some
 
 
 def at_once(measures: Iterable[Measure]) -> Iterator[list[Measure]]:

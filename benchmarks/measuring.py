@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _TRIES = 2
 _SHORT = 60.0
 """What took longer, in seconds, is not tried again when the machine was disturbed."""
+_QUICK = 6.0
 _TURN = 35.0
 """After so many seconds the next measurement asks for the lock anew."""
 
@@ -68,6 +69,11 @@ class Figures:
         """Whether it was measured in this round, and did not fail."""
         samples = self.samples.get(measure.key, [])
         return len(samples) >= number and "error" not in samples[number - 1]
+
+    def is_quick(self, measure: Measure) -> bool:
+        """Whether it has taken a few seconds at most."""
+        samples = self.samples.get(measure.key, [])
+        return bool(samples) and samples[-1].get("took_s", _QUICK + 1) <= _QUICK
 
     def good(self, measure: Measure) -> list[dict[str, Any]]:
         """The samples without an error; those of a disturbed machine only if there are no others."""

@@ -167,6 +167,19 @@ def test_how_long_something_new_is_begun(given: str, minutes: float) -> None:
     assert command.minutes(command.arguments(given.split())) == minutes
 
 
+def test_what_is_quick_has_all_its_turns_in_the_first_round() -> None:
+    took = {"pgqueuer": 1.0, "celery": 9.0, "ox": 1.0}
+    measures = [Measure(system, "drain", once=system == "ox") for system in took]
+    measures.append(replace(TICK, once=True))
+    figures, seen = Figures(), []
+    for number, (measure,) in command.turns(measures, 3, figures):
+        seen.append((number, measure.system))
+        figures.add(measure, {"took_s": took.get(measure.system, 1.0)})
+    first = [(1, "pgqueuer"), (1, "celery"), (1, "ox"), (2, "pgqueuer"), (3, "pgqueuer")]
+    assert seen == [*first, (1, "ojs.sqlite"), (2, "celery"), (3, "celery")]
+    assert not any(command.is_wanted(measure, 3, figures) for measure in measures)
+
+
 @pytest.mark.process
 def test_what_only_waits_is_measured_at_once(tmp_path: Path) -> None:
     waiting = [replace(TICK, options=options, waits=True) for options in ((), (("beside", 1),))]
