@@ -11,7 +11,6 @@ import pytest
 from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_ojs import clock
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRow
@@ -331,14 +330,13 @@ def test_what_one_statement_leaves_is_not_passed_by_for_ever(frozen: FrozenClock
 
 
 def test_what_has_started_is_returned_if_the_others_cannot_be_claimed(
-    monkeypatch: pytest.MonkeyPatch,
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is committed: whoever did not hear of it would let it stall."""
     if connection.vendor != "postgresql":
         pytest.skip("PostgreSQL only")
     plain = make(3)
     make(total_timeout=3600)
-    clock.stamp("default")  # without the number of steps nothing is started by one statement
 
     def cut(*_: Any, **__: Any) -> Any:
         raise OperationalError("server closed the connection unexpectedly")
