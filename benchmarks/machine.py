@@ -51,7 +51,7 @@ class Calm:
         until = time.monotonic() + self._patience
         while True:
             idle = _idle(0.25)
-            if idle >= _IDLE and fsync_us(self._folder, 7) <= 4 * self.usual_us:
+            if idle >= _IDLE and fsync_us(self._folder, 7) <= 8 * self.usual_us:
                 return True
             if time.monotonic() > until:
                 return False

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _TRIES = 2
 _SHORT = 60.0
 """What took longer, in seconds, is not tried again when the machine was disturbed."""
-_QUICK = 6.0
+_QUICK = 3.0
 _TURN = 35.0
 """After so many seconds the next measurement asks for the lock anew."""
 
@@ -71,9 +72,9 @@ class Figures:
         return len(samples) >= number and "error" not in samples[number - 1]
 
     def is_quick(self, measure: Measure) -> bool:
-        """Whether it has taken a few seconds at most."""
+        """Whether it has taken a few seconds at most, and did not fail."""
         samples = self.samples.get(measure.key, [])
-        return bool(samples) and samples[-1].get("took_s", _QUICK + 1) <= _QUICK
+        return bool(samples) and "error" not in samples[-1] and samples[-1].get("took_s", inf) <= _QUICK
 
     def good(self, measure: Measure) -> list[dict[str, Any]]:
         """The samples without an error; those of a disturbed machine only if there are no others."""
@@ -176,6 +177,7 @@ class Bench:
         if measure.system in self.figures.missing:
             return
         sample: dict[str, Any] = {}
+        waited = 0.0
         for attempt in range(_TRIES):
             with self._alone():
                 asked = time.monotonic()
@@ -183,7 +185,8 @@ class Bench:
                 with self.calm.watch() as probes:
                     sample = self._invoke(measure, number)
                 sample["took_s"] = round(time.monotonic() - began, 1)
-                sample["waited_s"] = round(began - asked, 1)
+                waited += began - asked
+                sample["waited_s"] = round(waited, 1)
                 sample["quiet_before"] = quiet
                 sample["disturbed"] = self.calm.disturbed(probes)
             fine = not sample["disturbed"] or sample["took_s"] > _SHORT
@@ -196,6 +199,7 @@ class Bench:
         wanted = [measure for measure in measures if measure.system not in self.figures.missing]
         children: list[Child] = []
         with self._alone():
+            asked = time.monotonic()
             quiet, began = self.calm.wait(), time.monotonic()
             try:
                 children += (self._start(measure, number) for measure in wanted)
@@ -208,8 +212,10 @@ class Bench:
                     child.end()
                 raise
             took = round((time.monotonic() - began) / max(1, len(wanted)), 1)
+        waited = round((began - asked) / max(1, len(wanted)), 1)
+        about = {"took_s": took, "waited_s": waited, "quiet_before": quiet}
         for measure, sample in zip(wanted, samples, strict=True):
-            self._note(measure, {**sample, "took_s": took, "quiet_before": quiet})
+            self._note(measure, {**sample, **about})
 
     def _note(self, measure: Measure, sample: dict[str, Any]) -> None:
         self.figures.add(measure, sample)

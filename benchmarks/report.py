@@ -81,7 +81,9 @@ def opening(goals: Sequence[Goal], figures: Figures) -> str:
 
 
 def minutes(goals: Sequence[Goal], figures: Figures) -> str:
-    """How long the measurements of each goal took; what several use counts for the first."""
+    """How long the measurements of each goal took; what several use counts for the first. And how long
+    all of them waited.
+    """
     seen: set[str] = set()
     took: dict[str, float] = {}
     for goal in goals:

@@ -80,7 +80,7 @@ def claim(
 
     ``immediate`` is how many of them the worker can start at once: of jobs that have one attempt
     only, no more than that are taken, and of the others beyond it no more than ``ahead_bytes`` of text.
-    Of all that is claimed, ``most_bytes`` is how much text it may hold, or one job.
+    Of all that is claimed, ``most_bytes`` is how much text it may hold, but for one job.
     Jobs whose deadline has passed are discarded on the way, not
     returned. ``beats``, ``visibility_ms`` and ``principal`` are as in :func:`lifecycle.claim`. The
     records are what was written; nothing is read again.
@@ -185,7 +185,8 @@ def _start_at_once(
     if ahead and any(candidate.most_attempts <= 1 for candidate in found):
         # They have the first places among those that can begin.
         return []
-    lane = where.only
+    # What was looked up for some who wait is chosen by that look, also where one range is left.
+    lane = where.only if immediate is None else None
     each = None if room.most_bytes is None else room.most_bytes // limit
     if lane is None:
         tried = start_looked_at(found, limit, holder, ahead=ahead, each_bytes=each, using=using)
@@ -207,7 +208,7 @@ def _start_at_once(
     if len(started) == free:
         return started
     try:
-        left = room.after(started)
+        left = room.after(len(started), each)
         got = _claim(where, others, limit - len(started), decide, left, using=using)
     except Error:
         # What has started is committed: nobody would run it if this claim failed.
@@ -225,13 +226,13 @@ class _Room(NamedTuple):
     ahead_bytes: int | None
     most_bytes: int | None
 
-    def after(self, jobs: Sequence[JobRow]) -> _Room:
+    def after(self, jobs: int, each_bytes: int | None) -> _Room:
         """What is left for others."""
         immediate, most = self.immediate, self.most_bytes
         if immediate is not None:
-            immediate = max(0, immediate - len(jobs))
-        if most is not None:
-            most -= sum(job.text_bytes for job in jobs)
+            immediate = max(0, immediate - jobs)
+        if most is not None and each_bytes is not None:
+            most -= jobs * each_bytes
         return self._replace(immediate=immediate, most_bytes=most)
 
 

@@ -59,8 +59,8 @@ def cursor(using: str) -> CursorWrapper:
 
 
 def repeated(using: str) -> CursorWrapper:
-    """As :func:`cursor`, for a statement that workers execute again and again in a few forms: sessions
-    that prepare statements have the server parse and plan it once (ADR 56).
+    """As :func:`cursor`, for a statement that workers execute again and again in a few forms: their
+    sessions have the server parse and plan it once (ADR 56).
     """
     return dialect(using).repeated()
 

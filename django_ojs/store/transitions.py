@@ -169,7 +169,8 @@ def start_seen(
     """As :func:`start_first`, of jobs that a look has found, by their keys, in the order given.
 
     ``ahead`` if some are to wait for others: then those with one attempt only, or with more than two
-    kilobytes of arguments, are left too.
+    kilobytes of arguments, are left too. Those of queues with a rate limit are locked and left, so that
+    the caller knows of them.
     """
     sql = dialect(using)
     rows = [(candidate.id, place, candidate.queue) for place, candidate in enumerate(found)]
@@ -177,7 +178,7 @@ def start_seen(
     picked = (
         f"SELECT j.id, v.c1 AS place, j.queue FROM {item} CROSS JOIN {_TABLE} j WHERE j.id = v.c0"
         f" AND j.queue = v.c2 AND {sql.in_state(State.AVAILABLE)} AND NOT j.held"
-        f" AND EXISTS (SELECT 1 FROM {QUEUES} WHERE name = j.queue AND {_OPEN}){_SAME_STEPS}"
+        f" AND NOT EXISTS (SELECT 1 FROM {QUEUES} WHERE name = j.queue AND paused){_SAME_STEPS}"
         f" ORDER BY v.c1 {sql.limit} FOR UPDATE OF j SKIP LOCKED"
     )
     bound = [*literals, steps, limit]

@@ -168,16 +168,20 @@ def test_how_long_something_new_is_begun(given: str, minutes: float) -> None:
 
 
 def test_what_is_quick_has_all_its_turns_in_the_first_round() -> None:
-    took = {"pgqueuer": 1.0, "celery": 9.0, "ox": 1.0}
+    took = {"pgqueuer": 1.0, "celery": 9.0, "ox": 1.0, "tasks_db": 1.0}
     measures = [Measure(system, "drain", once=system == "ox") for system in took]
     measures.append(replace(TICK, once=True))
     figures, seen = Figures(), []
     for number, (measure,) in command.turns(measures, 3, figures):
         seen.append((number, measure.system))
-        figures.add(measure, {"took_s": took.get(measure.system, 1.0)})
-    first = [(1, "pgqueuer"), (1, "celery"), (1, "ox"), (2, "pgqueuer"), (3, "pgqueuer")]
-    assert seen == [*first, (1, "ojs.sqlite"), (2, "celery"), (3, "celery")]
-    assert not any(command.is_wanted(measure, 3, figures) for measure in measures)
+        failed = {"error": "gone"} if measure.system == "tasks_db" else {}
+        figures.add(measure, {"took_s": took.get(measure.system, 1.0), **failed})
+    first = [(1, "pgqueuer"), (1, "celery"), (1, "ox"), (1, "tasks_db")]
+    quick = [(2, "pgqueuer"), (3, "pgqueuer")]
+    later = [(number, system) for number in (2, 3) for system in ("celery", "tasks_db")]
+    assert seen == [*first, *quick, (1, "ojs.sqlite"), *later]
+    wanted = [command.is_wanted(measure, 3, figures) for measure in measures]
+    assert wanted == [False, False, False, True, False], "only what has failed"
 
 
 @pytest.mark.process

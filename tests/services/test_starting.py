@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from random import Random
+from string import ascii_letters
 from typing import Any
 
 import pytest
@@ -419,12 +421,16 @@ def test_what_is_fetched_starts_as_it_always_does(
         with transaction.atomic():
             return at_once()
 
+    ways = []
     for way in (at_once, usual):
         frozen.time = began
         attempted_before(frozen, OPTIONS, failures)
-        written.append(rows(way()))
+        with CaptureQueriesContext(connection) as queries:
+            written.append(rows(way()))
+        ways.append(any(query["sql"].startswith("WITH picked") for query in queries))
     assert written[0] == written[1]
     assert len(written[0]) == len(OPTIONS)
+    assert ways == [connection.vendor == "postgresql", False]
 
 
 @pytest.mark.parametrize("queues", [("default",), ("default", "other")], ids=str)
@@ -443,10 +449,12 @@ def test_a_look_and_one_statement_start_what_is_fetched(
     assert len(queries) == 1
 
 
+@pytest.mark.parametrize("large", ["x" * 40_000, "ü" * 20_000], ids=["ascii", "two bytes"])
 @pytest.mark.parametrize("queues", [("default",), ("default", "other")], ids=str)
-def test_what_is_fetched_holds_no_more_text_than_asked_for(queues: tuple[str, ...]) -> None:
+def test_what_is_fetched_holds_no_more_text_than_asked_for(queues: tuple[str, ...], large: str) -> None:
     """Large ones come with the others, in order, as long as there is room, or alone."""
-    large = "x" * 40_000
+    if connection.vendor != "postgresql" and "ü" in large:
+        pytest.skip("only PostgreSQL counts bytes")
     for number in range(6):
         make(meta={"number": number, "text": large if number in (1, 4, 5) else ""})
     got = [
@@ -478,3 +486,36 @@ def test_a_queue_with_a_limit_or_a_pause_is_fetched_as_ever() -> None:
     make(2, queue="other")
     queues.pause(["other"])
     assert fetched(3, "other") == []
+
+
+@pytest.mark.parametrize("over_http", [True, False])
+def test_a_queue_with_a_limit_is_not_passed_by_for_ever(frozen: FrozenClock, over_http: bool) -> None:
+    """There is always more in an open one that stands behind it."""
+    make(3, queue="limited")
+    rate_limits.override("queue:limited", {"concurrency": 2})
+    assert len(fetched(1, "limited")) == 1
+    make(20)
+    where = sources(["limited", "default"], ["test.job", "test.other"])
+    for _ in range(2):
+        if over_http:
+            got = fetched(5, "limited", "default")
+        else:
+            got = claim(where, limit=5, immediate=5, worker_id="w1", beats=True)
+        if "limited" in {job.queue for job in got}:
+            break
+    assert got[0].queue == "limited"
+    assert len(got) == 5
+
+
+def test_what_is_claimed_ahead_has_its_limits_when_one_range_is_left(frozen: FrozenClock) -> None:
+    """Of two queues, of which another transaction holds one."""
+    if connection.vendor != "postgresql":
+        pytest.skip("PostgreSQL only")
+    make(queue="held")
+    letters = Random(1).choices(ascii_letters, k=3000)  # so many that they cannot be made small
+    for _ in range(6):
+        enqueue("test.job", ["".join(letters)])
+    where = sources(["held", "default"], ["test.job"])
+    with elsewhere(lambda: list(Queue.objects.select_for_update().filter(name="held"))):
+        got = claim(where, limit=7, immediate=2, ahead_bytes=4000, worker_id="w1", beats=True)
+    assert [job.queue for job in got] == ["default"] * 3

@@ -94,7 +94,9 @@ def test_queries_that_django_logs_have_their_text() -> None:
 
 def test_other_sessions_prepare_no_claims() -> None:
     connection.close()
-    assert all("INSERT INTO" in statement for statement in work(6))
+    found = work(6)
+    assert found
+    assert all("INSERT INTO" in statement for statement in found)
 
 
 def test_a_short_session_is_not_asked_about() -> None:
@@ -118,6 +120,46 @@ def test_enqueues_go_on_after_a_rollback() -> None:
     make(6)
     assert len(prepared()) == 1
     assert Job.objects.count() == 12
+
+
+def forget_all() -> None:
+    """As a pool does that hands a session to somebody else."""
+    with connection.cursor() as cursor:
+        cursor.execute("DISCARD ALL")
+
+
+def test_an_enqueue_goes_on_when_the_project_has_all_forgotten() -> None:
+    connection.close()
+    make(6)
+    forget_all()
+    make(6)
+    assert prepared() == []
+    assert Job.objects.count() == 12
+
+
+def test_a_transaction_in_which_all_is_forgotten_is_the_last_one_that_fails() -> None:
+    connection.close()
+    with transaction.atomic():
+        make(6)
+    forget_all()
+    with pytest.raises(DatabaseError), transaction.atomic():
+        make()
+    with transaction.atomic():
+        make(6)
+    assert prepared() == []
+    assert Job.objects.count() == 12
+
+
+def test_a_session_that_cannot_be_asked_is_used_as_ever() -> None:
+    """In pipeline mode, which psycopg offers, nobody may ask in between."""
+    make()
+    connection.close()
+    make(2)
+    driver: Any = connection.connection
+    with driver.pipeline():
+        make()
+    assert dialect("default")._direct is None  # type: ignore[attr-defined]
+    assert Job.objects.count() == 4
 
 
 def test_a_session_is_asked_again_after_a_transaction_that_had_failed() -> None:
@@ -147,6 +189,23 @@ def test_a_threshold_of_the_project_is_kept(monkeypatch: pytest.MonkeyPatch) -> 
         assert work(6) == []
         driver: Any = connection.connection
         assert driver.prepare_threshold == 100
+
+
+def test_a_cursor_that_traces_is_kept() -> None:
+    connection.close()
+    make()
+    driver: Any = connection.connection
+    traced: list[str] = []
+
+    class Traced(driver.cursor_factory):  # type: ignore[misc]
+        def execute(self, query: Any, *arguments: Any, **options: Any) -> Any:
+            traced.append(str(query))
+            return super().execute(query, *arguments, **options)
+
+    driver.cursor_factory = Traced
+    make(6)
+    assert sum(query.startswith("INSERT") for query in traced) == 6
+    assert prepared() == []
 
 
 def test_the_driver_remembers_no_values() -> None:

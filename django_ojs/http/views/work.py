@@ -70,7 +70,7 @@ class WorkViewSet(OJSViewSet):
         visibility_ms = visibility_ms_of(body)
         worker_id = None if body.get("worker_id") is None else worker_id_of(body)
         facts = worker_facts(body, queues)
-        heard = False
+        where, heard = claiming.sources(queues), False
 
         def look() -> list[JobRow]:
             nonlocal heard
@@ -88,7 +88,7 @@ class WorkViewSet(OJSViewSet):
                     return []
                 beats = worker.beats
             return claiming.claim(
-                claiming.sources(queues),
+                where,
                 limit=count,
                 worker_id=worker_id,
                 beats=beats,

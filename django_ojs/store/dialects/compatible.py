@@ -7,11 +7,12 @@ from django_ojs.store.dialects.postgresql import Postgres
 
 
 class PostgresCompatible(Postgres):
-    """CockroachDB and its like: PostgreSQL's statements, without NOTIFY and without the words that are
-    there for PostgreSQL's planner.
+    """CockroachDB and its like: PostgreSQL's statements, without NOTIFY, without the words that are
+    there for PostgreSQL's planner, and without statements that are prepared.
     """
 
     notifies = False
     limit = Dialect.limit
     ranged = Dialect.ranged
     in_state = Dialect.in_state
+    repeated = Dialect.repeated

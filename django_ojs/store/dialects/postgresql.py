@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from itertools import count
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -21,9 +21,10 @@ _DONE, _TUPLES = 1, 2
 
 
 _PREPARED_AFTER = 2
-"""How often a statement is executed before it is prepared; and how many statements before a session is
-asked whether it is the server's.
+"""How often a statement is executed before it is prepared; and before that, how many statements before
+a session is asked whether it is the server's.
 """
+_NO_SUCH_STATEMENT = "26000"
 _PREPARING = "_ojs_preparing"
 
 
@@ -33,23 +34,38 @@ def prepare_repeated(connection: BaseDatabaseWrapper) -> None:
 
 
 @cache
-def _preparing_cursor() -> type:
-    """A cursor that binds values on the server, and has psycopg prepare what it executes."""
+def _cursors() -> tuple[Collection[type], type]:
+    """Django's cursors, and one that binds values on the server and has psycopg prepare what it
+    executes.
+    """
     from django.db.backends.postgresql import base
 
+    usual: Any = (base.Cursor, base.ServerBindingCursor)
     binding: Any = base.ServerBindingCursor
 
     class PreparingCursor(binding):  # type: ignore[misc]
+        on_forgotten: Callable[[], None]
+
         def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+            driver = self.connection
             # For this statement only: while it is set, psycopg remembers the text of every statement,
             # with its values where those are bound by the client.
-            self.connection.prepare_threshold = _PREPARED_AFTER
+            driver.prepare_threshold = _PREPARED_AFTER
             try:
                 return super().execute(query, params, **options)
+            except Exception as error:
+                if getattr(error, "sqlstate", None) != _NO_SUCH_STATEMENT:
+                    raise
+                # Somebody had the server forget all (DISCARD ALL), which psycopg did not see.
+                driver._prepared.clear()
+                self.on_forgotten()
+                if driver.info.transaction_status:
+                    raise
             finally:
-                self.connection.prepare_threshold = None
+                driver.prepare_threshold = None
+            return super().execute(query, params, **options)
 
-    return PreparingCursor
+    return usual, PreparingCursor
 
 
 class Postgres(Dialect):
@@ -89,11 +105,16 @@ class Postgres(Dialect):
         driver: Any = connection.connection
         if connection.queries_logged or not self._prepares(driver, new_rows):
             return connection.cursor()
-        usual, driver.cursor_factory = driver.cursor_factory, _preparing_cursor()
+        usual, driver.cursor_factory = driver.cursor_factory, _cursors()[1]
         try:
-            return connection.cursor()
+            cursor: Any = connection.cursor()
         finally:
             driver.cursor_factory = usual
+        cursor.cursor.on_forgotten = self._prepares_no_more
+        return cast(CursorWrapper, cursor)
+
+    def _prepares_no_more(self) -> None:
+        self._direct = False
 
     def _prepares(self, driver: Any, new_rows: bool = False) -> bool:
         """Whether to prepare a statement: for new rows in any session, others where that was asked for
@@ -114,14 +135,22 @@ class Postgres(Dialect):
         """Whether the driver can prepare, and no pooler shares the session; ``None`` if the server
         does not say.
 
-        A pooler gives each client a process id, to cancel by, that is not the server's. A
-        ``prepare_threshold`` of the project's own is kept: then its cursors prepare as it says.
+        pgbouncer gives each client a process id, to cancel by, that is not the server's. A
+        ``prepare_threshold`` of the project's own is kept: then its cursors prepare as it says. So is
+        a cursor that somebody has put in the place of Django's, to trace what is executed.
         """
-        shared = self.connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+        connection: Any = self.connection
+        shared = connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
         if shared or getattr(driver, "prepare_threshold", 0) is not None:
             return False
-        # Below Django: who counts its queries does not count this.
-        found = driver.pgconn.exec_(b"SELECT pg_backend_pid()")
+        if driver.cursor_factory not in _cursors()[0]:
+            return False
+        try:
+            # Below Django: who counts its queries does not count this.
+            found = driver.pgconn.exec_(b"SELECT pg_backend_pid()")
+        except connection.Database.Error:
+            # It is broken, or in pipeline mode.
+            return None
         if found.status != _TUPLES:
             return None
         return bool(int(found.get_value(0, 0)) == driver.info.backend_pid)
