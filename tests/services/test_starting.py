@@ -511,7 +511,7 @@ def test_what_is_claimed_ahead_has_its_limits_when_one_range_is_left(frozen: Fro
     """Of two queues, of which another transaction holds one."""
     if connection.vendor != "postgresql":
         pytest.skip("PostgreSQL only")
-    make(queue="held")
+    make(100, queue="held")
     letters = Random(1).choices(ascii_letters, k=3000)  # so many that they cannot be made small
     for _ in range(6):
         enqueue("test.job", ["".join(letters)])
