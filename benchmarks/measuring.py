@@ -26,6 +26,7 @@ _TRIES = 2
 _SHORT = 60.0
 """What took longer, in seconds, is not tried again when the machine was disturbed."""
 _QUICK = 3.0
+"""What takes no longer, in seconds, has all of its turns in the first round."""
 _TURN = 35.0
 """After so many seconds the next measurement asks for the lock anew."""
 

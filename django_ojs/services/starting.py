@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from django.db import DatabaseError, connections
 
@@ -22,7 +23,6 @@ from django_ojs.store.dialect import dialect
 from django_ojs.store.sources import Lane
 from django_ojs.store.transitions import start_alike, start_first, start_seen
 
-T = TypeVar("T")
 _RESTS_ON = attrgetter(
     *("attempt", "lease_seq", "lease_id", "timeout_ms", "grace_period_ms", "total_timeout_ms"),
     *("visibility_timeout_ms", "heartbeat_explicit", "progress", "hooks"),
@@ -56,19 +56,8 @@ def start_front(
     was announced in less than half of the time. ``each_bytes`` is as in :func:`start_first`.
     """
 
-    def first(now: datetime, steps: int) -> Started:
-        changes = held_by(holder.worker_id, holder.principal, now)
-        found = start_first(
-            *(lane, limit, changes),
-            each_bytes=each_bytes,
-            beats=holder.beats,
-            now=now,
-            steps=steps,
-            using=using,
-        )
-        return Started(*found)
-
-    return _by_one_statement(first, using)
+    start = partial(start_first, lane, limit, each_bytes=each_bytes)
+    return _by_one_statement(start, holder, using)
 
 
 def start_looked_at(
@@ -82,31 +71,23 @@ def start_looked_at(
 ) -> Started | None:
     """The same of jobs that a look has found. ``ahead`` is as in :func:`start_seen`."""
 
-    def those(now: datetime, steps: int) -> Started:
-        changes = held_by(holder.worker_id, holder.principal, now)
-        started = start_seen(
-            *(found, limit, changes),
-            ahead=ahead,
-            each_bytes=each_bytes,
-            beats=holder.beats,
-            now=now,
-            steps=steps,
-            using=using,
-        )
-        return Started(*started)
-
-    return _by_one_statement(those, using)
+    start = partial(start_seen, found, limit, ahead=ahead, each_bytes=each_bytes)
+    return _by_one_statement(start, holder, using)
 
 
-def _by_one_statement(start: Callable[[datetime, int], T], using: str) -> T | None:
+def _by_one_statement(
+    start: Callable[..., tuple[list[JobRow], int]], holder: Holder, using: str
+) -> Started | None:
     """Only where the database can, nobody hears of starts, and no transaction is open."""
     sql, steps = dialect(using), clock.steps(using)
     if not sql.updates_what_it_locks or steps is None or connections[using].in_atomic_block:
         return None
     if is_published(Kind.STARTED) or job_log.is_enabled(Trigger.CLAIM):
         return None
+    now = clock.stamp(using)
+    changes = held_by(holder.worker_id, holder.principal, now)
     try:
-        return start(clock.stamp(using), steps)
+        return Started(*start(changes, beats=holder.beats, now=now, steps=steps, using=using))
     except DatabaseError as error:
         if not is_contention(error):
             raise
