@@ -92,13 +92,20 @@ class DatabaseClock:
         return self._time(using, min(_STAMP_SECONDS, _REMEASURE_SECONDS), True)
 
     def observe(
-        self, using: str, time: datetime, steps: int | None, sent: float, received: float
+        self,
+        using: str,
+        time: datetime,
+        steps: int | None,
+        sent: float,
+        received: float,
+        *,
+        is_host_time: bool = False,
     ) -> None:
         """Take over the server's time, asked for at ``sent``, and the number of steps applied, which is
-        ``None`` if it was not asked for.
+        ``None`` if it was not asked for. The host's time is that of the moment ``received``.
         """
-        known, took = self._origins.get(using), received - sent
-        fresh = Origin(time, (sent + received) / 2, steps, took)
+        known, took = self._origins.get(using), 0.0 if is_host_time else received - sent
+        fresh = Origin(time, received - took / 2, steps, took)
         off = time - _at(known, fresh.at) if known is not None else timedelta(0)
         self._checked_at[using] = received
         if steps is not None:
@@ -185,14 +192,14 @@ class DatabaseClock:
                     sent = boottime()
                     cur.execute(f"SELECT {', '.join(asked)}")
                     row = list(cur.fetchone())
-                    received = boottime()
+                    value, received = host_time(), boottime()
                 steps = (row.pop() or 0) if counted else None
-                value = aware(row[0]) if time else host_time()
+                value = aware(row[0]) if time else value
         except Exception:
             if known is None:
                 raise
             return
-        self.observe(using, value, steps, sent, received)
+        self.observe(using, value, steps, sent, received, is_host_time=time is None)
 
 
 def _at(origin: Origin, boottime: float) -> datetime:
@@ -300,9 +307,9 @@ def columns(using: str) -> str:
 
 def carried(using: str, value: Any, steps: int | None, sent: float) -> None:
     """Observe an answer that had the :func:`columns` of the time; its question was sent at ``sent``."""
-    received = boottime()
-    time = host_time() if value is None else aware(value)
-    database_clock.observe(using, time, steps or 0, sent, received)
+    received, is_host_time = boottime(), value is None
+    time = host_time() if is_host_time else aware(value)
+    database_clock.observe(using, time, steps or 0, sent, received, is_host_time=is_host_time)
 
 
 @contextmanager

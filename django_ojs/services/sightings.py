@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from django_ojs.clock import LEAST_STEP
 from django_ojs.domain.silence import Hearing, Span, common, united
 from django_ojs.domain.timeouts import OUTAGE_GRACE
 from django_ojs.models import MaintenanceRun
@@ -52,8 +53,9 @@ class Witness:
 
     def saw(self, now: datetime) -> None:
         """Record that the database answered at ``now``."""
-        if self._first is None or self._seen_at is None or now < self._seen_at:
-            # A clock that moved backwards leaves nothing to compare with.
+        if self._first is None or self._seen_at is None or self._seen_at - now > LEAST_STEP:
+            # A clock that was set back leaves nothing to compare with. One that is corrected, whenever
+            # a quicker answer tells the time more precisely, goes back a little too.
             self._first, self._gaps, self._wrote_at = now, [], None
         elif now - self._seen_at > self._slack:
             self._add(Span(self._seen_at, now))

@@ -165,6 +165,12 @@ class TestDatabaseClock:
         assert made.step("default") is None
         assert self._off(made) == pytest.approx(0, abs=0.1)
 
+    def test_the_time_of_the_host_is_right_however_long_the_question_took(self) -> None:
+        made, at = DatabaseClock(), clock.boottime()
+        time = self.START + timedelta(seconds=at)
+        made.observe("default", time, 0, at - 4, at, is_host_time=True)
+        assert self._off(made) == pytest.approx(0, abs=0.1)
+
     @pytest.mark.parametrize("off", [-5, 5])
     def test_a_first_answer_that_took_long_is_replaced_by_the_next(self, off: float) -> None:
         """The server stood still for ten seconds: before it read its clock, or after."""

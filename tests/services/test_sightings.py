@@ -47,6 +47,17 @@ def watch(frozen: FrozenClock, seconds: float, *loops: ReaperLoop, beats: Sequen
     return ended
 
 
+def test_a_clock_that_is_corrected_a_little_forgets_nothing(frozen: FrozenClock) -> None:
+    """A quicker answer tells the time more precisely: it may be some milliseconds earlier."""
+    loop = a_loop()
+    watch(frozen, 0.2, loop)
+    make(1, heartbeat_timeout=5)
+    take(1)
+    assert watch(frozen, 4.6, loop) == 0
+    frozen.advance(-0.205)
+    assert watch(frozen, 1, loop) == 1
+
+
 class Pausing:
     """Lets time pass before a statement of this session, as if the server stood still there."""
 
