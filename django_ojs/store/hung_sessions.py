@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from socket import socket
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from django.db import connections
 
@@ -37,12 +37,15 @@ WAITS_S = 3.0
 _LOOK_S = 1.0
 _AGAIN_S = 5.0
 """Seconds after which a server that answered is asked again."""
-_watched: WeakSet[Any] = WeakSet()
+_watched: WeakKeyDictionary[Any, int | None] = WeakKeyDictionary()
+"""The descriptor of each session. mysqlclient refuses to tell it while a statement runs in another
+thread.
+"""
 
 
 def watch(session: Any) -> None:
-    """Watch a driver's connection for as long as it exists."""
-    _watched.add(session)
+    """Watch a driver's connection for as long as it exists; by the thread that uses it."""
+    _watched[session] = descriptor_of(session)
 
 
 def is_probe() -> bool:
@@ -87,6 +90,8 @@ class SessionThread(threading.Thread):
 
     def look(self) -> int:
         """Cut what hangs; return how many sessions that were."""
+        if all(waits_for_answer(session) is False for session in _sessions()):
+            return 0
         with ExitStack() as stack:
             pairs = [(session, _link(session, stack)) for session in _sessions()]
             links = [link for _, link in pairs if link is not None]
@@ -165,7 +170,7 @@ def _sessions() -> list[Any]:
 def _link(session: Any, stack: ExitStack) -> socket | None:
     """The socket of a session that is open, for as long as ``stack``."""
     try:
-        descriptor = descriptor_of(session)
+        descriptor = _watched[session] if session in _watched else descriptor_of(session)
         if descriptor is None:
             return None
         link = stack.enter_context(duplicate(descriptor))

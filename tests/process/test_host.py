@@ -53,10 +53,24 @@ def test_interrupt_of_the_whole_group_is_the_workers_to_decide_about(
     assert (api.get(late).state, api.get(late).attempt) == ("available", 0)
 
 
-def cpu_seconds(pid: int) -> float:
-    """How long a process has computed."""
+def cpu_seconds(pid: int, *, of_children: bool = False) -> float:
+    """How long a process has computed, or its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    first = 13 if of_children else 11
+    return sum(map(int, fields[first : first + 2])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_the_time_of_an_executor_that_ended_counts_as_time_of_the_worker(
+    worker: StartWorker, diary: Diary
+) -> None:
+    """Whoever accounts for processes (``time``, a benchmark) sees it nowhere else."""
+    job = jobs.loop.using(timeout=1, retry={"max_attempts": 1}).enqueue(diary.path)
+    runner = worker("--concurrency=1")
+    diary.wait("started")
+    (server,) = (pid for pid in runner.below() if parent_of(pid) == runner.pid)
+    used_before = cpu_seconds(server, of_children=True)
+    assert failed(job, "discarded")["type"] == "timeout"
+    poll(lambda: cpu_seconds(server, of_children=True) - used_before >= 0.1)
 
 
 def test_executor_that_ends_during_a_shutdown_leaves_the_worker_at_rest(

@@ -40,10 +40,7 @@ def run_monitor(
         signal.signal(number, signal.SIG_IGN)
     linux.become_subreaper()
     linux.continue_with_parents_end()
-    readable, wakeup = os.pipe()
-    os.set_blocking(wakeup, False)
-    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    readable, wakeup = linux.watch_children()
     me = os.getpid()
     executor = os.fork()
     if executor == 0:

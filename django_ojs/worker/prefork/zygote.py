@@ -86,12 +86,18 @@ def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
         os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     linux.become_subreaper()
+    # Reaped, not ignored: the processor time of what has ended counts as time of the worker.
+    readable, wakeup = linux.watch_children()
     set_title("fork server")
     monitors: set[int] = set()
     while True:
-        select.select([requests], [], [])
+        ready, _, _ = select.select([requests.fileno(), readable], [], [])
+        if readable in ready:
+            os.read(readable, 4096)
+            monitors.difference_update(linux.reap_children())
+        if requests.fileno() not in ready:
+            continue
         message, descriptors, _, _ = socket.recv_fds(requests, 65536, 3)
         if not message:
             os._exit(0)
@@ -109,6 +115,9 @@ def _serve_requests(requests: socket.socket, serve: Serve) -> NoReturn:
             monitor = None
         if monitor == 0:
             requests.close()
+            signal.set_wakeup_fd(-1)
+            for descriptor in (readable, wakeup):
+                os.close(descriptor)
             _become_monitor(descriptors, serve)
         if monitor is not None:
             monitors.add(monitor)
