@@ -110,12 +110,11 @@ def find(leases: Sequence[Lease], *, pass_over: bool = False, using: str) -> lis
         return []
     sql = dialect(using)
     lock = sql.skip_locked if pass_over else ""
+    those, bound = sql.one_of("j.id", [lease.job_id for lease in leases])
     with cursor(using) as cur:
         sql.fast_loaders(cur)
         cur.execute(
-            f"SELECT {_KEPT} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}'"
-            f" AND j.id IN {in_list(leases)}{lock}",
-            [sql.bind(ColumnType.UUID, lease.job_id) for lease in leases],
+            f"SELECT {_KEPT} FROM {_TABLE} j WHERE j.state = '{State.ACTIVE}' AND {those}{lock}", bound
         )
         held = set(leases)
         return [kept for kept in _kept(cur.fetchall(), using) if Lease(*kept[:2]) in held]
@@ -179,11 +178,10 @@ def beats(leases: Sequence[UUID], *, using: str) -> dict[UUID, Beat]:
     if not leases:
         return {}
     sql = dialect(using)
+    those, bound = sql.one_of("lease_id", leases)
     with cursor(using) as cur:
         cur.execute(
-            f"SELECT lease_id, job_id, heartbeat_at, visibility_ms FROM {_BEATS}"
-            f" WHERE lease_id IN {in_list(leases)}",
-            [sql.bind(ColumnType.UUID, lease) for lease in leases],
+            f"SELECT lease_id, job_id, heartbeat_at, visibility_ms FROM {_BEATS} WHERE {those}", bound
         )
         found = [
             Beat(

@@ -18,7 +18,7 @@ from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Workflow
 from django_ojs.store.columns import DUE, ENDED, ColumnType, among
-from django_ojs.store.dialect import cursor, dialect, in_list
+from django_ojs.store.dialect import cursor, dialect
 
 _TABLE = Job._meta.db_table
 _MOST = 1000
@@ -47,12 +47,10 @@ def jobs(
     sql = dialect(using)
     columns = sql.columns_without(_UNREAD if brief else ())
     lock = sql.skip_locked if skip_locked and sql.skip_locked else sql.for_update
+    those, bound = sql.one_of("j.id", wanted)
     with cursor(using) as cur:
         sql.fast_loaders(cur)
-        cur.execute(
-            f"SELECT {columns} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)} ORDER BY j.id{lock}",
-            [sql.bind(ColumnType.UUID, job_id) for job_id in wanted],
-        )
+        cur.execute(f"SELECT {columns} FROM {_TABLE} j WHERE {those} ORDER BY j.id{lock}", bound)
         return {job.id: job for job in sql.jobs(cur.fetchall())}
 
 

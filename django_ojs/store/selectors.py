@@ -42,12 +42,10 @@ def jobs(ids: Iterable[UUID], *, without: Collection[str] = (), using: str) -> d
     if not wanted:
         return {}
     sql = dialect(using)
+    those, bound = sql.one_of("j.id", wanted)
     with cursor(using) as cur:
         sql.fast_loaders(cur)
-        cur.execute(
-            f"SELECT {sql.columns_without(without)} FROM {_TABLE} j WHERE j.id IN {in_list(wanted)}",
-            [sql.bind(ColumnType.UUID, job_id) for job_id in wanted],
-        )
+        cur.execute(f"SELECT {sql.columns_without(without)} FROM {_TABLE} j WHERE {those}", bound)
         return {job.id: job for job in sql.jobs(cur.fetchall())}
 
 
@@ -56,11 +54,9 @@ def text_sizes(ids: Sequence[UUID], columns: Iterable[str] = LARGE, *, using: st
     if not ids:
         return {}
     sql = dialect(using)
+    those, bound = sql.one_of("j.id", ids)
     with cursor(using) as cur:
-        cur.execute(
-            f"SELECT j.id, {sql.text_size(columns)} FROM {_TABLE} j WHERE j.id IN {in_list(ids)}",
-            [sql.bind(ColumnType.UUID, job_id) for job_id in ids],
-        )
+        cur.execute(f"SELECT j.id, {sql.text_size(columns)} FROM {_TABLE} j WHERE {those}", bound)
         return {sql.decode(ColumnType.UUID, job_id): found for job_id, found in cur.fetchall()}
 
 
@@ -72,11 +68,9 @@ def small_values(
         return {}
     sql = dialect(using)
     wanted = ", ".join(sql.if_small(name, most) for name in columns)
+    those, bound = sql.one_of("j.id", ids)
     with cursor(using) as cur:
-        cur.execute(
-            f"SELECT j.id, {wanted} FROM {_TABLE} j WHERE j.id IN {in_list(ids)}",
-            [sql.bind(ColumnType.UUID, job_id) for job_id in ids],
-        )
+        cur.execute(f"SELECT j.id, {wanted} FROM {_TABLE} j WHERE {those}", bound)
         return {
             sql.decode(ColumnType.UUID, job_id): [
                 None if text is None else json.loads(text) for text in row

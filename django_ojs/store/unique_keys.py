@@ -90,11 +90,11 @@ def jobs(ids: Collection[UUID], *, to_change: bool, using: str) -> dict[UUID, Jo
     with cursor(using) as cur:
         sql.fast_loaders(cur)
         for start in range(0, len(ordered), _MOST):
-            part = ordered[start : start + _MOST]
+            those, bound = sql.one_of("j.id", ordered[start : start + _MOST])
             cur.execute(
-                f"SELECT {sql.job_columns} FROM {_JOBS} j WHERE j.id IN {in_list(part)}"
-                f" ORDER BY j.id{sql.current_read}",
-                [sql.bind(ColumnType.UUID, job_id) for job_id in part],
+                f"SELECT {sql.job_columns} FROM {_JOBS} j"
+                f" WHERE {those} ORDER BY j.id{sql.current_read}",
+                bound,
             )
             found |= {job.id: job for job in sql.jobs(cur.fetchall())}
     return found

@@ -109,6 +109,11 @@ class Dialect(ABC):
         """``value`` as an ordinary parameter."""
         return value
 
+    def one_of(self, column: str, ids: Sequence[UUID]) -> tuple[str, list[Any]]:
+        """That a column has one of these ids, at least one; and the parameters."""
+        marks = ", ".join(["%s"] * len(ids))
+        return f"{column} IN ({marks})", [self.bind(ColumnType.UUID, one) for one in ids]
+
     def writer(self, kind: ColumnType) -> Writer | None:
         """What makes the parameter for a column of a new row from a value that is not null; ``None``
         where that is the value itself.

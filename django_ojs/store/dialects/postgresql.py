@@ -266,6 +266,10 @@ class Postgres(Dialect):
         literals = [_array(kind, column) for kind, column in zip(kinds, columns, strict=True)]
         return f"unnest({arrays}) AS v({names})", literals
 
+    def one_of(self, column: str, ids: Sequence[UUID]) -> tuple[str, list[Any]]:
+        """One array, of which the planner does not see the length, as in :meth:`record_set`."""
+        return f"{column} = ANY((SELECT %s::uuid[])::uuid[])", [_array(ColumnType.UUID, ids)]
+
     def value(self, index: int, kind: ColumnType) -> str:
         """JSON travels as text."""
         return f"v.c{index}::jsonb" if kind is ColumnType.JSON else f"v.c{index}"

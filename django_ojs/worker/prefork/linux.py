@@ -150,7 +150,7 @@ def kill_below(pid: int, *, spare: frozenset[int] = frozenset(), patience: float
 def watch_children() -> tuple[int, int]:
     """Make a pipe that becomes readable when a child ends; return both of its ends.
 
-    Whoever is forked has to close them, and to end the watch: ``signal.set_wakeup_fd(-1)``.
+    A process that is forked closes them, and ends the watch: ``signal.set_wakeup_fd(-1)``.
     """
     readable, wakeup = os.pipe()
     os.set_blocking(wakeup, False)
