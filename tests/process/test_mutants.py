@@ -29,6 +29,7 @@ from tests.process.tools import (
     lasted,
     parent_of,
     sabotaged,
+    suspend,
 )
 from tests.services.support import make, now_stored
 from tests.support import alive, poll
@@ -75,11 +76,19 @@ def single_attempts_are_not_claimed_ahead(
 def last_frames_are_read(
     worker: StartWorker, diary: Diary, flag: Flag, environment: dict[str, str]
 ) -> None:
-    """An executor that ends before the runner has read all that it wrote."""
-    job = misbehaving.last_words.enqueue(3000)
-    worker(**environment)
+    """An executor that ends before the runner has read anything of what it wrote."""
+    job = misbehaving.last_words.enqueue(diary.path, flag.path, 60)
+    runner = worker(**environment)
+    executor = int(diary.wait("started", timeout=30)[0])
+    suspend(runner.pid)
+    try:
+        flag.set()
+        poll(lambda: not alive(executor))
+    finally:
+        runner.send(signal.SIGCONT)
     in_state(job, "retryable", timeout=30)
-    assert api.get(job).progress_data == {"word": 2999}
+    progress = api.get(job).progress_data
+    assert progress is not None and progress["word"] == 59
 
 
 def a_kill_reaches_other_sessions_without_the_keeper(

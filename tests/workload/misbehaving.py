@@ -19,7 +19,7 @@ from django_ojs import api
 from django_ojs.api import JobContext, SoftStop, job
 from django_ojs.handlers import registry
 from django_ojs.worker.prefork.frames import pack, pack_texts
-from tests.workload.tools import AT_ONCE, DEAF, LATER, SOFT, note
+from tests.workload.tools import AT_ONCE, DEAF, LATER, SOFT, note, wait_for
 
 
 def _forever() -> None:
@@ -149,10 +149,12 @@ def run_sql(statement: str) -> list[Any]:
 
 
 @job("bad.last-words", retry=LATER)
-def last_words(ctx: JobContext, count: int) -> None:
-    """Says more than is read at once, and ends."""
+def last_words(ctx: JobContext, diary: str, until: str, count: int) -> None:
+    """Says more than is read at once, but no more than waits unread, and ends."""
+    note(diary, "started", os.getpid())
+    wait_for(until)
     for word in range(count):
-        ctx.progress(word / count, data={"word": word})
+        ctx.progress(word / count, data={"word": word, "text": "x" * 1500})
     os._exit(3)
 
 
