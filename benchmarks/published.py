@@ -57,7 +57,8 @@ def block(document: Mapping[str, Any]) -> str:
     """
     figures = Figures(samples=document["samples"])
     scale = Scale.full() if document["options"].get("full") else Scale()
-    found = [row for goal in all_goals(scale) for row in goal.judge(figures)]
+    goals = all_goals(scale)
+    found = [row for goal in goals for row in goal.judge(figures)]
     rows = [row for row in found if not row.verdict.startswith("not measured")]
     lines = ["| | What | Ours | Beside | Ratio | Goal | |", "|---|---|---|---|---|---|---|"]
     lines += [_line(row) for row in rows]
@@ -65,7 +66,7 @@ def block(document: Mapping[str, Any]) -> str:
     where = "; ".join(f"{name} {value}" for name, value in machine.items())
     form = "full form" if options.get("full") else "short form"
     parts = [
-        *filter(None, [document.get("opening")]),
+        *filter(None, [report.opening(goals, figures)]),
         "\n".join(lines),
         f"`make bench`, {form}, medians of {_rounds(document)}. {where}.",
     ]
