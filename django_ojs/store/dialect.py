@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
@@ -12,6 +11,7 @@ from django.db.backends.utils import CursorWrapper
 
 from django_ojs.engines import EngineFamily, family_of, is_postgresql
 from django_ojs.store.dialects.base import Dialect
+from django_ojs.store.dialects.base import in_list as in_list
 from django_ojs.store.dialects.compatible import PostgresCompatible
 from django_ojs.store.dialects.mysql import MySQL
 from django_ojs.store.dialects.postgresql import Postgres
@@ -63,8 +63,3 @@ def repeated(using: str) -> CursorWrapper:
     sessions have the server parse and plan it once (ADR 56).
     """
     return dialect(using).repeated()
-
-
-def in_list(values: Sequence[Any]) -> str:
-    """``(%s, %s, ...)`` for a bounded list of parameters."""
-    return "(" + ", ".join(["%s"] * len(values)) + ")"

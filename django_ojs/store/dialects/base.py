@@ -21,6 +21,11 @@ from django_ojs.store.columns import JOB, JOB_COLUMNS, ColumnType
 Writer = Callable[[Any], Any]
 
 
+def in_list(values: Sequence[Any]) -> str:
+    """``(%s, %s, ...)`` for a bounded list of parameters."""
+    return "(" + ", ".join(["%s"] * len(values)) + ")"
+
+
 def _literal(text: str | None) -> str:
     return "NULL" if text is None else f"'{text}'"
 
@@ -111,8 +116,7 @@ class Dialect(ABC):
 
     def one_of(self, column: str, ids: Sequence[UUID]) -> tuple[str, list[Any]]:
         """That a column has one of these ids, at least one; and the parameters."""
-        marks = ", ".join(["%s"] * len(ids))
-        return f"{column} IN ({marks})", [self.bind(ColumnType.UUID, one) for one in ids]
+        return f"{column} IN {in_list(ids)}", [self.bind(ColumnType.UUID, one) for one in ids]
 
     def writer(self, kind: ColumnType) -> Writer | None:
         """What makes the parameter for a column of a new row from a value that is not null; ``None``
