@@ -13,7 +13,7 @@ from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRow, Transition
 from django_ojs.services.promote import promote
 from django_ojs.services.rate_limits import admission, places, policies
-from django_ojs.services.starting import Holder, start, start_front, start_looked_at
+from django_ojs.services.starting import Holder, start, start_front, start_looked_at, start_served
 from django_ojs.store import candidates, claiming, due_times
 from django_ojs.store.candidates import Candidate, Look
 from django_ojs.store.claiming import QueueStates
@@ -29,6 +29,10 @@ _AT_ONCE = 0.05
 _MOST_CROWDED = 16.0
 """The most that ``crowding`` may stay at: rows looked at, as a multiple of the limit."""
 _CALMER = 0.98
+_TO_SPARE = 1.25
+_LEAST_SPARE = 64
+_FLOWS_FOR = 0.25
+"""Seconds for which jobs are claimed without a look: how slow looks are must be seen in time."""
 _TAKEN_IN = 200
 """How many jobs of a queue that has a rate limit since are taken in at once."""
 _ROUNDS = 8
@@ -119,6 +123,10 @@ def claim(
     rounds = _ROUNDS
     tries, widened, room = patience, 0, _Room(immediate, ahead_bytes, most_bytes)
     everything, narrow = where, where.crowding
+    if at_once and probe and where.flows:
+        tried = _start_at_once(where, None, limit, decide, room, holder, using)
+        if tried:
+            return tried
     while where and limit > 0:
         seen, none_free = None, False
         if probe:
@@ -170,7 +178,7 @@ def claim(
 
 def _start_at_once(
     where: Sources,
-    found: Sequence[Candidate],
+    found: Sequence[Candidate] | None,
     limit: int,
     decide: Callable[..., Transition],
     room: _Room,
@@ -178,44 +186,52 @@ def _start_at_once(
     using: str,
 ) -> list[JobRow] | None:
     """Start what can be started by one statement, then the others as ever; ``None`` if others seem to
-    hold all of them.
+    hold all of them. Without a look: what is ``found`` by that statement.
     """
     immediate = room.immediate
     ahead = immediate is not None and limit > immediate
-    if ahead and any(candidate.most_attempts <= 1 for candidate in found):
+    if ahead and any(candidate.most_attempts <= 1 for candidate in found or ()):
         # They have the first places among those that can begin.
         return []
     # What was looked up for some who wait is chosen by that look, also where one range is left.
     lane = where.only if immediate is None else None
     each = None if room.most_bytes is None else room.most_bytes // limit
-    if lane is None:
+    if lane is not None:
+        tried = start_front(lane, limit, holder, each_bytes=each, using=using)
+    elif found is not None:
         tried = start_looked_at(found, limit, holder, ahead=ahead, each_bytes=each, using=using)
     else:
-        tried = start_front(lane, limit, holder, each_bytes=each, using=using)
+        tried = start_served(where, limit, holder, ahead=ahead, each_bytes=each, using=using)
+    if tried is None or len(tried.jobs) < limit:
+        where.flows_until = 0.0
+    elif found is not None and len(found) > limit:
+        where.flows_until = clock.boottime() + _FLOWS_FOR
     if tried is None:
         return []
-    started, free = tried
+    started, free, looked_at, reached = tried
     if not started:
         return None
     if 2 * len(started) <= free:
         where.usual_until = clock.boottime() + _USUAL_FOR
     where.resumed.found(started[0].priority, started[0].enqueued_at)
-    others = None
     if lane is None:
-        _adapt(where, free, min(limit, len(found)))
-        ids = {job.id for job in started}
-        others = Look([candidate for candidate in found if candidate.id not in ids], False)
+        wanted = min(limit, looked_at if found is None else len(found))
+        _adapt(where, free, wanted, reached)
     if len(started) == free:
         return started
+    others = None
+    if lane is None and found is not None:
+        ids = {job.id for job in started}
+        others = Look([candidate for candidate in found if candidate.id not in ids], False)
     try:
         left = room.after(len(started), each)
         got = _claim(where, others, limit - len(started), decide, left, using=using)
     except Error:
         # What has started is committed: nobody would run it if this claim failed.
         return started
-    if lane is not None:
+    if others is None:
         return sorted(started + got.claimed, key=in_order)
-    places = {candidate.id: place for place, candidate in enumerate(found)}
+    places = {candidate.id: place for place, candidate in enumerate(found or ())}
     return sorted(started + got.claimed, key=lambda job: places[job.id])
 
 
@@ -323,6 +339,10 @@ def _lock(
         if states.paused:
             return [], states
         return claiming.first(lane, limit, most_bytes=most_bytes, using=using), states
+    if seen is None and most_bytes is None:
+        front = claiming.front(where, limit, using=using)
+        if front is not None:
+            return front, claiming.shared(sorted({job.queue for job in front}), using=using)
     if seen is None:
         seen = candidates.look(where, limit, using=using)
     names = {candidate.queue for candidate in seen.found}
@@ -338,12 +358,17 @@ def _lock(
     return served, states
 
 
-def _adapt(where: Sources, locked: int, wanted: int) -> None:
-    """Look at more next time if others had locked what was found."""
+def _adapt(where: Sources, locked: int, wanted: int, reached: int | None = None) -> None:
+    """Look at more next time if others had locked what was found; at less, but for some to spare, if
+    what was wanted was among the first that it ``reached``.
+    """
     if locked < wanted:
         where.crowding *= 2
     elif where.crowding > 1:
-        where.crowding = max(1.0, min(_MOST_CROWDED, where.crowding * _CALMER))
+        enough = where.crowding * _CALMER
+        if reached is not None:
+            enough = min(enough, (_TO_SPARE * reached + _LEAST_SPARE) / wanted)
+        where.crowding = max(1.0, min(_MOST_CROWDED, enough))
 
 
 def has_work(where: Sources, *, using: str | None = None) -> bool:

@@ -60,17 +60,16 @@ def look(where: Sources, limit: int, *, whole: bool = False, using: str) -> Look
     at the ``whole``. Notes in ``where`` if the front is not worth reading.
     """
     sql = dialect(using)
-    want = max(limit, min(int(limit * where.crowding), _MOST_ROWS))
-    want += _SPARE
+    want = width(where, limit)
     now = clock.boottime()
     if now >= where.foreign_until:
         place = where.resumed.place(now) if sql.skip_locked and not whole else None
         if place is not None and (rest := _from(place, where, limit, want, sql)) is not None:
             return rest
         # Do not read pair by pair because of a few jobs of others in front.
-        for width in sorted({want, max(want, _WIDE)}):
+        for read in sorted({want, max(want, _WIDE)}):
             began = clock.boottime()
-            front = _front(where, limit, width, sql)
+            front = _front(where, limit, read, sql)
             if front is not None:
                 if len(where.lanes) == 1:
                     ended = clock.boottime()
@@ -84,6 +83,11 @@ def look(where: Sources, limit: int, *, whole: bool = False, using: str) -> Look
         # Until then a look costs one statement, however many jobs of others are in front.
         where.foreign_until = now + _NOTHING_FOR
     return by_pairs
+
+
+def width(where: Sources, limit: int) -> int:
+    """How many jobs to look at for so many."""
+    return max(limit, min(int(limit * where.crowding), _MOST_ROWS)) + _SPARE
 
 
 def _front(where: Sources, limit: int, want: int, sql: Dialect) -> Look | None:

@@ -7,6 +7,7 @@ writer at a time instead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialect import cursor, dialect, in_list
 from django_ojs.store.dialects.base import Dialect
 from django_ojs.store.dialects.mysql import MySQL
-from django_ojs.store.sources import QUEUES, TABLE, Lane
+from django_ojs.store.sources import PAUSED, QUEUES, TABLE, Lane, Sources
 
 _MORE = 4
 
@@ -91,6 +92,27 @@ def first(lane: Lane, limit: int, *, most_bytes: int | None = None, using: str) 
         cur.execute(text, [*pins, limit])
         read.add(cur.fetchall())
     return read.jobs()
+
+
+def front(where: Sources, limit: int, *, using: str) -> list[JobRow] | None:
+    """The first jobs of the one range that holds those of this worker and others, and only those that
+    it serves, of queues that are not paused.
+
+    For a database with one writer at a time: it need not lock them one by one. ``None`` for another,
+    and if too many of them are not for this worker: then look first.
+    """
+    sql = dialect(using)
+    if sql.skip_locked or len(where.lanes) > 1 or clock.boottime() < where.foreign_until:
+        return None
+    text, pins = where.lanes[0].select(f"{sql.job_columns}, j.queue IN {PAUSED}", sql.limit, sql)
+    with cursor(using) as cur:
+        cur.execute(text, [*pins, limit])
+        rows = cur.fetchall()
+    jobs = sql.jobs([row[:-1] for row in rows if not row[-1]])
+    serves = cache(where.serves)
+    served = [job for job in jobs if serves(job.queue, job.type)]
+    enough = len(rows) < limit or 2 * len(served) >= limit
+    return served if enough else None
 
 
 def these(

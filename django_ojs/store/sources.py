@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from django_ojs.clock import boottime
 from django_ojs.domain.job import JobRow
-from django_ojs.domain.reserved import is_own
+from django_ojs.domain.reserved import OWN_PREFIX, OWN_QUEUE, is_own
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
 from django_ojs.store.dialects.base import Dialect
@@ -18,6 +19,8 @@ RESTS = 20
 """So many times as long as such a look took none is made again, and no longer than ``LONGEST_REST``."""
 LONGEST_REST = 5.0
 """In seconds: a look may also have taken long because the server stood still."""
+_MOST_NAMED = 64
+"""The most types, or queues, that are named in a statement."""
 TABLE = Job._meta.db_table
 QUEUES = Queue._meta.db_table
 PAUSED = f"(SELECT name FROM {QUEUES} WHERE paused)"
@@ -125,8 +128,8 @@ class Sources:
     types, of ranked queues only. Our own types have a queue of their own, and it has no others.
     ``resumes`` allows looks that do not begin at the front (:class:`Resumed`).
 
-    ``foreign_until``, ``usual_until`` and ``crowding`` are what was learnt; they never change which
-    jobs come first.
+    ``foreign_until``, ``usual_until``, ``flows_until`` and ``crowding`` are what was learnt; they never
+    change which jobs come first.
     """
 
     def __init__(
@@ -153,6 +156,8 @@ class Sources:
         """Until when (boottime) the front is taken to be full of what others serve."""
         self.usual_until = 0.0
         """Until when jobs are claimed as ever, since few could be started by one statement."""
+        self.flows_until = 0.0
+        """Until when no look need find the next jobs, since a claim got as many as it wanted."""
         self.crowding = 1.0
         """How many times as much to look at as is wanted, since others take from the same front."""
         self.resumed = Resumed(resumes)
@@ -183,6 +188,31 @@ class Sources:
         if self.types is None:
             return True
         return job_type in self.types and is_own(type=job_type) == is_own(queue=queue)
+
+    def condition(self, row: str) -> tuple[str, list[Any]]:
+        """The same in SQL, with types, of a row by this name: and the parameters."""
+        conditions = [f"{row}.type IN (SELECT unnest(%s::text[]))"]
+        bound: list[Any] = [sorted(self.types or ())]
+        if self.queues is not None:
+            conditions.append(f"{row}.queue IN (SELECT unnest(%s::text[]))")
+            bound.append(list(self.queues))
+        elif self.excluded:
+            conditions.append(f"{row}.queue NOT IN (SELECT unnest(%s::text[]))")
+            bound.append(sorted(self.excluded))
+        own = f"left({row}.type, {len(OWN_PREFIX)}) = '{OWN_PREFIX}'"
+        conditions.append(f"({own}) = ({row}.queue = '{OWN_QUEUE}')")
+        return " AND ".join(conditions), bound
+
+    @property
+    def flows(self) -> bool:
+        """Whether the next jobs are likely to be those of the worker, as many as it wants, in one range
+        that holds others too: then no look need find them.
+        """
+        few = self.types is not None and len(self.types) <= _MOST_NAMED
+        named = len(self.queues or ()) + len(self.excluded) <= _MOST_NAMED
+        if not (few and named) or self.only or len(self.lanes) > 1 or self.resumed.is_slow:
+            return False
+        return max(self.foreign_until, self.usual_until) <= boottime() < self.flows_until
 
     def rank(self, queue: str) -> int:
         """The place of a queue in the order of service, lower is earlier."""

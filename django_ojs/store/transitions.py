@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from datetime import datetime
-from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from django_ojs.clock import STEPS
 from django_ojs.domain.errors import LeaseLost
-from django_ojs.domain.job import LARGE, JobRow, Transition
+from django_ojs.domain.job import JobRow, Transition
 from django_ojs.domain.states import State
 from django_ojs.models import Attempt, Job
 from django_ojs.store.batches import fits
-from django_ojs.store.candidates import Candidate
 from django_ojs.store.columns import JOB, ColumnType
 from django_ojs.store.contention import LockLost
 from django_ojs.store.dialect import cursor, dialect, repeated
 from django_ojs.store.dialects.base import Dialect
-from django_ojs.store.sources import QUEUES, Lane, in_order
+from django_ojs.store.picking import OPEN, Picked
+from django_ojs.store.sources import QUEUES
 
 _TABLE = Job._meta.db_table
 _ATTEMPTS = Attempt._meta.db_table
@@ -30,10 +28,6 @@ _PLAIN = (
     "j.hooks = 0 AND j.progress IS NULL AND j.lease_id IS NULL AND j.total_timeout_ms IS NULL"
     " AND j.visibility_timeout_ms IS NULL"
 )
-_OPEN = "NOT paused AND NOT limited"
-_SAME_STEPS = f" AND COALESCE({STEPS}, 0) = %s"
-_SMALL = 2048
-"""Bytes of arguments as they are stored."""
 _Shape = tuple[str, str, tuple[str, ...]]
 
 
@@ -115,95 +109,20 @@ def start_alike(
         raise LockLost(_no_longer(missing, jobs, decision.job.state))
 
 
-def start_first(
-    lane: Lane,
-    limit: int,
-    changes: Mapping[str, Any],
-    *,
-    each_bytes: int | None = None,
-    beats: bool,
-    now: datetime,
-    steps: int,
-    using: str,
-) -> tuple[list[JobRow], int]:
-    """Start an attempt of the first jobs of one range: the records as written, in order, and how many
-    jobs were locked, of which some may not be plain; 0 if none was started.
+def start_picked(
+    picked: Picked, changes: Mapping[str, Any], *, beats: bool, now: datetime, using: str
+) -> StartedRows:
+    """Start an attempt of those that are plain of the jobs that a statement locks, in no order.
 
     By one statement and without a transaction, only for a dialect that ``updates_what_it_locks``:
-    ``changes`` (:func:`held_by`), and what depends on the row. Only plain jobs: without hooks, progress
-    of an attempt before, total and visibility timeout. Others, those with more text than
-    ``each_bytes``, and those that are overdue, are left as they are; so is everything while the queue
-    is paused, limited or held by another transaction, or when other ``steps`` of the clock have been
-    applied than ``now`` was computed with.
+    ``changes`` (:func:`held_by`), and what depends on the row. Plain is without hooks, progress of an
+    attempt before, total and visibility timeout. Others, and those that are overdue, are left as they
+    are.
+
+    Only of the jobs picked are the queues locked; jobs of those that are held, or no longer open, are
+    left. Neither lock is waited for, so that their order cannot lead to a deadlock.
     """
     sql = dialect(using)
-    picked, pins = lane.select(
-        "j.id, 0 AS place, j.queue",
-        f"{sql.limit}{sql.skip_locked}",
-        sql,
-        f" AND (SELECT COUNT(*) FROM {QUEUES} WHERE name = %s AND {_OPEN}) = 1{_SAME_STEPS}",
-    )
-    bound = [*pins, lane.queue, steps, limit]
-    # By its key each, however many of them the statistics say that there are.
-    keys = " AND j.id = ANY(ARRAY(SELECT id FROM locked))" + _within(each_bytes, sql)
-    jobs, locked = _start((picked, bound), keys, changes, beats=beats, now=now, using=using)
-    return sorted(jobs, key=in_order), locked
-
-
-def _within(each_bytes: int | None, sql: Dialect) -> str:
-    return "" if each_bytes is None else f" AND {sql.text_size(LARGE)} <= {each_bytes}"
-
-
-def start_seen(
-    found: Sequence[Candidate],
-    limit: int,
-    changes: Mapping[str, Any],
-    *,
-    ahead: bool,
-    each_bytes: int | None = None,
-    beats: bool,
-    now: datetime,
-    steps: int,
-    using: str,
-) -> tuple[list[JobRow], int]:
-    """As :func:`start_first`, of jobs that a look has found, by their keys, in the order given.
-
-    ``ahead`` if some are to wait for others: then those with one attempt only, or with more than two
-    kilobytes of arguments, are left too. Those of queues with a rate limit are locked and left, so that
-    the caller knows of them.
-    """
-    sql = dialect(using)
-    rows = [(candidate.id, place, candidate.queue) for place, candidate in enumerate(found)]
-    item, literals = sql.record_set([ColumnType.UUID, ColumnType.INT, ColumnType.TEXT], rows)
-    picked = (
-        f"SELECT j.id, v.c1 AS place, j.queue FROM {item} CROSS JOIN {_TABLE} j WHERE j.id = v.c0"
-        f" AND j.queue = v.c2 AND {sql.in_state(State.AVAILABLE)} AND NOT j.held"
-        f" AND NOT EXISTS (SELECT 1 FROM {QUEUES} WHERE name = j.queue AND paused){_SAME_STEPS}"
-        f" ORDER BY v.c1 {sql.limit} FOR UPDATE OF j SKIP LOCKED"
-    )
-    bound = [*literals, steps, limit]
-    more = f" AND j.max_attempts > 1 AND pg_column_size(j.args) < {_SMALL}" if ahead else ""
-    more += _within(each_bytes, sql)
-    return _start((picked, bound), more, changes, beats=beats, now=now, using=using)
-
-
-def _start(
-    given: tuple[str, Sequence[Any]],
-    more: str,
-    changes: Mapping[str, Any],
-    *,
-    beats: bool,
-    now: datetime,
-    using: str,
-) -> tuple[list[JobRow], int]:
-    """Start the plain ones of the jobs that a statement locks, each with its ``place`` and queue.
-
-    Only of these jobs are the queues locked; jobs of those that are held, or no longer open, are left.
-    Neither lock is waited for, so that their order cannot lead to a deadlock. Returns the records by
-    place, and how many were locked.
-    """
-    sql = dialect(using)
-    picked, bound = given
     sets, parameters = _constants(sql, {"state": State.ACTIVE.value, **changes})
     at = sql.placeholder(ColumnType.TIME)
     ms = f"(j.{sql.quoted['timeout_ms']} + j.{sql.quoted['grace_period_ms']})"
@@ -217,24 +136,34 @@ def _start(
     update, parameters = sql.update(
         _TABLE,
         (sets, [*parameters, now]),
-        ("locked", []),
-        "j.id = locked.id",
+        ("", []),
+        # By its place each, however many of them the statistics say that there are.
+        f"j.{sql.place} = ANY(ARRAY(SELECT at FROM picked WHERE queue IN (SELECT name FROM open)))",
         f"{sql.in_state(State.AVAILABLE)} AND {_PLAIN}"
-        f" AND (j.deadline_at IS NULL OR j.deadline_at > {at}){more}",
-        f"{sql.job_columns}, locked.place, (SELECT COUNT(*) FROM picked)",
+        f" AND (j.deadline_at IS NULL OR j.deadline_at > {at}){picked.only}",
+        f"{sql.job_columns}, (SELECT COUNT(*) FROM picked), {picked.looked_at}",
     )
     statement = (
-        f"WITH picked AS MATERIALIZED ({picked}),"
-        f" open AS MATERIALIZED (SELECT name FROM {QUEUES}"
-        f" WHERE name = ANY(ARRAY(SELECT queue FROM picked)) AND {_OPEN}{sql.share_unheld}),"
-        " locked AS MATERIALIZED (SELECT id, place FROM picked WHERE queue IN (SELECT name FROM open))"
-        f" {update}"
+        f"WITH {picked.tables}, open AS MATERIALIZED (SELECT name FROM {QUEUES}"
+        f" WHERE name = ANY(ARRAY(SELECT queue FROM picked)) AND {OPEN}{sql.share_unheld}) {update}"
     )
     with repeated(using) as cur:
         sql.fast_loaders(cur)
-        cur.execute(statement, [*bound, *parameters, now])
-        rows = sorted(cur.fetchall(), key=itemgetter(-2))
-    return sql.jobs([row[:-2] for row in rows]), rows[0][-1] if rows else 0
+        cur.execute(statement, [*picked.bound, *parameters, now])
+        rows = cur.fetchall()
+    if not rows:
+        return StartedRows([], 0, 0)
+    return StartedRows(sql.jobs([row[:-2] for row in rows]), *rows[0][-2:])
+
+
+class StartedRows(NamedTuple):
+    """The records as written; of so many jobs that were locked, and looked at before. Both are 0 if
+    none was started.
+    """
+
+    jobs: list[JobRow]
+    locked: int
+    looked_at: int
 
 
 def end_alike(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -78,15 +79,16 @@ def expected(where: Sources, rows: list[Waiting], paused: set[str]) -> list[UUID
     return [row.id for row in served]
 
 
-@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("looks", ["usual", "slow", "none"])
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=() if seed < 3 else pytest.mark.long) for seed in range(12)]
 )
 def test_every_claim_is_what_comes_first(
-    seed: int, slow: bool, monkeypatch: pytest.MonkeyPatch
+    seed: int, looks: str, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     """Never out of order, never nothing where there is something, whichever way was looked."""
-    dice = random.Random(seed)
+    dice, slow = random.Random(seed), looks == "slow"
+    settings.OJS = {**settings.OJS, "EVENTS": "problems" if looks == "none" else "all"}
     if slow:
         # Every look from the beginning is, and there is none for hours.
         monkeypatch.setattr("django_ojs.store.sources.SLOW", -1.0)
@@ -104,6 +106,8 @@ def test_every_claim_is_what_comes_first(
         wanted = expected(where, rows, paused)
         limit = dice.choice((1, 2, 7, 40))
         assert has_work(where) == bool(wanted)
+        if looks == "none":
+            where.foreign_until, where.flows_until = 0.0, inf
         got = [job.id for job in claim(where, limit=limit, worker_id="w", beats=True)]
         assert got == wanted[: len(got)]
         assert len(got) <= limit

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any
 
 import pytest
@@ -234,7 +235,16 @@ ONE_STATEMENT: dict[str, tuple[Sources, bool]] = {
     "announced, the backlog": (sources(["q0"], ["foreign.t0"]), False),
     "looked at": (sources(None, TYPES), True),
     "looked at, the backlog": (sources(None, ["foreign.t0", "foreign.t1"]), True),
+    "flowing": (sources(None, TYPES), True),
+    "flowing, the backlog": (sources(None, ["foreign.t0", "foreign.t1"]), True),
+    "flowing in one queue": (sources(["q0"], ["foreign.t0", "foreign.t1"]), True),
 }
+
+
+def begin_anew(where: Sources, claimer: str) -> None:
+    """Let a claimer forget what it has learnt, but that a backlog flows."""
+    where.foreign_until = where.usual_until = 0.0
+    where.flows_until = inf if claimer.startswith("flowing") else 0.0
 
 
 @pytest.mark.parametrize("claimer", ONE_STATEMENT)
@@ -244,15 +254,18 @@ def test_no_claim_by_one_statement_reads_a_backlog(beside: str, claimer: str, se
         pytest.skip("PostgreSQL only")
     settings.OJS = {**settings.OJS, "EVENTS": "problems"}
     where, probe = ONE_STATEMENT[claimer]
-    where.foreign_until = where.usual_until = 0.0
+    begin_anew(where, claimer)
     # With it comes the number of the clock's steps, without which no such claim is tried.
     due_times.next_deadline(using="default")
     with CaptureQueriesContext(connection) as queries:
         got = claim(where, limit=2, immediate=2, worker_id="w", beats=True, probe=probe)
     assert len(got) == 2
     release(*got)
-    starts = [query["sql"] for query in queries if query["sql"].startswith("WITH picked")]
-    assert len(starts) == 1
+    kinds = [query["sql"].split()[1] for query in queries if query["sql"].startswith("WITH")]
+    # Where others have the front, a flow finds nothing there, and a look all.
+    expected = {"flowing": ["served", "picked"]}
+    usual = ["served" if claimer.startswith("flowing") else "picked"]
+    assert [kind for kind in kinds if kind != "RECURSIVE"] == expected.get(claimer, usual)
     assert max(_pages(query["sql"]) for query in queries) < 1100
 
 
@@ -297,7 +310,7 @@ def test_no_prepared_claim_reads_a_backlog(beside: str, claimer: str, settings: 
     where, probe = ONE_STATEMENT.get(claimer) or (CLAIMERS[claimer], True)
 
     def read() -> int:
-        where.foreign_until = where.usual_until = 0.0
+        begin_anew(where, claimer)
         before = _touched()
         got = claim(where, limit=2, immediate=2, worker_id="w", beats=True, probe=probe)
         pages = _touched() - before

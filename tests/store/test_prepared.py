@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import pytest
@@ -57,6 +58,19 @@ def test_a_worker_prepares_what_it_repeats() -> None:
     assert sum("INSERT" in statement for statement in found) == 1
     assert sum(statement.startswith("SELECT (SELECT") for statement in found) == 1
     assert len(found) == 4
+
+
+def test_what_flows_is_prepared() -> None:
+    due_times.next_deadline(using="default")
+    make(30)
+    where = sources(None, ["test.job", "test.other"], resumes=True)
+    with prepared_statements("default"):
+        connection.close()
+        for _ in range(7):
+            where.flows_until = inf
+            assert len(claim(where, limit=2, immediate=2, worker_id="w", beats=True)) == 2
+        found = prepared()
+    assert [statement.startswith("WITH served") for statement in found] == [True]
 
 
 def test_a_look_outlives_what_the_server_has_forgotten() -> None:

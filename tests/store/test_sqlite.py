@@ -10,22 +10,27 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 
 from django_ojs import api, clock
-from django_ojs.models import Attempt, Job
+from django_ojs.models import Attempt, Job, Queue
 from django_ojs.services import promote, reap, reaper
-from django_ojs.store import invariants
+from django_ojs.services.claim import claim, sources
+from django_ojs.store import claiming, inserting, invariants
 from tests.faults import tally
 from tests.process.tools import Diary, Flag, StartWorker
 from tests.services.support import ack, fail, make, take
 from tests.support import ROOT, poll
 from tests.workload import jobs
+
+from .records import record
 
 pytestmark = pytest.mark.skipif(connection.vendor != "sqlite", reason="about SQLite")
 
@@ -188,3 +193,56 @@ def test_many_workers_share_the_file(worker: StartWorker, diary: Diary, flag: Fl
     now = clock.now("default")
     assert invariants.check(now=now, slack=timedelta(seconds=5), using="default") == []
     tally.checked(*invariants.RULES)
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OURS, THEIRS = ("mine.t0", "mine.t1"), ("foreign.t0",)
+
+
+def waiting(*jobs: tuple[str, str]) -> list[UUID]:
+    """Store jobs of these queues and types, one after the other."""
+    rows = [record(queue, kind, NOW + timedelta(seconds=n)) for n, (queue, kind) in enumerate(jobs)]
+    inserting.jobs(rows, using="default")
+    return [row.id for row in rows]
+
+
+def test_the_one_writer_reads_the_front_whole(ojs_db: None) -> None:
+    """One statement instead of a look and a read by keys: nobody else takes from it meanwhile."""
+    ids = waiting(
+        ("a", OURS[0]), ("a", THEIRS[0]), ("b", OURS[1]), ("excluded", OURS[0]), ("a", OURS[1])
+    )
+    where = sources(None, OURS, excluded={"excluded"})
+    with CaptureQueriesContext(connection) as queries:
+        got = claim(where, limit=10, worker_id="w", beats=True)
+    assert [job.id for job in got] == [ids[0], ids[2], ids[4]]
+    reads = [query["sql"] for query in queries if query["sql"].startswith("SELECT j.")]
+    assert len(reads) == 2, "whether there is anything, and what"
+    assert not any("json_each" in read for read in reads)
+
+
+def test_the_front_of_a_paused_queue_is_passed_by(ojs_db: None) -> None:
+    Queue.objects.create(name="paused", paused=True, created_at=NOW)
+    ids = waiting(*[("paused", OURS[0])] * 20, ("a", OURS[0]))
+    where = sources(None, OURS)
+    assert claiming.front(where, 4, using="default") is None
+    assert [job.id for job in claim(where, limit=4, worker_id="w", beats=True)] == [ids[-1]]
+
+
+def test_a_front_of_others_is_looked_behind(ojs_db: None) -> None:
+    ids = waiting(*[("a", THEIRS[0])] * 900, *[("a", OURS[0])] * 3)
+    where = sources(None, OURS)
+    assert claiming.front(where, 4, using="default") is None
+    got = claim(where, limit=2, worker_id="w", beats=True)
+    assert [job.id for job in got] == ids[-3:-1]
+    assert claiming.front(where, 4, using="default") is None, "for a while it is not read again"
+
+
+def test_the_times_of_a_record_are_those_that_were_stored(ojs_db: None) -> None:
+    """With all of their digits, or without any; they are read as text."""
+    rows = [
+        record("a", OURS[0], NOW, enqueued_at=NOW + timedelta(microseconds=part))
+        for part in (0, 1, 1000, 999_999)
+    ]
+    inserting.jobs(rows, using="default")
+    got = claim(sources(None, OURS), limit=4, worker_id="w", beats=True)
+    assert [job.enqueued_at for job in got] == [row.enqueued_at for row in rows]

@@ -48,12 +48,15 @@ class Dialect(ABC):
     updates_what_it_locks = False
     """Whether one statement can lock rows in an order, passing over others, and update them."""
 
+    place = "id"
+    """The column by which a row is found that was found before in the same statement."""
+
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.connection = connection
         self.quote = connection.ops.quote_name
         self.statements: dict[Hashable, tuple[str, Sequence[tuple[int, Writer | None]]]] = {}
         self.quoted = {column: self.quote(column) for column in JOB_COLUMNS}
-        self.job_columns = ", ".join(f"j.{column}" for column in self.quoted.values())
+        self.job_columns = ", ".join(map(self._read, JOB_COLUMNS))
         skips = connection.features.has_select_for_update_skip_locked
         self.skip_locked = " FOR UPDATE SKIP LOCKED" if skips else ""
         self.for_update = " FOR UPDATE" if connection.features.has_select_for_update else ""
@@ -129,9 +132,12 @@ class Dialect(ABC):
         if not names:
             return self.job_columns
         return ", ".join(
-            _literal(LARGE[name]) if name in names else f"j.{quoted}"
-            for name, quoted in self.quoted.items()
+            _literal(LARGE[name]) if name in names else self._read(name) for name in JOB_COLUMNS
         )
+
+    def _read(self, column: str) -> str:
+        """How a column of ``j`` is read."""
+        return f"j.{self.quoted[column]}"
 
     def text_size(self, columns: Iterable[str]) -> str:
         """How much text JSON columns of ``j`` hold together: bytes, or characters."""
@@ -238,15 +244,13 @@ class Dialect(ABC):
         """Rows selected as ``job_columns``."""
         if not self._decoded:
             return [JobRow._make(row) for row in rows]
-        records = []
-        for row in rows:
-            values = list(row)
-            for index, decode in self._decoded:
-                value = values[index]
-                if value is not None:
-                    values[index] = decode(value)
-            records.append(JobRow._make(values))
-        return records
+        # By column, since many of them hold nothing.
+        columns = list(zip(*rows, strict=True))
+        for index, decode in self._decoded if columns else ():
+            column = columns[index]
+            if column.count(None) < len(column):
+                columns[index] = tuple([None if value is None else decode(value) for value in column])
+        return [JobRow._make(row) for row in zip(*columns, strict=True)]
 
     def decode(self, kind: ColumnType, value: Any) -> Any:
         """One value as it came from a cursor."""

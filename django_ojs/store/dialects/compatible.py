@@ -12,6 +12,7 @@ class PostgresCompatible(Postgres):
     """
 
     notifies = False
+    place = Dialect.place
     limit = Dialect.limit
     ranged = Dialect.ranged
     in_state = Dialect.in_state

@@ -17,6 +17,7 @@ class MySQL(Textual):
     greatest = "GREATEST"
     later = "{at} + INTERVAL ({ms} * 1000) MICROSECOND"
     null_safe_equals = "<=>"
+    _as_text = "CONCAT({}, '')"
     insert_ignoring = ("INSERT INTO", " ON DUPLICATE KEY UPDATE {key} = {table}.{key}")
     _for_share = " LOCK IN SHARE MODE"
     current_read = _for_share

@@ -221,6 +221,7 @@ class Postgres(Dialect):
     claims_apart = True
     inserts_what_it_updates = True
     updates_what_it_locks = True
+    place = "ctid"
     greatest = "GREATEST"
     later = "{at} + {ms} * interval '1 millisecond'"
     null_safe_equals = "IS NOT DISTINCT FROM"

@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
-from django_ojs.store.columns import ColumnType
+from django_ojs.store.columns import JOB, ColumnType
 from django_ojs.store.dialects.base import Dialect, Writer
 
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -29,6 +29,13 @@ class Textual(Dialect):
     def writer(self, kind: ColumnType) -> Writer | None:
         """As :meth:`bind`."""
         return partial(self.bind, kind) if kind in (ColumnType.TIME, ColumnType.UUID) else None
+
+    _as_text = "{} || ''"
+
+    def _read(self, column: str) -> str:
+        """Times as text: drivers and Django make naive times of them, which then have no zone."""
+        read = super()._read(column)
+        return self._as_text.format(read) if JOB[column] is ColumnType.TIME else read
 
     def _uuid(self, value: UUID) -> str:
         return value.hex
@@ -51,8 +58,9 @@ class Textual(Dialect):
 
 
 def _aware(value: datetime | str) -> datetime:
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
-    return moment.replace(tzinfo=UTC)
+    if isinstance(value, str):
+        return datetime.fromisoformat(f"{value}+00:00")
+    return value.replace(tzinfo=UTC)
 
 
 def _as_uuid(value: UUID | str) -> UUID:

@@ -1,0 +1,127 @@
+"""Which jobs one statement locks in order to start them, in the order of service (ADR 43, 48, 57).
+
+Each locks jobs that others do not hold, and none while other ``steps`` of the clock have been applied
+than the caller's time was computed with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django_ojs.clock import STEPS
+from django_ojs.domain.job import LARGE
+from django_ojs.domain.states import State
+from django_ojs.store.candidates import Candidate
+from django_ojs.store.columns import ColumnType
+from django_ojs.store.dialects.base import Dialect
+from django_ojs.store.sources import ORDER, PAUSED, QUEUES, TABLE, Lane, Sources
+
+OPEN = "NOT paused AND NOT limited"
+"""Queues whose jobs may be started by one statement."""
+_SAME_STEPS = f"COALESCE({STEPS}, 0) = %s"
+_SMALL = 2048
+"""Bytes of arguments as they are stored."""
+
+
+class Picked(NamedTuple):
+    """``tables`` are for a WITH: the last is ``picked``, the place and queue of each job that was
+    locked. ``only`` are conditions on those that may start, and ``looked_at`` is the number of jobs
+    among which they were picked, if that is known in the statement only.
+    """
+
+    tables: str
+    bound: list[Any]
+    only: str
+    looked_at: str = "0"
+
+
+def first(lane: Lane, limit: int, *, each_bytes: int | None = None, steps: int, sql: Dialect) -> Picked:
+    """The first jobs of one range; none while its queue is paused or limited. Jobs with more text than
+    ``each_bytes`` are not started.
+    """
+    text, pins = lane.select(
+        f"j.{sql.place} AS at, j.queue",
+        f"{sql.limit}{sql.skip_locked}",
+        sql,
+        f" AND (SELECT COUNT(*) FROM {QUEUES} WHERE name = %s AND {OPEN}) = 1 AND {_SAME_STEPS}",
+    )
+    bound = [*pins, lane.queue, steps, limit]
+    return Picked(f"picked AS MATERIALIZED ({text})", bound, _within(each_bytes, sql))
+
+
+def seen(
+    found: Sequence[Candidate],
+    limit: int,
+    *,
+    ahead: bool,
+    each_bytes: int | None = None,
+    steps: int,
+    sql: Dialect,
+) -> Picked:
+    """Those that a look has found, by their keys, in the order given.
+
+    ``ahead`` if some are to wait for others: then those with one attempt only, or with more than two
+    kilobytes of arguments, are not started. Those of queues with a rate limit are locked, so that the
+    caller knows of them, and not started either.
+    """
+    rows = [(candidate.id, place, candidate.queue) for place, candidate in enumerate(found)]
+    item, literals = sql.record_set([ColumnType.UUID, ColumnType.INT, ColumnType.TEXT], rows)
+    text = (
+        f"SELECT j.{sql.place} AS at, j.queue FROM {item} CROSS JOIN {TABLE} j WHERE j.id = v.c0"
+        f" AND j.queue = v.c2 AND {_free(sql)}"
+        f" AND NOT EXISTS (SELECT 1 FROM {QUEUES} WHERE name = j.queue AND paused)"
+        f" ORDER BY v.c1 {sql.limit} FOR UPDATE OF j SKIP LOCKED"
+    )
+    bound = [*literals, steps, limit]
+    return Picked(f"picked AS MATERIALIZED ({text})", bound, _may_wait(ahead, each_bytes, sql))
+
+
+def served(
+    where: Sources,
+    width: int,
+    limit: int,
+    *,
+    ahead: bool,
+    each_bytes: int | None = None,
+    steps: int,
+    sql: Dialect,
+) -> Picked:
+    """As :func:`seen`, without a look before: among the first ``width`` jobs of the one range that
+    holds those of this worker and others.
+
+    None if they are to wait for others and one of them has one attempt only: such jobs have the first
+    places among those that can begin, which this does not know of.
+    """
+    (lane,) = where.lanes
+    columns = f"j.{sql.place} AS at, j.queue, j.type, j.max_attempts"
+    front, pins = lane.select(columns, sql.limit, sql)
+    among, names = where.condition("s")
+    again, _ = where.condition("j")
+    once = " AND NOT EXISTS (SELECT 1 FROM served WHERE max_attempts <= 1)" if ahead else ""
+    # What it serves is asked twice, since a job may be moved until it is locked.
+    text = (
+        f"SELECT j.{sql.place} AS at, j.queue FROM {TABLE} j"
+        f" WHERE j.{sql.place} = ANY(ARRAY(SELECT at FROM served)) AND {_free(sql)} AND {again}"
+        f" AND j.queue NOT IN {PAUSED}{once} ORDER BY {ORDER} {sql.limit} FOR UPDATE OF j SKIP LOCKED"
+    )
+    return Picked(
+        f"served AS MATERIALIZED (SELECT s.at, s.max_attempts FROM ({front}) s WHERE {among}),"
+        f" picked AS MATERIALIZED ({text})",
+        [*pins, width, *names, steps, *names, limit],
+        _may_wait(ahead, each_bytes, sql),
+        "(SELECT COUNT(*) FROM served)",
+    )
+
+
+def _free(sql: Dialect) -> str:
+    return f"{sql.in_state(State.AVAILABLE)} AND NOT j.held AND {_SAME_STEPS}"
+
+
+def _may_wait(ahead: bool, each_bytes: int | None, sql: Dialect) -> str:
+    more = f" AND j.max_attempts > 1 AND pg_column_size(j.args) < {_SMALL}" if ahead else ""
+    return more + _within(each_bytes, sql)
+
+
+def _within(each_bytes: int | None, sql: Dialect) -> str:
+    return "" if each_bytes is None else f" AND {sql.text_size(LARGE)} <= {each_bytes}"
