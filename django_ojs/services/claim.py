@@ -15,7 +15,7 @@ from django_ojs.services.promote import promote
 from django_ojs.services.rate_limits import admission, places, policies
 from django_ojs.services.starting import Holder, start, start_front, start_looked_at, start_served
 from django_ojs.store import candidates, claiming, due_times
-from django_ojs.store.candidates import Candidate, Look
+from django_ojs.store.candidates import Look
 from django_ojs.store.claiming import QueueStates
 from django_ojs.store.contention import in_transaction
 from django_ojs.store.dialect import dialect
@@ -31,8 +31,6 @@ _MOST_CROWDED = 16.0
 _CALMER = 0.98
 _TO_SPARE = 1.25
 _LEAST_SPARE = 64
-_FLOWS_FOR = 0.25
-"""Seconds for which jobs are claimed without a look: how slow looks are must be seen in time."""
 _TAKEN_IN = 200
 """How many jobs of a queue that has a rate limit since are taken in at once."""
 _ROUNDS = 8
@@ -134,7 +132,7 @@ def claim(
             if not seen.found:
                 break
         if at_once and seen is not None and clock.boottime() >= where.usual_until:
-            tried = _start_at_once(where, seen.found, limit, decide, room, holder, using)
+            tried = _start_at_once(where, seen, limit, decide, room, holder, using)
             if tried:
                 return tried
             none_free = tried is None
@@ -178,7 +176,7 @@ def claim(
 
 def _start_at_once(
     where: Sources,
-    found: Sequence[Candidate] | None,
+    seen: Look | None,
     limit: int,
     decide: Callable[..., Transition],
     room: _Room,
@@ -186,8 +184,9 @@ def _start_at_once(
     using: str,
 ) -> list[JobRow] | None:
     """Start what can be started by one statement, then the others as ever; ``None`` if others seem to
-    hold all of them. Without a look: what is ``found`` by that statement.
+    hold all of them. Without a look the statement finds them itself.
     """
+    found = None if seen is None else seen.found
     immediate = room.immediate
     ahead = immediate is not None and limit > immediate
     if ahead and any(candidate.most_attempts <= 1 for candidate in found or ()):
@@ -204,8 +203,8 @@ def _start_at_once(
         tried = start_served(where, limit, holder, ahead=ahead, each_bytes=each, using=using)
     if tried is None or len(tried.jobs) < limit:
         where.flows_until = 0.0
-    elif found is not None and len(found) > limit:
-        where.flows_until = clock.boottime() + _FLOWS_FOR
+    elif seen is not None and seen.pure and len(seen.found) > limit:
+        where.found_pure()
     if tried is None:
         return []
     started, free, looked_at, reached = tried
@@ -216,7 +215,8 @@ def _start_at_once(
     where.resumed.found(started[0].priority, started[0].enqueued_at)
     if lane is None:
         wanted = min(limit, looked_at if found is None else len(found))
-        _adapt(where, free, wanted, reached)
+        exact = seen is not None and seen.pure and len(started) == free
+        _adapt(where, free, wanted, reached if exact else None)
     if len(started) == free:
         return started
     others = None
@@ -339,12 +339,16 @@ def _lock(
         if states.paused:
             return [], states
         return claiming.first(lane, limit, most_bytes=most_bytes, using=using), states
-    if seen is None and most_bytes is None:
+    one_writer = seen is None and most_bytes is None and not dialect(using).skip_locked
+    if one_writer and where.flows:
         front = claiming.front(where, limit, using=using)
         if front is not None:
             return front, claiming.shared(sorted({job.queue for job in front}), using=using)
+        where.flows_until = 0.0
     if seen is None:
         seen = candidates.look(where, limit, using=using)
+        if one_writer and seen.pure and len(seen.found) > limit:
+            where.found_pure()
     names = {candidate.queue for candidate in seen.found}
     share = claiming.shared if waits else claiming.shared_unless_held
     states = share(sorted(names), using=using)

@@ -9,7 +9,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, NotSupportedError, connections
 
 from django_ojs import clock
 from django_ojs.domain.events import Kind
@@ -114,7 +114,8 @@ def _by_one_statement(
             pick(steps=steps, sql=sql), changes, beats=holder.beats, now=now, using=using
         )
     except DatabaseError as error:
-        if not is_contention(error):
+        has_no_places = isinstance(error, NotSupportedError) and sql.find_by_key()
+        if not has_no_places and not is_contention(error):
             raise
         return None
     return Started(sorted(started.jobs, key=order), started.locked, started.looked_at)

@@ -46,10 +46,13 @@ class Candidate(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The next jobs in claim order. ``cut_off`` if there may be more."""
+    """The next jobs in claim order. ``cut_off`` if there may be more; ``pure`` if they are the front
+    itself, read at once, and nothing in it is for others or paused.
+    """
 
     found: list[Candidate]
     cut_off: bool
+    pure: bool = False
 
 
 def look(where: Sources, limit: int, *, whole: bool = False, using: str) -> Look:
@@ -74,7 +77,8 @@ def look(where: Sources, limit: int, *, whole: bool = False, using: str) -> Look
                 if len(where.lanes) == 1:
                     ended = clock.boottime()
                     where.resumed.looked(ended, ended - began)
-                return Look(front.found[:want], front.cut_off or len(front.found) > want)
+                pure = front.pure and read == want
+                return Look(front.found[:want], front.cut_off or len(front.found) > want, pure)
         where.foreign_until = now + _FOREIGN_FOR
     by_pairs = _by_pairs(where, limit, want, sql)
     if by_pairs.found:
@@ -96,15 +100,17 @@ def _front(where: Sources, limit: int, want: int, sql: Dialect) -> Look | None:
     if len(lanes) > _MOST_LANES:
         lanes = _lanes_with_work(lanes, sql)
     found: list[Candidate] = []
+    pure = True
     for start in range(0, len(lanes), _MOST_LANES):
         part = lanes[start : start + _MOST_LANES]
         rows = _first_of(part, want, sql)
         found += _served(rows, where)
+        pure = pure and len(lanes) == 1 and len(found) == len(rows)
         if len(rows) == want:
-            return None if len(found) < max(1, limit // 2) else Look(found, True)
+            return None if len(found) < max(1, limit // 2) else Look(found, True, pure)
         if len(found) >= want:
             return Look(found, True)
-    return Look(found, False)
+    return Look(found, False, pure)
 
 
 def _from(

@@ -95,24 +95,21 @@ def first(lane: Lane, limit: int, *, most_bytes: int | None = None, using: str) 
 
 
 def front(where: Sources, limit: int, *, using: str) -> list[JobRow] | None:
-    """The first jobs of the one range that holds those of this worker and others, and only those that
-    it serves, of queues that are not paused.
+    """The first jobs of the one range that holds those of this worker and others; ``None`` if one of
+    them is for others, or its queue is paused: then look first, since records may be large.
 
-    For a database with one writer at a time: it need not lock them one by one. ``None`` for another,
-    and if too many of them are not for this worker: then look first.
+    For a database with one writer at a time, which need not lock them one by one.
     """
     sql = dialect(using)
-    if sql.skip_locked or len(where.lanes) > 1 or clock.boottime() < where.foreign_until:
-        return None
     text, pins = where.lanes[0].select(f"{sql.job_columns}, j.queue IN {PAUSED}", sql.limit, sql)
     with cursor(using) as cur:
         cur.execute(text, [*pins, limit])
         rows = cur.fetchall()
-    jobs = sql.jobs([row[:-1] for row in rows if not row[-1]])
+    jobs = sql.jobs([row[:-1] for row in rows])
     serves = cache(where.serves)
-    served = [job for job in jobs if serves(job.queue, job.type)]
-    enough = len(rows) < limit or 2 * len(served) >= limit
-    return served if enough else None
+    if any(row[-1] for row in rows) or not all(serves(job.queue, job.type) for job in jobs):
+        return None
+    return jobs
 
 
 def these(

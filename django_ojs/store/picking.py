@@ -102,11 +102,12 @@ def served(
     # What it serves is asked twice, since a job may be moved until it is locked.
     text = (
         f"SELECT j.{sql.place} AS at, j.queue FROM {TABLE} j"
-        f" WHERE j.{sql.place} = ANY(ARRAY(SELECT at FROM served)) AND {_free(sql)} AND {again}"
-        f" AND j.queue NOT IN {PAUSED}{once} ORDER BY {ORDER} {sql.limit} FOR UPDATE OF j SKIP LOCKED"
+        f" WHERE {sql.at_places('SELECT at FROM served')} AND {_free(sql)} AND {again}{once}"
+        f" ORDER BY {ORDER} {sql.limit} FOR UPDATE OF j SKIP LOCKED"
     )
     return Picked(
-        f"served AS MATERIALIZED (SELECT s.at, s.max_attempts FROM ({front}) s WHERE {among}),"
+        f"served AS MATERIALIZED (SELECT s.at, s.max_attempts FROM ({front}) s"
+        f" WHERE {among} AND s.queue NOT IN {PAUSED}),"
         f" picked AS MATERIALIZED ({text})",
         [*pins, width, *names, steps, *names, limit],
         _may_wait(ahead, each_bytes, sql),

@@ -19,6 +19,8 @@ RESTS = 20
 """So many times as long as such a look took none is made again, and no longer than ``LONGEST_REST``."""
 LONGEST_REST = 5.0
 """In seconds: a look may also have taken long because the server stood still."""
+_FLOWS_FOR = 0.25
+"""Seconds for which jobs are claimed without a look: how slow looks are must be seen in time."""
 _MOST_NAMED = 64
 """The most types, or queues, that are named in a statement."""
 TABLE = Job._meta.db_table
@@ -157,7 +159,7 @@ class Sources:
         self.usual_until = 0.0
         """Until when jobs are claimed as ever, since few could be started by one statement."""
         self.flows_until = 0.0
-        """Until when no look need find the next jobs, since a claim got as many as it wanted."""
+        """Until when no look need find the next jobs: the front was for this worker only."""
         self.crowding = 1.0
         """How many times as much to look at as is wanted, since others take from the same front."""
         self.resumed = Resumed(resumes)
@@ -203,10 +205,14 @@ class Sources:
         conditions.append(f"({own}) = ({row}.queue = '{OWN_QUEUE}')")
         return " AND ".join(conditions), bound
 
+    def found_pure(self) -> None:
+        """A look has found more than was wanted, and nothing for others: more of that is likely."""
+        self.flows_until = boottime() + _FLOWS_FOR
+
     @property
     def flows(self) -> bool:
         """Whether the next jobs are likely to be those of the worker, as many as it wants, in one range
-        that holds others too: then no look need find them.
+        that may hold others too: then no look need find them.
         """
         few = self.types is not None and len(self.types) <= _MOST_NAMED
         named = len(self.queues or ()) + len(self.excluded) <= _MOST_NAMED

@@ -137,8 +137,7 @@ def start_picked(
         _TABLE,
         (sets, [*parameters, now]),
         ("", []),
-        # By its place each, however many of them the statistics say that there are.
-        f"j.{sql.place} = ANY(ARRAY(SELECT at FROM picked WHERE queue IN (SELECT name FROM open)))",
+        sql.at_places("SELECT at FROM picked WHERE queue IN (SELECT name FROM open)"),
         f"{sql.in_state(State.AVAILABLE)} AND {_PLAIN}"
         f" AND (j.deadline_at IS NULL OR j.deadline_at > {at}){picked.only}",
         f"{sql.job_columns}, (SELECT COUNT(*) FROM picked), {picked.looked_at}",

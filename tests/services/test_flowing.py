@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from math import inf
 from typing import Any
@@ -16,13 +16,13 @@ from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.reserved import OWN_QUEUE
 from django_ojs.models import Job, MaintenanceRun, Queue
-from django_ojs.services import claim as claim_module
 from django_ojs.services import queues
 from django_ojs.services.claim import claim, has_work, sources
 from django_ojs.services.rate_limits import operate as rate_limits
 from django_ojs.store import due_times
 from django_ojs.store.dialect import dialect
 from django_ojs.store.sources import Sources
+from tests.support import poll
 
 from .support import elsewhere, holding, make
 from .test_starting import OPTIONS, attempted_before, rows
@@ -49,6 +49,13 @@ def flow(*names: str, types: Iterable[str] = TYPES, **options: Any) -> Sources:
     where = sources(names or None, types, ranked=False, resumes=True, **options)
     where.flows_until = inf
     assert where.only is None
+    return where
+
+
+def look_first() -> Sources:
+    """The same at its beginning."""
+    where = flow()
+    where.flows_until = 0.0
     return where
 
 
@@ -114,7 +121,7 @@ def test_a_flow_ends_so_that_looks_are_timed(
 ) -> None:
     """Whether dead entries have gathered at the front is seen by looks only (ADR 46)."""
     make(30)
-    monkeypatch.setattr(claim_module, "_FLOWS_FOR", 0.0)
+    monkeypatch.setattr("django_ojs.store.sources._FLOWS_FOR", 0.0)
     where = flow()
     where.flows_until = 0.0
     for _ in range(3):
@@ -177,24 +184,6 @@ def test_a_flow_of_named_queues_leaves_the_others(frozen: FrozenClock) -> None:
     make(2, queue="third")
     (first,), (second,) = make(1), make(1, queue="other")
     assert [job.id for job in begin(flow("default", "other"), 10)] == [first.id, second.id]
-
-
-def test_a_job_that_was_moved_meanwhile_is_left(
-    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That it was served when the statement began is not enough: it is locked as it is then."""
-    condition = Sources.condition
-
-    def as_it_was(where: Sources, row: str) -> tuple[str, list[Any]]:
-        text, bound = condition(where, row)
-        return (f"({text} OR TRUE)" if row == "s" else text), bound
-
-    make(queue="third")
-    (stays,) = make()
-    monkeypatch.setattr(Sources, "condition", as_it_was)
-    with CaptureQueriesContext(connection) as queries:
-        assert [job.id for job in begin(flow("default", "other"), 2)] == [stays.id]
-    assert "OR TRUE" in queries[0]["sql"]
 
 
 def test_of_jobs_with_one_attempt_no_more_flow_than_can_begin(frozen: FrozenClock) -> None:
@@ -271,6 +260,103 @@ def test_a_flow_stops_at_a_step_of_the_clock(frozen: FrozenClock) -> None:
     with CaptureQueriesContext(connection) as queries:
         assert len(begin(flow(), 2)) == 2
     assert len(queries) > 2, "the usual way, which asks for the time"
+
+
+def test_nothing_flows_behind_jobs_of_others(frozen: FrozenClock) -> None:
+    """A statement without a look would not get so far: it would be tried again and again in vain."""
+    make(60, job_type="foreign.job")
+    make(60)
+    where = flow()
+    where.flows_until = 0.0
+    for _ in range(3):
+        with CaptureQueriesContext(connection) as queries:
+            assert len(begin(where, 4)) == 4
+        assert not any(query["sql"].startswith("WITH served") for query in queries)
+
+
+def test_nothing_flows_among_jobs_of_others(frozen: FrozenClock) -> None:
+    for _ in range(30):
+        make(1, job_type="foreign.job")
+        make(2)
+    where = flow()
+    where.flows_until, where.crowding = 0.0, 3.0
+    assert len(begin(where, 8)) == 8
+    assert where.flows_until == 0.0
+    assert where.crowding > 2.9, "how far a look reached among others says nothing"
+
+
+def test_paused_jobs_of_one_attempt_stop_no_flow(frozen: FrozenClock) -> None:
+    make(2, queue="paused", retry={"max_attempts": 1})
+    queues.pause(["paused"])
+    make(3)
+    with CaptureQueriesContext(connection) as queries:
+        assert len(begin(flow(), 3, immediate=1, ahead_bytes=1 << 20)) == 3
+    assert len(queries) == 1
+
+
+def test_a_job_that_changes_while_it_is_found_is_left_to_the_next_claim(
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statement has seen it as it was, and waits here before it locks: it must not start it."""
+    moved, stays = make(2)
+    condition, key = Sources.condition, 20_261_127
+
+    def waiting(where: Sources, row: str) -> tuple[str, list[Any]]:
+        text, bound = condition(where, row)
+        gate = f" AND (SELECT pg_advisory_xact_lock_shared({key})) IS NOT NULL"
+        return (text + gate if row == "s" else text), bound
+
+    monkeypatch.setattr(Sources, "condition", waiting)
+    started: list[Any] = []
+
+    def work() -> None:
+        try:
+            started.extend(job.id for job in begin(flow("default", "other"), 2))
+        finally:
+            connections["default"].close()
+
+    claimer = threading.Thread(target=work)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [key])
+        try:
+            claimer.start()
+            poll(lambda: waits_for(cursor, key), 30)
+            Job.objects.filter(pk=moved.id).update(queue="third")
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [key])
+    claimer.join(timeout=30)
+    assert started == [stays.id]
+    assert Job.objects.get(pk=moved.id).state == "available"
+
+
+def waits_for(cursor: Any, key: int) -> bool:
+    """Whether a session waits for this lock."""
+    cursor.execute("SELECT COUNT(*) FROM pg_locks WHERE objid = %s AND NOT granted", [key])
+    return bool(cursor.fetchone()[0])
+
+
+@pytest.mark.parametrize("way", [look_first, flow], ids=["look", "flow"])
+def test_a_server_without_places_finds_rows_by_their_keys(
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch, way: Callable[[], Sources]
+) -> None:
+    """YugabyteDB refuses ``ctid``: SQLSTATE 0A000, once for each connection."""
+    make(12)
+    sql = dialect("default")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION refused(django_ojs_job) RETURNS tid LANGUAGE plpgsql AS $$"
+            " BEGIN RAISE EXCEPTION 'not supported' USING ERRCODE = '0A000'; END $$"
+        )
+    try:
+        monkeypatch.setattr(sql, "place", "refused")
+        assert numbers(begin(way(), 4)) == [0, 1, 2, 3]
+        assert sql.place == "id"
+        with CaptureQueriesContext(connection) as queries:
+            assert numbers(begin(way(), 4)) == [4, 5, 6, 7]
+        assert queries[-1]["sql"].startswith("WITH")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION refused")
 
 
 def test_a_look_that_needed_few_makes_the_next_ones_narrower(frozen: FrozenClock) -> None:

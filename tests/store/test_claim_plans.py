@@ -141,16 +141,16 @@ def beside(
         # As a worker connects.
         connection.close()
         drop_dead_rows()
-        _autovacuum("false")
+        set_autovacuum("false")
         Queue.objects.bulk_create(Queue(name=name, created_at=NOW) for name in QUEUES)
         REGIMES[name]()
         yield name
-        _autovacuum(None)
+        set_autovacuum(None)
         empty_tables()
         analyze_jobs()
 
 
-def _autovacuum(enabled: str | None) -> None:
+def set_autovacuum(enabled: str | None) -> None:
     """Statistics are to stay what they are; ``None`` as it was before."""
     if family() == "postgresql":
         with connection.cursor() as cursor:
@@ -287,7 +287,7 @@ def test_no_fetch_over_http_reads_a_backlog(beside: str, queues: list[str], sett
     assert max(_pages(query["sql"]) for query in queries) < 1100
 
 
-def _touched() -> int:
+def pages_read() -> int:
     """How many pages of jobs and their indexes all sessions have read so far."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
@@ -311,9 +311,9 @@ def test_no_prepared_claim_reads_a_backlog(beside: str, claimer: str, settings: 
 
     def read() -> int:
         begin_anew(where, claimer)
-        before = _touched()
+        before = pages_read()
         got = claim(where, limit=2, immediate=2, worker_id="w", beats=True, probe=probe)
-        pages = _touched() - before
+        pages = pages_read() - before
         release(*got)
         return pages
 

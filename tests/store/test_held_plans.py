@@ -16,7 +16,7 @@ from django_ojs.services.rate_limits import admission, policies
 from django_ojs.store.sessions import read_in_index_order
 from tests.support import analyze_jobs, drop_dead_rows, family
 
-from .test_claim_plans import NOW, OURS, QUEUES, TYPES, _autovacuum, _ours, _read, _store
+from .test_claim_plans import NOW, OURS, QUEUES, TYPES, _ours, _read, _store, set_autovacuum
 
 pytestmark = pytest.mark.every_database
 
@@ -36,12 +36,12 @@ def table(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
         empty_tables()
         connection.close()
         drop_dead_rows()
-        _autovacuum("false")
+        set_autovacuum("false")
         Queue.objects.bulk_create(Queue(name=name, created_at=NOW) for name in QUEUES)
         _ours()
         analyze_jobs()
         yield
-        _autovacuum(None)
+        set_autovacuum(None)
         empty_tables()
         analyze_jobs()
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from math import inf
 from pathlib import Path
 from uuid import UUID
 
@@ -23,10 +24,11 @@ from django_ojs import api, clock
 from django_ojs.models import Attempt, Job, Queue
 from django_ojs.services import promote, reap, reaper
 from django_ojs.services.claim import claim, sources
-from django_ojs.store import claiming, inserting, invariants
+from django_ojs.store import inserting, invariants
+from django_ojs.store.sources import Sources
 from tests.faults import tally
 from tests.process.tools import Diary, Flag, StartWorker
-from tests.services.support import ack, fail, make, take
+from tests.services.support import ack, fail, make, release, take
 from tests.support import ROOT, poll
 from tests.workload import jobs
 
@@ -206,35 +208,40 @@ def waiting(*jobs: tuple[str, str]) -> list[UUID]:
     return [row.id for row in rows]
 
 
+def reads_of(where: Sources, limit: int) -> list[str]:
+    """The statements of a claim that read jobs."""
+    with CaptureQueriesContext(connection) as queries:
+        assert len(claim(where, limit=limit, worker_id="w", beats=True)) == limit
+    return [query["sql"] for query in queries if query["sql"].startswith("SELECT j.")]
+
+
 def test_the_one_writer_reads_the_front_whole(ojs_db: None) -> None:
     """One statement instead of a look and a read by keys: nobody else takes from it meanwhile."""
-    ids = waiting(
-        ("a", OURS[0]), ("a", THEIRS[0]), ("b", OURS[1]), ("excluded", OURS[0]), ("a", OURS[1])
-    )
-    where = sources(None, OURS, excluded={"excluded"})
-    with CaptureQueriesContext(connection) as queries:
-        got = claim(where, limit=10, worker_id="w", beats=True)
-    assert [job.id for job in got] == [ids[0], ids[2], ids[4]]
-    reads = [query["sql"] for query in queries if query["sql"].startswith("SELECT j.")]
+    waiting(*[("a", OURS[n % 2]) for n in range(60)])
+    where = sources(None, OURS)
+    assert any("json_each" in read for read in reads_of(where, 8)), "the first claim looks"
+    reads = reads_of(where, 8)
     assert len(reads) == 2, "whether there is anything, and what"
     assert not any("json_each" in read for read in reads)
 
 
-def test_the_front_of_a_paused_queue_is_passed_by(ojs_db: None) -> None:
+@pytest.mark.parametrize("other", [("a", THEIRS[0]), ("excluded", OURS[0]), ("paused", OURS[0])])
+def test_records_of_others_are_not_read(ojs_db: None, other: tuple[str, str]) -> None:
+    """They may be large, and it is the one writer's time."""
     Queue.objects.create(name="paused", paused=True, created_at=NOW)
-    ids = waiting(*[("paused", OURS[0])] * 20, ("a", OURS[0]))
-    where = sources(None, OURS)
-    assert claiming.front(where, 4, using="default") is None
-    assert [job.id for job in claim(where, limit=4, worker_id="w", beats=True)] == [ids[-1]]
-
-
-def test_a_front_of_others_is_looked_behind(ojs_db: None) -> None:
-    ids = waiting(*[("a", THEIRS[0])] * 900, *[("a", OURS[0])] * 3)
-    where = sources(None, OURS)
-    assert claiming.front(where, 4, using="default") is None
+    ids = waiting(("a", OURS[0]), other, *[("a", OURS[1])] * 30)
+    where = sources(None, OURS, excluded={"excluded"})
+    where.flows_until = inf
     got = claim(where, limit=2, worker_id="w", beats=True)
-    assert [job.id for job in got] == ids[-3:-1]
-    assert claiming.front(where, 4, using="default") is None, "for a while it is not read again"
+    assert [job.id for job in got] == [ids[0], ids[2]]
+    assert where.flows_until == 0.0
+    release(*got)
+    for _ in range(3):
+        where.crowding = 1.0
+        got = claim(where, limit=2, worker_id="w", beats=True)
+        assert [job.id for job in got] == [ids[0], ids[2]]
+        assert where.flows_until == 0.0, "others are in front: nothing flows"
+        release(*got)
 
 
 def test_the_times_of_a_record_are_those_that_were_stored(ojs_db: None) -> None:

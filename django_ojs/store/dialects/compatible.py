@@ -13,6 +13,7 @@ class PostgresCompatible(Postgres):
 
     notifies = False
     place = Dialect.place
+    at_places = Dialect.at_places
     limit = Dialect.limit
     ranged = Dialect.ranged
     in_state = Dialect.in_state

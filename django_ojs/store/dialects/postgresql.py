@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cache, lru_cache
 from itertools import count
@@ -13,6 +14,7 @@ from uuid import UUID
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
+from django_ojs.boottime import boottime
 from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialects.base import Dialect, Writer
 
@@ -24,6 +26,8 @@ _PREPARED_AFTER = 2
 """How often a statement is executed before it is prepared; and before that, how many statements before
 a session is asked whether it is the server's.
 """
+_PLANS_FOR = 10.0
+"""Seconds after which a session makes its plans anew."""
 _NO_SUCH_STATEMENT = "26000"
 _PREPARING = "_ojs_preparing"
 
@@ -76,6 +80,7 @@ class Postgres(Dialect):
         self._time: tuple[int, type] | None = None
         self._session: Any = None
         self._executed = 0
+        self._planned_until = 0.0
         self._direct: bool | None = None
         self._quick: dict[str, bytes] = {}
         self._names = count()
@@ -105,6 +110,8 @@ class Postgres(Dialect):
         driver: Any = connection.connection
         if connection.queries_logged or not self._prepares(driver, new_rows):
             return connection.cursor()
+        if not new_rows:
+            self._renew_plans(driver)
         usual, driver.cursor_factory = driver.cursor_factory, _cursors()[1]
         try:
             cursor: Any = connection.cursor()
@@ -112,6 +119,19 @@ class Postgres(Dialect):
             driver.cursor_factory = usual
         cursor.cursor.on_forgotten = self._prepares_no_more
         return cast(CursorWrapper, cursor)
+
+    def _renew_plans(self, driver: Any) -> None:
+        """Plans are made for tables as large as they are then, and made anew only when those are
+        analyzed: a worker that began on a small table would read all of what has come since.
+        """
+        now = boottime()
+        if now < self._planned_until:
+            return
+        self._planned_until = now + _PLANS_FOR
+        connection: Any = self.connection
+        with suppress(connection.Database.Error):
+            # Below Django: who counts its queries does not count this.
+            driver.pgconn.exec_(b"DISCARD PLANS")
 
     def _prepares_no_more(self) -> None:
         self._direct = False
@@ -124,6 +144,7 @@ class Postgres(Dialect):
             return False
         if self._session is not driver:
             self._session, self._executed, self._direct, self._quick = driver, 0, None, {}
+            self._planned_until = boottime() + _PLANS_FOR
         if self._direct is None:
             self._executed += 1
             # A request that enqueues one job does not wait for the answer.
@@ -228,6 +249,10 @@ class Postgres(Dialect):
     # Hidden from the planner, which takes a tenth of the rows for granted then: it reads in order
     # instead of sorting, with old statistics and without any.
     limit = "LIMIT (SELECT %s::bigint)"
+
+    def at_places(self, places: str) -> str:
+        """One array, so that each is read by itself, however many there are taken to be."""
+        return f"j.{self.place} = ANY(ARRAY({places}))"
 
     def ranged(self, column: str) -> tuple[str, int]:
         """A range of one value: an order by the column is kept, and only one index has it.
