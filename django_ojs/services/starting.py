@@ -114,8 +114,9 @@ def _by_one_statement(
             pick(steps=steps, sql=sql), changes, beats=holder.beats, now=now, using=using
         )
     except DatabaseError as error:
-        has_no_places = isinstance(error, NotSupportedError) and sql.find_by_key()
-        if not has_no_places and not is_contention(error):
+        if isinstance(error, NotSupportedError) and f'"{sql.place}"' in str(error):
+            sql.find_by_key()
+        elif not is_contention(error):
             raise
         return None
     return Started(sorted(started.jobs, key=order), started.locked, started.looked_at)

@@ -345,7 +345,8 @@ def test_a_server_without_places_finds_rows_by_their_keys(
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION refused(django_ojs_job) RETURNS tid LANGUAGE plpgsql AS $$"
-            " BEGIN RAISE EXCEPTION 'not supported' USING ERRCODE = '0A000'; END $$"
+            """ BEGIN RAISE EXCEPTION 'System column "refused" is not supported yet'"""
+            " USING ERRCODE = '0A000'; END $$"
         )
     try:
         monkeypatch.setattr(sql, "place", "refused")

@@ -72,12 +72,9 @@ class Dialect(ABC):
         """The one that can be told not to wait."""
         return self._for_share
 
-    def find_by_key(self) -> bool:
-        """Find rows by their keys from now on; whether that is new. What speaks PostgreSQL's language
-        may refuse ``ctid`` (YugabyteDB).
-        """
-        known, self.place = self.place, Dialect.place
-        return known != self.place
+    def find_by_key(self) -> None:
+        """Find rows by their keys from now on: this server refuses ``ctid``, as YugabyteDB does."""
+        self.place = Dialect.place
 
     def at_places(self, places: str) -> str:
         """That ``j`` is at one of the places that a SELECT returns."""
