@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db import Error
 
@@ -13,12 +14,13 @@ from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRow, Transition
 from django_ojs.services.promote import promote
 from django_ojs.services.rate_limits import admission, places, policies
-from django_ojs.services.starting import Holder, start, start_front, start_looked_at, start_served
-from django_ojs.store import candidates, claiming, due_times
+from django_ojs.services.starting import Holder, start, start_at_once
+from django_ojs.store import candidates, claiming, due_times, picking
 from django_ojs.store.candidates import Look
 from django_ojs.store.claiming import QueueStates
 from django_ojs.store.contention import in_transaction
 from django_ojs.store.dialect import dialect
+from django_ojs.store.picking import Picked, PickLimits
 from django_ojs.store.sources import Lane, Sources, in_order
 
 _LOOK_AGAIN = 0.005
@@ -26,11 +28,6 @@ _USUAL_FOR = 0.5
 """Seconds for which jobs are claimed as ever, since few could be started by one statement."""
 _AT_ONCE = 0.05
 """Seconds within which the time that came with the rows of queues is that of the claim."""
-_MOST_CROWDED = 16.0
-"""The most that ``crowding`` may stay at: rows looked at, as a multiple of the limit."""
-_CALMER = 0.98
-_TO_SPARE = 1.25
-_LEAST_SPARE = 64
 _TAKEN_IN = 200
 """How many jobs of a queue that has a rate limit since are taken in at once."""
 _ROUNDS = 8
@@ -109,7 +106,8 @@ def claim(
     holder = Holder(worker_id, beats, principal)
     lane = where.only
     if lane is not None and not probe and immediate and visibility_ms is None:
-        started = start_front(lane, min(limit, immediate), holder, using=using)
+        pick = partial(picking.first, lane, PickLimits(min(limit, immediate)))
+        started = start_at_once(pick, in_order, holder, using=using)
         if started and started.jobs:
             return started.jobs
     # Where a claim shuts out other writers, what it takes is looked up in its transaction: out of
@@ -186,53 +184,60 @@ def _start_at_once(
     """Start what can be started by one statement, then the others as ever; ``None`` if others seem to
     hold all of them. Without a look the statement finds them itself.
     """
-    found = None if seen is None else seen.found
     immediate = room.immediate
     ahead = immediate is not None and limit > immediate
-    if ahead and any(candidate.most_attempts <= 1 for candidate in found or ()):
+    if ahead and seen is not None and any(candidate.most_attempts <= 1 for candidate in seen.found):
         # They have the first places among those that can begin.
         return []
     # What was looked up for some who wait is chosen by that look, also where one range is left.
     lane = where.only if immediate is None else None
     each = None if room.most_bytes is None else room.most_bytes // limit
+    limits = PickLimits(limit, ahead, each)
+    pick: Callable[..., Picked]
+    order: Callable[[JobRow], Any] = in_order
+    places: dict[UUID, int] = {}
     if lane is not None:
-        tried = start_front(lane, limit, holder, each_bytes=each, using=using)
-    elif found is not None:
-        tried = start_looked_at(found, limit, holder, ahead=ahead, each_bytes=each, using=using)
+        pick = partial(picking.first, lane, limits)
+    elif seen is not None:
+        pick = partial(picking.seen, seen.found, limits)
+        places = {candidate.id: place for place, candidate in enumerate(seen.found)}
+        order = _by_place(places)
     else:
-        tried = start_served(where, limit, holder, ahead=ahead, each_bytes=each, using=using)
+        pick = partial(picking.served, where, candidates.width(where, limit), limits)
+    tried = start_at_once(pick, order, holder, using=using)
     if tried is None or len(tried.jobs) < limit:
         where.flows_until = 0.0
-    elif seen is not None and seen.pure and len(seen.found) > limit:
-        where.found_pure()
+    elif seen is not None:
+        where.looked(len(seen.found), limit, pure=seen.pure)
     if tried is None:
         return []
-    started, free, looked_at, reached = tried
+    started, free, looked_at = tried
     if not started:
         return None
     if 2 * len(started) <= free:
         where.usual_until = clock.boottime() + _USUAL_FOR
     where.resumed.found(started[0].priority, started[0].enqueued_at)
     if lane is None:
-        wanted = min(limit, looked_at if found is None else len(found))
         exact = seen is not None and seen.pure and len(started) == free
-        _adapt(where, free, wanted, reached if exact else None)
+        reached = places[started[-1].id] + 1 if exact else None
+        where.locked(free, min(limit, len(places) or looked_at), reached)
     if len(started) == free:
         return started
     others = None
-    if lane is None and found is not None:
+    if lane is None and seen is not None:
         ids = {job.id for job in started}
-        others = Look([candidate for candidate in found if candidate.id not in ids], False)
+        others = Look([candidate for candidate in seen.found if candidate.id not in ids], False)
     try:
         left = room.after(len(started), each)
         got = _claim(where, others, limit - len(started), decide, left, using=using)
     except Error:
         # What has started is committed: nobody would run it if this claim failed.
         return started
-    if others is None:
-        return sorted(started + got.claimed, key=in_order)
-    places = {candidate.id: place for place, candidate in enumerate(found or ())}
-    return sorted(started + got.claimed, key=lambda job: places[job.id])
+    return sorted(started + got.claimed, key=order)
+
+
+def _by_place(places: Mapping[UUID, int]) -> Callable[[JobRow], int]:
+    return lambda job: places[job.id]
 
 
 class _Room(NamedTuple):
@@ -347,32 +352,19 @@ def _lock(
         where.flows_until = 0.0
     if seen is None:
         seen = candidates.look(where, limit, using=using)
-        if one_writer and seen.pure and len(seen.found) > limit:
-            where.found_pure()
+        if one_writer:
+            where.looked(len(seen.found), limit, pure=seen.pure)
     names = {candidate.queue for candidate in seen.found}
     share = claiming.shared if waits else claiming.shared_unless_held
     states = share(sorted(names), using=using)
     names -= states.paused | states.held
     still = [candidate for candidate in seen.found if candidate.queue in names]
     locked = claiming.these(still, limit, most_bytes=most_bytes, using=using)
-    _adapt(where, len(locked), min(limit, len(still)))
+    where.locked(len(locked), min(limit, len(still)))
     # A job may have been moved to another queue since it was looked at.
     serves = cache(where.serves)
     served = [job for job in locked if job.queue in names and serves(job.queue, job.type)]
     return served, states
-
-
-def _adapt(where: Sources, locked: int, wanted: int, reached: int | None = None) -> None:
-    """Look at more next time if others had locked what was found; at less, but for some to spare, if
-    what was wanted was among the first that it ``reached``.
-    """
-    if locked < wanted:
-        where.crowding *= 2
-    elif where.crowding > 1:
-        enough = where.crowding * _CALMER
-        if reached is not None:
-            enough = min(enough, (_TO_SPARE * reached + _LEAST_SPARE) / wanted)
-        where.crowding = max(1.0, min(_MOST_CROWDED, enough))
 
 
 def has_work(where: Sources, *, using: str | None = None) -> bool:

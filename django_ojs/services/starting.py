@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -17,13 +16,10 @@ from django_ojs.domain.job import JobRow, Transition, changed, held_by
 from django_ojs.domain.states import Trigger
 from django_ojs.services import job_log
 from django_ojs.services.commit import commit, is_published
-from django_ojs.store import picking
-from django_ojs.store.candidates import Candidate, width
 from django_ojs.store.contention import is_contention
 from django_ojs.store.dialect import dialect
 from django_ojs.store.picking import Picked
-from django_ojs.store.sources import Lane, Sources, in_order
-from django_ojs.store.transitions import start_alike, start_picked
+from django_ojs.store.transitions import Started, start_alike, start_picked
 
 _RESTS_ON = attrgetter(
     *("attempt", "lease_seq", "lease_id", "timeout_ms", "grace_period_ms", "total_timeout_ms"),
@@ -40,68 +36,16 @@ class Holder(NamedTuple):
     principal: str | None
 
 
-class Started(NamedTuple):
-    """What one statement has started, in the order of service, and how many jobs were not held by
-    others: some of those may not be started so, and are to be claimed as ever. 0 if none was started.
-    ``looked_at`` is the number of jobs among which they were, if that is known in the statement only;
-    ``reached`` is how many of those that a look has found were not behind the last of them.
+def start_at_once(
+    pick: Callable[..., Picked], order: Callable[[JobRow], Any], holder: Holder, *, using: str
+) -> Started | None:
+    """Start attempts of jobs that are picked (:mod:`picking`) by one statement, where it can: the
+    records in this order.
+
+    ``None`` if it was not tried, or met a lock: then claim as ever. Jobs that it has locked and not
+    started are to be claimed as ever too. Only where the database can, nobody hears of starts, and no
+    transaction is open. A worker that waited starts what was announced in less than half of the time.
     """
-
-    jobs: list[JobRow]
-    free: int
-    looked_at: int
-    reached: int | None = None
-
-
-def start_front(
-    lane: Lane, limit: int, holder: Holder, *, each_bytes: int | None = None, using: str
-) -> Started | None:
-    """Start attempts of the first jobs of one range by one statement, where it can.
-
-    ``None`` if it was not tried, or met a lock: then claim as ever. A worker that waited starts what
-    was announced in less than half of the time. ``each_bytes`` is as in :func:`picking.first`.
-    """
-    pick = partial(picking.first, lane, limit, each_bytes=each_bytes)
-    return _by_one_statement(pick, in_order, holder, using)
-
-
-def start_looked_at(
-    found: Sequence[Candidate],
-    limit: int,
-    holder: Holder,
-    *,
-    ahead: bool,
-    each_bytes: int | None = None,
-    using: str,
-) -> Started | None:
-    """The same of jobs that a look has found. ``ahead`` is as in :func:`picking.seen`."""
-    pick = partial(picking.seen, found, limit, ahead=ahead, each_bytes=each_bytes)
-    places = {candidate.id: place for place, candidate in enumerate(found)}
-    started = _by_one_statement(pick, lambda job: places[job.id], holder, using)
-    if started is None or not started.jobs:
-        return started
-    return started._replace(reached=places[started.jobs[-1].id] + 1)
-
-
-def start_served(
-    where: Sources,
-    limit: int,
-    holder: Holder,
-    *,
-    ahead: bool,
-    each_bytes: int | None = None,
-    using: str,
-) -> Started | None:
-    """The same without a look, while a backlog flows: :func:`picking.served`."""
-    wide = width(where, limit)
-    pick = partial(picking.served, where, wide, limit, ahead=ahead, each_bytes=each_bytes)
-    return _by_one_statement(pick, in_order, holder, using)
-
-
-def _by_one_statement(
-    pick: Callable[..., Picked], order: Callable[[JobRow], Any], holder: Holder, using: str
-) -> Started | None:
-    """Only where the database can, nobody hears of starts, and no transaction is open."""
     sql, steps = dialect(using), clock.steps(using)
     if not sql.updates_what_it_locks or steps is None or connections[using].in_atomic_block:
         return None
@@ -119,7 +63,7 @@ def _by_one_statement(
         elif not is_contention(error):
             raise
         return None
-    return Started(sorted(started.jobs, key=order), started.locked, started.looked_at)
+    return started._replace(jobs=sorted(started.jobs, key=order))
 
 
 def start(

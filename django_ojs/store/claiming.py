@@ -98,7 +98,8 @@ def front(where: Sources, limit: int, *, using: str) -> list[JobRow] | None:
     """The first jobs of the one range that holds those of this worker and others; ``None`` if one of
     them is for others, or its queue is paused: then look first, since records may be large.
 
-    For a database with one writer at a time, which need not lock them one by one.
+    For a database with one writer at a time, which need not lock them one by one, while the backlog
+    ``flows``.
     """
     sql = dialect(using)
     text, pins = where.lanes[0].select(f"{sql.job_columns}, j.queue IN {PAUSED}", sql.limit, sql)

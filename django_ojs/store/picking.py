@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from django_ojs.clock import STEPS
 from django_ojs.domain.job import LARGE
+from django_ojs.domain.reserved import OWN_PREFIX, OWN_QUEUE
 from django_ojs.domain.states import State
 from django_ojs.store.candidates import Candidate
 from django_ojs.store.columns import ColumnType
@@ -22,6 +23,24 @@ OPEN = "NOT paused AND NOT limited"
 _SAME_STEPS = f"COALESCE({STEPS}, 0) = %s"
 _SMALL = 2048
 """Bytes of arguments as they are stored."""
+
+
+class PickLimits(NamedTuple):
+    """How many jobs to lock at most. Not started are those with more text than ``each_bytes`` and, if
+    some are claimed ``ahead`` to wait for others, those with one attempt only or with more than two
+    kilobytes of arguments.
+    """
+
+    limit: int
+    ahead: bool = False
+    each_bytes: int | None = None
+
+    def only(self, sql: Dialect) -> str:
+        """The conditions on those that may start."""
+        more = f" AND j.max_attempts > 1 AND pg_column_size(j.args) < {_SMALL}" if self.ahead else ""
+        if self.each_bytes is not None:
+            more += f" AND {sql.text_size(LARGE)} <= {self.each_bytes}"
+        return more
 
 
 class Picked(NamedTuple):
@@ -36,34 +55,22 @@ class Picked(NamedTuple):
     looked_at: str = "0"
 
 
-def first(lane: Lane, limit: int, *, each_bytes: int | None = None, steps: int, sql: Dialect) -> Picked:
-    """The first jobs of one range; none while its queue is paused or limited. Jobs with more text than
-    ``each_bytes`` are not started.
-    """
+def first(lane: Lane, limits: PickLimits, *, steps: int, sql: Dialect) -> Picked:
+    """The first jobs of one range; none while its queue is paused or limited."""
     text, pins = lane.select(
         f"j.{sql.place} AS at, j.queue",
         f"{sql.limit}{sql.skip_locked}",
         sql,
         f" AND (SELECT COUNT(*) FROM {QUEUES} WHERE name = %s AND {OPEN}) = 1 AND {_SAME_STEPS}",
     )
-    bound = [*pins, lane.queue, steps, limit]
-    return Picked(f"picked AS MATERIALIZED ({text})", bound, _within(each_bytes, sql))
+    bound = [*pins, lane.queue, steps, limits.limit]
+    return Picked(f"picked AS MATERIALIZED ({text})", bound, limits.only(sql))
 
 
-def seen(
-    found: Sequence[Candidate],
-    limit: int,
-    *,
-    ahead: bool,
-    each_bytes: int | None = None,
-    steps: int,
-    sql: Dialect,
-) -> Picked:
+def seen(found: Sequence[Candidate], limits: PickLimits, *, steps: int, sql: Dialect) -> Picked:
     """Those that a look has found, by their keys, in the order given.
 
-    ``ahead`` if some are to wait for others: then those with one attempt only, or with more than two
-    kilobytes of arguments, are not started. Those of queues with a rate limit are locked, so that the
-    caller knows of them, and not started either.
+    Those of queues with a rate limit are locked too, so that the caller knows of them, and not started.
     """
     rows = [(candidate.id, place, candidate.queue) for place, candidate in enumerate(found)]
     item, literals = sql.record_set([ColumnType.UUID, ColumnType.INT, ColumnType.TEXT], rows)
@@ -73,20 +80,11 @@ def seen(
         f" AND NOT EXISTS (SELECT 1 FROM {QUEUES} WHERE name = j.queue AND paused)"
         f" ORDER BY v.c1 {sql.limit} FOR UPDATE OF j SKIP LOCKED"
     )
-    bound = [*literals, steps, limit]
-    return Picked(f"picked AS MATERIALIZED ({text})", bound, _may_wait(ahead, each_bytes, sql))
+    bound = [*literals, steps, limits.limit]
+    return Picked(f"picked AS MATERIALIZED ({text})", bound, limits.only(sql))
 
 
-def served(
-    where: Sources,
-    width: int,
-    limit: int,
-    *,
-    ahead: bool,
-    each_bytes: int | None = None,
-    steps: int,
-    sql: Dialect,
-) -> Picked:
+def served(where: Sources, width: int, limits: PickLimits, *, steps: int, sql: Dialect) -> Picked:
     """As :func:`seen`, without a look before: among the first ``width`` jobs of the one range that
     holds those of this worker and others.
 
@@ -96,9 +94,9 @@ def served(
     (lane,) = where.lanes
     columns = f"j.{sql.place} AS at, j.queue, j.type, j.max_attempts"
     front, pins = lane.select(columns, sql.limit, sql)
-    among, names = where.condition("s")
-    again, _ = where.condition("j")
-    once = " AND NOT EXISTS (SELECT 1 FROM served WHERE max_attempts <= 1)" if ahead else ""
+    among, names = condition(where, "s")
+    again, _ = condition(where, "j")
+    once = " AND NOT EXISTS (SELECT 1 FROM served WHERE max_attempts <= 1)" if limits.ahead else ""
     # What it serves is asked twice, since a job may be moved until it is locked.
     text = (
         f"SELECT j.{sql.place} AS at, j.queue FROM {TABLE} j"
@@ -109,8 +107,8 @@ def served(
         f"served AS MATERIALIZED (SELECT s.at, s.max_attempts FROM ({front}) s"
         f" WHERE {among} AND s.queue NOT IN {PAUSED}),"
         f" picked AS MATERIALIZED ({text})",
-        [*pins, width, *names, steps, *names, limit],
-        _may_wait(ahead, each_bytes, sql),
+        [*pins, width, *names, steps, *names, limits.limit],
+        limits.only(sql),
         "(SELECT COUNT(*) FROM served)",
     )
 
@@ -119,10 +117,16 @@ def _free(sql: Dialect) -> str:
     return f"{sql.in_state(State.AVAILABLE)} AND NOT j.held AND {_SAME_STEPS}"
 
 
-def _may_wait(ahead: bool, each_bytes: int | None, sql: Dialect) -> str:
-    more = f" AND j.max_attempts > 1 AND pg_column_size(j.args) < {_SMALL}" if ahead else ""
-    return more + _within(each_bytes, sql)
-
-
-def _within(each_bytes: int | None, sql: Dialect) -> str:
-    return "" if each_bytes is None else f" AND {sql.text_size(LARGE)} <= {each_bytes}"
+def condition(where: Sources, row: str) -> tuple[str, list[Any]]:
+    """What :meth:`Sources.serves` says of a row by this name, and the parameters."""
+    conditions = [f"{row}.type IN (SELECT unnest(%s::text[]))"]
+    bound: list[Any] = [sorted(where.types or ())]
+    if where.queues is not None:
+        conditions.append(f"{row}.queue IN (SELECT unnest(%s::text[]))")
+        bound.append(list(where.queues))
+    elif where.excluded:
+        conditions.append(f"{row}.queue NOT IN (SELECT unnest(%s::text[]))")
+        bound.append(sorted(where.excluded))
+    own = f"left({row}.type, {len(OWN_PREFIX)}) = '{OWN_PREFIX}'"
+    conditions.append(f"({own}) = ({row}.queue = '{OWN_QUEUE}')")
+    return " AND ".join(conditions), bound

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-from django_ojs.clock import boottime
+from django_ojs.boottime import boottime
 from django_ojs.domain.job import JobRow
-from django_ojs.domain.reserved import OWN_PREFIX, OWN_QUEUE, is_own
+from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
 from django_ojs.store.dialects.base import Dialect
@@ -19,6 +19,11 @@ RESTS = 20
 """So many times as long as such a look took none is made again, and no longer than ``LONGEST_REST``."""
 LONGEST_REST = 5.0
 """In seconds: a look may also have taken long because the server stood still."""
+_MOST_CROWDED = 16.0
+"""The most that ``crowding`` may stay at: rows looked at, as a multiple of the limit."""
+_CALMER = 0.98
+_TO_SPARE = 1.25
+_LEAST_SPARE = 64
 _FLOWS_FOR = 0.25
 """Seconds for which jobs are claimed without a look: how slow looks are must be seen in time."""
 _MOST_NAMED = 64
@@ -191,23 +196,24 @@ class Sources:
             return True
         return job_type in self.types and is_own(type=job_type) == is_own(queue=queue)
 
-    def condition(self, row: str) -> tuple[str, list[Any]]:
-        """The same in SQL, with types, of a row by this name: and the parameters."""
-        conditions = [f"{row}.type IN (SELECT unnest(%s::text[]))"]
-        bound: list[Any] = [sorted(self.types or ())]
-        if self.queues is not None:
-            conditions.append(f"{row}.queue IN (SELECT unnest(%s::text[]))")
-            bound.append(list(self.queues))
-        elif self.excluded:
-            conditions.append(f"{row}.queue NOT IN (SELECT unnest(%s::text[]))")
-            bound.append(sorted(self.excluded))
-        own = f"left({row}.type, {len(OWN_PREFIX)}) = '{OWN_PREFIX}'"
-        conditions.append(f"({own}) = ({row}.queue = '{OWN_QUEUE}')")
-        return " AND ".join(conditions), bound
+    def looked(self, found: int, limit: int, *, pure: bool) -> None:
+        """A look has found so many jobs, and nothing for others if it is ``pure``: if that is more than
+        was wanted, more of it is likely.
+        """
+        if pure and found > limit:
+            self.flows_until = boottime() + _FLOWS_FOR
 
-    def found_pure(self) -> None:
-        """A look has found more than was wanted, and nothing for others: more of that is likely."""
-        self.flows_until = boottime() + _FLOWS_FOR
+    def locked(self, jobs: int, wanted: int, reached: int | None = None) -> None:
+        """So many jobs could be locked of those that a look has found: look at more next time if others
+        held the rest; at less, but for some to spare, if they were among the first that it ``reached``.
+        """
+        if jobs < wanted:
+            self.crowding *= 2
+        elif self.crowding > 1:
+            enough = self.crowding * _CALMER
+            if reached is not None:
+                enough = min(enough, (_TO_SPARE * reached + _LEAST_SPARE) / wanted)
+            self.crowding = max(1.0, min(_MOST_CROWDED, enough))
 
     @property
     def flows(self) -> bool:

@@ -109,9 +109,19 @@ def start_alike(
         raise LockLost(_no_longer(missing, jobs, decision.job.state))
 
 
+class Started(NamedTuple):
+    """The records as written; of so many jobs that were locked, of which some may not be plain, and
+    that many that were ``looked_at`` in the statement. Both are 0 if none was started.
+    """
+
+    jobs: list[JobRow]
+    locked: int
+    looked_at: int
+
+
 def start_picked(
     picked: Picked, changes: Mapping[str, Any], *, beats: bool, now: datetime, using: str
-) -> StartedRows:
+) -> Started:
     """Start an attempt of those that are plain of the jobs that a statement locks, in no order.
 
     By one statement and without a transaction, only for a dialect that ``updates_what_it_locks``:
@@ -151,18 +161,8 @@ def start_picked(
         cur.execute(statement, [*picked.bound, *parameters, now])
         rows = cur.fetchall()
     if not rows:
-        return StartedRows([], 0, 0)
-    return StartedRows(sql.jobs([row[:-2] for row in rows]), *rows[0][-2:])
-
-
-class StartedRows(NamedTuple):
-    """The records as written; of so many jobs that were locked, and looked at before. Both are 0 if
-    none was started.
-    """
-
-    jobs: list[JobRow]
-    locked: int
-    looked_at: int
+        return Started([], 0, 0)
+    return Started(sql.jobs([row[:-2] for row in rows]), *rows[0][-2:])
 
 
 def end_alike(

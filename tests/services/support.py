@@ -39,6 +39,30 @@ def take(
     return claim(sources(queues, types), limit=limit, worker_id=worker, beats=beats, **options)
 
 
+def claimed_by_many(work: Callable[[list[int]], None], claimers: int = 4) -> list[list[int]]:
+    """What each of some threads that begin together adds to its list; none may fail."""
+    got: list[list[int]] = [[] for _ in range(claimers)]
+    start = threading.Barrier(claimers)
+    trouble: list[BaseException] = []
+
+    def claim_all(mine: list[int]) -> None:
+        try:
+            start.wait(timeout=30)
+            work(mine)
+        except BaseException as error:
+            trouble.append(error)
+        finally:
+            connections["default"].close()
+
+    threads = [threading.Thread(target=claim_all, args=(mine,)) for mine in got]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert trouble == []
+    return got
+
+
 def held(job: JobRow) -> Lease:
     """The lease of a claimed job."""
     assert job.lease_id is not None

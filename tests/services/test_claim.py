@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
-from django.db import connections
 
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
@@ -13,7 +10,7 @@ from django_ojs.models import Job, Queue
 from django_ojs.services import queues
 from django_ojs.services.claim import claim, has_work, sources
 
-from .support import make, now_stored, release, take
+from .support import claimed_by_many, make, now_stored, release, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -106,26 +103,12 @@ def test_scheduled_and_pending_jobs_are_not_claimed(frozen: FrozenClock) -> None
 @pytest.mark.fault("F53")
 def test_many_claimers_get_each_job_once() -> None:
     make(300)
-    got: list[list[int]] = [[] for _ in range(4)]
-    start = threading.Barrier(4)
-    trouble: list[BaseException] = []
 
     def work(mine: list[int]) -> None:
-        try:
-            start.wait(timeout=30)
-            while has_work(sources(["default"], ["test.job"])):
-                mine += _numbers(take(7))
-        except BaseException as error:
-            trouble.append(error)
-        finally:
-            connections["default"].close()
+        while has_work(sources(["default"], ["test.job"])):
+            mine += _numbers(take(7))
 
-    threads = [threading.Thread(target=work, args=(mine,)) for mine in got]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert trouble == []
+    got = claimed_by_many(work)
     assert sorted(number for mine in got for number in mine) == list(range(300))
 
 

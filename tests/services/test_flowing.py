@@ -19,12 +19,12 @@ from django_ojs.models import Job, MaintenanceRun, Queue
 from django_ojs.services import queues
 from django_ojs.services.claim import claim, has_work, sources
 from django_ojs.services.rate_limits import operate as rate_limits
-from django_ojs.store import due_times
+from django_ojs.store import due_times, picking
 from django_ojs.store.dialect import dialect
 from django_ojs.store.sources import Sources
 from tests.support import poll
 
-from .support import elsewhere, holding, make
+from .support import claimed_by_many, elsewhere, holding, make
 from .test_starting import OPTIONS, attempted_before, rows
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
@@ -299,14 +299,14 @@ def test_a_job_that_changes_while_it_is_found_is_left_to_the_next_claim(
 ) -> None:
     """The statement has seen it as it was, and waits here before it locks: it must not start it."""
     moved, stays = make(2)
-    condition, key = Sources.condition, 20_261_127
+    condition, key = picking.condition, 20_261_127
 
     def waiting(where: Sources, row: str) -> tuple[str, list[Any]]:
         text, bound = condition(where, row)
         gate = f" AND (SELECT pg_advisory_xact_lock_shared({key})) IS NOT NULL"
         return (text + gate if row == "s" else text), bound
 
-    monkeypatch.setattr(Sources, "condition", waiting)
+    monkeypatch.setattr(picking, "condition", waiting)
     started: list[Any] = []
 
     def work() -> None:
@@ -372,26 +372,12 @@ def test_a_look_that_needed_few_makes_the_next_ones_narrower(frozen: FrozenClock
 def test_many_flows_get_each_job_once() -> None:
     make(400)
     due_times.next_deadline(using="default")
-    got: list[list[int]] = [[] for _ in range(4)]
-    start = threading.Barrier(4)
-    trouble: list[BaseException] = []
 
     def work(mine: list[int]) -> None:
         where = flow()
-        try:
-            start.wait(timeout=30)
-            while has_work(where):
-                where.flows_until = inf
-                mine += numbers(begin(where, 7))
-        except BaseException as error:
-            trouble.append(error)
-        finally:
-            connections["default"].close()
+        while has_work(where):
+            where.flows_until = inf
+            mine += numbers(begin(where, 7))
 
-    threads = [threading.Thread(target=work, args=(mine,)) for mine in got]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert trouble == []
+    got = claimed_by_many(work)
     assert sorted(number for mine in got for number in mine) == list(range(400))

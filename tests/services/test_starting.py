@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from random import Random
 from string import ascii_letters
 from typing import Any
@@ -21,8 +22,10 @@ from django_ojs.services import claim as claim_module
 from django_ojs.services import leases, promote, queues
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.rate_limits import operate as rate_limits
-from django_ojs.services.starting import Holder, start_looked_at
-from django_ojs.store import candidates
+from django_ojs.services.starting import Holder, start_at_once
+from django_ojs.store import candidates, picking
+from django_ojs.store.picking import PickLimits
+from django_ojs.store.sources import in_order
 from tests.conftest import empty_tables
 
 from .support import bounded, elsewhere, fail, held, holding, make, now_stored, release, take
@@ -282,7 +285,9 @@ def test_a_job_that_was_moved_after_the_look_is_left_to_its_new_queue(frozen: Fr
     assert [candidate.id for candidate in found] == [moved.id, stays.id]
     Job.objects.filter(pk=moved.id).update(queue="other")
     holder = Holder("w1", beats=True, principal=None)
-    tried = start_looked_at(found, 2, holder, ahead=False, using="default")
+    tried = start_at_once(
+        partial(picking.seen, found, PickLimits(2)), in_order, holder, using="default"
+    )
     assert tried is not None
     assert [job.id for job in tried[0]] == [stays.id]
 
