@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -407,6 +408,11 @@ def garbage(diary: str) -> None:
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 os.write(int(name), b"GARBAGE GARBAGE GARBAGE")
     time.sleep(300)
+
+
+@job("work.collections", retry=LATER)
+def collect_after() -> int:
+    return gc.get_threshold()[0]
 
 
 @job("work.thread", retry=LATER)

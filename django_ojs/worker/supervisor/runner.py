@@ -31,6 +31,7 @@ from django_ojs.worker.supervisor.config import (
 )
 from django_ojs.worker.supervisor.dispatcher import Dispatcher
 from django_ojs.worker.supervisor.drain import DrainController
+from django_ojs.worker.supervisor.garbage import collected_rarely
 from django_ojs.worker.supervisor.isolation import PartitionGuard
 from django_ojs.worker.supervisor.loop import EventLoop
 from django_ojs.worker.supervisor.metrics import Parts, families
@@ -137,6 +138,7 @@ class Runner:
             read_in_index_order(self._using),
             of_workers(self._using),
             delivered_by(self._receivers.put),
+            collected_rarely(),
         ):
             return self._run()
 

@@ -6,6 +6,7 @@ What goes wrong in the middle of work does so while the file ``OJS_SABOTAGE_WHIL
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 import threading
@@ -72,6 +73,14 @@ def _note_event(event: signals.EventRecord, **_: Any) -> None:
     note(os.environ["OJS_SABOTAGE_DIARY"], event.kind, event.data.get("job_id"), os.getpid())
 
 
+def _note_threshold(event: signals.EventRecord, **_: Any) -> None:
+    note(os.environ["OJS_SABOTAGE_DIARY"], event.kind, gc.get_threshold()[0])
+
+
+def _receiver_notes_threshold() -> None:
+    signals.job_completed.connect(_note_threshold)
+
+
 def _thread_at_import(name: str) -> None:
     threading.Thread(target=time.sleep, args=(300,), name=name, daemon=True).start()
 
@@ -109,6 +118,7 @@ _SABOTAGES: dict[str, Callable[[], Any]] = {
     "beats often": lambda: setattr(heartbeat_thread, "LONGEST", 0.3),
     "receiver hangs": _receiver_hangs,
     "few events wait": _few_events_wait,
+    "receiver notes threshold": _receiver_notes_threshold,
     "mutant": mutants.apply_from_environment,
     "thread at import": lambda: _thread_at_import("anything"),
     "exporter at import": lambda: _thread_at_import("our-metrics-1"),
