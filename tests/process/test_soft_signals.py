@@ -19,7 +19,7 @@ from django_ojs.worker.prefork.frames import Frame, FrameReader, pack, pack_text
 from django_ojs.worker.prefork.journal import Journal
 from tests.domain.records import running
 from tests.faults import tally
-from tests.process.tools import Diary, StartWorker, attempts, in_state, on_time
+from tests.process.tools import Diary, StartWorker, attempts, in_state, on_time, sabotaged
 from tests.support import ROOT, database_url
 from tests.workload import coroutines, jobs, misbehaving
 
@@ -31,7 +31,7 @@ WAKEUP_SIGNAL = signal.SIGUSR1
 class Executor:
     """A real executor under a real monitor; the test is its runner."""
 
-    def __init__(self) -> None:
+    def __init__(self, **environment: str) -> None:
         self._channel, channel = socket.socketpair()
         self._control, control = socket.socketpair()
         self._liveness, liveness = os.pipe()
@@ -45,6 +45,7 @@ class Executor:
                 "PYTHONPATH": str(ROOT),
                 "DJANGO_SETTINGS_MODULE": "tests.settings",
                 "DATABASE_URL": database_url(),
+                **environment,
             },
         )
         control.close()
@@ -101,6 +102,32 @@ def executor(ojs_db: None) -> Iterator[Executor]:
     made = Executor()
     yield made
     made.close()
+
+
+def test_the_end_of_a_job_comes_with_the_start_of_the_next(executor: Executor) -> None:
+    executor.run("first", "second")
+    frames = [executor.next() for _ in range(3)]
+    assert [(frame["op"], frame["lease"], frame.get("next")) for frame in frames] == [
+        ("begin", "first", None),
+        ("done", "first", "second"),
+        ("done", "second", None),
+    ]
+
+
+def test_a_job_that_is_given_back_as_it_is_taken_costs_the_one_before_nothing(ojs_db: None) -> None:
+    executor = Executor(**sabotaged("given back as it is taken"))
+    try:
+        executor.run("first", "second")
+        frames = [executor.next() for _ in range(3)]
+        assert {(frame["op"], frame["lease"], frame.get("next")) for frame in frames} == {
+            ("begin", "first", None),
+            ("done", "first", None),
+            ("returned", "second", None),
+        }
+        executor.run("third")
+        assert executor.next() == {"op": "begin", "lease": "third"}
+    finally:
+        executor.close()
 
 
 def race(executor: Executor, times: int) -> int:

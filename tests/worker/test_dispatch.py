@@ -111,6 +111,26 @@ def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child)
     assert child.slots[0].running.deadlines.soft_at in moments
 
 
+def test_the_end_of_a_job_says_that_the_next_one_in_line_begins(child: Child) -> None:
+    make(3, timeout=60, grace_period=1)
+    pool, database = Pool(), Database()
+    pool.children.append(child)
+    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher.take(take(3), Moment(clock.now("default"), clock.boottime()))
+    first = child.slots[0].queued[0].lease
+    dispatcher.on_frame(child, {"op": "begin", "lease": first})
+    dispatcher.assign()
+    done = {"op": "done", "lease": first, "ok": True, "result": None, "took": 0.2}
+    second = child.slots[0].queued[0]
+    dispatcher.on_frame(child, {**done, "next": second.lease})
+    assert child.slots[0].running is second
+    assert second.deadlines.soft_at in dispatcher.enforcer.moments()
+    assert dispatcher.reported == {Report.ACK: 1}
+    assert not pool.killed
+    dispatcher.on_frame(child, {**done, "lease": second.lease, "next": first})
+    assert pool.killed == [child], "no job of that lease waits in it"
+
+
 def test_what_does_not_begin_in_time_is_given_back_and_half_as_many_are_claimed(child: Child) -> None:
     dispatcher = taken(child, 4)
     estimate, waiting = dispatcher.assignment.estimate, len(dispatcher.assignment.waiting)

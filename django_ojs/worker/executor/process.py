@@ -68,6 +68,8 @@ class Executor(Requests):
         self._context: JobContext | None = None
         self._cancel_task: Callable[[str], None] | None = None
         self._spoilt = False
+        self._ended: Frame | str | None = None
+        """The end of the last job, which is sent with the start of the next."""
         self._slots = 0
         self._logged: LoggedLines | None = None
 
@@ -85,6 +87,9 @@ class Executor(Requests):
         while True:
             self._sort()
             while not self._jobs and not self._slots:
+                if self._ended is not None:
+                    self._channel.buffer(self._ended)
+                    self._ended = None
                 self._channel.flush()
                 if not self._channel.receive(lambda: self._jobs or self._slots):
                     return
@@ -93,7 +98,12 @@ class Executor(Requests):
             if self._slots:
                 self._share()
                 return
-            self._run_one(self._jobs.popleft())
+            try:
+                frame = self._jobs.popleft()
+            except IndexError:
+                # The wake-up signal has just given the last one back.
+                continue
+            self._run_one(frame)
             if clock.boottime() - self._read_at > _READ_EVERY:
                 # A handler may have disabled the wake-up signal.
                 self._channel.peek()
@@ -113,7 +123,9 @@ class Executor(Requests):
     def _run_one(self, frame: Frame) -> None:
         self._current = frame["lease"]
         began = clock.boottime()
-        begin = messages.begin(frame["lease"])
+        ended, self._ended = self._ended, None
+        lease = frame["lease"]
+        begin = messages.begin(lease) if ended is None else messages.followed(ended, lease)
         if not self._channel.leave(begin, self._jobs):
             self._channel.send(begin)
         signal_calls.signal(WAKEUP_SIGNAL, self._woken)
@@ -130,10 +142,11 @@ class Executor(Requests):
             logged, self._logged = self._logged, None
             self._capture.end(logged)
         done = messages.done(frame["lease"], took, left, outcome)
-        if not self._channel.leave(done, self._jobs):
-            self._channel.buffer(done)
         self._current, self._early = None, None
-        if left:
+        if not left:
+            self._ended = done
+        else:
+            self._channel.buffer(done)
             # The supervisor replaces this process: no other job may see what this one has left.
             self._spoilt = True
             for waiting in reversed(self._jobs.copy()):

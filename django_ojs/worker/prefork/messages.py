@@ -28,6 +28,7 @@ _JOB = (
     *("id", "type", "queue", "attempt", "max_attempts", "meta", "args", "checkpoint"),
     *("progress_data", "workflow_id"),
 )
+_OUTCOME = ("result", "failure", "next")
 _ARGUMENTS = ("state", "by_ms", "after", "call")
 """The arguments of the verbs of a call, one each."""
 MESSAGES = (
@@ -39,7 +40,7 @@ MESSAGES = (
     Message("executor", "supervisor", "mark", ("at",)),
     Message("executor", "supervisor", "ready"),
     Message("executor", "supervisor", "begin", ("lease",)),
-    Message("executor", "supervisor", "done", ("lease", "took", "left", "ok", "result", "failure")),
+    Message("executor", "supervisor", "done", (*("lease", "took", "left", "ok"), *_OUTCOME)),
     Message("executor", "supervisor", "returned", ("lease",)),
     Message("executor", "supervisor", "progress", ("lease", "fraction", "message", "data")),
     Message("executor", "supervisor", "heartbeat", ("lease",)),
@@ -66,10 +67,10 @@ def run(job: JobRow, lease: str, *, deadline: str) -> str:
     ``liveness_s`` is the interval of the liveness thread in seconds.
     """
     return (
-        f'{{"op":"run","lease":"{lease}","id":"{job.id}",{_kind(job.type, job.queue)},'
+        f'{{"op":"run","lease":"{lease}","id":"{job.id}",'
+        f'{_alike(job.type, job.queue, job.heartbeat_timeout_ms)},'
         f'"attempt":{job.attempt},"max_attempts":{job.max_attempts},"meta":{job.meta},'
-        f'"args":{job.args},{_found(job)}"deadline":"{deadline}",'
-        f'"liveness_s":{min(1.0, job.heartbeat_timeout_ms / 4000)}}}'
+        f'"args":{job.args},{_found(job)}"deadline":"{deadline}"}}'
     )
 
 
@@ -86,8 +87,10 @@ def _found(job: JobRow) -> str:
 
 
 @lru_cache(maxsize=256)
-def _kind(job_type: str, queue: str) -> str:
-    return f'"type":{json.dumps(job_type)},"queue":{json.dumps(queue)}'
+def _alike(job_type: str, queue: str, heartbeat_timeout_ms: int) -> str:
+    """The part that most jobs of a claim share."""
+    liveness_s = min(1.0, heartbeat_timeout_ms / 4000)
+    return f'"type":{json.dumps(job_type)},"queue":{json.dumps(queue)},"liveness_s":{liveness_s}'
 
 
 def share(slots: int) -> Frame:
@@ -134,6 +137,13 @@ def done(lease: str, took: float, left: list[str], outcome: Frame) -> Frame | st
         return {"op": "done", "lease": lease, "took": took, "left": left, **outcome}
     result = "" if outcome["result"] is None else f',"result":{text_of(outcome["result"])}'
     return f'{{"op":"done","lease":"{lease}","took":{took},"ok":true{result}}}'
+
+
+def followed(done: Frame | str, lease: str) -> Frame | str:
+    """The same, and the handler of the next job starts: one frame takes half the time of two."""
+    if isinstance(done, str):
+        return f'{done[:-1]},"next":"{lease}"}}'
+    return {**done, "next": lease}
 
 
 def returned(lease: str) -> Frame:

@@ -162,6 +162,12 @@ class Dispatcher:
         running.seen_at = clock.boottime()
         if op == "done":
             self._done(slot, running, frame)
+            if (following := frame.get("next")) is None:
+                return
+            if _heads(slot.queued, following):
+                self._begun(slot)
+            else:
+                self._unexpected(slot.child, op)
         elif op == "progress":
             self._progress[running.lease] = leases.Progress(
                 running.held, frame["fraction"], frame["message"], frame["data"], running.job

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from django.db import OperationalError
 
 from django_ojs import signals
 from django_ojs.services import leases, workers
+from django_ojs.worker.executor import process
 from django_ojs.worker.prefork import pool
 from django_ojs.worker.supervisor import recycling
 from django_ojs.worker.threads import heartbeat as heartbeat_thread
@@ -96,6 +98,30 @@ def _loop_fails() -> None:
     kind.check = _failing(kind.check, OSError(errno.EMFILE, "sabotaged"))
 
 
+class _GivenBack(deque[Any]):
+    """Jobs of an executor, the last of which the wake-up signal gives back as it is taken."""
+
+    def __init__(self, executor: Any) -> None:
+        super().__init__()
+        self._executor = executor
+
+    def popleft(self) -> Any:
+        if len(self) == 1 and self._executor._ended is not None:
+            self._executor._give_back(self[0]["lease"])
+        return super().popleft()
+
+
+def _given_back_as_it_is_taken() -> None:
+    kind: Any = process.Executor
+    made = kind.__init__
+
+    def make(self: Any, *arguments: Any) -> None:
+        made(self, *arguments)
+        self._jobs = _GivenBack(self)
+
+    kind.__init__ = make
+
+
 def _in_executors(end: Callable[[], Any]) -> None:
     """Executors import what the worker could import; a thread makes them fresh interpreters."""
     if "runworker" in sys.argv:
@@ -119,6 +145,7 @@ _SABOTAGES: dict[str, Callable[[], Any]] = {
     "receiver hangs": _receiver_hangs,
     "few events wait": _few_events_wait,
     "receiver notes threshold": _receiver_notes_threshold,
+    "given back as it is taken": _given_back_as_it_is_taken,
     "mutant": mutants.apply_from_environment,
     "thread at import": lambda: _thread_at_import("anything"),
     "exporter at import": lambda: _thread_at_import("our-metrics-1"),
