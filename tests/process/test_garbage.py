@@ -12,7 +12,9 @@ from tests.workload import jobs
 pytestmark = pytest.mark.process
 
 
-def test_the_supervisor_searches_rarely_and_handlers_as_usual(worker: StartWorker, diary: Diary) -> None:
+def test_the_supervisor_searches_rarely_and_handlers_as_usual(
+    worker: StartWorker, diary: Diary
+) -> None:
     worker(**sabotaged("receiver notes threshold"), OJS_SABOTAGE_DIARY=diary.path)
     done = in_state(jobs.collect_after.enqueue(), "completed")
     diary.wait("job.completed")

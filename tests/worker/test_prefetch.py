@@ -123,10 +123,10 @@ def test_large_jobs_are_claimed_ahead_by_their_size() -> None:
         record("default", "test.job", NOW, args="[" + size * "1" + "]") for size in (100, 1_000_000)
     )
     for job in (small, large, small):
-        estimate.claimed(job.text_bytes)
+        estimate.claimed([job.text_bytes])
     assert estimate.prefetch(2, 2) in (7, 8)
     for _ in range(2000):
-        estimate.claimed(small.text_bytes)
+        estimate.claimed([small.text_bytes])
     assert estimate.prefetch(2, 2) > 500
     assert large.text_bytes <= AHEAD_BYTES
 

@@ -39,14 +39,15 @@ OWN = {
 TASKS = ("task_enqueue", "task_drain")
 """Those that need a backend of ``django.tasks``: others are measured without what it loads."""
 TUNED: dict[str, Any] = {"EXECUTOR_MAX_JOBS": 1_000_000}
-"""The settings of the tuned profile, besides kept connections, a second worker and no line per job."""
+"""The settings of the tuned profile, besides kept connections and no line per job."""
 _TABLES = ("django_ojs_job", "django_ojs_attempt", "django_ojs_event", "django_ojs_minutestat")
 _BEFORE_DONE = ("available", "active", "scheduled", "retryable", "pending")
 
 
 class Adapter(adapter.Adapter):
-    """The project's defaults; ``tuned`` keeps connections and executors, has two workers, and logs
-    warnings only.
+    """The project's defaults; ``tuned`` keeps connections and executors, and logs warnings only.
+
+    A second worker on two processors would take a tenth more of them for the same rate.
     """
 
     installed_apps = [
@@ -128,7 +129,7 @@ class Adapter(adapter.Adapter):
         extra = os.environ.get("BENCH_WORKER", "").split()
         quiet = ["--verbosity", "0"] if config.TUNED else []
         command = adapter.command("runworker", "--concurrency", str(concurrency), *quiet, *extra)
-        return [command] * (self.processes * (2 if config.TUNED else 1))
+        return [command] * self.processes
 
     def remaining(self) -> int:
         """Everything that is neither completed nor given up; one probe of an index per state."""

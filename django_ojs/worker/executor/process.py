@@ -154,7 +154,7 @@ class Executor(Requests):
 
     def _outcome(self, frame: Frame) -> Frame:
         context = self._context = context_of(frame, self)
-        self._liveness.busy(frame["liveness_s"], frame["type"], frame["id"])
+        self._liveness.busy(frame["liveness_s"], frame["type"], context.id)
         try:
             handler = registry.find(frame["type"])
             self._surroundings.before_job()

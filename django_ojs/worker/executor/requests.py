@@ -60,7 +60,7 @@ def context_of(frame: Frame, supervisor: Supervisor) -> JobContext:
     """The context of the job that a ``run`` message gives."""
     return JobContext(
         supervisor,
-        id=frame["id"],
+        id=messages.job_id(frame),
         type=frame["type"],
         queue=frame["queue"],
         attempt=frame["attempt"],

@@ -67,11 +67,19 @@ def run(job: JobRow, lease: str, *, deadline: str) -> str:
     ``liveness_s`` is the interval of the liveness thread in seconds.
     """
     return (
-        f'{{"op":"run","lease":"{lease}","id":"{job.id}",'
-        f'{_alike(job.type, job.queue, job.heartbeat_timeout_ms)},'
+        f'{{"op":"run","lease":"{lease}","id":"{job.id.hex}",'
+        f"{_alike(job.type, job.queue, job.heartbeat_timeout_ms)},"
         f'"attempt":{job.attempt},"max_attempts":{job.max_attempts},"meta":{job.meta},'
         f'"args":{job.args},{_found(job)}"deadline":"{deadline}"}}'
     )
+
+
+def job_id(frame: Frame) -> str:
+    """The id of the job in a ``run`` message, where it has no hyphens: they take an executor as long as
+    the supervisor, which serves all of them.
+    """
+    digits = frame["id"]
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _found(job: JobRow) -> str:

@@ -49,21 +49,22 @@ class Assignment:
 
     def assign(self) -> None:
         """Give waiting jobs to executors: to idle ones first, then queue some behind running jobs."""
+        now = clock.boottime()
         if self.waiting and self._shared:
-            self._share()
+            self._share(now)
         for child in self._pool:
             if not self.waiting:
                 return
             if not child.is_shared and child.slots[0].free:
-                self._give(child.slots[0], self.waiting.popleft())
+                self._give(child.slots[0], self.waiting.popleft(), now)
         depth = cache(self.estimate.queue_depth)
         for child in self._pool:
-            if self.waiting and not child.is_shared and self._may_queue(child.slots[0]):
+            if self.waiting and not child.is_shared and self._may_queue(child.slots[0], now):
                 queued = child.slots[0].queued
                 held = sum(map(_TEXT_BYTES, queued))
                 while self.waiting and _has_room(queued, held, self.waiting[0], depth):
                     held += self.waiting[0].text_bytes
-                    self._give(child.slots[0], self.waiting.popleft())
+                    self._give(child.slots[0], self.waiting.popleft(), now)
 
     def is_ample(self) -> bool:
         """Whether every executor has work for a while, so that none waits for the supervisor."""
@@ -72,7 +73,7 @@ class Assignment:
             not child.is_shared and len(child.slots[0].queued) >= _AMPLE for child in children
         )
 
-    def _share(self) -> None:
+    def _share(self, now: float) -> None:
         """Give coroutines to free slots. Those for which there is none may have a process too."""
         free = (slot for slot in self._pool.slots() if slot.child.is_shared and slot.free)
         left: deque[LeasedJob] = deque()
@@ -81,10 +82,10 @@ class Assignment:
             if slot is None:
                 left.append(leased)
             else:
-                self._give(slot, leased)
+                self._give(slot, leased, now)
         self.waiting = left
 
-    def _may_queue(self, slot: Slot) -> bool:
+    def _may_queue(self, slot: Slot, now: float) -> bool:
         """Whether jobs may be queued here behind the running one."""
         child = slot.child
         if child.phase is not Phase.READY or child.recycle or self._shutdown.begun:
@@ -94,11 +95,11 @@ class Assignment:
             return False
         if slot.running is None:
             return bool(slot.queued)
-        return clock.boottime() - (slot.running.began_at or 0) <= _STUCK_BEHIND
+        return now - (slot.running.began_at or 0) <= _STUCK_BEHIND
 
-    def _give(self, slot: Slot, running: LeasedJob) -> None:
+    def _give(self, slot: Slot, running: LeasedJob, now: float) -> None:
         slot.queued.append(running)
-        running.given_at = clock.boottime()
+        running.given_at = now
         if partition.is_watched(running):
             self._pool.limit(slot.child, partition.watched(slot.child.assigned), wait=True)
         handler = registry.handler_of(running.job.type)

@@ -87,7 +87,9 @@ class Dispatcher:
         # Most jobs of one claim share their times.
         when, stops, now = cache(at.of), cache(stops_on_partition), clock.boottime()
         self.claimed += len(jobs)
-        for job in jobs:
+        sizes = [job.text_bytes for job in jobs]
+        self.assignment.estimate.claimed(sizes)
+        for job, size in zip(jobs, sizes, strict=True):
             assert job.started_at is not None
             assert job.lease_id is not None
             running = LeasedJob(
@@ -95,11 +97,10 @@ class Dispatcher:
                 job.lease_id.hex,
                 now,
                 deadlines_of(job, when, stops(job.type, job.queue)),
-                job.text_bytes,
+                size,
                 seen_at=when(job.started_at),
             )
             self.leases[running.lease] = running
-            self.assignment.estimate.claimed(running.text_bytes)
             if partition.is_watched(running) and partition.soft_at(running) <= now:
                 # This process was suspended since it claimed the job: it may run elsewhere already.
                 self._release(running)
@@ -128,9 +129,9 @@ class Dispatcher:
         elif slot is None:
             self._unexpected(child, op)
         elif running is not None and running.lease == lease:
-            self._about_running(slot, running, str(op), frame)
+            self._about_running(slot, running, str(op), frame, clock.boottime())
         elif op == "begin" and running is None and _heads(slot.queued, lease):
-            self._begun(slot)
+            self._begun(slot, clock.boottime())
         elif op == "returned" and any(job.lease == lease for job in slot.queued):
             self._returned(slot, str(lease))
         else:
@@ -140,17 +141,17 @@ class Dispatcher:
         logger.error("an executor sent an unexpected message: %r (process %d)", op, child.pid)
         self._pool.kill(child)
 
-    def _begun(self, slot: Slot) -> None:
+    def _begun(self, slot: Slot, now: float) -> None:
         running = slot.queued.popleft()
         slot.running = running
-        now = clock.boottime()
         running.began_at = running.seen_at = now
         self.enforcer.begun(running, now)
 
     def _returned(self, slot: Slot, lease: str) -> None:
         running = next(job for job in slot.queued if job.lease == lease)
         slot.queued.remove(running)
-        self._lift_limit(slot.child, running)
+        if partition.is_watched(running):
+            self._lift_limit(slot.child)
         if running.lost:
             self._end_lost(running)
         elif self._shutdown.begun:
@@ -158,14 +159,14 @@ class Dispatcher:
         else:
             self.assignment.waiting.appendleft(running)
 
-    def _about_running(self, slot: Slot, running: LeasedJob, op: str, frame: Frame) -> None:
-        running.seen_at = clock.boottime()
+    def _about_running(self, slot: Slot, running: LeasedJob, op: str, frame: Frame, now: float) -> None:
+        running.seen_at = now
         if op == "done":
-            self._done(slot, running, frame)
+            self._done(slot, running, frame, now)
             if (following := frame.get("next")) is None:
                 return
             if _heads(slot.queued, following):
-                self._begun(slot)
+                self._begun(slot, now)
             else:
                 self._unexpected(slot.child, op)
         elif op == "progress":
@@ -185,7 +186,7 @@ class Dispatcher:
             logger.warning("%s: %s", text, running.job_id, extra={"job_id": str(running.job_id)})
             child.recycle = Replacement("blocked", text)
 
-    def _done(self, slot: Slot, running: LeasedJob, frame: Frame) -> None:
+    def _done(self, slot: Slot, running: LeasedJob, frame: Frame, now: float) -> None:
         # Read before anything is changed: a malformed frame is handled as a crash of the executor.
         took, ok = float(frame["took"]), frame["ok"]
         if not 0 <= took < inf:
@@ -198,18 +199,18 @@ class Dispatcher:
             failure = failures.ended(running, reason, reported)
         elif not ok:
             failure = failures.reported(reported)
-        now = clock.boottime()
-        child = slot.child
+        child, watched = slot.child, partition.is_watched(running)
         slot.running = None
         child.jobs_done += 1
         self.ended += 1
-        self._lift_limit(child, running)
+        if watched:
+            self._lift_limit(child)
         if not child.is_shared:
             self.assignment.estimate.add(
                 running.job.type, took, now - max(running.received_at, slot.done_at)
             )
         slot.done_at = now
-        if not partition.is_watched(running):
+        if not watched:
             self.last_done = now
         if left := frame.get("left"):
             text = "a handler left behind: " + ", ".join(map(str, left))
@@ -218,7 +219,8 @@ class Dispatcher:
             child.recycle = Replacement("stopped", "a handler was asked to stop")
         elif ok and running.job.type in self._shared.suspects and not child.is_shared:
             self._shared.cleared(running.job.type)
-        self._flush_progress([running.lease])
+        if self._progress:
+            self._flush_progress([running.lease])
         if running.lost and reason in (*SILENT, "total_timeout"):
             self._end_lost(running)
         else:
@@ -339,9 +341,8 @@ class Dispatcher:
     def _release(self, running: LeasedJob) -> None:
         self._report(running, Report.RELEASE)
 
-    def _lift_limit(self, child: Child, running: LeasedJob) -> None:
-        if partition.is_watched(running):
-            self._pool.limit(child, partition.watched(child.assigned))
+    def _lift_limit(self, child: Child) -> None:
+        self._pool.limit(child, partition.watched(child.assigned))
 
     def _end_lost(self, running: LeasedJob) -> None:
         self._drop(running)

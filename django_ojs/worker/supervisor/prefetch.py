@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django_ojs.worker.prefork.leased import LONG
@@ -63,9 +64,14 @@ class PrefetchPolicy:
         self._bytes = 1.0
         self._share = 1.0
 
-    def claimed(self, text_bytes: int) -> None:
-        """Record the size of a claimed job."""
-        self._bytes = max(float(text_bytes), 0.98 * self._bytes)
+    def claimed(self, sizes: Iterable[int]) -> None:
+        """Record the sizes of claimed jobs, in bytes of text."""
+        largest = self._bytes
+        for size in sizes:
+            largest *= 0.98
+            if size > largest:
+                largest = float(size)
+        self._bytes = largest
 
     def not_begun(self) -> None:
         """Record that jobs claimed ahead did not begin in time: from now on half as many are.
