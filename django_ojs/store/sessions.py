@@ -16,7 +16,7 @@ from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from django_ojs.engines import EngineFamily, family_of, is_postgresql
+from django_ojs.engines import EngineFamily, family_of, is_galera_node, is_postgresql
 from django_ojs.store import hung_sessions
 from django_ojs.store.dialects.postgresql import prepare_repeated
 from django_ojs.store.sockets import CONNECT_TIMEOUT_S, descriptor_of, set_keepalive
@@ -162,13 +162,12 @@ def caught_up(using: str) -> AbstractContextManager[None]:
     """
 
     def wait(connection: BaseDatabaseWrapper) -> None:
-        if not getattr(connection, "mysql_is_mariadb", False) or hung_sessions.is_probe():
+        if hung_sessions.is_probe():
             return
         try:
+            if not is_galera_node(connection):
+                return
             with connection.cursor() as cur:
-                cur.execute("SHOW SESSION VARIABLES LIKE 'wsrep_on'")
-                if cur.fetchone() in (None, ("wsrep_on", "OFF")):
-                    return
                 cur.execute("SET STATEMENT wsrep_sync_wait = 1 FOR SELECT 1")
                 cur.fetchone()
         except Error:

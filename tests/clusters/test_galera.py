@@ -14,6 +14,7 @@ from django.db import OperationalError, connections
 from django_ojs import api
 from django_ojs.models import Job
 from django_ojs.store import batches, sessions
+from django_ojs.store.dialect import dialect
 from tests.clusters.conftest import absent
 from tests.clusters.pointing import default_is
 from tests.conftest import empty_tables
@@ -99,6 +100,11 @@ def test_a_new_session_sees_what_was_committed_on_another_node(nodes: Sequence[N
     finally:
         paused.close()
         second.admin("SET GLOBAL wsrep_desync = OFF")
+
+
+def test_a_worker_of_a_cluster_claims_and_reports_on_one_connection(nodes: Sequence[Node]) -> None:
+    """Else a report could come to a node that does not know the claim yet."""
+    assert not dialect("default").claims_apart
 
 
 @pytest.mark.fault("F147")

@@ -39,12 +39,6 @@ class Dialect(ABC):
     """Whether sessions can be woken by a commit."""
     inserts_what_it_updates = False
     """Whether one statement can update rows and insert others from what it has updated."""
-    claims_apart = False
-    """Whether a worker claims on a connection of its own, while another writes its reports.
-
-    Not where there is one writer at a time, nor where two connections may be with two nodes, of which
-    one does not know yet what was claimed on the other.
-    """
     updates_what_it_locks = False
     """Whether one statement can lock rows in an order, passing over others, and update them."""
 
@@ -71,6 +65,15 @@ class Dialect(ABC):
     def _for_share_now(self) -> str:
         """The one that can be told not to wait."""
         return self._for_share
+
+    @property
+    def claims_apart(self) -> bool:
+        """Whether a worker claims on a connection of its own, while another writes its reports.
+
+        Not where there is one writer at a time, nor where two connections may be with two nodes, of
+        which one does not know yet what was claimed on the other.
+        """
+        return False
 
     def find_by_key(self) -> None:
         """Find rows by their keys from now on: this server refuses ``ctid``, as YugabyteDB does."""

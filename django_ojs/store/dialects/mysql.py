@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from django_ojs.engines import is_galera_node
 from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialects.textual import Textual
 
@@ -21,6 +22,12 @@ class MySQL(Textual):
     insert_ignoring = ("INSERT INTO", " ON DUPLICATE KEY UPDATE {key} = {table}.{key}")
     _for_share = " LOCK IN SHARE MODE"
     current_read = _for_share
+
+    @property
+    def claims_apart(self) -> bool:
+        """On MariaDB, unless the server is a node of a Galera cluster. Asks the server."""
+        connection: Any = self.connection
+        return bool(connection.mysql_is_mariadb) and not is_galera_node(connection)
 
     @property
     def _for_share_now(self) -> str:

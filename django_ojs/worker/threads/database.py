@@ -1,7 +1,7 @@
 """Database threads: statements for the supervisor, so that the supervisor never waits for them.
 
-One makes calls, writes outcomes and claims jobs on one connection; on PostgreSQL claims have a thread
-and a connection of their own (ADR 54).
+One makes calls, writes outcomes and claims jobs on one connection. On PostgreSQL and MariaDB claims
+have a thread and a connection of their own (ADR 54).
 """
 
 from __future__ import annotations
