@@ -51,17 +51,6 @@ def is_postgresql(connection: BaseDatabaseWrapper) -> bool:
     return connection.vendor == EngineFamily.POSTGRESQL
 
 
-def is_galera_node(connection: BaseDatabaseWrapper) -> bool:
-    """Whether the server is MariaDB as a node of a cluster, where a session may be with any node: one
-    statement.
-    """
-    if not getattr(connection, "mysql_is_mariadb", False):
-        return False
-    with connection.cursor() as cursor:
-        cursor.execute("SHOW SESSION VARIABLES LIKE 'wsrep_on'")
-        return cursor.fetchone() not in (None, ("wsrep_on", "OFF"))
-
-
 def keeps_zones(engine: str) -> bool:
     """Whether the databases of a backend, named as in ``DATABASES``, have times with a zone; ``True``
     for what is no backend.

@@ -16,8 +16,9 @@ from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from django_ojs.engines import EngineFamily, family_of, is_galera_node, is_postgresql
+from django_ojs.engines import EngineFamily, family_of, is_postgresql
 from django_ojs.store import hung_sessions
+from django_ojs.store.dialects.mysql import is_galera_node
 from django_ojs.store.dialects.postgresql import prepare_repeated
 from django_ojs.store.sockets import CONNECT_TIMEOUT_S, descriptor_of, set_keepalive
 

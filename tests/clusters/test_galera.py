@@ -104,7 +104,7 @@ def test_a_new_session_sees_what_was_committed_on_another_node(nodes: Sequence[N
 
 def test_a_worker_of_a_cluster_claims_and_reports_on_one_connection(nodes: Sequence[Node]) -> None:
     """Else a report could come to a node that does not know the claim yet."""
-    assert not dialect("default").claims_apart
+    assert not dialect("default").claims_apart()
 
 
 @pytest.mark.fault("F147")

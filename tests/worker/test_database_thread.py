@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connections
+from django.db import DatabaseError, OperationalError, connections
 
 from django_ojs import clock
 from django_ojs.domain.job import Actor, JobRow
@@ -370,3 +372,34 @@ def test_a_database_is_connected_when_every_connection_is() -> None:
     one.succeeded()
     assert shared.connected.is_set()
     assert shared.outages == 1
+
+
+class Text:
+    """What a statement was made of."""
+
+
+def _fail(made_of: list[weakref.ref[Text]]) -> None:
+    text = Text()
+    made_of.append(weakref.ref(text))
+    connections["default"].cursor().execute("SELECT what FROM nowhere")
+
+
+@pytest.fixture
+def collecting_nothing() -> Iterator[None]:
+    """Nothing but what is asked for."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_statements_that_have_failed_do_not_pile_up(collecting_nothing: None) -> None:
+    """Django's errors hold their statements in a cycle; each may have megabytes of reports."""
+    state = ConnectionState("default")
+    made_of: list[weakref.ref[Text]] = []
+    for _ in range(3):
+        try:
+            _fail(made_of)
+        except DatabaseError as error:
+            state.failed(error)
+    # The first is in a log record, which pytest keeps.
+    assert [text() is None for text in made_of[1:]] == [True, False]

@@ -368,7 +368,7 @@ def test_a_call_that_takes_long_holds_up_no_claim_where_they_have_two_connection
         try:
             database.call(over.wait, lambda value, error: answered.set())
             claimer.want(1, 1)
-            apart = dialect("default").claims_apart
+            apart = dialect("default").claims_apart()
             assert apart is (connections["default"].vendor != "sqlite")
             if apart:
                 poll(lambda: loop.claimed)

@@ -66,7 +66,6 @@ class Dialect(ABC):
         """The one that can be told not to wait."""
         return self._for_share
 
-    @property
     def claims_apart(self) -> bool:
         """Whether a worker claims on a connection of its own, while another writes its reports.
 

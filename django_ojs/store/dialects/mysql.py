@@ -6,9 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django_ojs.engines import is_galera_node
+from django.db.backends.base.base import BaseDatabaseWrapper
+
 from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialects.textual import Textual
+
+
+def is_galera_node(connection: BaseDatabaseWrapper) -> bool:
+    """Whether the server is a node of a Galera cluster, of which two sessions may be with two nodes.
+    Executes one statement on MariaDB.
+    """
+    if not getattr(connection, "mysql_is_mariadb", False):
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW SESSION VARIABLES LIKE 'wsrep_on'")
+        return cursor.fetchone() not in (None, ("wsrep_on", "OFF"))
 
 
 class MySQL(Textual):
@@ -23,11 +35,10 @@ class MySQL(Textual):
     _for_share = " LOCK IN SHARE MODE"
     current_read = _for_share
 
-    @property
     def claims_apart(self) -> bool:
-        """On MariaDB, unless the server is a node of a Galera cluster. Asks the server."""
+        """On MariaDB, unless the server is a node of a Galera cluster, which is asked of it."""
         connection: Any = self.connection
-        return bool(connection.mysql_is_mariadb) and not is_galera_node(connection)
+        return bool(connection.mysql_is_mariadb and not is_galera_node(connection))
 
     @property
     def _for_share_now(self) -> str:

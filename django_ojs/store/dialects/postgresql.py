@@ -238,8 +238,10 @@ class Postgres(Dialect):
         stored = f"pg_column_size(j.{self.quoted[name]})"
         return f"CASE WHEN {stored} <= {most} THEN {super().if_small(name, most)} END"
 
+    def claims_apart(self) -> bool:
+        return True
+
     notifies = True
-    claims_apart = True
     inserts_what_it_updates = True
     updates_what_it_locks = True
     place = "ctid"

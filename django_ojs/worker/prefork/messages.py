@@ -28,7 +28,7 @@ _JOB = (
     *("id", "type", "queue", "attempt", "max_attempts", "meta", "args", "checkpoint"),
     *("progress_data", "workflow_id"),
 )
-_OUTCOME = ("result", "failure", "next")
+_DONE = ("lease", "took", "left", "ok", "result", "failure", "next")
 _ARGUMENTS = ("state", "by_ms", "after", "call")
 """The arguments of the verbs of a call, one each."""
 MESSAGES = (
@@ -40,7 +40,7 @@ MESSAGES = (
     Message("executor", "supervisor", "mark", ("at",)),
     Message("executor", "supervisor", "ready"),
     Message("executor", "supervisor", "begin", ("lease",)),
-    Message("executor", "supervisor", "done", (*("lease", "took", "left", "ok"), *_OUTCOME)),
+    Message("executor", "supervisor", "done", _DONE),
     Message("executor", "supervisor", "returned", ("lease",)),
     Message("executor", "supervisor", "progress", ("lease", "fraction", "message", "data")),
     Message("executor", "supervisor", "heartbeat", ("lease",)),
@@ -75,8 +75,8 @@ def run(job: JobRow, lease: str, *, deadline: str) -> str:
 
 
 def job_id(frame: Frame) -> str:
-    """The id of the job in a ``run`` message, where it has no hyphens: they take an executor as long as
-    the supervisor, which serves all of them.
+    """The id of the job in a ``run`` message, where it has no hyphens: to write them takes as long here
+    as in the supervisor, which would do it for all executors.
     """
     digits = frame["id"]
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
@@ -147,11 +147,13 @@ def done(lease: str, took: float, left: list[str], outcome: Frame) -> Frame | st
     return f'{{"op":"done","lease":"{lease}","took":{took},"ok":true{result}}}'
 
 
-def followed(done: Frame | str, lease: str) -> Frame | str:
-    """The same, and the handler of the next job starts: one frame takes half the time of two."""
-    if isinstance(done, str):
-        return f'{done[:-1]},"next":"{lease}"}}'
-    return {**done, "next": lease}
+def followed(ended: Frame | str, lease: str) -> Frame | str:
+    """What :func:`done` has made, and the handler of the next job starts: one frame takes half the time
+    of two.
+    """
+    if isinstance(ended, str):
+        return f'{ended[:-1]},"next":"{lease}"}}'
+    return {**ended, "next": lease}
 
 
 def returned(lease: str) -> Frame:

@@ -13,7 +13,11 @@ logger = logging.getLogger("django_ojs.worker")
 
 
 def register_worker(info: WorkerInfo, *, using: str) -> None:
-    """Register the worker, warn of a clock that is off, and give the connection back."""
+    """Register the worker, warn of a clock that is off, and give the connection back.
+
+    On a new session: one that was opened earlier has none of the limits of a worker's sessions.
+    """
+    connections[using].close()
     register(info, using=using)
     if (off := clock.disagreement(using)) is not None:
         text = "the clock of the database is off this host's: %+.1f s"

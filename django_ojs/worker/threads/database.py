@@ -1,7 +1,7 @@
 """Database threads: statements for the supervisor, so that the supervisor never waits for them.
 
-One makes calls, writes outcomes and claims jobs on one connection. On PostgreSQL and MariaDB claims
-have a thread and a connection of their own (ADR 54).
+One makes calls, writes outcomes and claims jobs on one connection. On PostgreSQL and MariaDB, but not
+with a node of a Galera cluster, claims have a thread and a connection of their own (ADR 54).
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class DatabaseThread(ConnectedThread):
 
 def database_threads(loop: MainLoop, using: str, claims: Sequence[Claims]) -> list[DatabaseThread]:
     """The threads of a worker: the first claims, the last writes outcomes and makes calls."""
-    if not dialect(using).claims_apart:
+    if not dialect(using).claims_apart():
         return [DatabaseThread(loop, using, claims)]
     shared = Availability()
     claimer = DatabaseThread(loop, using, claims, name="ojs-claims", availability=shared)
