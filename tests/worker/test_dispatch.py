@@ -69,12 +69,17 @@ class Database:
         then(work(), None)
 
 
+def of(child: Child) -> tuple[Dispatcher, Pool]:
+    """A dispatcher with this executor alone, and its pool."""
+    pool, database = Pool(), Database()
+    pool.children.append(child)
+    return Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1")), pool  # type: ignore[arg-type]
+
+
 def taken(child: Child, count: int) -> Dispatcher:
     """A dispatcher with this executor alone, which has just taken so many jobs."""
     make(count)
-    pool, database = Pool(), Database()
-    pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher, _ = of(child)
     dispatcher.take(take(count), Moment(clock.now("default"), clock.boottime()))
     return dispatcher
 
@@ -92,9 +97,7 @@ def child() -> Iterator[Child]:
 def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child) -> None:
     """The order crosses the ``begin`` on the channel; its timeouts must hold all the same."""
     make(2, timeout=60, grace_period=1)
-    pool, database = Pool(), Database()
-    pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher, pool = of(child)
     dispatcher.take(take(2), Moment(clock.now("default"), clock.boottime()))
     first = child.slots[0].queued[0].lease
     dispatcher.on_frame(child, {"op": "begin", "lease": first})
@@ -113,9 +116,7 @@ def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child)
 
 def test_the_end_of_a_job_says_that_the_next_one_in_line_begins(child: Child) -> None:
     make(3, timeout=60, grace_period=1)
-    pool, database = Pool(), Database()
-    pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher, pool = of(child)
     dispatcher.take(take(3), Moment(clock.now("default"), clock.boottime()))
     first = child.slots[0].queued[0].lease
     dispatcher.on_frame(child, {"op": "begin", "lease": first})
@@ -150,9 +151,7 @@ def test_what_does_not_begin_in_time_is_given_back_and_half_as_many_are_claimed(
 def test_an_executor_that_is_slow_to_begin_gains_no_time(child: Child) -> None:
     """The attempt ends so long after the claim; what the handler may use of it is what is left."""
     make(timeout=60, grace_period=10)
-    pool, database = Pool(), Database()
-    pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher, _ = of(child)
     late = 65.0
     claimed_at = clock.boottime() - late
     dispatcher.take(take(1), Moment(clock.now("default"), claimed_at))
@@ -166,9 +165,7 @@ def test_an_executor_that_is_slow_to_begin_gains_no_time(child: Child) -> None:
 def test_an_extension_before_the_beginning_counts(child: Child) -> None:
     """Somebody extends a job that its worker has claimed, and no executor has begun."""
     (job,) = make(timeout=60, grace_period=10)
-    pool, database = Pool(), Database()
-    pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher, _ = of(child)
     dispatcher.take(take(1), Moment(clock.now("default"), clock.boottime()))
     running = child.slots[0].queued[0]
     operate.extend_timeout([job.id], 30_000, actor=Actor("operator"))
@@ -183,9 +180,7 @@ def test_time_that_a_claimed_job_waits_for_a_busy_runner_counts(
 ) -> None:
     """Executors that starve beside claimed jobs start fewer: what is claimed beyond that goes back."""
     make(40)
-    pool, database = Pool(), Database()
-    pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher, _ = of(child)
     began = now = clock.boottime()
     monkeypatch.setattr(clock, "boottime", lambda: now)
     child.phase = Phase.STARTING
@@ -209,9 +204,7 @@ def test_a_handler_has_its_grace_period_behind_the_total_timeout_and_no_more(
 ) -> None:
     """The execution deadline is later, and no longer counts: the attempt has ended."""
     make(timeout=60, grace_period=2, total_timeout=300)
-    pool, database = Pool(), Database()
-    pool.children.append(child)
-    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher, pool = of(child)
     now = clock.boottime()
     monkeypatch.setattr(clock, "boottime", lambda: now)
     dispatcher.take(take(1), Moment(clock.now("default"), now))

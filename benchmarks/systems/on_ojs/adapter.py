@@ -47,7 +47,7 @@ _BEFORE_DONE = ("available", "active", "scheduled", "retryable", "pending")
 class Adapter(adapter.Adapter):
     """The project's defaults; ``tuned`` keeps connections and executors, and logs warnings only.
 
-    A second worker on two processors would take a tenth more of them for the same rate.
+    A second worker on two processors would take a sixth more of them for the same rate.
     """
 
     installed_apps = [
