@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connections, transaction
+from django.db import OperationalError, connections
 from django.db.models.signals import pre_save
 from django.test import Client
 
@@ -23,6 +22,7 @@ from django_ojs.models import ApiToken, AuditEntry, Event, Job, Worker
 from django_ojs.services import operate, tokens, workers
 from django_ojs.services.enqueue import enqueue
 from tests.admin.support import at, do, do_to, login, page, worker
+from tests.apart import Apart, uncommitted
 from tests.services.support import ack, fail, make, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("no_users")]
@@ -32,54 +32,23 @@ TOKENS = "/admin/django_ojs/apitoken/"
 NEW = {"args": "[2]", "meta": "{}", "queue": "q2"}
 
 
-def apart(work: Callable[[], object]) -> threading.Thread:
-    """Somebody else does it, over a connection of their own."""
-
-    def run() -> None:
-        try:
-            work()
-        finally:
-            connections["default"].close()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
-
-
-@contextmanager
-def under_lock(work: Callable[[], object]) -> Iterator[None]:
-    """Somebody else has done it, and commits only half a second later."""
-    done = threading.Event()
-
-    def slowly() -> None:
-        with transaction.atomic():
-            work()
-            done.set()
-            clock.pause(0.5)
-
-    thread = apart(slowly)
-    assert done.wait(10)
-    yield
-    thread.join(10)
-
-
 @contextmanager
 def during_an_edit(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> Iterator[None]:
     """Somebody else does it when the form of a token has been sent and its row has been read; where
     that has to wait for the edit (SQLite), it is done afterwards.
     """
     check = tokens.check_queues
-    others: list[threading.Thread] = []
+    others: list[Apart] = []
 
     def meanwhile(value: Any) -> list[str]:
         if not others:
-            others.append(apart(work))
-            others[0].join(0.5)
+            others.append(Apart(work))
+            others[0].goes_as_far_as_it_can()
         return check(value)
 
     monkeypatch.setattr(tokens, "check_queues", meanwhile)
     yield
-    others[0].join(10)
+    others[0].outcome()
 
 
 @contextmanager
@@ -167,7 +136,7 @@ def test_a_requeue_without_its_audit_row_makes_no_job(clerk: Client) -> None:
 @pytest.mark.slow
 def test_a_requeue_waits_for_what_is_done_to_the_old_job(clerk: Client) -> None:
     old = dead()
-    with under_lock(lambda: operate.retry_dead([old.id])):
+    with uncommitted(lambda: operate.retry_dead([old.id])):
         do(clerk, old, "requeue", **NEW)
     assert Job.objects.get().state == "available"
 
@@ -269,7 +238,7 @@ def test_a_purge_sees_what_happens_while_it_waits_for_the_lock() -> None:
         operate.retry_dead([kept.id])
         operate.purge([lost.id])
 
-    with under_lock(meanwhile):
+    with uncommitted(meanwhile):
         report = runner("purge")([kept.id, lost.id, other.id], {}, ADA)
     assert (report.done, len(report.skipped)) == (1, 2)
     assert set(Job.objects.values_list("pk", flat=True)) == {kept.id}
@@ -278,7 +247,7 @@ def test_a_purge_sees_what_happens_while_it_waits_for_the_lock() -> None:
 @pytest.mark.slow
 def test_jobs_that_go_while_a_decision_waits_for_the_lock_are_left_out() -> None:
     lost, other = dead(), dead()
-    with under_lock(lambda: operate.purge([lost.id])):
+    with uncommitted(lambda: operate.purge([lost.id])):
         report = runner("retry")([lost.id, other.id], {}, ADA)
     assert report.done == 1
     assert len(report.skipped) == 1
@@ -350,7 +319,7 @@ def test_a_worker_that_has_stopped_is_told_nothing(order: str | None) -> None:
 @pytest.mark.slow
 def test_a_worker_that_stops_while_it_is_told(clerk: Client) -> None:
     worker("w1", principal="token:a")
-    with under_lock(lambda: workers.deregister("w1", "token:a")):
+    with uncommitted(lambda: workers.deregister("w1", "token:a")):
         said = do_to(clerk, "worker", "w1", "quiet")
     assert said.status_code == 302
     assert "w1 has stopped" in page(clerk, f"{at()}/change/")

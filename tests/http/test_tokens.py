@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from io import StringIO
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import connections
 
 from django_ojs import clock
 from django_ojs.clock import FrozenClock
@@ -21,6 +19,7 @@ from django_ojs.domain.errors import InvalidRequest, NotFound
 from django_ojs.http import waiting
 from django_ojs.models import ApiToken
 from django_ojs.services import tokens
+from tests.apart import Apart
 from tests.http.conftest import Caller
 from tests.http.support import Api, enqueue, fetch
 from tests.support import ROOT
@@ -104,27 +103,21 @@ def test_two_rotations_leave_two_tokens(ojs_db: None) -> None:
     assert len(live()) == 2
 
 
+@pytest.mark.every_database
 def test_two_rotations_at_once_leave_two_tokens(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens.create("c", scopes=["work"])
     issue = tokens._issue
-    other: list[threading.Thread] = []
-
-    def rotate() -> None:
-        try:
-            tokens.rotate("c")
-        finally:
-            connections["default"].close()
+    other: list[Apart] = []
 
     def interrupted(*args: Any) -> Any:
         if not other:
-            other.append(threading.Thread(target=rotate))
-            other[0].start()
-            other[0].join(0.5)
+            other.append(Apart(lambda: tokens.rotate("c")))
+            assert other[0].goes_as_far_as_it_can(), "it waits for this one"
         return issue(*args)
 
     monkeypatch.setattr(tokens, "_issue", interrupted)
     tokens.rotate("c")
-    other[0].join(10)
+    other[0].outcome()
     assert len(tokens.listed()) == 3
     assert len(live()) == 2
 
@@ -141,29 +134,23 @@ def test_a_revocation_counts_the_living(ojs_db: None, frozen: FrozenClock) -> No
         tokens.revoke("nobody")
 
 
+@pytest.mark.every_database
 def test_a_token_that_is_rotated_at_the_same_moment_is_revoked_too(
     ojs_db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, old = tokens.create("client", scopes=["work"])
     issue = tokens._issue
-    other: list[threading.Thread] = []
-
-    def revoke() -> None:
-        try:
-            tokens.revoke("client")
-        finally:
-            connections["default"].close()
+    other: list[Apart] = []
 
     def interrupted(*args: Any) -> Any:
         # The rotation holds the old token; before the new one is there, an operator revokes.
-        other.append(threading.Thread(target=revoke))
-        other[0].start()
-        other[0].join(0.5)
+        other.append(Apart(lambda: tokens.revoke("client")))
+        assert other[0].goes_as_far_as_it_can(), "it waits for the rotation"
         return issue(*args)
 
     monkeypatch.setattr(tokens, "_issue", interrupted)
     _, new = tokens.rotate("client")
-    other[0].join(10)
+    assert other[0].outcome() == 2
     assert (tokens.verify(old), tokens.verify(new)) == (None, None)
 
 

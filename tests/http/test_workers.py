@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
-from django.db import connections
 
 from django_ojs.models import Worker
 from django_ojs.services import http_workers, workers
+from tests.apart import Apart
 from tests.http.conftest import Caller
 from tests.http.support import Api, refused_field
 
@@ -48,30 +47,23 @@ def test_a_beat_takes_null_for_nothing(api: Api) -> None:
     assert api.post("/workers/heartbeat", {**body, "active_jobs": 2}).status == 200
 
 
+@pytest.mark.every_database
 def test_an_order_to_a_worker_outlives_a_beat_at_the_same_moment(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = http_workers.seen("w1", None, beats=False).pk
     take = http_workers._take
-    other: list[threading.Thread] = []
-
-    def order() -> None:
-        try:
-            workers.direct(key, "quiet")
-        finally:
-            connections["default"].close()
+    other: list[Apart] = []
 
     def interrupted(*args: Any) -> None:
         # The beat has read the row; before it writes, an operator gives an order.
-        other.append(threading.Thread(target=order))
-        other[0].start()
-        other[0].join(0.5)
+        other.append(Apart(lambda: workers.direct(key, "quiet")))
+        assert other[0].goes_as_far_as_it_can(), "it waits for the beat"
         take(*args)
 
     monkeypatch.setattr(http_workers, "_take", interrupted)
     http_workers.seen("w1", None, beats=True)
-    other[0].join(10)
-    monkeypatch.undo()
+    other[0].outcome()
     assert Worker.objects.get(name="w1").directive == "quiet"
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from django.db import IntegrityError, connections
+from django.db import IntegrityError
 
 from django_ojs.models import Attempt
 from django_ojs.services.reap import reap
 from django_ojs.services.settle import Verdict
 from django_ojs.store import locking
+from tests.apart import Apart
 from tests.faults.mutants import ENVIRONMENT, MUTANTS, apply_from_environment
 from tests.model.test_model import LONGER, run
 from tests.services.support import ack, make, now_stored, take
@@ -64,41 +64,32 @@ def test_the_model_finds(name: str, ojs_db: None) -> None:
 
 
 @contextmanager
-def _meanwhile(work: Any, patience: float) -> Iterator[list[Any]]:
-    """Once the reaper has read what is overdue, ``work`` starts elsewhere; it has ``patience`` seconds
-    to end before the reaper writes, which it cannot where what was read is locked.
+def _meanwhile(work: Any) -> Iterator[list[Apart]]:
+    """Once the reaper has read what is overdue, and before it writes, ``work`` is done elsewhere, as
+    far as it can be: not to its end where what was read is locked.
     """
-    answers: list[Any] = []
-
-    def working() -> None:
-        try:
-            answers.append(work())
-        finally:
-            connections.close_all()
-
-    thread = threading.Thread(target=working)
+    others: list[Apart] = []
     read = locking.jobs
 
     def reading(*rest: Any, **named: Any) -> Any:
         found = read(*rest, **named)
-        if found and named.get("brief") and not thread.ident:
-            thread.start()
-            thread.join(patience)
+        if found and named.get("brief") and not others:
+            others.append(Apart(work))
+            others[0].goes_as_far_as_it_can()
         return found
 
     with patch.object(locking, "jobs", reading):
-        yield answers
-    assert thread.ident, "the reaper found nothing"
-    thread.join(30)
+        yield others
+    assert others, "the reaper found nothing"
 
 
 def _reap_while_a_report_comes(frozen: Any) -> None:
     make(timeout=10, grace_period=0)
     (job,) = take()
     frozen.advance(11)
-    with _meanwhile(lambda: ack(job)[0].verdict, 0.5) as verdicts:
+    with _meanwhile(lambda: ack(job)[0].verdict) as reports:
         reaped = reap()
-    assert verdicts == [Verdict.LOST]
+    assert [report.outcome() for report in reports] == [Verdict.LOST]
     assert reaped.counts == {"execution": 1}
     assert now_stored(job).state == "retryable"
     assert [attempt.outcome for attempt in Attempt.objects.all()] == ["timeout"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
@@ -38,6 +37,7 @@ from django_ojs.services.prune import prune
 from django_ojs.services.settle import Verdict
 from django_ojs.signals import EventRecord
 from django_ojs.store import invariants
+from tests.apart import Apart
 from tests.services.support import ack, elsewhere, fail, make, take
 from tests.support import family, not_none
 
@@ -333,26 +333,15 @@ class TestTransactions:
 
     @pytest.mark.skipif(family() == "sqlite", reason="has one writer")
     def test_an_equal_job_waits_for_the_first_transaction(self) -> None:
-        found: list[JobRecord] = []
         policy = {**ARGS, "on_conflict": "ignore"}
-
-        def second() -> None:
-            try:
-                found.append(enqueue(TYPE, [1], unique=policy))
-            finally:
-                connections.close_all()
-
         with transaction.atomic():
             first = enqueue(TYPE, [1], unique=policy)
-            thread = threading.Thread(target=second)
-            thread.start()
-            thread.join(0.2)
-            assert thread.is_alive()
+            second = Apart(lambda: enqueue(TYPE, [1], unique=policy).id)
+            assert second.goes_as_far_as_it_can(), "it waits for this one"
             # Other keys do not wait.
             with elsewhere(lambda: enqueue(TYPE, [2], unique=policy)):
                 pass
-        thread.join(20)
-        assert [job.id for job in found] == [first.id]
+        assert second.outcome() == first.id
 
     def test_events_tell_of_what_was_not_stored(self) -> None:
         heard: list[EventRecord] = []
