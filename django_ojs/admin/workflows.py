@@ -181,9 +181,15 @@ class WorkflowAdmin(DetailsAdmin):
     # The page
 
     def page_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The details; the page of a workflow that has ended is not refreshed."""
+        """The details, with the meta for those who may see that of jobs; the page of a workflow that
+        has ended is not refreshed.
+        """
         own = super().page_context(request, row)
-        return {**own, "changes": row.finished_at is None} if own else own
+        if not own:
+            return own
+        shows_meta = bool(row.meta) and request.user.has_perm("django_ojs.view_args")
+        own["page"]["meta"] = pretty(redacted(row.meta)) if shows_meta else ""
+        return {**own, "changes": row.finished_at is None}
 
     def details(self, row: Any) -> dict[str, Any]:
         """The sentence, the graph, the members as a table, and the facts."""
@@ -203,7 +209,6 @@ class WorkflowAdmin(DetailsAdmin):
             "graph": graph(row, found, site),
             "members": [_member(one, {m.index: m.key for m in found}, site) for one in found],
             "more": max(0, row.total - MOST_MEMBERS),
-            "meta": pretty(redacted(row.meta)) if row.meta else "",
             "part_of": part_of,
             "facts": [
                 (_("id"), row.pk),

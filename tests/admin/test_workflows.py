@@ -177,6 +177,16 @@ def test_hostile_names_stay_text() -> None:
     assert "<script>alert(1)" not in page(login("view_workflow", name="bob"), "workflow/")
 
 
+@pytest.mark.parametrize(("permissions", "shown"), [((), False), (("view_args",), True)])
+def test_the_meta_is_for_those_who_may_see_that_of_jobs(
+    permissions: tuple[str, ...], shown: bool
+) -> None:
+    made = group(step("test.job")).enqueue()
+    Workflow.objects.update(meta={"tenant": "of nobody else"})
+    text = page(login("view_workflow", *permissions), f"workflow/{made.id}/change/")
+    assert ("of nobody else" in text) is shown
+
+
 def test_cancel_and_resume() -> None:
     made = group(step("a.b"), step("a.c")).enqueue(name="g")
     refused = do(made, "cancel")
