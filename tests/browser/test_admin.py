@@ -7,9 +7,8 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
-from django.contrib.admin.sites import site
 from django.contrib.admin.utils import quote
-from django.urls import reverse
+from django.contrib.auth.models import User
 from selenium.webdriver.common.keys import Keys
 
 from django_ojs import clock
@@ -17,7 +16,7 @@ from django_ojs.domain.job import JobRow
 from django_ojs.models import AuditEntry, Job, Queue, Worker
 from django_ojs.services.reap import reap
 from tests.browser.conftest import NAME
-from tests.browser.rows import showcase
+from tests.browser.pages import every_page, fill
 from tests.browser.support import Browser
 from tests.services.support import ack, fail, make, now_stored, take
 from tests.support import poll
@@ -212,31 +211,15 @@ def test_by_keyboard_alone(browser: Browser) -> None:
 
 @pytest.fixture
 def filled(browser: Browser) -> Browser:
-    """The window on a database with a bit of everything."""
-    showcase()
+    """The window on rows of every kind."""
+    fill(User.objects.get(username=NAME).pk)
     return browser
 
 
 def test_every_page_is_sound(filled: Browser) -> None:
     """One heading, a label for every field, ids once, and nothing to complain of in the console."""
     found = []
-    for model in [model for model in site._registry if model._meta.app_label == "django_ojs"]:
-        name = f"admin:django_ojs_{model._meta.model_name}"
-        filled.open(reverse(f"{name}_changelist"))
-        found += filled.faults()
-        if model._meta.model_name == "dashboard":
-            continue
-        if row := model._default_manager.first():
-            filled.open(reverse(f"{name}_change", args=[quote(row.pk)]))
-            found += filled.faults()
-    for state in Job.States.values:
-        job = Job.objects.filter(state=state).first()
-        assert job is not None
-        filled.open(f"job/?state={state}")
-        found += filled.faults()
-        filled.open(f"job/{job.pk}/change/")
-        found += filled.faults()
-    for path in ("apitoken/add/", "job/?lens=overdue", "job/?lens=timed_out", "", "/admin/"):
+    for path in (*every_page(), "apitoken/add/", "job/?lens=overdue", "", "/admin/"):
         filled.open(path)
         found += filled.faults()
     assert not found, "\n".join(found)

@@ -4,6 +4,7 @@ and in dark colours, one of them in German. Nothing is looked for by its words, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -29,13 +30,16 @@ from django_ojs.models import (
     Job,
     Queue,
     SavedView,
+    Schedule,
     Worker,
+    Workflow,
+    WorkflowStep,
 )
 from django_ojs.services import bulk, queues, rollup
 from django_ojs.testing import drain
 from tests.browser.conftest import NAME
 from tests.browser.looks import Look, flaws, looking
-from tests.browser.pages import every_page
+from tests.browser.pages import every_page, fill
 from tests.browser.rows import WORKERS, showcase
 from tests.browser.support import PASSWORD, Browser
 from tests.services.support import ack, fail, make, take
@@ -265,7 +269,12 @@ def vera(person: Person) -> Iterator[str]:
 
 
 def confidential() -> None:
-    """Whatever jobs are given and give, in every job, attempt and event."""
+    """Whatever jobs are given and give, in every job, attempt and event, and what will be given."""
+    given = {"args_json": json.dumps([{"customer": SECRET}]), "meta_json": json.dumps({"t": SECRET})}
+    for plan in Schedule.objects.all():
+        Schedule.objects.filter(pk=plan.pk).update(template={**plan.template, **given})
+    WorkflowStep.objects.update(call={"type": "report.render", **given})
+    Workflow.objects.update(meta={"tenant": SECRET})
     Job.objects.update(
         args=[{"customer": SECRET}],
         meta={"tenant": SECRET},
@@ -281,7 +290,7 @@ def confidential() -> None:
 @pytest.mark.timeout(180)
 def test_a_viewer_sees_no_argument_anywhere(person: Person, vera: str) -> None:
     browser = person.browser
-    showcase()
+    fill(User.objects.get(username=vera).pk)
     outage(3)
     confidential()
     seen = []
