@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Protocol
 
 import pytest
 
@@ -27,8 +28,15 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(300),
 ]
-Judge = Callable[[str, Sequence[float], float], None]
 AT_ONCE = 8
+Times = tuple[str, Sequence[float], float]
+"""What is measured, how long it took each time, and what is promised."""
+
+
+class Judge(Protocol):
+    """Prints what was measured, then judges all of it."""
+
+    def __call__(self, *kinds: Times) -> None: ...
 
 
 def all_gone(pids: Sequence[int]) -> bool:
@@ -38,19 +46,23 @@ def all_gone(pids: Sequence[int]) -> bool:
 
 @pytest.fixture
 def judge(capsys: pytest.CaptureFixture[str]) -> Judge:
-    """Print the median and the 99th percentile of some times, which the bound holds for."""
+    """Print the median and the 99th percentile of times of some kinds, which their bounds hold for."""
     idle_before, all_before = processors()
 
-    def judged(what: str, times: Sequence[float], bound: float) -> None:
-        ordered = sorted(times)
-        middle, most = ordered[len(ordered) // 2], ordered[int((len(ordered) - 1) * 0.99)]
-        with capsys.disabled():
-            print(f"\n{what}: p50 {middle:.3f} s, p99 {most:.3f} s, of {len(ordered)}")
+    def judged(*kinds: Times) -> None:
+        late = []
+        for what, times, bound in kinds:
+            ordered = sorted(times)
+            middle, most = ordered[len(ordered) // 2], ordered[int((len(ordered) - 1) * 0.99)]
+            with capsys.disabled():
+                print(f"\n{what}: p50 {middle:.3f} s, p99 {most:.3f} s, of {len(ordered)}")
+            if most >= bound:
+                late.append((what, most, bound))
         idle, everything = processors()
         share = (idle - idle_before) / (everything - all_before)
         if share < 0.2:
             pytest.skip(f"the machine was busy: its processors were idle for {share:.0%} of the time")
-        assert most < bound
+        assert late == []
 
     return judged
 
@@ -67,7 +79,7 @@ def test_crash_is_recorded_within_a_second(worker: StartWorker, diary: Diary, ju
         assert failed(job, "discarded")["type"] == "worker_crash"
         took.append(time.monotonic() - killed)
         assert [attempt.outcome for attempt in attempts(job)] == ["worker_crash"]
-    judge("executor killed -> failure recorded", took, 1.0)
+    judge(("executor killed -> failure recorded", took, 1.0))
 
 
 @pytest.mark.fault("F1")
@@ -85,7 +97,7 @@ def test_killed_worker_leaves_nothing_within_a_second(
         poll(partial(all_gone, pids), every=0.002)
         took.append(time.monotonic() - killed)
         api.cancel(Job.objects.get(state="active").pk)
-    judge("worker killed -> nothing of it left", took, 1.0)
+    judge(("worker killed -> nothing of it left", took, 1.0))
 
 
 @pytest.mark.fault("F24", "F34")
@@ -114,8 +126,10 @@ def test_process_is_gone_at_the_end_of_the_grace_period(
             assert failed(job)["type"] == "timeout"
             assert lasted(attempts(job)[0]) >= 5
             recorded.append(lasted(attempts(job)[0]) - 5)
-    judge("end of the grace period -> process gone", took, 0.3)
-    judge("end of the grace period -> failure recorded", recorded, 0.3)
+    judge(
+        ("end of the grace period -> process gone", took, 0.3),
+        ("end of the grace period -> failure recorded", recorded, 0.3),
+    )
 
 
 @pytest.mark.fault("F1")
@@ -150,5 +164,7 @@ def test_job_of_a_killed_worker_runs_elsewhere_within_its_heartbeat_timeout(
         for lost, kept in pairwise(ended):
             assert kept.started_at >= lost.ended_at
             claimed.append((kept.started_at - lost.ended_at).total_seconds())
-    judge("worker killed -> running elsewhere, heartbeat_timeout=5", took, 6.0)
-    judge("job lost -> claimed elsewhere", claimed, 1.0)
+    judge(
+        ("worker killed -> running elsewhere, heartbeat_timeout=5", took, 6.0),
+        ("job lost -> claimed elsewhere", claimed, 1.0),
+    )
