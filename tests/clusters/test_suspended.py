@@ -147,14 +147,17 @@ def test_a_statement_right_after_an_answer_is_waited_for(cluster: Cluster) -> No
     connection.ensure_connection()
     session = connection.connection
     waited: list[float] = []
+    looks = 0
 
     def look(ends: threading.Event) -> None:
+        nonlocal looks
         longest = 0.0
         with ExitStack() as stack:
             link = hung_sessions._link(session, stack)
             assert link is not None
             while not ends.wait(0.02):
                 longest = max(longest, unanswered_s(link, waits_for_answer(session)))
+                looks += 1
         waited.append(longest)
 
     for _ in range(5):
@@ -170,10 +173,10 @@ def test_a_statement_right_after_an_answer_is_waited_for(cluster: Cluster) -> No
         ends.set()
         watcher.join()
     assert min(waited) > 0.8
-    ends = threading.Event()
+    ends, before = threading.Event(), looks
     idle = threading.Thread(target=look, args=(ends,))
     idle.start()
-    ends.wait(0.5)
+    poll(lambda: looks >= before + 20)
     ends.set()
     idle.join()
     assert waited[-1] == 0

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -77,15 +78,24 @@ def test_a_writer_that_takes_its_time_is_waited_for(other: sqlite3.Connection) -
     (job,) = make()
     other.execute("BEGIN IMMEDIATE")
     done: list[str] = []
+    begins = threading.Event()
+
+    def noted(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith("BEGIN"):
+            begins.set()
+        return execute(sql, *rest)
 
     def cancel() -> None:
         try:
-            done.append(api.cancel(job).state)
+            with connections["default"].execute_wrapper(noted):
+                done.append(api.cancel(job).state)
         finally:
             connections["default"].close()
 
     waiting = threading.Thread(target=cancel)
     waiting.start()
+    assert begins.wait(10)
+    # How long the other one takes, not something to wait for.
     waiting.join(0.3)
     assert waiting.is_alive(), "nothing is written past the one writer"
     assert api.get(job).state == "available", "reading goes on"
