@@ -22,8 +22,8 @@ return [...document.querySelectorAll(arguments[0])].map(function (element) {
 """
 
 _FITS = """
-return [...document.querySelectorAll(arguments[0])].every(
-    (element) => element.scrollWidth <= element.clientWidth);
+const found = [...document.querySelectorAll(arguments[0])];
+return found.length > 0 && found.every((element) => element.scrollWidth <= element.clientWidth);
 """
 _LABELS = """
 return [...document.querySelectorAll('.ojs-plot > .ojs-chart')].flatMap(function (chart) {
@@ -53,7 +53,7 @@ def visible(browser: Browser, selector: str) -> list[tuple[str, int, int, int]]:
 
 
 def fits(browser: Browser, selector: str) -> bool:
-    """Whether nothing in the elements is to be had by scrolling sideways only."""
+    """Whether there are such elements, and nothing in them is to be had by scrolling sideways only."""
     return bool(browser.driver.execute_script(_FITS, selector))
 
 
@@ -167,7 +167,9 @@ def test_charts_and_their_tables_fill_the_width(sized: Browser) -> None:
         for _name, seen, width, height in charts:
             assert seen == width >= 240
             assert height == 196
-        assert all(seen == width >= 150 for _, seen, width, _ in visible(sized, ".ojs-legend"))
+        legends = visible(sized, ".ojs-legend")
+        assert legends
+        assert all(seen == width >= 150 for _, seen, width, _ in legends)
         size = "return getComputedStyle(document.querySelector('.ojs-chart text')).fontSize"
         assert sized.driver.execute_script(size) == "11px"
         assert fits(sized, ".ojs-charts > .ojs-panel")
@@ -223,7 +225,9 @@ def test_long_names_do_not_make_the_page_wide(sized: Browser) -> None:
     wide = sized.driver.execute_script("return document.documentElement.scrollWidth")
     assert wide <= sized.driver.execute_script("return window.innerWidth")
     heading = sized.one("#content h2 code").rect
-    for button in sized.all(".object-tools a"):
+    buttons = sized.all(".object-tools a")
+    assert buttons
+    for button in buttons:
         box = button.rect
         above = box["y"] + box["height"] <= heading["y"]
         below = box["y"] >= heading["y"] + heading["height"]
