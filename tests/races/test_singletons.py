@@ -1,0 +1,137 @@
+"""Rows that are one for all, or for a client: two want one at once, the second at each statement of the
+first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from itertools import count
+from unittest.mock import patch
+
+import pytest
+from django.test import override_settings
+
+from django_ojs import clock
+from django_ojs.models import Event, EventStream, Job, MaintenanceRun, Queue, Total
+from django_ojs.services import operate, queues, reaper, rollup, stream, tokens
+from django_ojs.services.rate_limits import admission
+from django_ojs.services.stream import Wanted
+from tests.races.stepping import Player, Work, interleave
+from tests.services.support import ack, make, take
+
+pytestmark = pytest.mark.every_database
+
+Players = tuple[Player, Player]
+Scene = Callable[[], tuple[Work, Work]]
+
+
+def everywhere(players: Players, scene: Scene) -> Iterator[tuple[str, str]]:
+    """What two come to on scenes of their own, the second beginning before each point of the first."""
+    one, _other = scene()
+    players[0].run(one)
+    points = players[0].points
+    assert len(points) > 2
+    for point in points:
+        one, other = scene()
+        yield interleave(players[0], one, point.number, players[1], other)
+
+
+def test_two_readers_give_each_event_one_place(players: Players, frozen: clock.FrozenClock) -> None:
+    def scene() -> tuple[Work, Work]:
+        make(2)
+        read = partial(stream.read, Wanted(), after=0, limit=1000)
+        return lambda: len(read()[0]), lambda: len(read()[0])
+
+    for _ in everywhere(players, scene):
+        places = [*Event.objects.exclude(seq=None).order_by("seq").values_list("seq", flat=True)]
+        assert places == [*range(1, Event.objects.count() + 1)]
+        assert EventStream.objects.get().last == len(places)
+
+
+@pytest.mark.fault("F100")
+def test_two_that_have_seen_a_step_of_the_clock_apply_it_once(
+    players: Players, frozen: clock.FrozenClock
+) -> None:
+    scan = partial(reaper.scan, cadence=timedelta(seconds=5))
+    began = []
+
+    def scene() -> tuple[Work, Work]:
+        Job.objects.all()._raw_delete("default")
+        MaintenanceRun.objects.all().delete()
+        frozen.number = 0
+        make(1, heartbeat_timeout=60)
+        take()
+        scan(ran_by="one")
+        began.append(frozen.time)
+        frozen.set_server(600)
+        return partial(scan, ran_by="one"), partial(scan, ran_by="other")
+
+    for _ in everywhere(players, scene):
+        assert MaintenanceRun.objects.get(name=reaper.NAME).clock_steps == 1
+        assert Job.objects.get().started_at == began[-1] + timedelta(seconds=600)
+
+
+@override_settings(OJS={"HTTP": {"MAX_NEW_QUEUES_PER_HOUR": 1}})
+def test_two_requests_of_a_client_make_no_more_queues_than_it_may(
+    players: Players, frozen: clock.FrozenClock
+) -> None:
+    numbers = count()
+
+    def scene() -> tuple[Work, Work]:
+        number = next(numbers)
+        token, _ = tokens.create(f"c{number}", scopes=["produce"])
+        name = partial(queues.first_use, principal=f"token:{number}", token_id=token.pk)
+        return partial(name, [f"a{number}"]), partial(name, [f"b{number}"])
+
+    for said in everywhere(players, scene):
+        assert sorted(said)[0] == "RateLimited"
+        made = Counter(Queue.objects.filter(created_by__startswith="token:").values_list("created_by"))
+        assert {*made.values()} == {1}
+
+
+@pytest.mark.parametrize("first", ["roll-up", "purge"])
+def test_what_is_deleted_beside_a_roll_up_is_counted_once(
+    players: Players, frozen: clock.FrozenClock, first: str
+) -> None:
+    ended = 0
+    rollup.rollup()
+
+    def scene() -> tuple[Work, Work]:
+        nonlocal ended
+        (job, _) = make(2)
+        ack(*take(2))
+        ended += 2
+        frozen.advance(180)
+        works: tuple[Work, Work] = (rollup.rollup, partial(operate.purge, [job.id]))
+        return works if first == "roll-up" else works[::-1]
+
+    for _ in everywhere(players, scene):
+        rollup.rollup()
+        (row,) = Total.objects.filter(metric="execution", label="completed")
+        assert row.count == ended
+        assert not operate.purge_finished([*Job.objects.values_list("pk", flat=True)]).left
+
+
+def test_two_admissions_let_in_as_many_as_there_are_places(
+    players: Players, frozen: clock.FrozenClock
+) -> None:
+    numbers = count()
+
+    def scene() -> tuple[Work, Work]:
+        operate.cancel([*Job.objects.filter(state="available").values_list("pk", flat=True)])
+        key = f"k{next(numbers)}"
+        limit = {"key": key, "concurrency": 1}
+        make(rate_limit=limit)
+        (job,) = take()
+        with patch.object(admission, "admit", lambda keys, *, using: 0):
+            make(2, rate_limit=limit)
+            ack(job)
+        admit = partial(admission.admit, {key: None}, using="default")
+        return admit, admit
+
+    for said in everywhere(players, scene):
+        assert sorted(said) == ["0", "1"]
+        assert Job.objects.filter(state="available", held=False).count() == 1
