@@ -14,6 +14,7 @@ from django.test import Client
 from django_ojs import api, clock
 from django_ojs.admin.forms import ExtendForm
 from django_ojs.admin.operations import runner
+from django_ojs.admin.tokens import TokenForm
 from django_ojs.domain.envelope import from_call
 from django_ojs.domain.errors import Conflict
 from django_ojs.domain.job import Actor
@@ -110,6 +111,27 @@ def test_a_use_during_an_edit_is_not_forgotten(clerk: Client, monkeypatch: pytes
     token.refresh_from_db()
     assert token.last_used_at is not None
     assert (token.scopes, token.queues) == (["produce"], ["q1"])
+
+
+def test_a_revocation_waits_for_an_edit_that_has_checked_the_token(
+    clerk: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the edit would be of a token that is revoked."""
+    token, text = tokens.create("c", scopes=["produce", "work"])
+    check = TokenForm._check_change
+    others: list[Apart] = []
+
+    def checked(form: TokenForm, *given: Any) -> None:
+        check(form, *given)
+        others.append(Apart(lambda: tokens.revoke("c")))
+        assert others[0].goes_as_far_as_it_can(), "it waits for the edit"
+
+    monkeypatch.setattr(TokenForm, "_check_change", checked)
+    assert narrow(clerk, token).status_code == 302
+    assert others[0].outcome() == 1
+    token.refresh_from_db()
+    assert (token.scopes, token.queues) == (["produce"], ["q1"])
+    assert tokens.verify(text) is None
 
 
 def test_a_revoked_token_is_not_edited(clerk: Client) -> None:
