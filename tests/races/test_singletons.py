@@ -9,15 +9,19 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import count
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from django.test import override_settings
 
 from django_ojs import clock
-from django_ojs.models import Event, EventStream, Job, MaintenanceRun, Queue, Total
+from django_ojs.domain.envelope import from_call
+from django_ojs.domain.schedule import ScheduleSource, ScheduleSpec
+from django_ojs.models import Event, EventStream, Job, MaintenanceRun, Queue, Schedule, Total
 from django_ojs.services import operate, queues, reaper, rollup, stream, tokens
 from django_ojs.services.rate_limits import admission
+from django_ojs.services.schedules import operate as schedules
 from django_ojs.services.stream import Wanted
 from tests.races.stepping import Player, Work, interleave
 from tests.services.support import ack, make, take
@@ -92,6 +96,7 @@ def test_two_requests_of_a_client_make_no_more_queues_than_it_may(
         assert {*made.values()} == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["roll-up", "purge"])
 def test_what_is_deleted_beside_a_roll_up_is_counted_once(
     players: Players, frozen: clock.FrozenClock, first: str
@@ -115,6 +120,7 @@ def test_what_is_deleted_beside_a_roll_up_is_counted_once(
         assert not operate.purge_finished([*Job.objects.values_list("pk", flat=True)]).left
 
 
+@pytest.mark.slow
 def test_two_admissions_let_in_as_many_as_there_are_places(
     players: Players, frozen: clock.FrozenClock
 ) -> None:
@@ -135,3 +141,38 @@ def test_two_admissions_let_in_as_many_as_there_are_places(
     for said in everywhere(players, scene):
         assert sorted(said) == ["0", "1"]
         assert Job.objects.filter(state="available", held=False).count() == 1
+
+
+@pytest.mark.parametrize("first", ["pause", "change"])
+def test_a_schedule_that_is_changed_and_paused_at_once_is_both(
+    players: Players, frozen: clock.FrozenClock, first: str
+) -> None:
+    def put(description: str) -> Any:
+        job = from_call("test.job", [], now=frozen.time)
+        spec = ScheduleSpec("report", "@daily", job, description=description)
+        return lambda: schedules.put(spec, source=ScheduleSource.HTTP)[1]
+
+    def scene() -> tuple[Work, Work]:
+        Schedule.objects.all().delete()
+        put("old")()
+        works: tuple[Work, Work] = (lambda: schedules.pause("report").name, put("new"))
+        return works if first == "pause" else works[::-1]
+
+    for _ in everywhere(players, scene):
+        row = Schedule.objects.get()
+        assert (row.description, row.paused_at) == ("new", frozen.time)
+
+
+def test_of_two_that_pause_a_queue_one_has_paused_it(
+    players: Players, frozen: clock.FrozenClock
+) -> None:
+    def scene() -> tuple[Work, Work]:
+        queues.resume(["default"])
+        Event.objects.all().delete()
+        pause = partial(queues.pause, ["default"])
+        return pause, pause
+
+    queues.ensure(["default"])
+    for said in everywhere(players, scene):
+        assert sorted(said) == ["['default']", "[]"]
+        assert Event.objects.filter(kind="queue.paused").count() == 1
