@@ -155,7 +155,6 @@ def test_a_requeue_without_its_audit_row_makes_no_job(clerk: Client) -> None:
     assert Job.objects.get().pk == old.id
 
 
-@pytest.mark.slow
 def test_a_requeue_waits_for_what_is_done_to_the_old_job(clerk: Client) -> None:
     old = dead()
     with uncommitted(lambda: operate.retry_dead([old.id])):
@@ -252,7 +251,6 @@ def test_jobs_that_are_gone_or_alive_again_are_left_out_of_a_purge() -> None:
     assert set(Job.objects.values_list("pk", flat=True)) == {waiting.id}
 
 
-@pytest.mark.slow
 def test_a_purge_sees_what_happens_while_it_waits_for_the_lock() -> None:
     kept, lost, other = dead(), dead(), dead()
 
@@ -266,7 +264,6 @@ def test_a_purge_sees_what_happens_while_it_waits_for_the_lock() -> None:
     assert set(Job.objects.values_list("pk", flat=True)) == {kept.id}
 
 
-@pytest.mark.slow
 def test_jobs_that_go_while_a_decision_waits_for_the_lock_are_left_out() -> None:
     lost, other = dead(), dead()
     with uncommitted(lambda: operate.purge([lost.id])):
@@ -338,7 +335,6 @@ def test_a_worker_that_has_stopped_is_told_nothing(order: str | None) -> None:
     assert not Event.objects.exists()
 
 
-@pytest.mark.slow
 def test_a_worker_that_stops_while_it_is_told(clerk: Client) -> None:
     worker("w1", principal="token:a")
     with uncommitted(lambda: workers.deregister("w1", "token:a")):

@@ -95,7 +95,6 @@ def _reap_while_a_report_comes(frozen: Any) -> None:
     assert [attempt.outcome for attempt in Attempt.objects.all()] == ["timeout"]
 
 
-@pytest.mark.slow
 @pytest.mark.every_database
 @pytest.mark.fault("F56")
 def test_a_report_waits_for_the_reaper_and_is_refused(ojs_db: None, frozen: Any) -> None:
