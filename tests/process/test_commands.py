@@ -163,7 +163,9 @@ def test_drain_ends_with_a_summary(worker: StartWorker) -> None:
     assert runner.wait(60) == 0
     assert {api.get(job).state for job in made} == {"completed"}
     *_, summary, last = runner.stdout.strip().splitlines()
-    assert re.fullmatch(r"ended after [\d.]+ m?s: 500 jobs completed", summary), summary
+    # On a busy machine some were claimed too early.
+    ended = r"ended after [\d.]+ m?s: 500 jobs completed(, \d+ given back unbegun)?"
+    assert re.fullmatch(ended, summary), summary
     found = re.fullmatch(r"\d+\.\d jobs/s, ([\d.]+) statements per job", last)
     assert found, last
     assert float(found[1]) < 1

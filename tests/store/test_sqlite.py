@@ -200,7 +200,9 @@ def test_many_workers_share_the_file(worker: StartWorker, diary: Diary, flag: Fl
     flag.set()
     poll(lambda: Job.objects.filter(state="completed").count() == len(made), 60, every=0.1)
     assert all(one.running for one in workers)
-    assert list(Attempt.objects.values_list("outcome", flat=True)) == ["completed"] * len(made)
+    # On a busy machine some were claimed too early.
+    begun = Attempt.objects.exclude(outcome="released")
+    assert list(begun.values_list("outcome", flat=True)) == ["completed"] * len(made)
     assert len(set(Attempt.objects.values_list("worker_id", flat=True))) == len(workers)
     now = clock.now("default")
     assert invariants.check(now=now, slack=timedelta(seconds=5), using="default") == []
