@@ -94,8 +94,7 @@ def format_iso(ms: int) -> str:
 
 def format_instant(moment: datetime) -> str:
     """RFC 3339 in UTC with exactly three digits: ``2026-02-12T10:30:00.123Z``."""
-    utc = moment.astimezone(UTC)
-    return f"{utc:%Y-%m-%dT%H:%M:%S}.{utc.microsecond // 1000:03}Z"
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def _text_ms(text: str, field: str) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -98,6 +99,8 @@ class JobRow(NamedTuple):
     def json(self, column: str) -> Any:
         """The parsed value of a JSON column, ``None`` where it is unset."""
         text = getattr(self, column)
+        if text in _EMPTY:
+            return _EMPTY[text]()
         return None if text is None else json.loads(text)
 
     def small(self) -> JobRow:
@@ -183,6 +186,7 @@ class Actor:
         return {key: value for key, value in named.items() if value}
 
 
+_EMPTY: Mapping[str | None, type[Any]] = {"{}": dict, "[]": list}
 _PLACES = {column: index for index, column in enumerate(JobRow._fields)}
 _STATES = {str(state): state for state in State}  # a lookup costs less than a call of the Enum
 
@@ -235,6 +239,24 @@ def changed(job: JobRow, state: State, changes: Mapping[str, Any]) -> JobRow:
     for column, value in changes.items():
         values[_PLACES[column]] = value
     return JobRow._make(values)
+
+
+def changed_alike(
+    jobs: Sequence[JobRow],
+    state: State,
+    changes: Mapping[str, Any],
+    varying: Mapping[str, Sequence[Any]],
+) -> list[JobRow]:
+    """The records, at least one, with changes that they share and those that differ: by column, at less
+    than half of the cost of one by one.
+    """
+    columns: list[Iterable[Any]] = list(zip(*jobs, strict=True))
+    columns[_PLACES["state"]] = repeat(state.value)
+    for column, value in changes.items():
+        columns[_PLACES[column]] = repeat(value)
+    for column, values in varying.items():
+        columns[_PLACES[column]] = values
+    return list(map(JobRow._make, zip(*columns, strict=False)))
 
 
 def held_by(worker_id: str | None, principal: str | None, now: datetime) -> dict[str, Any]:

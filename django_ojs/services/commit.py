@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from django.db import transaction
 
@@ -74,16 +73,17 @@ def commit_alike(
     jobs: Sequence[JobRow],
     results: Sequence[str | None],
     *,
+    pass_over: bool = False,
     now: datetime,
     using: str,
-) -> set[UUID]:
+) -> list[JobRow]:
     """Commit that the attempts of these jobs have succeeded, by one statement: see :func:`end_alike`.
 
     For jobs without hooks, while no event of it :func:`is_published`, outside of a transaction. Returns
-    the ids of the jobs that were as their records say.
+    the jobs that were as their records say.
     """
-    ended = end_alike(decision, jobs, results, now=now, using=using)
-    job_log.completed([job for job in jobs if job.id in ended], now=now, using=using)
+    ended = end_alike(decision, jobs, results, pass_over=pass_over, now=now, using=using)
+    job_log.completed(ended, now=now, using=using)
     return ended
 
 

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
@@ -104,7 +105,7 @@ class Line(NamedTuple):
             "max_attempts": job.max_attempts,
             "worker_id": job.worker_id,
             "outcome": self.outcome,
-            "duration": None if self.ended_at is None else _duration(job, self.ended_at),
+            "duration": None if self.ended_at is None else _duration(job.started_at, self.ended_at),
             **self.more,
         }
 
@@ -179,13 +180,27 @@ def _records(lines: Sequence[Line]) -> Iterator[logging.LogRecord]:
 
 
 def _head(job: JobRow, outcome: str, attempt: int, ended_at: datetime | None) -> str:
-    of = "" if job.max_attempts == UNLIMITED else f" of {job.max_attempts}"
-    took = "" if ended_at is None else f", {_duration(job, ended_at):.3f} s"
-    return f"{job.type} {job.id} {outcome}: queue {job.queue}, attempt {attempt}{of}{took}"
+    rest = _rest(outcome, job.queue, attempt, job.max_attempts, job.started_at, ended_at)
+    return f"{job.type} {job.id} {rest}"
 
 
-def _duration(job: JobRow, ended_at: datetime) -> float:
-    return elapsed(job.started_at or ended_at, ended_at) / 1000
+@lru_cache(maxsize=256)
+def _rest(
+    outcome: str,
+    queue: str,
+    attempt: int,
+    max_attempts: int,
+    started_at: datetime | None,
+    ended_at: datetime | None,
+) -> str:
+    """What most jobs that end in one transaction share."""
+    of = "" if max_attempts == UNLIMITED else f" of {max_attempts}"
+    took = "" if ended_at is None else f", {_duration(started_at, ended_at):.3f} s"
+    return f"{outcome}: queue {queue}, attempt {attempt}{of}{took}"
+
+
+def _duration(started_at: datetime | None, ended_at: datetime) -> float:
+    return elapsed(started_at or ended_at, ended_at) / 1000
 
 
 def _line(level: int, transition: Transition, now: datetime) -> Line:

@@ -12,7 +12,7 @@ from django.db import DatabaseError, NotSupportedError, connections
 
 from django_ojs import clock
 from django_ojs.domain.events import Kind
-from django_ojs.domain.job import JobRow, Transition, changed, held_by
+from django_ojs.domain.job import JobRow, Transition, changed_alike, held_by
 from django_ojs.domain.states import Trigger
 from django_ojs.services import job_log
 from django_ojs.services.commit import commit, is_published
@@ -110,7 +110,4 @@ def _at_once(
     leases = clock.new_leases(len(jobs))
     decision = decide(jobs[0], lease_id=leases[0], now=now)
     start_alike(decision, jobs, leases, using=using)
-    return [
-        changed(job, decision.target, {**decision.changes, "lease_id": lease})
-        for job, lease in zip(jobs, leases, strict=True)
-    ]
+    return changed_alike(jobs, decision.target, decision.changes, {"lease_id": leases})

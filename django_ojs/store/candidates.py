@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django_ojs import clock
+from django_ojs.domain.ids import stored_uuid
 from django_ojs.store import pairs
 from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialect import dialect
@@ -140,7 +141,7 @@ def _from(
 def _served(rows: Sequence[tuple[Any, ...]], where: Sources) -> list[Candidate]:
     serves = cache(where.serves)
     return [
-        Candidate(_uuid(row[0]), row[1], row[2], row[3])
+        Candidate(stored_uuid(row[0]), row[1], row[2], row[3])
         for row in rows
         if not row[4] and serves(row[1], row[2])
     ]
@@ -235,11 +236,7 @@ def _walk(rows: Sequence[Candidate], heads: Sequence[Candidate], depth: int, *, 
 
 
 def _candidates(rows: Sequence[tuple[Any, ...]]) -> list[Candidate]:
-    return [Candidate(_uuid(row[0]), row[1], row[2], row[3]) for row in rows]
-
-
-def _uuid(value: UUID | str) -> UUID:
-    return value if isinstance(value, UUID) else UUID(value)
+    return [Candidate(stored_uuid(row[0]), row[1], row[2], row[3]) for row in rows]
 
 
 def _rows(statement: str, parameters: Sequence[Any], sql: Dialect) -> Sequence[tuple[Any, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import NamedTuple
-from uuid import UUID
 
 from django_ojs.boottime import boottime
 from django_ojs.domain.job import JobRow
@@ -81,9 +80,9 @@ class Lane(NamedTuple):
         )
 
 
-def in_order(job: JobRow) -> tuple[int, datetime | None, UUID]:
+def in_order(job: JobRow) -> tuple[int, datetime | None, int]:
     """By what records of one range are sorted into the order of service."""
-    return -job.priority, job.enqueued_at, job.id
+    return -job.priority, job.enqueued_at, job.id.int
 
 
 def rests_until(now: float, took: float) -> float:

@@ -170,20 +170,27 @@ def end_alike(
     jobs: Sequence[JobRow],
     results: Sequence[str | None],
     *,
+    pass_over: bool = False,
     now: datetime,
     using: str,
-) -> set[UUID]:
+) -> list[JobRow]:
     """Write the decision that an attempt has succeeded for all of these jobs, with their attempt rows.
 
     It was made on one of them, and would be the same for the others but for ``results``, JSON text.
-    Returns the ids of those that were as their records say: in that state, under that lease, by that
-    deadline and without progress; the others are left as they are. One statement, and no transaction
-    around it: only for a dialect that ``inserts_what_it_updates``.
+    Returns those that were as their records say: in that state, under that lease, by that
+    deadline and without progress; the others are left as they are, with ``pass_over`` also those that
+    another transaction holds. One statement, and no transaction around it: only for a dialect that
+    ``inserts_what_it_updates``.
     """
     sql = dialect(using)
     assert decision.attempt is not None
     update, parameters = _ending(
-        decision, jobs, results, sql, "j.id, v.c1, j.lease_seq, j.attempt, j.started_at, v.c2"
+        decision,
+        jobs,
+        results,
+        sql,
+        "j.id, v.c1, j.lease_seq, j.attempt, j.started_at, v.c2",
+        pass_over=pass_over,
     )
     # Their ids are read only if some are missing: usually all of them are written.
     statement = (
@@ -197,7 +204,10 @@ def end_alike(
     with repeated(using) as cur:
         cur.execute(statement, [*parameters, *alike, len(jobs)])
         some, written = cur.fetchone()
-    return {job.id for job in jobs} if written == len(jobs) else set(some or ())
+    if written == len(jobs):
+        return list(jobs)
+    ids = set(some or ())
+    return [job for job in jobs if job.id in ids]
 
 
 def end_all_alike(
@@ -223,6 +233,8 @@ def _ending(
     results: Sequence[str | None],
     sql: Dialect,
     returning: str = "",
+    *,
+    pass_over: bool = False,
 ) -> tuple[str, list[Any]]:
     """The guarded UPDATE for :func:`end_alike`, and its parameters."""
     kinds = [ColumnType.UUID, ColumnType.UUID, ColumnType.TIME]
@@ -238,16 +250,15 @@ def _ending(
     sets, parameters = _constants(sql, {"state": str(decision.target), **changes})
     if any(results):
         sets.append(f"{sql.quoted['result']} = {sql.value(3, ColumnType.JSON)}")
-    same = sql.null_safe_equals
-    return sql.update(
-        _TABLE,
-        (sets, parameters),
-        (source, bound),
-        "j.id = v.c0",
+    same, changed = sql.null_safe_equals, (sets, parameters)
+    guards = (
         f"{sql.in_state(decision.job.state)} AND j.lease_id {same} v.c1 AND j.deadline_at {same} v.c2"
-        " AND j.progress IS NULL",
-        returning,
+        " AND j.progress IS NULL"
     )
+    if pass_over:
+        keys = [job.id for job in jobs]
+        return sql.update_free(_TABLE, changed, (source, bound), keys, "j.id = v.c0", guards, returning)
+    return sql.update(_TABLE, changed, (source, bound), "j.id = v.c0", guards, returning)
 
 
 def _written(statement: str, parameters: Sequence[Any], using: str) -> int:

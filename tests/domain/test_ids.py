@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
@@ -13,10 +15,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.domain.ids import Uuid7Generator, keyed_uuid7, parse_uuid7, time_of, uuid7
+from django_ojs.domain.ids import (
+    Uuid7Generator,
+    keyed_uuid7,
+    parse_uuid7,
+    time_of,
+    uuid4_of,
+    uuid7,
+    uuid_of,
+)
 
 MS = 1_770_892_200_123
 ALL_ONES = (1 << 74) - 1
+
+
+@given(st.integers(0, (1 << 128) - 1))
+def test_what_is_made_unchecked_is_a_uuid_as_any_other(number: int) -> None:
+    made, checked = uuid_of(number), UUID(int=number)
+    assert (made, hash(made), str(made), repr(made)) == (
+        checked,
+        hash(checked),
+        str(checked),
+        repr(checked),
+    )
+    assert pickle.loads(pickle.dumps(made)) == copy.copy(made) == made
+    assert made.is_safe is checked.is_safe
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_a_random_one(drawn: bytes) -> None:
+    assert uuid4_of(int.from_bytes(drawn, "big")) == UUID(bytes=drawn, version=4)
 
 
 def test_the_example_of_the_rfc() -> None:

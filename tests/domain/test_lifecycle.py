@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from django_ojs.domain import lifecycle
 from django_ojs.domain.errors import InvalidTransition
 from django_ojs.domain.failures import Directive, Failure
-from django_ojs.domain.job import NO_LEASE, JobRow, Transition
+from django_ojs.domain.job import NO_LEASE, JobRow, Transition, changed, changed_alike
 from django_ojs.domain.states import State, Trigger
 from tests.domain.records import (
     ID,
@@ -45,6 +45,15 @@ def failed(job: JobRow, failure: Failure = BOOM, seconds: float = 5, **more: Any
 def error_of(job: JobRow) -> dict[str, Any]:
     error: dict[str, Any] = job.json("error")
     return error
+
+
+def test_what_changes_alike_changes_as_one_by_one() -> None:
+    jobs = [record(args=f"[{number}]", priority=number) for number in range(3)]
+    changes, leases = {"worker_id": "w1", "started_at": NOW, "progress": None}, [7, 8, 9]
+    assert changed_alike(jobs, State.ACTIVE, changes, {"lease_id": leases}) == [
+        changed(job, State.ACTIVE, {**changes, "lease_id": lease})
+        for job, lease in zip(jobs, leases, strict=True)
+    ]
 
 
 class TestClaim:

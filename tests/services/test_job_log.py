@@ -56,6 +56,25 @@ def test_completed(frozen: FrozenClock, log: pytest.LogCaptureFixture) -> None:
     assert (record.outcome, record.worker_id) == ("completed", "w1")
 
 
+def test_what_ends_in_one_transaction_differs_all_the_same(
+    frozen: FrozenClock, log: pytest.LogCaptureFixture
+) -> None:
+    """Each part of a line but the id is another one's too."""
+    found = []
+    for queue, retry in (("a", SOON), ("a", SOON), ("b", SOON), ("a", {"max_attempts": None})):
+        make(retry=retry, queue=queue)
+        found += take(queues=(queue,))
+        frozen.advance(1)
+    settle([Outcome(held(job), Report.ACK, claimed=job) for job in found])
+    one, two, three, four = (f"test.job {job.id} completed: queue" for job in found)
+    assert {message for _, message in lines(log)} == {
+        f"{one} a, attempt 1 of 2, 4.000 s",
+        f"{two} a, attempt 1 of 2, 3.000 s",
+        f"{three} b, attempt 1 of 2, 2.000 s",
+        f"{four} a, attempt 1, 1.000 s",
+    }
+
+
 def test_where_there_is_no_limit_none_is_named(log: pytest.LogCaptureFixture) -> None:
     make(retry={"max_attempts": None})
     (job,) = take()

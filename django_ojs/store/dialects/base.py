@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -56,8 +57,12 @@ class Dialect(ABC):
         self.for_update = " FOR UPDATE" if connection.features.has_select_for_update else ""
         self.for_share = self._for_share if connection.features.has_select_for_update else ""
         self.share_unheld = f"{self._for_share_now} SKIP LOCKED" if skips else ""
-        decoders = [self._decoder(JOB[column]) for column in JOB_COLUMNS]
-        self._decoded = [(index, one) for index, one in enumerate(decoders) if one is not None]
+        kinds = [JOB[column] for column in JOB_COLUMNS]
+        self._decoded = [
+            (index, decode, kind is ColumnType.TIME)
+            for index, kind in enumerate(kinds)
+            if (decode := self._decoder(kind)) is not None
+        ]
 
     _for_share = " FOR SHARE"
 
@@ -256,10 +261,19 @@ class Dialect(ABC):
             return [JobRow._make(row) for row in rows]
         # By column, since many of them hold nothing.
         columns = list(zip(*rows, strict=True))
-        for index, decode in self._decoded if columns else ():
+        # Of a claim, and of a batch that was enqueued, all have the same times.
+        once = cache(cache)
+        for index, decode, repeats in self._decoded if columns else ():
             column = columns[index]
-            if column.count(None) < len(column):
+            empty = column.count(None)
+            if empty == len(column):
+                continue
+            if repeats:
+                decode = once(decode)
+            if empty:
                 columns[index] = tuple([None if value is None else decode(value) for value in column])
+            else:
+                columns[index] = tuple(map(decode, column))
         return [JobRow._make(row) for row in zip(*columns, strict=True)]
 
     def decode(self, kind: ColumnType, value: Any) -> Any:

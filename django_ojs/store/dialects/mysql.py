@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -62,11 +62,6 @@ class MySQL(Textual):
 
     def _uuid(self, value: UUID) -> str:
         return str(value) if self.connection.features.has_native_uuid_field else value.hex
-
-    def _uuids(self, values: Iterable[UUID | None]) -> list[str | None]:
-        if not self.connection.features.has_native_uuid_field:
-            return super()._uuids(values)
-        return [None if value is None else str(value) for value in values]
 
     def upsert(self, table: str, key: str, sets: Mapping[str, str]) -> tuple[str, str]:
         """In words that MariaDB and MySQL share."""

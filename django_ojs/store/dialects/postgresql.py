@@ -337,5 +337,5 @@ def _quoted(text: str) -> str:
 _ELEMENTS: Mapping[ColumnType, Callable[[Any], str]] = {
     ColumnType.TEXT: _quoted,
     ColumnType.JSON: _quoted,
-    ColumnType.TIME: datetime.isoformat,
+    ColumnType.TIME: lru_cache(maxsize=64)(datetime.isoformat),
 }

@@ -9,6 +9,7 @@ from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
+from django_ojs.domain.ids import stored_uuid
 from django_ojs.store.columns import JOB, ColumnType
 from django_ojs.store.dialects.base import Dialect, Writer
 
@@ -40,9 +41,6 @@ class Textual(Dialect):
     def _uuid(self, value: UUID) -> str:
         return value.hex
 
-    def _uuids(self, values: Iterable[UUID | None]) -> list[str | None]:
-        return [None if value is None else f"{value.int:032x}" for value in values]
-
     def _rows(self, kinds: Sequence[ColumnType], rows: Iterable[Sequence[Any]]) -> str:
         columns = list(zip(*rows, strict=True))
         for index, kind in enumerate(kinds):
@@ -50,7 +48,10 @@ class Textual(Dialect):
                 # Many rows have the same.
                 columns[index] = tuple(map(cache(partial(self.bind, kind)), columns[index]))
             elif kind is ColumnType.UUID:
-                columns[index] = tuple(self._uuids(columns[index]))
+                # MariaDB's own type is read without hyphens too.
+                columns[index] = tuple(
+                    [None if value is None else f"{value.int:032x}" for value in columns[index]]
+                )
         return _dump(list(zip(*columns, strict=True)))
 
     def _decoder(self, kind: ColumnType) -> Callable[[Any], Any] | None:
@@ -63,12 +64,8 @@ def _aware(value: datetime | str) -> datetime:
     return value.replace(tzinfo=UTC)
 
 
-def _as_uuid(value: UUID | str) -> UUID:
-    return value if isinstance(value, UUID) else UUID(value)
-
-
 _TEXTUAL_DECODERS: Mapping[ColumnType, Callable[[Any], Any]] = {
     ColumnType.TIME: _aware,
-    ColumnType.UUID: _as_uuid,
+    ColumnType.UUID: stored_uuid,
     ColumnType.BOOL: bool,
 }
