@@ -13,10 +13,12 @@ from django.test.utils import CaptureQueriesContext
 
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRow
+from django_ojs.domain.leases import Lease
 from django_ojs.management.logs import LineHandler, TextFormatter
 from django_ojs.models import Attempt, Event
 from django_ojs.services import leases, operate, promote
-from django_ojs.services.settle import Outcome, Report, SettleResult, settle
+from django_ojs.services.acknowledge import acknowledge_by_lease
+from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
 from django_ojs.signals import EventRecord, job_completed
 from tests.conftest import empty_tables
 
@@ -62,11 +64,10 @@ def test_one_decision_writes_what_the_lifecycle_decides(
 ) -> None:
     """Every column of every job and attempt is as the way over rows and transitions writes it."""
     began, found = frozen.time, []
-    for way in ("by rows", "alone", "in a transaction"):
+    for way in ("by rows", "alone", "in a transaction", "by lease"):
         frozen.time = began
         found.append(written(frozen, results, failures, way))
-    assert found[1] == found[0]
-    assert found[2] == found[0]
+    assert found[1:] == found[:1] * 3
 
 
 def written(
@@ -87,12 +88,22 @@ def written(
         for job, result in zip(claimed, results, strict=True)
     ]
     frozen.advance(0.25)
+    ended = {}
     with CaptureQueriesContext(connection) as queries:
-        if way != "in a transaction":
-            answers = settle(outcomes, wait=False)
-        else:
+        if way == "by lease":
+            reports = {outcome.lease: outcome.result for outcome in outcomes}
+            ended = acknowledge_by_lease(reports, None, using="default")
+            assert len(queries) == (2 if connection.vendor == "postgresql" else 0)
+        if way == "in a transaction":
             with transaction.atomic():
                 answers = settle(outcomes, wait=False)
+        else:
+            answers = settle(
+                [outcome for outcome in outcomes if outcome.lease not in ended], wait=False
+            )
+    if connection.vendor == "postgresql" and way == "by lease":
+        assert ended == {held(job): now_stored(job).small() for job in claimed}
+        answers = [SettleResult(Verdict.SETTLED, job) for job in ended.values()]
     if way == "alone":
         writes = [query for query in queries if query["sql"].startswith(("UPDATE", "INSERT", "WITH"))]
         assert len(writes) == (1 if connection.vendor == "postgresql" else 2)
@@ -136,6 +147,39 @@ def test_a_held_row_holds_up_no_other() -> None:
     with holding(claimed[1]), bounded():
         assert verdicts(acked(*claimed)) == ["settled", "held", "settled"]
     assert verdicts(acked(claimed[1])) == ["settled"]
+
+
+def by_lease(*jobs: JobRow, principal: str | None = None) -> list[bool]:
+    """Report success as over HTTP, by the leases alone; of each whether that was enough."""
+    reports: dict[Lease, str | None] = dict.fromkeys(map(held, jobs), "7")
+    ended = acknowledge_by_lease(reports, principal, using="default")
+    assert all(job.state == "completed" for job in ended.values())
+    return [held(job) in ended for job in jobs]
+
+
+@pytest.mark.slow
+def test_by_lease_what_still_holds_and_nobody_else_waits_for(frozen: FrozenClock) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("by what the rows say, where it takes more than one statement")
+    make(4)
+    plain, cancelled, told, taken = claimed = take(4)
+    operate.cancel([cancelled.id])
+    leases.progress([leases.Progress(held(told), 0.5, "half", None, told)], wait=False)
+    with holding(taken):
+        assert by_lease(*claimed) == [True, False, False, False]
+    make(timeout=60)
+    (late,) = take()
+    make(2)
+    (others,) = take(worker="w2")
+    (mine,) = take()
+    assert by_lease(late, mine, others) == [True, True, False], "one worker's"
+    assert by_lease(others, principal="somebody else") == [False]
+    make(timeout=60)
+    (late,) = take()
+    frozen.advance(100)
+    assert by_lease(late) == [False]
+    states = [now_stored(job).state for job in (plain, told, taken, mine, others, late)]
+    assert states == ["completed", "active", "active", "completed", "active", "active"]
 
 
 def test_an_event_that_somebody_wants_is_made(settings: Any) -> None:

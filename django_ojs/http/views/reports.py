@@ -18,6 +18,7 @@ from django_ojs.domain.states import State
 from django_ojs.http import listing, problems, responses
 from django_ojs.http.base import OJSViewSet, missing, parse_each
 from django_ojs.http.lease_claim import lease_id_in, parse_lease
+from django_ojs.services.acknowledge import acknowledge_by_lease
 from django_ojs.services.fencing import refused
 from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
 from django_ojs.store import selectors
@@ -52,7 +53,17 @@ class ReportViewSet(OJSViewSet):
         return {job_id for job_id, record in records.items() if self.caller.sees(record.queue)}
 
     def _settle(self, outcomes: Sequence[Outcome]) -> Iterator[JobRow | OJSError]:
-        """The outcome of each report, in order; settled in parts whose jobs fit into memory."""
+        """The outcome of each report, in order."""
+        results: dict[Lease, str | None] = {}
+        for outcome in outcomes:
+            results.setdefault(outcome.lease, outcome.result)
+        ended = acknowledge_by_lease(results, self.caller.key, using=self.using)
+        others = self._settle_read([one for one in outcomes if one.lease not in ended])
+        for outcome in outcomes:
+            yield ended[outcome.lease] if outcome.lease in ended else next(others)
+
+    def _settle_read(self, outcomes: Sequence[Outcome]) -> Iterator[JobRow | OJSError]:
+        """The same by what their rows say; settled in parts whose jobs fit into memory."""
         ids = [outcome.lease.job_id for outcome in outcomes]
         start = 0
         for part in selectors.parts_that_fit(ids, listing.MAX_BYTES, using=self.using):
