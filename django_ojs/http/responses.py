@@ -230,6 +230,8 @@ def event(row: Event) -> JsonObject:
     when = format_instant(row.created_at)
     data = row.data
     subject = str(row.job_id) if row.job_id else data.get("workflow_id") or data.get("worker_id")
+    if row.kind.startswith("cron."):
+        subject = data.get("cron_name")
     return {
         "specversion": "1.0",
         "id": f"evt_{row.pk}",

@@ -121,6 +121,16 @@ def test_pause_resume_trigger_delete(api: Api) -> None:
     assert verbs == ["made", "paused", "resumed", "triggered", "deleted"]
 
 
+def test_an_event_is_about_its_schedule(api: Api, frozen: FrozenClock) -> None:
+    register(api, expression="* * * * *")
+    for _ in range(2):
+        frozen.advance(60)
+        fire.fire_due(using="default")
+    events = api.get("/events?types=cron.*").body["events"]
+    assert [event["type"] for event in events] == ["cron.triggered", "cron.skipped"]
+    assert [event["subject"] for event in events] == ["daily", "daily"]
+
+
 def test_patch_changes_what_it_names(api: Api) -> None:
     register(api, overlap_policy="allow", jitter="30s")
     answer = api("PATCH", "/cron/daily", {"cron": "@hourly", "job_template": {"args": ["us"]}})

@@ -98,7 +98,7 @@ class EventComponent(f.Component):
     source = f.text()
     time = f.timestamp()
     timestamp = f.timestamp()
-    subject = f.nullable(description="The job, the worker or the queue.")
+    subject = f.nullable(description="The job, worker, workflow, schedule or queue.")
     data = f.mapping()
 
 
