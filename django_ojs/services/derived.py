@@ -194,12 +194,27 @@ def history(job_id: UUID, *, using: str | None = None) -> list[Event]:
     newest = list(attempts.only(*_ATTEMPT_COLUMNS)[:_MOST_ATTEMPTS])
     result = _short_results([job_id], using).get(job_id)
     found = [event for event in _of_one(job, newest, result) if event.kind in derived]
-    # At one moment a job becomes available, then starts; what is stored comes before the end.
-    ranks = dict.fromkeys(map(str, DERIVABLE), 0)
-    ranks |= {str(Kind.STARTED): 1, str(Kind.COMPLETED): 3}
-    return sorted(
-        [*found, *stored], key=lambda event: (event.created_at, ranks.get(event.kind, 2), event.pk)
-    )
+    every = [*found, *stored]
+    returns = {
+        event.created_at
+        for event in every
+        if event.kind == Kind.ENQUEUED and event.created_at > job.created_at
+    }
+
+    def place(event: Event) -> int:
+        """Which of what happens at one moment comes first: a new job, its start, what is stored, its
+        end; where the job becomes available again, what led to that, then the start.
+        """
+        match event.kind:
+            case Kind.ENQUEUED | Kind.SCHEDULED:
+                return 3 if event.created_at in returns else 0
+            case Kind.STARTED:
+                return 4 if event.created_at in returns else 1
+            case Kind.COMPLETED:
+                return 5
+        return 2
+
+    return sorted(every, key=lambda event: (event.created_at, place(event), event.pk))
 
 
 def _of_one(job: Job, attempts: list[Attempt], result: Any) -> Iterator[Event]:

@@ -9,7 +9,7 @@ from django.test import override_settings
 
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Job
-from django_ojs.services import derived, promote
+from django_ojs.services import derived, promote, reap
 
 from .support import fail, make, take
 
@@ -32,3 +32,17 @@ def test_a_job_that_starts_at_the_moment_at_which_it_becomes_available(
         kinds = [event.kind for event in derived.history(job.id)]
         assert kinds[-2:] == ["job.enqueued", "job.started"]
         assert kinds[:2] == ["job.enqueued", "job.started"]
+
+
+@pytest.mark.parametrize("kept", ["problems", "all"])
+def test_what_ended_an_attempt_comes_before_the_next(frozen: FrozenClock, kept: str) -> None:
+    """A lapsed visibility lease makes its job available at once."""
+    with override_settings(OJS={"EVENTS": kept}):
+        (made,) = make(1)
+        take(1, visibility_ms=1000)
+        frozen.advance(2)
+        reap.reap()
+        take(1)
+        kinds = [event.kind for event in derived.history(made.id)]
+    starts = ["job.enqueued", "job.started"]
+    assert kinds == [*starts, "job.stalled", "job.failed", *starts]
