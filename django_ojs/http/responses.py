@@ -104,7 +104,7 @@ def _moments(record: JobRow, state: str, verbatim: Mapping[str, str]) -> JsonObj
     finished = moment(record.finished_at)
     waits = state == State.RETRYABLE
     return {
-        "enqueued_at": None if state in _NOT_ENQUEUED else moment(record.enqueued_at),
+        "enqueued_at": moment(record.enqueued_at) if _was_available(record) else None,
         "scheduled_at": verbatim.get("scheduled_at")
         if started
         else _as_written(record.scheduled_at, verbatim.get("scheduled_at")),
@@ -119,6 +119,14 @@ def _moments(record: JobRow, state: str, verbatim: Mapping[str, str]) -> JsonObj
         "next_attempt_at": moment(record.scheduled_at) if waits else None,
         "next_retry_at": moment(record.scheduled_at) if waits else None,
     }
+
+
+def _was_available(record: JobRow) -> bool:
+    """Whether a job has ever been available: one that ended while it was scheduled was not."""
+    if record.state in _NOT_ENQUEUED or record.enqueued_at is None:
+        return False
+    start = record.scheduled_at
+    return record.attempt > 0 or start is None or start <= record.enqueued_at
 
 
 def _as_written(value: datetime | None, text: str | None) -> str | None:

@@ -150,6 +150,17 @@ def test_the_enqueue_ttl_ends_with_the_first_start(api: Api, timeline: Timeline)
     assert (again["id"], again["attempt"]) == (lucky["id"], 2)
 
 
+def test_a_job_that_ends_while_scheduled_was_never_enqueued(api: Api, timeline: Timeline) -> None:
+    cancelled = enqueue(api, scheduled_at="PT1H")
+    assert api("DELETE", f"/jobs/{cancelled['id']}").status == 200
+    expired, due = enqueue(api, scheduled_at="PT1H", enqueue_ttl=2), enqueue(api, scheduled_at="PT1S")
+    timeline.advance(2)
+    assert look(api, expired)["state"] == "discarded"
+    assert api("DELETE", f"/jobs/{due['id']}").status == 200
+    shown = ["enqueued_at" in look(api, job) for job in (cancelled, expired, due)]
+    assert shown == [False, False, True]
+
+
 def test_the_grace_period(api: Api, timeline: Timeline) -> None:
     """Soft signal at the timeout, end at timeout plus grace; an ack within counts."""
     terms: dict[str, Any] = {"timeout": 1, "grace_period": 3}
