@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -113,9 +114,18 @@ def test_what_is_taken_and_who_waits(api: Api, frozen: FrozenClock) -> None:
     assert [item["key"] for item in listed["items"]] == ["a:b"]
 
 
-def test_an_unknown_key_is_not_found(api: Api) -> None:
-    error(api.get("/rate-limits/nobody"), 404, "not_found")
-    error(api("DELETE", "/rate-limits/nobody/override"), 404, "not_found")
+@pytest.mark.parametrize("key", ["nobody", "-", "x%20y", "%C3%A9", "x" * 256])
+def test_an_unknown_key_is_not_found(api: Api, key: str) -> None:
+    for answer in (
+        api.get(f"/rate-limits/{key}"),
+        api("DELETE", f"/rate-limits/{key}/override"),
+    ):
+        details = error(answer, 404, "not_found")["details"]
+        assert details == {"resource_type": "rate_limit", "resource_id": unquote(key)}
+
+
+def test_an_override_of_what_cannot_be_a_key_is_not_found(api: Api) -> None:
+    error(api("PUT", "/rate-limits/x%20y", {"concurrency": 1}), 404, "not_found")
 
 
 @pytest.mark.slow

@@ -31,3 +31,15 @@ def test_true_and_one_are_different_schemas(ojs_db: None) -> None:
     with pytest.raises(Conflict):
         schemas.put("a.b", 1, {"const": True})
     JobSchema.objects.all().delete()
+
+
+@pytest.mark.parametrize("version", ["x", "0", "-1", "1.0", "2147483648"])
+def test_what_is_no_number_of_a_version_is_not_found(api: Api, version: str) -> None:
+    path = f"/admin/schemas/a.b/{version}"
+    for method in ("GET", "DELETE"):
+        answer = api(method, path)
+        assert (answer.status, answer.code) == (404, "not_found")
+        details = answer.body["error"]["details"]
+        assert details == {"resource_type": "schema", "resource_id": f"a.b/{version}"}
+    answer = api("PUT", path, {"schema": {"type": "array"}})
+    assert (answer.status, answer.code) == (400, "invalid_request")

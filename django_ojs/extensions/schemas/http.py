@@ -11,7 +11,7 @@ from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import InvalidRequest, PermissionDenied
 from django_ojs.extensions.schemas import services
 from django_ojs.http import listing
-from django_ojs.http.base import OJSViewSet
+from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.routing import Feature, Route
 from django_ojs.models import JobSchema
 
@@ -50,7 +50,8 @@ class SchemaViewSet(OJSViewSet):
 
     def retrieve(self, request: Request, type: str, version: str) -> Response:
         """One version."""
-        return Response(_shape(services.get(type, _number(version), using=self.using)))
+        number = _existing(type, version)
+        return Response(_shape(services.get(type, number, using=self.using)))
 
     def latest(self, request: Request, type: str) -> Response:
         """The latest version that is left."""
@@ -75,8 +76,9 @@ class SchemaViewSet(OJSViewSet):
         Schemas are for all queues, so that a credential for some of them may not.
         """
         self._may_write()
-        services.delete(type, _number(version), actor=self.actor(), using=self.using)
-        return Response({"deleted": True, "type": type, "version": int(version)})
+        number = _existing(type, version)
+        services.delete(type, number, actor=self.actor(), using=self.using)
+        return Response({"deleted": True, "type": type, "version": number})
 
     def _may_write(self) -> None:
         if not self.caller.unrestricted:
@@ -100,6 +102,14 @@ def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or not 0 < int(text[:11]) < 2**31:
         raise InvalidRequest("version", "must be an integer from 1 to 2147483647")
     return int(text)
+
+
+def _existing(job_type: str, version: str) -> int:
+    """The number in the path. Raises :class:`NotFound` for text that is no version's number."""
+    try:
+        return _number(version)
+    except InvalidRequest:
+        raise missing("schema", f"{job_type}/{version}") from None
 
 
 FEATURE = Feature(

@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from django_ojs import clock
 from django_ojs.domain.durations import parse_instant
+from django_ojs.domain.errors import InvalidRequest, NotFound
 from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.rate_limit import QUEUE_PREFIX, check_key, queue_key
 from django_ojs.http import listing, responses
@@ -59,7 +60,10 @@ class RateLimitViewSet(OJSViewSet):
     def destroy_override(self, request: Request, key: str) -> Response:
         """Let the limits that the jobs ask for hold again."""
         key = self._seen(key)
-        operate.clear_override(key, actor=self.acting(), using=self.using)
+        try:
+            operate.clear_override(key, actor=self.acting(), using=self.using)
+        except NotFound:
+            raise missing("rate_limit", key) from None
         return self._answer(key)
 
     def _override(self, key: str) -> Response:
@@ -72,12 +76,22 @@ class RateLimitViewSet(OJSViewSet):
         return self._answer(key)
 
     def _answer(self, key: str) -> Response:
-        return Response(responses.rate_limit(read.state_of(key, using=self.using)))
+        try:
+            state = read.state_of(key, using=self.using)
+        except NotFound:
+            raise missing("rate_limit", key) from None
+        return Response(responses.rate_limit(state))
 
     def _seen(self, key: str) -> str:
+        """The key in the path. Raises :class:`NotFound` if no rate limit can have it, or only one that
+        the caller does not see.
+        """
         if not self.caller.unrestricted and not self._sees(key):
             raise missing("rate_limit", key)
-        return self._found(check_key(key))
+        try:
+            return self._found(check_key(key))
+        except InvalidRequest:
+            raise missing("rate_limit", key) from None
 
     def _found(self, key: str) -> str:
         """Answer from the database in which the key counts."""
