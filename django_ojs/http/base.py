@@ -191,10 +191,10 @@ class OJSViewSet(ViewSet):
         # No name contains NUL, and not every database accepts it as a parameter.
         if any("\x00" in str(value) for value in kwargs.values()):
             raise RouteNotFound
-        if request.method in SAFE_METHODS:
+        name = str(request.method).lower()
+        if request.method in SAFE_METHODS and hasattr(self, name):
             # What only reads is read again as a whole where it lost a race.
-            name = str(request.method).lower()
-            act = getattr(self, name, self.http_method_not_allowed)
+            act = getattr(self, name)
             read = partial(alone, conf.current().database)
             setattr(self, name, lambda *args, **kwargs: read(partial(act, *args, **kwargs)))
 

@@ -210,6 +210,14 @@ def test_a_method_that_is_not_there(api: Api) -> None:
     assert Api(None)("DELETE", "/queues").status == 401
 
 
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_a_refused_method_is_not_named_among_those_allowed(api: Api, method: str) -> None:
+    answer = api(method, "/workers/fetch")
+    assert (answer.status, answer.code) == (405, "invalid_request")
+    assert answer.headers["Allow"] == "POST"
+    assert answer.body["error"]["message"] == f"{method} is not allowed here; allowed: POST"
+
+
 def test_a_method_that_is_not_there_is_not_a_question_of_scopes(api: Api) -> None:
     answer = api("OPTIONS", "/jobs")
     assert (answer.status, answer.code) == (405, "invalid_request")
