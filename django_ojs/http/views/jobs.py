@@ -18,7 +18,7 @@ from django_ojs.domain.job import ExistingJob, JobRow
 from django_ojs.domain.limits import CONFIGURABLE, parse_limits
 from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.near import NearMisses
-from django_ojs.domain.states import TERMINAL
+from django_ojs.domain.states import TERMINAL, State
 from django_ojs.http import listing, responses, waiting
 from django_ojs.http.base import OJSViewSet, missing, parse_each
 from django_ojs.http.duplicates import shielded
@@ -132,8 +132,10 @@ class JobViewSet(OJSViewSet):
         """Let a ``pending`` job run."""
         ids = [self.job(job_id).id]
         record = operate.activate(ids, actor=self.acting(), using=self.using)[0]
-        when = responses.moment(record.enqueued_at)
-        return Response(responses.wrapped(record, previous_state="pending", activated_at=when))
+        # What has to wait for its time is not enqueued yet.
+        when = clock.now(self.using) if record.state == State.SCHEDULED else record.enqueued_at
+        activated = responses.moment(when)
+        return Response(responses.wrapped(record, previous_state="pending", activated_at=activated))
 
     def retry(self, request: Request, job_id: str) -> Response:
         """Make a ``discarded`` job available again: attempts and timeouts start from zero."""
