@@ -11,6 +11,7 @@ from itertools import repeat
 from typing import Any
 from uuid import UUID
 
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.events import Kind, job_event
@@ -153,7 +154,8 @@ def creation_events(record: JobRow) -> tuple[JobEvent, ...]:
         return ()
     if record.state == State.SCHEDULED:
         assert record.scheduled_at is not None
-        return (job_event(Kind.SCHEDULED, record, scheduled_at=record.scheduled_at.isoformat()),)
+        when = format_instant(record.scheduled_at)
+        return (job_event(Kind.SCHEDULED, record, scheduled_at=when),)
     more = {} if record.unique_key is None else {"unique_key": record.unique_key}
     return (job_event(Kind.ENQUEUED, record, priority=record.priority, **more),)
 

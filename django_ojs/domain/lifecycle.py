@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from django_ojs.domain import retry
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.events import Kind, attempt_facts, job_event
 from django_ojs.domain.failures import (
     Failure,
@@ -194,7 +195,7 @@ def _retryable(
         Kind.RETRYING,
         job,
         max_attempts=job.max_attempts,
-        next_retry_at=when.isoformat(),
+        next_retry_at=format_instant(when),
         retry_delay_ms=delay_ms,
         error=_public(ended.error),
     )
@@ -322,8 +323,8 @@ def _ttl_expired(job: JobRow, failure: Failure, now: datetime) -> Transition:
     expired = job_event(
         Kind.EXPIRED,
         job,
-        created_at=job.created_at.isoformat(),
-        expired_at=now.isoformat(),
+        created_at=format_instant(job.created_at),
+        expired_at=format_instant(now),
         ttl_ms=failure.fired.limit_ms,
     )
     job_events = (*_timeout_facts(job, failure), expired)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import Conflict, InvalidRequest
 from django_ojs.domain.events import Kind, job_event
 from django_ojs.domain.job import NO_LEASE, Actor, AttemptEnd, JobEvent, JobRow, Transition
@@ -50,7 +51,7 @@ def discard(job: JobRow, *, actor: Actor, now: datetime) -> Transition:
 def activate(job: JobRow, *, now: datetime) -> Transition:
     """Let a ``pending`` job wait for a worker, or for its time (OJS core ACTIVATE)."""
     if job.scheduled_at is not None and job.scheduled_at > now:
-        job_events = (job_event(Kind.SCHEDULED, job, scheduled_at=job.scheduled_at.isoformat()),)
+        job_events = (job_event(Kind.SCHEDULED, job, scheduled_at=format_instant(job.scheduled_at)),)
         return Transition(Trigger.ACTIVATE, job, State.SCHEDULED, {}, None, job_events)
     job_events = (job_event(Kind.ENQUEUED, job, priority=job.priority),)
     changes = available_from(job, now)
@@ -104,7 +105,7 @@ def retry_dead(
 
 def reschedule(job: JobRow, *, when: datetime, actor: Actor, now: datetime) -> Transition:
     """Move the start of a ``scheduled`` or ``retryable`` job; a time not after ``now`` means now."""
-    moved = job_event(Kind.RESCHEDULED, job, scheduled_at=when.isoformat(), **actor.event_fields())
+    moved = job_event(Kind.RESCHEDULED, job, scheduled_at=format_instant(when), **actor.event_fields())
     if when > now:
         target = State(job.state)
         return Transition(Trigger.RESCHEDULE, job, target, {"scheduled_at": when}, None, (moved,))
@@ -147,7 +148,7 @@ def extend(job: JobRow, *, by_ms: int, actor: Actor, now: datetime) -> Transitio
                 Kind.TIMEOUT_EXTENDED,
                 job,
                 extended_by_ms=granted_ms,
-                deadline_at=deadline.isoformat(),
+                deadline_at=format_instant(deadline),
                 **actor.event_fields(),
             ),
         ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.events import Kind, job_event
 from django_ojs.domain.failures import Failure, error_object
 from django_ojs.domain.job import JobRow, Transition
@@ -34,5 +35,5 @@ def drop(job: JobRow, *, key: str, now: datetime) -> Transition:
 
 def put_off(job: JobRow, *, key: str, until: datetime) -> Transition:
     """``on_limit: reschedule``: an available job is scheduled for when there may be a place."""
-    moved = job_event(Kind.RESCHEDULED, job, scheduled_at=until.isoformat(), rate_limit=key)
+    moved = job_event(Kind.RESCHEDULED, job, scheduled_at=format_instant(until), rate_limit=key)
     return Transition(Trigger.RATE_LIMIT, job, State.SCHEDULED, {"scheduled_at": until}, None, (moved,))

@@ -20,6 +20,7 @@ from django.db.models import F, Q, QuerySet, TextField
 from django.db.models.functions import Cast, Length
 
 from django_ojs import clock, conf
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.events import Kind
 from django_ojs.domain.ids import time_of, uuid7
 from django_ojs.domain.states import State
@@ -323,7 +324,7 @@ def _entry(job: Job) -> Event:
         and job.scheduled_at is not None
         and job.scheduled_at > job.created_at
     ):
-        when = {"scheduled_at": job.scheduled_at.isoformat(), "state": State.SCHEDULED.value}
+        when = {"scheduled_at": format_instant(job.scheduled_at), "state": State.SCHEDULED.value}
         return _event(job.pk, Kind.SCHEDULED, job.created_at, job, shared | when)
     data = {"priority": job.priority, "state": State.AVAILABLE.value}
     return _event(job.pk, Kind.ENQUEUED, job.created_at, job, shared | data)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from django_ojs.domain.admission import VERBATIM, JobDefaults, admit, creation_events, digest
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.envelope import Envelope, from_call, from_wire
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRow
@@ -83,7 +84,7 @@ class TestStates:
 
     def test_what_is_announced(self) -> None:
         (scheduled,) = creation_events(admitted(scheduled_at="5s"))
-        assert scheduled.data["scheduled_at"] == at(5).isoformat()
+        assert scheduled.data["scheduled_at"] == format_instant(at(5))
         (enqueued,) = creation_events(admitted())
         assert (enqueued.data["priority"], enqueued.data["job_id"]) == (3, str(ID))
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_ojs.domain import lifecycle
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import InvalidTransition
 from django_ojs.domain.failures import Directive, Failure
 from django_ojs.domain.job import NO_LEASE, JobRow, Transition, changed, changed_alike
@@ -150,7 +151,7 @@ class TestFail:
         assert kinds(move) == ["job.failed", "job.retrying"]
         data = fact_of(move, "job.retrying").data
         assert (data["retry_delay_ms"], data["max_attempts"]) == (2000, 3)
-        assert data["next_retry_at"] == at(7).isoformat()
+        assert data["next_retry_at"] == format_instant(at(7))
         assert data["error"]["type"] == "SmtpError"
         assert move.attempt is not None and move.attempt.outcome == "failed"
         assert json.loads(move.attempt.error or "") == error_of(job)
@@ -497,8 +498,8 @@ class TestOverdue:
     def test_expired_tells_the_ttl(self) -> None:
         data = fact_of(self.reap(record(enqueue_ttl_ms=1500), 2), "job.expired").data
         assert data["ttl_ms"] == 1500
-        assert data["expired_at"] == at(2).isoformat()
-        assert data["created_at"] == NOW.isoformat()
+        assert data["expired_at"] == format_instant(at(2))
+        assert data["created_at"] == format_instant(NOW)
 
     @pytest.mark.parametrize("exhaustion", ["discard", "dead_letter"])
     def test_dead_letter(self, exhaustion: str) -> None:

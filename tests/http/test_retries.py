@@ -156,3 +156,11 @@ def test_a_retry_may_place_the_job_elsewhere(api: Api, caller: Caller, path: str
     assert api.post(path.format(job["id"]), again).status == 200
     found = fetch(api, "other")[0]
     assert (found["id"], found["priority"], found["attempt"]) == (job["id"], 7, 1)
+
+
+def test_an_event_tells_the_time_of_a_retry_as_the_job_does(api: Api, frozen: FrozenClock) -> None:
+    job = started(api, retry=SLOW_RETRY)
+    nack(api, job)
+    (event,) = api.get(f"/events?job_id={job['id']}&types=job.retrying").body["events"]
+    assert event["data"]["next_retry_at"] == look(api, job)["next_retry_at"]
+    assert event["data"]["next_retry_at"] == "2026-01-01T00:00:20.000Z"

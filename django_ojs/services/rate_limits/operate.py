@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django_ojs import clock
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import InvalidRequest, NotFound
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, JobEvent
@@ -82,7 +83,7 @@ def block(key: str, until: datetime, *, reason: str = "", using: str = "") -> No
         row.blocked_until = until
         row.save(using=using)
         _changed(key, now, using)
-        data = {"key": key, "until": until.isoformat(), "reason": reason}
+        data = {"key": key, "until": format_instant(until), "reason": reason}
         publish([JobEvent(Kind.RATE_LIMIT_DYNAMIC_ADJUSTED, data)], now=now, using=using)
 
 
