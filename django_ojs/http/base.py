@@ -34,7 +34,7 @@ from django_ojs.domain.reserved import is_own
 from django_ojs.http import media, problems, refusals, response_warnings, waiting
 from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
-from django_ojs.http.limits import LONG_POLLS
+from django_ojs.http.limits import LONG_POLLS, Quota
 from django_ojs.http.principal import Principal, of_user, parse_reason
 from django_ojs.services import databases, inspect, queues, reading
 from django_ojs.store.contention import alone, repeating_statements
@@ -84,6 +84,8 @@ class OJSViewSet(ViewSet):
     metadata_class = None
     request: Request
     request_id: str
+    quota: Quota | None = None
+    """What the caller may still enqueue, if this request was counted."""
 
     def needed_scopes(self) -> Sequence[str]:
         """The scopes of the action, of which the caller needs one."""
@@ -215,6 +217,9 @@ class OJSViewSet(ViewSet):
         response = super().finalize_response(request, response, *args, **kwargs)
         response["OJS-Version"] = media.VERSION
         response["X-Request-Id"] = self.request_id
+        if self.quota is not None and "X-RateLimit-Limit" not in response:
+            for name, value in self.quota.headers().items():
+                response[name] = value
         response["X-Content-Type-Options"] = "nosniff"
         response["Cache-Control"] = "no-store"
         if isinstance(request, Request):

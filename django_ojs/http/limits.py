@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from django_ojs import clock, conf
 from django_ojs.domain.errors import RateLimited
@@ -53,21 +54,41 @@ _BYTES = RateWindow(1)
 _FAILURES = RateWindow(60)
 
 
-def charge_enqueue(principal: Principal, jobs: int, size: int) -> None:
+class Quota(NamedTuple):
+    """The jobs that a credential may enqueue in a second, and how many of them are left of this one."""
+
+    limit: int
+    remaining: int
+
+    def headers(self) -> dict[str, str]:
+        """The headers of OJS HTTP 18.1."""
+        return {
+            "X-RateLimit-Limit": str(self.limit),
+            "X-RateLimit-Remaining": str(self.remaining),
+            "X-RateLimit-Reset": str(int(clock.host_time().timestamp()) + 1),
+        }
+
+
+def charge_enqueue(principal: Principal, jobs: int, size: int) -> Quota:
     """Count enqueued jobs, and the bytes of the request, against the rates of the credential.
 
     One request alone in its second always passes: the size of bodies and batches is limited anyway.
     Raises :class:`RateLimited`.
     """
     http = conf.current().http
+    left = 0
     for window, what, amount, rate in (
         (_JOBS, "jobs", jobs, http.enqueue_rate),
         (_BYTES, "bytes of jobs", size, http.enqueue_bytes),
     ):
-        if window.count(principal.key, amount) > max(rate, amount):
+        counted = window.count(principal.key, amount)
+        if counted > max(rate, amount):
             raise RateLimited(
                 f"More than {rate} {what} a second with this credential.", retry_after=1, limit=rate
             )
+        if window is _JOBS:
+            left = max(0, rate - counted)
+    return Quota(http.enqueue_rate, left)
 
 
 def charge_failure(address: str) -> None:

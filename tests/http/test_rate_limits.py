@@ -70,6 +70,7 @@ def test_every_form_is_taken(api: Api, limit: Any, number: str) -> None:
         answer = api.post("/jobs", {"type": "test.job", "args": [], **body})
         assert answer.status == 201, answer.body
         assert answer.headers["X-RateLimit-Limit"] == number
+        assert "X-RateLimit-Remaining" not in answer.headers, "that is of the client's own rate"
         assert answer.body["job"]["rate_limit"] == limit
 
 

@@ -48,6 +48,23 @@ def test_a_rate_that_is_used_up_says_so_in_headers(api: Api) -> None:
     assert refused[0].headers["X-RateLimit-Reset"].isdigit()
 
 
+def test_what_is_left_of_a_rate_is_said_with_each_job(caller: Caller) -> None:
+    mine = caller(name="mine")
+    with override_settings(OJS={"HTTP": {"ENQUEUE_RATE": 5}}):
+        answers = [mine.post("/jobs", {"type": "test.job", "args": []}) for _ in range(2)]
+        job = {"type": "test.job", "args": []}
+        answers.append(mine.post("/jobs/batch", {"jobs": [job, job]}))
+        steps = {"type": "chain", "steps": [job]}
+        answers.append(mine.post("/workflows", steps))
+        looked = mine.get("/jobs")
+    assert [answer.status for answer in answers] == [201] * 4
+    assert {answer.headers["X-RateLimit-Limit"] for answer in answers} == {"5"}
+    left = [answer.headers["X-RateLimit-Remaining"] for answer in answers]
+    assert left == ["4", "3", "1", "0"]
+    assert all(answer.headers["X-RateLimit-Reset"].isdigit() for answer in answers)
+    assert "X-RateLimit-Limit" not in looked.headers, "only enqueues are counted"
+
+
 def test_the_rate_is_of_the_client_not_of_its_token(caller: Caller) -> None:
     mine = caller(name="mine")
     with override_settings(OJS={"HTTP": {"ENQUEUE_RATE": 2}}):

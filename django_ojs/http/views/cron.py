@@ -148,7 +148,7 @@ class CronViewSet(OJSViewSet):
         known = Schedule.objects.using(self.using).filter(pk=spec.name).first()
         if known is not None:
             self.may_use(known.queue, "name")
-        charge_enqueue(self.caller, 1, self.body_bytes)
+        self.quota = charge_enqueue(self.caller, 1, self.body_bytes)
         self.first_use([queue_of(spec.envelope)])
         row, is_new = operate.put(
             spec, source=ScheduleSource.HTTP, actor=self.acting(), using=self.using

@@ -193,7 +193,7 @@ class JobViewSet(OJSViewSet):
 
     def _charge(self, envelopes: Sequence[Envelope]) -> None:
         """Count against the rates of the credential. Raises :class:`RateLimited`."""
-        charge_enqueue(self.caller, len(envelopes), self.body_bytes)
+        self.quota = charge_enqueue(self.caller, len(envelopes), self.body_bytes)
         # Queues that come from the settings are not counted.
         self.first_use(envelope.queue for envelope in envelopes if envelope.queue is not None)
 

@@ -179,7 +179,7 @@ class WorkflowViewSet(OJSViewSet):
 
     def _charge(self, definition: Definition) -> None:
         calls = list(each_call(definition))
-        charge_enqueue(self.caller, len(calls), self.body_bytes)
+        self.quota = charge_enqueue(self.caller, len(calls), self.body_bytes)
         self.first_use(call.envelope.queue for call in calls if call.envelope.queue is not None)
 
     def _workflow(self, workflow_id: str) -> Workflow:
