@@ -54,6 +54,9 @@ def test_one_bad_job_of_many(api: Api, bad: Any, status: int, code: str) -> None
 def test_a_batch_with_an_id_that_is_taken(api: Api) -> None:
     taken = enqueue(api, id=MISSING, args=[1])
     jobs = [{"type": "test.job", "args": []}, {"type": "test.job", "args": [2], "id": MISSING}]
-    refused(api.post("/jobs/batch", {"jobs": jobs}), 409, "duplicate")
+    details = refused(api.post("/jobs/batch", {"jobs": jobs}), 409, "duplicate")["details"]
+    assert (details["existing_job_id"], details["index"]) == (MISSING, 1)
     assert Job.objects.count() == 1
     assert look(api, taken)["args"] == [1]
+    alone = refused(api.post("/jobs", jobs[1]), 409, "duplicate")["details"]
+    assert "index" not in alone

@@ -13,7 +13,7 @@ from django_ojs import clock, conf
 from django_ojs.domain.admission import admit
 from django_ojs.domain.durations import parse_instant, parse_ms, parse_seconds_ms
 from django_ojs.domain.envelope import Envelope, from_wire, parse_priority
-from django_ojs.domain.errors import InvalidRequest, NotFound
+from django_ojs.domain.errors import Duplicate, InvalidRequest, NotFound
 from django_ojs.domain.job import ExistingJob, JobRow
 from django_ojs.domain.limits import CONFIGURABLE, parse_limits
 from django_ojs.domain.names import check_queue_name
@@ -198,8 +198,15 @@ class JobViewSet(OJSViewSet):
         self.first_use(envelope.queue for envelope in envelopes if envelope.queue is not None)
 
     def _enqueue(self, envelopes: Sequence[Envelope], now: datetime) -> Sequence[JobRow]:
-        with shielded(self.caller):
-            return enqueue(envelopes, now=now)
+        try:
+            with shielded(self.caller):
+                return enqueue(envelopes, now=now)
+        except Duplicate as error:
+            taken = error.details.get("existing_job_id")
+            places = [index for index, one in enumerate(envelopes) if str(one.id) == taken]
+            if len(envelopes) > 1 and places:
+                error.details = {"index": places[-1], **error.details}
+            raise
 
     def _shown(self, record: JobRow, body: Any) -> JobRow:
         """The job; without the scope to read it, the job as it was when it was created.
