@@ -14,6 +14,8 @@ from django.db import transaction
 
 from django_ojs import clock, conf
 from django_ojs.domain import operations
+from django_ojs.domain.admission import VERBATIM
+from django_ojs.domain.durations import parse_instant
 from django_ojs.domain.errors import Duplicate
 from django_ojs.domain.events import Kind, job_event
 from django_ojs.domain.job import LARGE, Actor, ExistingJob, JobRow
@@ -230,8 +232,11 @@ def _in_place_of(
 ) -> JobRow:
     """The new job with what it takes over: its start, and since when it has been put off."""
     if policy.on_conflict is OnConflict.REPLACE_EXCEPT_SCHEDULE:
-        planned = [_planned(job) for job in victims if job.state == State.SCHEDULED]
-        return _starting(record, min(planned), now) if planned else record
+        planned = [job for job in victims if job.state == State.SCHEDULED]
+        if not planned:
+            return record
+        first = min(planned, key=_planned)
+        return _starting(record, _planned(first), now, _spelling(first))
     start = record.scheduled_at
     if policy.debounce_ms is None or start is None:
         return record
@@ -252,12 +257,24 @@ def _planned(job: JobRow) -> datetime:
     return job.scheduled_at
 
 
-def _starting(record: JobRow, when: datetime, now: datetime) -> JobRow:
-    """The new job with another start."""
+def _spelling(job: JobRow) -> str | None:
+    """How the client wrote the start of a job, if it is still that."""
+    text = job.json("extra").get(VERBATIM, {}).get("scheduled_at")
+    if text is None or parse_instant(text, "scheduled_at", job.created_at)[0] != job.scheduled_at:
+        return None
+    return str(text)
+
+
+def _starting(record: JobRow, when: datetime, now: datetime, spelling: str | None = None) -> JobRow:
+    """The new job with another start, and how a client wrote that."""
     state = record.state
     if state != State.PENDING:
         state = (State.SCHEDULED if when > now else State.AVAILABLE).value
-    record = record._replace(scheduled_at=when, state=state)
+    extra = record.json("extra")
+    verbatim = {**extra.pop(VERBATIM, {}), "scheduled_at": spelling}
+    if kept := {name: text for name, text in verbatim.items() if text is not None}:
+        extra[VERBATIM] = kept
+    record = record._replace(scheduled_at=when, state=state, extra=json.dumps(extra))
     if record.deadline_at is None:
         return record
     return record._replace(deadline_at=waiting_deadline(record))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from django_ojs.clock import FrozenClock
 from django_ojs.models import Job
 from tests.http.conftest import Caller
 from tests.http.support import Answer, Api, fetch, refused_field
@@ -51,6 +52,16 @@ def test_a_replacing_one_is_201_and_cancels_the_first(api: Api) -> None:
     first, again = push(api, [1], policy), push(api, [2], policy)
     assert (first.status, again.status) == (201, 201)
     assert api.get(f"/jobs/{first.body['id']}").body["job"]["state"] == "cancelled"
+
+
+def test_a_kept_schedule_is_shown_as_it_was_written(api: Api, frozen: FrozenClock) -> None:
+    policy = {"on_conflict": "replace_except_schedule"}
+    first, later = "2026-01-01T00:01:00+00:00", "2026-01-01T09:00:00Z"
+    push(api, [1], policy, scheduled_at=first)
+    made = push(api, [2], policy, scheduled_at=later).body["job"]
+    assert (made["state"], made["scheduled_at"]) == ("scheduled", first)
+    frozen.advance(60)
+    assert [job["scheduled_at"] for job in fetch(api)] == [first]
 
 
 def test_both_spellings_of_the_keys_are_returned(api: Api) -> None:
