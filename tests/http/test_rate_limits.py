@@ -201,6 +201,18 @@ def test_a_handler_may_block_its_key(api: Api, frozen: FrozenClock) -> None:
     assert len(taken(api)) == 1
 
 
+def test_a_block_holds_also_those_who_were_let_in(api: Api, frozen: FrozenClock) -> None:
+    first, second = (push(api, {"key": "a", "concurrency": 5}) for _ in range(2))
+    (job,) = taken(api, count=1)
+    failed = {"type": "RateLimitExceeded", "message": "429", "rate_limit_until": "+PT60S"}
+    body = {"job_id": job["id"], "lease_id": job["lease"]["id"], "error": failed}
+    assert api.post("/workers/nack", body).status == 200
+    assert taken(api) == []
+    assert api.get("/rate-limits/a").body["concurrency"]["admitted"] == 0
+    frozen.advance(61)
+    assert {job["id"] for job in taken(api)} == {first["id"], second["id"]}
+
+
 def test_a_late_block_changes_nothing(api: Api, frozen: FrozenClock) -> None:
     push(api, ONE)
     (job,) = taken(api)

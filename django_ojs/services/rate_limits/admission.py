@@ -1,4 +1,4 @@
-"""Let held jobs in while their key has room.
+"""Let held jobs in while their key has room, and take back what is too many.
 
 Under the lock of the key's row, which only admissions and operators take, and for a moment; jobs are
 locked by ``SKIP LOCKED``, so that an admission waits for no job. What is taken is counted from rows,
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -29,7 +29,8 @@ from django_ojs.models import Job, Queue, RateLimit, RateLimitDue, RateLimitPlac
 from django_ojs.services.commit import commit, publish, wake
 from django_ojs.services.rate_limits import policies
 from django_ojs.services.rate_limits.policies import BY_QUEUE
-from django_ojs.services.rate_limits.room import Room, effective, room_of
+from django_ojs.services.rate_limits.room import Room, effective, excess_of, room_of
+from django_ojs.services.rate_limits.taking_back import TakenBack, take_back
 from django_ojs.store import due_times, inserting, locking
 from django_ojs.store.contention import in_transaction, is_contention
 
@@ -151,13 +152,18 @@ def _admit(key: str, policy: RateLimitPolicy | None, *, using: str = "") -> _Don
         starts = RateLimitStart.objects.using(using).filter(key=key)
         starts.filter(started_at__lte=now - longest).delete()
     room = room_of(row, limits, now, using)
+    back = TakenBack()
+    if excess := excess_of(row, limits, room.standing, now):
+        back = take_back(key, excess, using=using)
+        _make_due(back.keys, using)
+        room = room_of(row, limits, now, using)
     wanted = _PAGE if room.places is None else min(room.places, _PAGE)
     let_in = _let_in(key, places, wanted, using) if wanted else _LetIn()
     _turn_away(limits, places, room, let_in, now, using)
-    _settle_row(row, places, room, let_in, wanted, changed, now)
+    _settle_row(row, places, room, let_in, wanted, changed, back, now)
     if dues:
         RateLimitDue.objects.using(using).filter(pk__in=dues).delete()
-    next_keys = set(let_in.next_keys)
+    next_keys = set(let_in.next_keys | back.keys)
     if row.due_at is not None and row.due_at <= now:
         next_keys.add(key)
     return _Done(len(let_in.jobs), frozenset(next_keys))
@@ -288,11 +294,16 @@ def _pass_on(key: str, jobs: Sequence[JobRow], seen: Mapping[UUID, int], using: 
         Job.objects.using(using).filter(pk__in=[job.id for job in free]).update(held=False)
         wake({(job.queue, job.type) for job in free}, using=using)
     keys = frozenset(place.key for place in following.values())
+    _make_due(keys, using)
+    return keys
+
+
+def _make_due(keys: Collection[str], using: str) -> None:
+    """These are admitted next; by anybody, if this process dies before."""
     if keys:
         due_at = clock.now(using) + _LEFT_BEHIND
         rows_due = [RateLimitDue(key=one, due_at=due_at) for one in sorted(keys)]
         RateLimitDue.objects.using(using).bulk_create(rows_due)
-    return keys
 
 
 def _settle_row(
@@ -302,6 +313,7 @@ def _settle_row(
     let_in: _LetIn,
     wanted: int,
     changed: bool,
+    back: TakenBack,
     now: datetime,
 ) -> None:
     """Note on the row of the key when to look again."""
@@ -319,6 +331,10 @@ def _settle_row(
         elif not full and len(let_in.jobs) == wanted:
             moments.append(now)
         row.due_at = min(filter(None, moments), default=None)
+    if back.locked_out:
+        row.due_at = min(filter(None, (row.due_at, now + _AGAIN)))
+    elif back.more:
+        row.due_at = now
     open_again = not waits and (room.places is None or room.places > len(let_in.jobs))
     if waits and full and not row.exceeded:
         row.exceeded = True

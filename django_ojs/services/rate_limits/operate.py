@@ -35,8 +35,8 @@ def override(
     """Set limits of a key that win over those of its jobs, until a time or for good.
 
     ``limits`` are those of OJS rate limiting 6, without the key; what it leaves out stays as jobs ask.
-    The key ``queue:<name>`` limits a queue. Jobs that have been let in keep their places. Raises
-    :class:`InvalidRequest`.
+    The key ``queue:<name>`` limits a queue. Jobs that run keep their places; of those let in that
+    have not started, as many wait again as are too many now. Raises :class:`InvalidRequest`.
     """
     check_key(key)
     policy = parse_rate_limit(limits, field="limits", named=False)
@@ -74,7 +74,10 @@ def clear_override(key: str, *, actor: Actor = API, using: str = "") -> RateLimi
 
 @in_transaction
 def block(key: str, until: datetime, *, reason: str = "", using: str = "") -> None:
-    """Let nobody in under this key before a time: what it stands for has asked for that."""
+    """Let nobody start under this key before a time: what it stands for has asked for that.
+
+    Jobs that have been let in and have not started wait again (OJS rate limiting 9.1).
+    """
     now = clock.now(using)
     if until <= now:
         return

@@ -127,6 +127,8 @@ def run(transitions: Sequence[Transition], now: datetime, using: str) -> None:
             claimed += mine
         elif one.trigger is Trigger.RELEASE:
             changes.status[_Status.ADMITTED] += [place.id for place in mine]
+            # The limit may be lower than when it was let in.
+            changes.keys |= {place.key for place in mine}
         elif one.trigger is Trigger.EDIT:
             _edited(one, mine, changes, again)
         elif one.target in TERMINAL:

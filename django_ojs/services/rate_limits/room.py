@@ -57,10 +57,25 @@ def standing_of(key: str, using: str) -> Standing:
     return Standing(counts.get(_Status.ADMITTED, 0), running)
 
 
+def is_blocked(row: RateLimit, now: datetime) -> bool:
+    """Whether a handler has asked that nothing of the key starts for now."""
+    return row.blocked_until is not None and row.blocked_until > now
+
+
+def excess_of(row: RateLimit, limits: RateLimitPolicy, standing: Standing, now: datetime) -> int:
+    """How many of those let in that have not started are more than the limits allow now."""
+    if is_blocked(row, now):
+        return standing.admitted
+    over = [standing.admitted - window.limit for _, window in limits.windows()]
+    if limits.concurrency is not None:
+        over.append(standing.admitted + standing.running - limits.concurrency)
+    return min(standing.admitted, max(0, *over)) if over else 0
+
+
 def room_of(row: RateLimit, limits: RateLimitPolicy, now: datetime, using: str) -> Room:
     """What is free under a key."""
     standing = standing_of(row.key, using)
-    if row.blocked_until is not None and row.blocked_until > now:
+    if is_blocked(row, now):
         return Room(0, standing, "blocked", 0, row.blocked_until)
     places, strategy, limit, opens_at = free_places(limits, standing), "", 0, None
     if places is not None:
