@@ -57,7 +57,17 @@ READ = (
     | LIMIT_KEYS
 )
 """The fields that are read from a request."""
-SYSTEM_MANAGED = (frozenset(JobRow._fields) - READ) | {
+_INTERNAL = frozenset(
+    {
+        *("limits_from", "timeout_explicit", "heartbeat_explicit", "extra", "digest", "incident"),
+        *("heartbeat_at", "heartbeat_armed", "deadline_at", "extended_ms", "finished_at"),
+        *("checkpoint_seq", "checkpoint_info", "hooks", "held", "workflow_step"),
+    }
+)
+"""Columns of a job that no answer has beside its fields: to a client these names mean nothing, and are
+kept as any unknown field is. What names a lease is not among them: a worker could take it for its own.
+"""
+SYSTEM_MANAGED = (frozenset(JobRow._fields) - READ - _INTERNAL) | {
     "job",
     "lease",
     "next_attempt_at",
@@ -78,7 +88,7 @@ SYSTEM_MANAGED = (frozenset(JobRow._fields) - READ) | {
     "parent_results",
     "_ojs_verbatim",
 }
-"""Fields of answers only: columns of a job that no request sets, and what answers add to them."""
+"""Fields of answers only: columns of a job that they show, and what they add to them."""
 
 
 class Envelope(NamedTuple):

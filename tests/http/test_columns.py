@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from django_ojs.clock import FrozenClock
+from django_ojs.domain.envelope import READ, SYSTEM_MANAGED
 from django_ojs.domain.limits import NAMES
 from django_ojs.models import Job
 from tests.http.refusing import refused, row
@@ -51,7 +52,7 @@ def test_no_column_is_written_by_an_enqueue(api: Api, frozen: FrozenClock) -> No
     plain = enqueue(api)
     tried = enqueue(api, **without(own))
     assert differ(plain, tried) <= {"id", "extra"}
-    assert {"digest", "lease_id", "state", "error"}.isdisjoint(row(tried)["extra"])
+    assert {"unique_key", "lease_id", "state", "error"}.isdisjoint(row(tried)["extra"])
     assert look(api, tried)["state"] == "available"
     inside = enqueue(api, options=without(own))
     assert differ(plain, inside) <= {"id"}
@@ -123,8 +124,28 @@ def test_unknown_fields_are_kept_and_returned(api: Api) -> None:
     assert {name: listed[name] for name in unknown} == unknown
 
 
+def test_names_that_only_the_database_knows_are_unknown_fields(api: Api) -> None:
+    shown = set(look(api, enqueue(api, progress=0.5)))
+    names = without(shown | SYSTEM_MANAGED | READ | {"workflow_step_id"})
+    assert {"extra", "digest", "incident", "hooks", "finished_at", "deadline_at"} <= set(names)
+    job = enqueue(api, queue="other", **names)
+    for found in (look(api, job), api.get("/jobs?queue=other").body["jobs"][0], fetch(api, "other")[0]):
+        assert {name: found[name] for name in names} == names
+    assert api.post(f"/jobs/{job['id']}/ack", {"result": 1}).status == 200
+    done = look(api, job)
+    assert {name: done[name] for name in names} == names
+    assert done["state"] == "completed"
+
+
 def test_unknown_fields_do_not_shadow_ours(api: Api) -> None:
-    job = enqueue(api, job={"id": "x"}, lease={"id": "x"}, errors=["x"], total_attempts=9, digest="x")
+    ours = {
+        "job": {"id": "x"},
+        "lease": {"id": "x"},
+        "lease_id": "x",
+        "errors": ["x"],
+        "total_attempts": 9,
+    }
+    job = enqueue(api, **ours, unique_key="x")
     found = look(api, job)
     assert found["id"] == job["id"]
-    assert not {"lease", "errors", "digest"} & set(found)
+    assert not {"lease", "lease_id", "errors", "unique_key"} & set(found)
