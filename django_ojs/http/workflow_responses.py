@@ -64,7 +64,7 @@ def workflow(
 ) -> JsonObject:
     """A workflow with its steps, their results by index, callbacks and errors."""
     keys = {member.index: member.key for member in members}
-    failed = [member for member in members if member.state in _FAILED and member.index >= 0]
+    failed = _failed(row, members)
     shape = {
         **summary(row),
         "steps": [
@@ -82,6 +82,15 @@ def workflow(
     if failed and row.kind == WorkflowKind.CHAIN:
         shape["failed_step_index"] = failed[0].index
     return {**shape, "workflow": shape}
+
+
+def _failed(row: Workflow, members: Sequence[Member]) -> list[Member]:
+    """The members that have failed; without one, what began and was cancelled by itself."""
+    steps = [member for member in members if member.index >= 0]
+    failed = [member for member in steps if member.state in _FAILED]
+    if failed or row.state != WorkflowState.FAILED or row.error is not None:
+        return failed
+    return [one for one in steps if one.state == State.CANCELLED and (one.job_id or one.workflow_id)]
 
 
 def _error(error: Mapping[str, Any]) -> JsonObject:

@@ -70,6 +70,48 @@ def test_why_a_workflow_failed(api: Api) -> None:
     assert (end["data"]["failed_step_id"], end["data"]["failed_step_type"]) == ("first", "t.a")
 
 
+CANCELLED = {"code": "job_cancelled", "message": "the job was cancelled"}
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_chain_fails_by_a_step_that_was_cancelled(api: Api, running: bool) -> None:
+    found = made(api, {"type": "chain", "steps": [{**job("t.a"), "id": "first"}, job("t.b")]})
+    first = found["steps"][0]["job_id"]
+    if running:
+        fetch(api)
+    assert api("DELETE", f"/jobs/{first}").status == 200
+    _, step, end = events(api)
+    assert (step["type"], step["data"]["step_id"]) == ("workflow.step_failed", "first")
+    assert step["data"]["error"] == end["data"]["error"] == CANCELLED
+    assert (end["data"]["failed_step_id"], end["data"]["failed_step_type"]) == ("first", "t.a")
+    after = api.get(f"/workflows/{found['id']}").body
+    assert (after["state"], after["failed_step_index"]) == ("failed", 0)
+    assert after["errors"] == [{"job_id": first, "step_index": 0, "attempt": int(running), **CANCELLED}]
+    assert after["failed_job_ids"] == [first]
+
+
+def test_a_cancelled_member_beside_a_failed_one(api: Api) -> None:
+    """What has failed is the reason, as before."""
+    found = made(api, {"type": "group", "jobs": [job("t.a"), job("t.b", queue="q1", options=FINAL)]})
+    assert api("DELETE", f"/jobs/{found['steps'][0]['job_id']}").status == 200
+    fail(api, "q1")
+    end = events(api)[-1]
+    assert (end["data"]["failed_step_id"], end["data"]["error"]["code"]) == ("step-1", "no_luck")
+    errors = api.get(f"/workflows/{found['id']}").body["errors"]
+    assert [error["code"] for error in errors] == ["no_luck"]
+
+
+def test_a_nested_workflow_that_failed(api: Api) -> None:
+    inner = {"type": "group", "jobs": [job("t.a", options=FINAL)]}
+    made(api, {"type": "chain", "steps": [inner, job("t.b")]})
+    fail(api, "default")
+    *_, step, end = events(api)
+    error = {"code": "no_luck", "message": "it broke"}
+    assert (step["type"], step["data"]["error"]) == ("workflow.step_failed", error)
+    assert (end["data"]["failed_step_id"], end["data"]["failed_step_type"]) == ("step-0", "group")
+    assert end["data"]["error"] == error
+
+
 def test_a_callback_that_failed(api: Api) -> None:
     callbacks = {"on_complete": job("t.done", options=FINAL)}
     found = made(api, {"type": "batch", "jobs": [job("t.a")], "callbacks": callbacks})

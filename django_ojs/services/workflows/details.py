@@ -7,19 +7,27 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from django_ojs import conf
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import JobEvent
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import elapsed
-from django_ojs.domain.workflow import CALLBACK_NAMES
 from django_ojs.models import Job, WorkflowStep
+from django_ojs.services.workflows.failures import CANCELLED, error_of, first_failure, short
 from django_ojs.signals import by_kind
 
 _OF_STEPS = frozenset({Kind.WORKFLOW_STEP_COMPLETED.value, Kind.WORKFLOW_STEP_FAILED.value})
-_COLUMNS = ("workflow_id", "workflow_step", "type", "extra__workflow_step_id", "started_at", "error")
+_COLUMNS = (
+    "workflow_id",
+    "workflow_step",
+    "type",
+    "extra__workflow_step_id",
+    "started_at",
+    "state",
+    "error",
+)
 
 
 def detailed(events: Sequence[JobEvent], *, now: datetime, using: str) -> list[JobEvent]:
@@ -54,36 +62,38 @@ def _steps(
     of_jobs, left = Q(), Q()
     for workflow_id, index in map(_place, events):
         of_jobs |= Q(workflow_id=workflow_id, workflow_step=index)
-    for workflow_id, index, kind, key, began, error in _jobs(using).filter(of_jobs):
+    jobs = Job.objects.using(using).filter(of_jobs).values_list(*_COLUMNS)
+    for workflow_id, index, kind, key, began, state, error in jobs:
         data = {"step_id": key or f"step-{index}", "step_type": kind}
         if began is not None:
             data["duration_ms"] = elapsed(began, now)
-        if error is not None:
-            data["error"] = _short(error)
+        if state == State.CANCELLED:
+            data["error"] = dict(CANCELLED)
+        elif error is not None:
+            data["error"] = short(error)
         found[workflow_id, index] = data
     for workflow_id, index in {_place(event) for event in events} - found.keys():
         left |= Q(workflow_id=workflow_id, index=index)
     if left:
         # Nested workflows, and jobs that were deleted.
         rows = WorkflowStep.objects.using(using).filter(left)
-        for workflow_id, index, key, kind in rows.values_list("workflow_id", "index", "key", "type"):
-            found[workflow_id, index] = {"step_id": key, "step_type": kind}
+        failed = {_place(event) for event in events if event.kind == Kind.WORKFLOW_STEP_FAILED}
+        columns = ("workflow_id", "index", "key", "type", "child_id")
+        for workflow_id, index, key, kind, child_id in rows.values_list(*columns):
+            data = {"step_id": key, "step_type": kind}
+            if child_id is not None and (workflow_id, index) in failed:
+                data["error"] = dict(error_of(child_id, using=using))
+            found[workflow_id, index] = data
     return found
 
 
 def _failure(workflow_id: UUID, using: str) -> dict[str, Any]:
-    """The first job that has failed, a callback before members, and why."""
-    failed = _jobs(using).filter(workflow_id=workflow_id, state=State.DISCARDED.value)
-    for _, index, kind, key, _, error in failed.order_by("workflow_step")[:1]:
-        name = CALLBACK_NAMES.get(index) or key or f"step-{index}"
-        return {"failed_step_id": name, "failed_step_type": kind, "error": _short(error or {})}
-    return {}
-
-
-def _jobs(using: str) -> QuerySet[Job, Any]:
-    return Job.objects.using(using).values_list(*_COLUMNS)
-
-
-def _short(error: dict[str, Any]) -> dict[str, Any]:
-    code = error.get("code") or error.get("type") or "unknown"
-    return {"code": code, "message": error.get("message", "")}
+    """The member that it has failed by, and why."""
+    failure = first_failure(workflow_id, using=using)
+    if failure is None:
+        return {}
+    return {
+        "failed_step_id": failure.name,
+        "failed_step_type": failure.type,
+        "error": dict(failure.error),
+    }

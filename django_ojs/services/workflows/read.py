@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from django_ojs import conf
 from django_ojs.domain.states import State
 from django_ojs.domain.workflow import WorkflowKind, WorkflowState
 from django_ojs.models import Job, Workflow, WorkflowStep
+from django_ojs.services.workflows.failures import CANCELLED, short
 from django_ojs.services.workflows.operate import get
 
 MOST_ERRORS = 100
@@ -25,8 +26,8 @@ class WorkflowRecord:
 
     Of ``total`` members ``open`` have not ended; ``failed`` were discarded, ``cancelled`` were
     cancelled or never started. ``error`` is that of the workflow itself (``workflow_timeout``),
-    ``errors`` are those of its failed jobs, at most 100, each with ``job_id``, ``code``, ``message``
-    and ``attempt``.
+    ``errors`` are those of its failed jobs (if none has failed, of those cancelled by themselves, which
+    is why it has), at most 100, each with ``job_id``, ``code``, ``message`` and ``attempt``.
     """
 
     id: UUID
@@ -77,20 +78,30 @@ def find(workflow_id: UUID, *, using: str | None = None) -> WorkflowRecord:
 
 
 def errors_of(row: Workflow, *, using: str) -> list[dict[str, Any]]:
-    """The errors of failed members and callbacks, in their order (OJS workflows 9.6)."""
-    if not (row.failed or row.callback_failed):
+    """The errors of failed members and callbacks, in their order (OJS workflows 9.6).
+
+    Of a workflow that has failed because a job was cancelled by itself, that of this job.
+    """
+    jobs = Job.objects.using(using).filter(workflow_id=row.id).order_by("workflow_step")
+    if row.failed or row.callback_failed:
+        failed = _errors(jobs.filter(state=State.DISCARDED.value))
+        if failed:
+            return failed
+    if row.state != WorkflowState.FAILED or row.error is not None:
         return []
-    failed = Job.objects.using(using).filter(workflow_id=row.id, state=State.DISCARDED.value)
-    values = failed.order_by("workflow_step").values_list("pk", "error", "attempt", "workflow_step")
+    return _errors(jobs.filter(state=State.CANCELLED.value))
+
+
+def _errors(jobs: QuerySet[Job]) -> list[dict[str, Any]]:
+    columns = ("pk", "state", "error", "attempt", "workflow_step")
     return [
         {
             "job_id": str(job_id),
             "step_index": index,
-            "code": (error or {}).get("code") or (error or {}).get("type") or "unknown",
-            "message": (error or {}).get("message", ""),
+            **(CANCELLED if state == State.CANCELLED else short(error)),
             "attempt": attempt,
         }
-        for job_id, error, attempt, index in values[:MOST_ERRORS]
+        for job_id, state, error, attempt, index in jobs.values_list(*columns)[:MOST_ERRORS]
     ]
 
 
