@@ -36,7 +36,7 @@ from django_ojs.http.authentication import classes
 from django_ojs.http.body import as_object, read
 from django_ojs.http.limits import LONG_POLLS, Quota
 from django_ojs.http.principal import Principal, of_user, parse_reason
-from django_ojs.services import databases, inspect, queues, reading
+from django_ojs.services import databases, inspect, queues, reading, up_to_date
 from django_ojs.store.contention import alone, repeating_statements
 
 T = TypeVar("T")
@@ -255,7 +255,7 @@ class OJSViewSet(ViewSet):
             if self.caller.sees(job.queue):
                 if is_own(type=job.type) and self.request.method not in SAFE_METHODS:
                     raise PermissionDenied(_OWN)
-                return inspect.find_up_to_date(key, using=self.using) if fresh else job
+                return up_to_date.find_up_to_date(key, using=self.using) if fresh else job
         raise missing("job", job_id)
 
     def key(self, text: str, kind: str = "job") -> UUID:

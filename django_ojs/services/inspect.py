@@ -12,20 +12,17 @@ from uuid import UUID
 from django.db import connections
 
 from django_ojs import clock, conf
-from django_ojs.domain import lifecycle
 from django_ojs.domain.durations import format_instant
-from django_ojs.domain.errors import NotFound, no_job
-from django_ojs.domain.job import JobRow, Transition
-from django_ojs.domain.silence import Hearing
+from django_ojs.domain.errors import no_job
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
-from django_ojs.domain.timeouts import fired
 from django_ojs.domain.workflow import WorkflowState
 from django_ojs.models import Attempt, AttemptLog, Job, MaintenanceRun, Queue, Worker, Workflow
-from django_ojs.services import attempt_logs, backlog, operate, reap, reaper, workers
+from django_ojs.services import attempt_logs, backlog, workers
 from django_ojs.services import health as health_checks
 from django_ojs.services.stream import any_of
 from django_ojs.store import due_times, selectors
-from django_ojs.store.columns import DUE, JSON_COLUMNS
+from django_ojs.store.columns import JSON_COLUMNS
 
 MOST_LOGS = 100
 """The last attempts of a job whose logs are read."""
@@ -39,46 +36,6 @@ def find(job_id: UUID, *, using: str | None = None) -> JobRow:
     if job is None:
         raise no_job(job_id)
     return job
-
-
-def find_up_to_date(job_id: UUID, *, using: str | None = None) -> JobRow:
-    """The record of a job, promoted or ended first if that is due (decision L5).
-
-    A running attempt is ended only while the reaper's scans are regular: after an outage, workers are
-    given time to send a heartbeat (decision T9). Raises :class:`NotFound`.
-    """
-    using = using or conf.current().database
-    job = find(job_id, using=using)
-    now = clock.stamp(using)
-    if not _due(job, now):
-        return job
-    running = job.state == State.ACTIVE
-    judging = not running or reaper.reaper_is_current(now=now, using=using)
-    hearing = reaper.hearing_of(now=now, using=using) if running else Hearing(now)
-
-    def decide(job: JobRow, now: datetime) -> Transition | None:
-        if job.state == State.ACTIVE:
-            if not judging:
-                return None
-            (job,) = reap.with_heartbeats([job], hearing, now=now, using=using)
-        late = lifecycle.overdue(job, now=now, jitter=clock.jitter())
-        if late is not None or not _promotable(job, now):
-            return late
-        return lifecycle.promote(job, now=now)
-
-    try:
-        return operate.decide_each([job_id], decide, using=using)[0]
-    except NotFound:
-        # Deleted meanwhile.
-        return find(job_id, using=using)
-
-
-def _due(job: JobRow, now: datetime) -> bool:
-    return fired(job, now) is not None or _promotable(job, now)
-
-
-def _promotable(job: JobRow, now: datetime) -> bool:
-    return job.state in DUE and job.scheduled_at is not None and job.scheduled_at <= now
 
 
 def describe(job: JobRow) -> dict[str, Any]:

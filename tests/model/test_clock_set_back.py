@@ -9,7 +9,7 @@ import pytest
 
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Attempt
-from django_ojs.services import inspect
+from django_ojs.services import up_to_date
 from django_ojs.services.leases import beat
 from django_ojs.services.reaper import scan
 from tests.services.support import held, make, now_stored, take
@@ -59,7 +59,7 @@ def test_an_outage_at_a_moment_that_is_yet_to_come_again_moves_no_deadline(
     make(timeout=60, grace_period=5, visibility_timeout=12)
     (job,) = take(beats=False)
     frozen.advance(13)
-    inspect.find_up_to_date(job.id)
+    up_to_date.find_up_to_date(job.id)
     attempt = Attempt.objects.get(job_id=job.id)
     assert attempt.outcome == "visibility_timeout"
     assert attempt.deadline_at == job.deadline_at

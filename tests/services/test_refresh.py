@@ -9,7 +9,7 @@ from django_ojs.domain.errors import NotFound
 from django_ojs.domain.ids import uuid7
 from django_ojs.models import Attempt, MaintenanceRun
 from django_ojs.services import reaper
-from django_ojs.services.inspect import find_up_to_date
+from django_ojs.services.up_to_date import find_up_to_date
 from tests.services.support import fail, make, now_stored, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]

@@ -13,7 +13,7 @@ from django.db import OperationalError, connections
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRow
 from django_ojs.models import Job, MaintenanceRun
-from django_ojs.services import inspect, leases, reap, reaper, sightings
+from django_ojs.services import leases, reap, reaper, sightings, up_to_date
 from django_ojs.services.reaper import ReaperLoop
 from django_ojs.store import locking
 from django_ojs.store.contention import impatient
@@ -271,9 +271,9 @@ def test_a_caller_who_only_looks_at_a_job_counts_what_was_recorded(frozen: Froze
     (job,) = take()
     watch(frozen, 1, a_loop(), beats=[job])
     frozen.advance(6)
-    assert inspect.find_up_to_date(job.id).state == "active"
+    assert up_to_date.find_up_to_date(job.id).state == "active"
     watch(frozen, 6, a_loop())
-    assert inspect.find_up_to_date(job.id).state == "retryable"
+    assert up_to_date.find_up_to_date(job.id).state == "retryable"
 
 
 def test_a_single_run_counts_as_much_as_its_habit(frozen: FrozenClock) -> None:

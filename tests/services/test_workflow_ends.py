@@ -24,7 +24,7 @@ from django_ojs.domain.errors import Conflict
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.workflow import MemberEnd
 from django_ojs.models import Job
-from django_ojs.services import inspect, operate, promote, reap
+from django_ojs.services import inspect, operate, promote, reap, up_to_date
 from django_ojs.services.verbs import API
 from django_ojs.services.workflows import operate as workflows
 from django_ojs.services.workflows import upkeep
@@ -70,7 +70,7 @@ def expired_at_claim(frozen: FrozenClock) -> None:
 
 def expired_when_read(frozen: FrozenClock) -> None:
     frozen.advance(6)
-    inspect.find_up_to_date(waiting().id)
+    up_to_date.find_up_to_date(waiting().id)
 
 
 def lapse(frozen: FrozenClock) -> None:

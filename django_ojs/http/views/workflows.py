@@ -27,6 +27,7 @@ from django_ojs.services.job_defaults import resolve_defaults, warnings_about
 from django_ojs.services.workflows import operate, read, results
 from django_ojs.services.workflows.create import create, database_of
 from django_ojs.services.workflows.results import Source
+from django_ojs.services.workflows.up_to_date import bring_up_to_date
 from django_ojs.store.sessions import statement_timeout
 
 CANCEL_SECONDS = 10.0
@@ -98,11 +99,11 @@ class WorkflowViewSet(OJSViewSet):
 
     def retrieve(self, request: Request, workflow_id: str) -> Response:
         """A workflow with its first 1,000 steps."""
-        return Response(self._shape(self._workflow(workflow_id)))
+        return Response(self._shape(self._workflow(workflow_id, fresh=True)))
 
     def progress(self, request: Request, workflow_id: str) -> Response:
         """How far it is, and each of its first 1,000 steps."""
-        row = self._workflow(workflow_id)
+        row = self._workflow(workflow_id, fresh=True)
         members = read.members(row, using=self.using)
         with statement_timeout(listing.TIME_LIMIT_MS, using=self.using):
             fraction = read.progress(row, members, using=self.using)
@@ -126,7 +127,7 @@ class WorkflowViewSet(OJSViewSet):
     def cancel(self, request: Request, workflow_id: str) -> Response:
         """Cancel it with all its jobs; its callbacks do not run."""
         actor = self.acting()
-        row = self._workflow(workflow_id)
+        row = self._workflow(workflow_id, fresh=True)
         after = operate.cancel(row.id, actor=actor, seconds=CANCEL_SECONDS, using=self.using)
         counts = {"steps_cancelled": after.cancelled, "steps_already_completed": after.completed}
         return Response(self._shape(after, **counts))
@@ -134,7 +135,7 @@ class WorkflowViewSet(OJSViewSet):
     def resume(self, request: Request, workflow_id: str) -> Response:
         """Run again what has failed or was cancelled, and go on from there."""
         actor = self.acting()
-        row = self._workflow(workflow_id)
+        row = self._workflow(workflow_id, fresh=True)
         with shielded(self.caller):
             operate.resume(row.id, actor=actor, using=self.using)
         return Response(self._shape(self._workflow(workflow_id)))
@@ -182,8 +183,11 @@ class WorkflowViewSet(OJSViewSet):
         self.quota = charge_enqueue(self.caller, len(calls), self.body_bytes)
         self.first_use(call.envelope.queue for call in calls if call.envelope.queue is not None)
 
-    def _workflow(self, workflow_id: str) -> Workflow:
-        """A workflow that the caller may see. Raises :class:`NotFound`, also for a foreign queue."""
+    def _workflow(self, workflow_id: str, *, fresh: bool = False) -> Workflow:
+        """A workflow that the caller may see; with ``fresh`` what is due of it happens first.
+
+        Raises :class:`NotFound`, also for a foreign queue.
+        """
         key = self.key(workflow_id, "workflow")
         self.use(databases.of_workflow(key))
         try:
@@ -192,7 +196,10 @@ class WorkflowViewSet(OJSViewSet):
             raise missing("workflow", workflow_id) from None
         if not self._sees_all(row.queues):
             raise missing("workflow", workflow_id)
-        return row
+        if not fresh or row.finished_at is not None:
+            return row
+        bring_up_to_date(row, using=self.using)
+        return operate.get(key, using=self.using)
 
     def _sees_all(self, queues: Sequence[str]) -> bool:
         """Whether the queues of all jobs of a workflow are visible to the caller."""
