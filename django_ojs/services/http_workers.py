@@ -93,11 +93,11 @@ def _seen(
         # Another process under the same name: a directive for the last one does not apply.
         begins = True
         _begin(worker, now)
-        announce(Kind.WORKER_STARTED, worker, now, using)
     elif _says_nothing_new(worker, beats, reported, now):
         return worker
     _take(worker, beats, reported, now)
     if begins:
+        announce(Kind.WORKER_STARTED, worker, now, using)
         deploys.notice(worker, now, using=using)
     if worker.phase not in _RUNNING and not quiet_before:
         announce(Kind.WORKER_QUIET, worker, now, using)

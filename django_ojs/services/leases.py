@@ -14,6 +14,7 @@ from django.db import DatabaseError, Error, connections
 from django.db.models import F, Value
 
 from django_ojs import clock, conf
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.events import Kind, job_event
 from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.leases import Lease, RenewedLease
@@ -72,7 +73,9 @@ def announce(renewed: Sequence[RenewedLease], *, using: str | None = None) -> No
         ids = [lease.job_id for lease in renewed]
         jobs = selectors.jobs(ids, without=LARGE, using=using)
         job_events = [
-            job_event(Kind.HEARTBEAT, job, worker_id=job.worker_id)
+            job_event(
+                Kind.HEARTBEAT, job, worker_id=job.worker_id, visible_until=_visible_until(job, lease)
+            )
             for lease in renewed
             if (job := jobs.get(lease.job_id)) is not None and job.lease_id == lease.lease_id
         ]
@@ -80,6 +83,14 @@ def announce(renewed: Sequence[RenewedLease], *, using: str | None = None) -> No
         atomically(using, partial(publish, job_events, now=now, using=using))
     except Error:
         logger.warning("job.heartbeat could not be published", exc_info=True)
+
+
+def _visible_until(job: JobRow, lease: RenewedLease) -> str:
+    """When the attempt ends if no further heartbeat comes (OJS events 4.1)."""
+    silence = lease.lease_visibility_ms or (job.heartbeat_timeout_ms if job.heartbeat_armed else None)
+    if silence is None:
+        return format_instant(lease.deadline_at)
+    return format_instant(min(lease.deadline_at, after(lease.heartbeat_at, silence)))
 
 
 def _sign_of_life(

@@ -23,6 +23,7 @@ from django_ojs import clock, conf
 from django_ojs.domain.errors import Conflict, NotFound
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, JobEvent
+from django_ojs.domain.timeouts import elapsed
 from django_ojs.models import Worker
 from django_ojs.services import audit, deploys
 from django_ojs.services.commit import publish, wake
@@ -84,7 +85,8 @@ def register(info: WorkerInfo, *, using: str = "") -> None:
             "heartbeat_at": now,
         },
     )
-    publish([JobEvent(Kind.WORKER_STARTED, {"worker_id": info.id})], now=now, using=using)
+    begun = Worker(name=info.id, queues=info.queues, concurrency=info.concurrency)
+    announce(Kind.WORKER_STARTED, begun, now, using)
 
 
 def report(
@@ -135,10 +137,13 @@ def deregister(
     principal: str | None,
     *,
     incarnation: UUID | None = None,
+    reason: str = "shutdown",
     actor: Actor | None = None,
     using: str = "",
 ) -> None:
     """Record that the worker has stopped; its jobs keep their leases, its row stays until pruned.
+
+    ``reason`` is one of OJS events 4.3: ``shutdown``, ``signal`` or ``error``.
 
     With ``incarnation`` only if no later process has registered under the name; an unknown worker is
     no error. ``actor`` is who reports it, if not the worker itself: for the event and the audit.
@@ -149,9 +154,9 @@ def deregister(
         mine = mine.exclude(phase=Worker.Phase.STOPPED)
     else:
         mine = mine.filter(incarnation=incarnation)
-    if mine.update(phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now):
-        gone = Worker(name=worker_id, principal=principal or "")
-        announce(Kind.WORKER_STOPPED, gone, now, using, actor=actor)
+    gone = mine.first()
+    if gone is not None and mine.update(phase=Worker.Phase.STOPPED, running=0, heartbeat_at=now):
+        announce(Kind.WORKER_STOPPED, gone, now, using, reason=reason, actor=actor)
 
 
 def find(key: int, *, lock: bool = False, using: str | None = None) -> Worker:
@@ -195,10 +200,22 @@ def announce(
     using: str,
     *,
     order: str | None = None,
+    reason: str | None = None,
     actor: Actor | None = None,
 ) -> None:
-    """Publish an event of the worker, with the directive that it was given and who reported it."""
+    """Publish an event of the worker, with its directive and who reported it, whose reason wins.
+
+    OJS events 4.3 says what each kind has beside that; the concurrency if the worker has said it.
+    """
     data: dict[str, Any] = {"worker_id": worker.name, **_client(worker)}
+    if kind == Kind.WORKER_STARTED:
+        data["queues"] = list(worker.queues)
+        if worker.concurrency is not None:
+            data["concurrency"] = worker.concurrency
+    elif kind == Kind.WORKER_QUIET:
+        data["active_jobs"] = worker.running
+    else:
+        data |= {"reason": reason, "uptime_ms": elapsed(worker.started_at, now)}
     if order is not None:
         data["directive"] = order
     if actor is not None:

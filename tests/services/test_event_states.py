@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import override_settings
 
 from django_ojs.clock import FrozenClock
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.job import Actor
 from django_ojs.models import Event
 from django_ojs.services import leases, operate, promote, reap
@@ -66,9 +68,11 @@ def test_the_states_of_jobs_that_end_otherwise(frozen: FrozenClock) -> None:
 def test_a_beat_is_told_where_events_are_stored() -> None:
     make()
     job = take()[0]
-    leases.announce(leases.beat([held(job)]))
+    renewed = leases.beat([held(job)])
+    leases.announce(renewed)
     row = Event.objects.get(kind="job.heartbeat")
-    own = {"attempt": 1, "worker_id": "w1", "state": "active"}
+    until = format_instant(renewed[0].heartbeat_at + timedelta(seconds=60))
+    own = {"attempt": 1, "worker_id": "w1", "state": "active", "visible_until": until}
     assert row.data == {"job_id": str(job.id), "job_type": "test.job", "queue": "default"} | own
     ack(job)
     leases.announce(leases.beat([held(job)]))

@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from django_ojs import clock
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import NotFound
 from django_ojs.domain.job import Actor
@@ -77,10 +78,35 @@ def test_each_credential_has_a_worker_of_the_name(frozen: FrozenClock) -> None:
     assert heard == {"w1": first.heartbeat_at}
     told = Event.objects.filter(kind="worker.started").order_by("id").values_list("data", flat=True)
     assert list(told) == [
-        {"worker_id": "w1", "client": "token:a"},
-        {"worker_id": "w1", "client": "token:b"},
-        {"worker_id": "w1"},
+        {"worker_id": "w1", "client": "token:a", "queues": []},
+        {"worker_id": "w1", "client": "token:b", "queues": []},
+        {"worker_id": "w1", "queues": []},
     ]
+
+
+def test_what_events_say_of_a_worker(frozen: FrozenClock) -> None:
+    """OJS events 4.3."""
+    seen(queues=["q"], concurrency=4, running=3)
+    seen(phase="quiet")
+    frozen.advance(2.5)
+    workers.deregister("w1", "token:a")
+    seen(queues=["r"])
+    client = {"worker_id": "w1", "client": "token:a"}
+    assert [(event.kind, event.data) for event in Event.objects.order_by("id")] == [
+        ("worker.started", {**client, "queues": ["q"], "concurrency": 4}),
+        ("worker.quiet", {**client, "active_jobs": 3}),
+        ("worker.stopped", {**client, "reason": "shutdown", "uptime_ms": 2500}),
+        ("worker.started", {**client, "queues": ["r"], "concurrency": 4}),
+    ]
+
+
+def test_what_events_say_of_a_worker_of_the_project(frozen: FrozenClock) -> None:
+    info = workers.WorkerInfo("w1", clock.new_lease(), concurrency=2, queues=["q"])
+    workers.register(info)
+    workers.deregister("w1", None, incarnation=info.incarnation, reason="signal")
+    begun, ended = Event.objects.order_by("id").values_list("data", flat=True)
+    assert begun == {"worker_id": "w1", "queues": ["q"], "concurrency": 2}
+    assert ended == {"worker_id": "w1", "reason": "signal", "uptime_ms": 0}
 
 
 def test_a_sign_of_life_is_two_statements(frozen: FrozenClock) -> None:

@@ -72,7 +72,7 @@ class Runner:
         self._quiet_by_directive = False
         self._started = clock.boottime()
         self._first_claim: float | None = None
-        self._exit_code = EXIT_OK
+        self._exit_code, self._stop_reason = EXIT_OK, "shutdown"
         self.info = config.identity()
         where = config.sources()
         self._notifier: Notifier | None = None
@@ -150,6 +150,8 @@ class Runner:
         try:
             while not self._finished():
                 self._turn()
+            failed = self._exit_code == EXIT_ERROR
+            self._heartbeat.stop_reason = "error" if failed else self._stop_reason
         finally:
             ended = clock.boottime()
             self._close()
@@ -308,6 +310,7 @@ class Runner:
         elif number == signal.SIGCONT:
             self.resume()
         else:
+            self._stop_reason = "signal"
             self.stop(number.name)
             if number == signal.SIGINT and self._killed_early:
                 self._exit_code = EXIT_INTERRUPTED

@@ -68,6 +68,8 @@ class HeartbeatThread(ConnectedThread):
         self._trying_since: float | None = None
         self._vouched_at: dict[str, float] = {}
         self.failures = 0
+        self.stop_reason = "error"
+        """Why the worker ends, for its event; set when it ends in order."""
 
     def silent_for(self, now: float) -> float:
         """Seconds for which beats have failed, or the current one has not returned."""
@@ -169,7 +171,11 @@ class HeartbeatThread(ConnectedThread):
     def _deregister(self) -> None:
         try:
             workers.deregister(
-                self._info.id, None, incarnation=self._info.incarnation, using=self._using
+                self._info.id,
+                None,
+                incarnation=self._info.incarnation,
+                reason=self.stop_reason,
+                using=self._using,
             )
         except (DatabaseError, InterfaceError, OSError) as error:
             logger.warning("the worker could not be deregistered: %s", error)
