@@ -69,6 +69,25 @@ ROUTINE: frozenset[str] = frozenset(
 """Kinds of healthy work. All others, problems and operators' actions, are always stored."""
 
 
+NEVER_EMITTED: frozenset[str] = frozenset(
+    f"{subject}.{verb}"
+    for subject, verbs in {
+        "backpressure": "cleared dropped rejected warning",
+        "dead_letter": "deleted pruned replayed",
+        "job": "attempt_completed attempt_failed attempt_started checkpoint_saved created"
+        " state_changed",
+        "queue": "config_updated created deleted full overflow",
+        "result": "pruned rejected retrieved stored",
+        "worker": "heartbeat",
+        "workflow": "callback_fired created job_completed job_failed",
+    }.items()
+    for verb in verbs.split()
+)
+"""Kinds of the documents (OJS events 3, workflows, dead letter, queue configuration, results,
+backpressure, execution history) that nothing here emits: whoever asks for them gets none.
+"""
+
+
 _registered: dict[str, bool] = {str(kind): kind in ROUTINE for kind in Kind}
 
 

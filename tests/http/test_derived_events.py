@@ -107,6 +107,15 @@ def test_every_event_is_on_one_page(api: Api, name: str, limit: int) -> None:
     assert len({event["id"] for event in found}) == len(found)
 
 
+@pytest.mark.parametrize(
+    "kind", ["worker.heartbeat", "workflow.created", "queue.full", "backpressure.*"]
+)
+def test_kinds_of_the_documents_that_nothing_emits(api: Api, kind: str) -> None:
+    enqueue(api)
+    assert told(api, f"?types={kind}") == []
+    assert kinds(told(api, f"?types={kind},job.enqueued")) == ["job.enqueued"]
+
+
 def test_a_cursor_goes_on_with_what_came_later(api: Api) -> None:
     done(api)
     first = api.get("/events?types=job.*").body

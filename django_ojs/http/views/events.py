@@ -109,7 +109,7 @@ class EventViewSet(OJSViewSet):
     def _wanted(self, request: Request) -> Wanted:
         query = request.query_params
         kinds = _words(query, "types", "type", "event_types")
-        known = events.kinds()
+        known = events.kinds() | events.NEVER_EMITTED
         families = {"", *(kind.partition(".")[0] for kind in known)}
         for kind in kinds or ():
             stem = kind.removesuffix("*").removesuffix(".")
