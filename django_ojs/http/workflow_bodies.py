@@ -140,7 +140,7 @@ class _Reader:
         options = {**_left_out(defaults, plain, own), **own}
         meta = _meta_below(plain, defaults)
         try:
-            envelope = self._parse({"args": [], **plain, **meta, "options": options}, place)
+            envelope = self._parse({**plain, **meta, "options": options}, place)
         except InvalidRequest as error:
             error.details = {**error.details, "field": _join(place, error.field)}
             error.message = f"{place}: {error.message}"

@@ -225,6 +225,11 @@ BAD: dict[str, tuple[Any, str]] = {
     "type of a number": ({"type": 5, "steps": [job("t.a")]}, "type"),
     "steps of text": ({"type": "chain", "steps": ["a"]}, "steps"),
     "bad step": ({"type": "chain", "steps": [job("t.a"), job("T A")]}, "steps[1].type"),
+    "no args": ({"type": "chain", "steps": [job("t.a"), {"type": "t.b"}]}, "steps[1].args"),
+    "callback without args": (
+        {"type": "batch", "jobs": [job("t.a")], "callbacks": {"on_complete": {"type": "t.b"}}},
+        "callbacks.on_complete.args",
+    ),
     "bad option": (
         {"type": "chain", "steps": [job("t.a", options={"priority": "x"})]},
         "steps[0].options.priority",
