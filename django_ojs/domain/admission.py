@@ -76,7 +76,7 @@ def admit(envelope: Envelope, defaults: JobDefaults, *, job_id: UUID, now: datet
         max_attempts=defaults.max_attempts,
         created_at=now,
         limits_from=now,
-        enqueued_at=now,
+        enqueued_at=None if envelope.pending else now,
         scheduled_at=envelope.scheduled_at,
         expires_at=envelope.expires_at,
         timeout_ms=timeout or limits.timeout_ms,

@@ -122,7 +122,7 @@ def _moments(record: JobRow, state: str, verbatim: Mapping[str, str]) -> JsonObj
 
 
 def _was_available(record: JobRow) -> bool:
-    """Whether a job has ever been available: one that ended while it was scheduled was not."""
+    """Whether a job has ever been available: one that ended while pending or scheduled was not."""
     if record.state in _NOT_ENQUEUED or record.enqueued_at is None:
         return False
     start = record.scheduled_at

@@ -219,7 +219,8 @@ def history(job_id: UUID, *, using: str | None = None) -> list[Event]:
 
 
 def _of_one(job: Job, attempts: list[Attempt], result: Any) -> Iterator[Event]:
-    if job.state != State.PENDING:
+    if job.state == State.SCHEDULED or (job.state != State.PENDING and job.enqueued_at is not None):
+        # Else it ended before it was activated.
         yield _entry(job)
     again = job.enqueued_at is not None and job.enqueued_at > job.created_at
     if again and job.state not in (State.PENDING, State.SCHEDULED):

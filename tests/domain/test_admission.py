@@ -80,7 +80,7 @@ class TestStates:
         job = admitted(**fields)
         assert job.state == state
         assert [str(job_event.kind) for job_event in creation_events(job)] == events
-        assert job.enqueued_at == NOW
+        assert job.enqueued_at == (None if state == "pending" else NOW)
 
     def test_what_is_announced(self) -> None:
         (scheduled,) = creation_events(admitted(scheduled_at="5s"))
