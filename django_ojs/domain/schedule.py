@@ -27,6 +27,8 @@ CATCH_UP_WITHIN_MS = 600_000
 NO_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 """For requests without a time that counts from now."""
 _AT_ONCE = ("id", "scheduled_at", "expires_at")
+NOT_REPEATED = (*_AT_ONCE, "pending")
+"""Fields of a job that make no sense for one that is enqueued again and again."""
 """What makes no sense for a job that is enqueued again and again."""
 
 

@@ -13,6 +13,12 @@ from django_ojs.domain.schedule import ScheduleSpec
 _EXPRESSION = ("expression", "cron", "schedule")
 _OF_JOB = ("type", "args", "meta", "metadata", "options")
 _TEMPLATE = "job_template"
+_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "scheduled_at": ("delay_until", "scheduled_at"),
+    "retry": ("retry", "retry_policy"),
+    "meta": ("meta", "metadata"),
+}
+"""Fields of a job by the names that they have on the wire; the first that is there is meant."""
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "timezone": ("timezone",),
     "overlap": ("overlap_policy", "overlap"),
@@ -47,8 +53,9 @@ def spec_of(body: Mapping[str, Any], parse: Parse) -> ScheduleSpec:
     try:
         envelope = parse(given)
     except InvalidRequest as error:
-        if template is not None and error.field.split(".")[0].split("[")[0] in template:
-            error.details = {**error.details, "field": f"{_TEMPLATE}.{error.field}"}
+        written = _written(error.field, given, template or {})
+        error.details = {**error.details, "field": written}
+        error.message = f"{written}{error.message.removeprefix(error.field)}"
         raise
     field, expression = _first(body, _EXPRESSION)
     if expression is None:
@@ -61,7 +68,25 @@ def spec_of(body: Mapping[str, Any], parse: Parse) -> ScheduleSpec:
     except InvalidRequest as error:
         named = {"expression": field, "schedule": field}
         named |= {name: _first(body, names)[0] for name, names in _OPTIONS.items()}
+        named |= {name: _written(name, given, template or {}) for name in schedule.NOT_REPEATED}
         raise InvalidRequest(named.get(error.field, error.field), error.rule) from None
+
+
+def _written(field: str, given: Mapping[str, Any], template: Mapping[str, Any]) -> str:
+    """Where the client wrote a field of the job: in its options or not, in the template or flat."""
+    name = _top(field)
+    options = given.get("options")
+    inside = options if isinstance(options, Mapping) else {}
+    for prefix, place in (("options.", inside), ("", given)):
+        for alias in _ALIASES.get(name, (name,)):
+            if place.get(alias) is not None:
+                path = prefix + alias + field.removeprefix(name)
+                return f"{_TEMPLATE}.{path}" if _top(path) in template else path
+    return field
+
+
+def _top(path: str) -> str:
+    return path.partition(".")[0].partition("[")[0]
 
 
 def merged(known: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:

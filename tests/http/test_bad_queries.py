@@ -142,4 +142,5 @@ def test_channels_of_the_stream(api: Api, text: str) -> None:
 def test_places_in_the_stream(api: Api, text: str) -> None:
     answer = api.get("/events/stream", Last_Event_ID=quote(text))
     refused(answer, 400, "invalid_request", "Last-Event-ID")
+    refused(api.get(f"/events/stream?after={quote(text)}"), 400, "invalid_request", "after")
     error_of(api.get(f"/events/stream?types={quote(text)}"))

@@ -165,7 +165,22 @@ def test_patch_changes_what_it_names(api: Api) -> None:
         ({"job_template": {"type": "Bad Type"}}, "job_template.type"),
         ({"job_template": {"type": "a", "args": 5}}, "job_template.args"),
         ({"job_template": {"type": "a", "options": {"queue": "No"}}}, "job_template.options.queue"),
-        ({"job_template": {"type": "a", "scheduled_at": "2026-01-01T00:00:00Z"}}, "scheduled_at"),
+        (
+            {"job_template": {"type": "a", "scheduled_at": "2026-01-01T00:00:00Z"}},
+            "job_template.scheduled_at",
+        ),
+        ({"job_template": {"type": "a", "delay_until": "PT5M"}}, "job_template.delay_until"),
+        (
+            {"job_template": {"type": "a", "options": {"delay_until": "PT5M"}}},
+            "job_template.options.delay_until",
+        ),
+        (
+            {"job_template": {"type": "a", "id": "019539a4-b68c-7def-8000-1a2b3c4d5e6f"}},
+            "job_template.id",
+        ),
+        ({"job_template": {"type": "a", "id": "x"}}, "job_template.id"),
+        ({"job_template": {"type": "a", "pending": True}}, "job_template.pending"),
+        ({"job_template": None, "type": "a", "options": {"expires_at": "PT1H"}}, "options.expires_at"),
         ({"job_template": None}, "type"),
     ],
 )
@@ -174,6 +189,21 @@ def test_what_is_refused_names_the_field(api: Api, change: dict[str, Any], field
     found = error(api.post("/cron", body), 400, "invalid_request")
     assert found["details"]["field"] == field
     assert not Schedule.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("job", "field"),
+    [
+        ({"retry": 5}, "job_template.retry"),
+        ({"retry_policy": {"jitter": 5}}, "job_template.retry_policy.jitter"),
+        ({"options": {"retry": {"jitter": 5}}}, "job_template.options.retry.jitter"),
+    ],
+)
+def test_a_refused_retry_policy_is_named_where_it_is(api: Api, job: dict[str, Any], field: str) -> None:
+    body = {"name": "daily", "expression": "0 9 * * *", "job_template": {"type": "a", **job}}
+    found = error(api.post("/cron", body), 422, "validation_error")
+    assert found["details"]["field"] == field
+    assert found["message"].startswith(f"{field}: ")
 
 
 def test_other_bad_requests(api: Api) -> None:

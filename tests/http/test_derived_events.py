@@ -143,7 +143,8 @@ def test_since_finds_a_job_whose_id_was_made_a_moment_before(api: Api) -> None:
 def test_a_forged_cursor_is_refused(api: Api) -> None:
     done(api)
     cursor = api.get("/events?limit=1").body["cursor"]
-    refused_field(api.get(f"/events?cursor={cursor}x"), "after")
+    refused_field(api.get(f"/events?cursor={cursor}x"), "cursor")
+    refused_field(api.get(f"/events?after={cursor}x"), "after")
 
 
 def test_the_history_of_one_job_has_every_attempt(api: Api) -> None:

@@ -62,7 +62,7 @@ class EventViewSet(OJSViewSet):
 
     def _listed(self, request: Request, wanted: Wanted) -> Response:
         query, part = request.query_params, listing.page_request(request)
-        after, since = query.get("cursor") or query.get("after"), query.get("since")
+        after, since = self._asked_after(), query.get("since")
         with statement_timeout(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
             if wanted.job_id is not None:
                 found, more = self._history(wanted, after, since, part.limit)
@@ -133,7 +133,7 @@ class EventViewSet(OJSViewSet):
         assert wanted.job_id is not None
         history = derived.history(wanted.job_id, using=self.using)
         if after:
-            key = _event_key(after, "after")
+            key = _event_key(after, self._place_field())
             ids = [event.pk for event in history]
             history = history[ids.index(key) + 1 :] if key in ids else history
         elif since:
@@ -152,6 +152,15 @@ class EventViewSet(OJSViewSet):
     def _moment(self, since: str) -> datetime:
         return parse_instant(since, "since", clock.now(self.using))[0]
 
+    def _asked_after(self) -> str | None:
+        """The place to go on from, which wins over a time."""
+        query = self.request.query_params
+        return query.get("cursor") or query.get("after")
+
+    def _place_field(self) -> str:
+        """Which of its names the place was given by."""
+        return "cursor" if self.request.query_params.get("cursor") else "after"
+
     def _derived_place(self, after: str | None, since: datetime | None) -> Place:
         """The position to continue after: from a cursor, the id of an event, or a time."""
         if after and not after.startswith("evt_"):
@@ -160,7 +169,7 @@ class EventViewSet(OJSViewSet):
             except signing.BadSignature:
                 pass
         if after:
-            return derived.place_of(_event_key(after, "after"), using=self.using)
+            return derived.place_of(_event_key(after, self._place_field()), using=self.using)
         if since:
             return derived.place_at(since, using=self.using)
         return Place()
@@ -169,10 +178,11 @@ class EventViewSet(OJSViewSet):
         """A stream of events: ``more`` are further query parameters, ``fixed`` overrides the filter."""
         listing.allow(request, _KINDS_ASKED | {"after", *more}, frozenset())
         wanted = replace(self._wanted(request), **fixed)
-        last = request.headers.get("Last-Event-ID") or request.query_params.get("after")
+        resumed, last = request.headers.get("Last-Event-ID"), request.query_params.get("after")
+        field, last = ("Last-Event-ID", resumed) if resumed else ("after", last)
         if last:
             # 0 if retention has deleted the event: (nearly) all remaining ones are later.
-            after = stream.place_of(_event_key(last, "Last-Event-ID"), using=self.using) or 0
+            after = stream.place_of(_event_key(last, field), using=self.using) or 0
         else:
             after = stream.newest(using=self.using)
         if request.method == "HEAD":
