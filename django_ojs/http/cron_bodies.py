@@ -1,4 +1,4 @@
-"""A schedule in a request, in every form that clients send (OJS cron 2, WIRE 1.16)."""
+"""A schedule in a request, in every form that clients send (OJS cron 2)."""
 
 from __future__ import annotations
 

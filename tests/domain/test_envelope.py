@@ -1,4 +1,4 @@
-"""Requests to enqueue: both places, every alias, every bad value (OJS core 5, WIRE 1.2)."""
+"""Requests to enqueue: both places, every alias, every bad value (OJS core 5)."""
 
 from __future__ import annotations
 

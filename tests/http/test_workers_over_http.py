@@ -1,4 +1,4 @@
-"""Workers that speak HTTP: beats, orders, the registry, one that stops (WIRE 1.10, 1.11, 6)."""
+"""Workers that speak HTTP: beats, orders, the registry, one that stops (OJS worker protocol)."""
 
 from __future__ import annotations
 
