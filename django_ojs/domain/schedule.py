@@ -29,7 +29,6 @@ NO_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 _AT_ONCE = ("id", "scheduled_at", "expires_at")
 NOT_REPEATED = (*_AT_ONCE, "pending")
 """Fields of a job that make no sense for one that is enqueued again and again."""
-"""What makes no sense for a job that is enqueued again and again."""
 
 
 class Overlap(StrEnum):
