@@ -72,7 +72,7 @@ def silent(ctx: JobContext) -> None:
 @job(
     "misbehave.too-long",
     queue=QUEUE,
-    total_timeout="6s",
+    total_timeout="10s",
     priority=10,
     retry={"max_attempts": 100, "initial_interval": "PT0.5S", "jitter": False},
 )

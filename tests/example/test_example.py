@@ -329,7 +329,7 @@ def ended(handler: Any, kind: str, seconds: float, ran: bool = True) -> Any:
         (misbehave.loop, "execution", "job.timeout", 4.5, None),
         (misbehave.swallow, "execution, hard", "job.timeout", 2.02, 2.0),
         (misbehave.swallow, "execution, hard", "job.timeout", 1.1, None),
-        (misbehave.too_long, "total", "job.total_timeout", 6.1, 6.0),
+        (misbehave.too_long, "total", "job.total_timeout", 10.1, 10.0),
         (misbehave.silent, "heartbeat", "job.stalled", 2.2, 2.0),
         (misbehave.silent, "heartbeat", "job.timeout", 2.2, None),
     ],
