@@ -15,6 +15,22 @@ from django.db import connections, transaction
 from tests.support import family, poll
 
 
+def waits_for_lock(session: int | None, asking: Any) -> bool:
+    """Whether a server lets the session with this number wait, asked over another connection."""
+    with asking.cursor() as cursor:
+        if family() == "mysql":
+            # Its tables of transactions are copies, and not renewed while they are read often.
+            cursor.execute("SHOW ENGINE INNODB STATUS")
+            every = cursor.fetchone()[2].split("---TRANSACTION ")[1:]
+            mine = [one for one in every if f"thread id {session}," in one]
+            return any("LOCK WAIT" in one for one in mine)
+        cursor.execute(
+            "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", [session]
+        )
+        found = cursor.fetchone()
+        return bool(found and found[0])
+
+
 class Session:
     """A session as others see it."""
 
@@ -50,18 +66,7 @@ class Session:
         if family() == "sqlite":
             writes = (self._statement or "").startswith(("BEGIN", "INSERT", "UPDATE", "DELETE"))
             return writes and connections["default"].in_atomic_block
-        with asking.cursor() as cursor:
-            if family() == "mysql":
-                # Its tables of transactions are copies, and not renewed while they are read often.
-                cursor.execute("SHOW ENGINE INNODB STATUS")
-                every = cursor.fetchone()[2].split("---TRANSACTION ")[1:]
-                mine = [one for one in every if f"thread id {self._number}," in one]
-                return any("LOCK WAIT" in one for one in mine)
-            cursor.execute(
-                "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", [self._number]
-            )
-            found = cursor.fetchone()
-            return bool(found and found[0])
+        return waits_for_lock(self._number, asking)
 
 
 class Apart(threading.Thread):

@@ -251,12 +251,12 @@ def changed_alike(
     than half of the cost of one by one.
     """
     columns: list[Iterable[Any]] = list(zip(*jobs, strict=True))
-    columns[_PLACES["state"]] = repeat(state.value)
+    columns[_PLACES["state"]] = repeat(state.value, len(jobs))
     for column, value in changes.items():
-        columns[_PLACES[column]] = repeat(value)
+        columns[_PLACES[column]] = repeat(value, len(jobs))
     for column, values in varying.items():
         columns[_PLACES[column]] = values
-    return list(map(JobRow._make, zip(*columns, strict=False)))
+    return list(map(JobRow._make, zip(*columns, strict=True)))
 
 
 def held_by(worker_id: str | None, principal: str | None, now: datetime) -> dict[str, Any]:

@@ -55,6 +55,8 @@ def test_what_changes_alike_changes_as_one_by_one() -> None:
         changed(job, State.ACTIVE, {**changes, "lease_id": lease})
         for job, lease in zip(jobs, leases, strict=True)
     ]
+    with pytest.raises(ValueError, match="shorter"):
+        changed_alike(jobs, State.ACTIVE, changes, {"lease_id": leases[:2]})
 
 
 class TestClaim:

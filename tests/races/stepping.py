@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from django.db import connections, transaction
 
 from django_ojs.domain.errors import OJSError
+from tests.apart import waits_for_lock
 from tests.support import family, poll
 
 Work = Callable[[], object]
@@ -92,17 +93,7 @@ class Player:
             statement = self._statement
             begins = statement is not None and statement.startswith("BEGIN")
             return begins and bool(other.points) and other.points[-1].open
-        with connections["default"].cursor() as cursor:
-            if vendor == "mysql":
-                # Its tables of transactions are copies, and not renewed while they are read often.
-                cursor.execute("SHOW ENGINE INNODB STATUS")
-                transactions = cursor.fetchone()[2].split("---TRANSACTION ")[1:]
-                mine = [one for one in transactions if f"thread id {self.session}," in one]
-                return any("LOCK WAIT" in one for one in mine)
-            cursor.execute(
-                "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", [self.session]
-            )
-            return bool(cursor.fetchone()[0])
+        return waits_for_lock(self.session, connections["default"])
 
     def close(self) -> None:
         """End the thread, wherever it stands."""
