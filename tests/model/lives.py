@@ -114,7 +114,8 @@ class Life:
     silence_said: bool = False
     since: datetime = field(init=False)
     """What the total timeout and the TTL count from."""
-    enqueued: datetime = field(init=False)
+    enqueued: datetime | None = field(init=False)
+    """``None`` of what has been pending since it was made."""
     attempt: int = 0
     seq: int = 0
     lease: UUID | None = None
@@ -188,6 +189,7 @@ class Life:
         if not self.attempt:
             ends = [self.expires, None if self.ttl is None else self.since + ms(self.ttl)]
         if self.state == "available" and self.attempt_ttl is not None:
+            assert self.enqueued is not None
             ends.append(self.enqueued + ms(self.attempt_ttl))
         return min((end for end in ends if end is not None), default=None)
 

@@ -90,7 +90,7 @@ class Steps(RuleBasedStateMachine):
         if "delay" in options:
             job.scheduled = self.world.now + timedelta(seconds=options["delay"])
         if "pending" in options:
-            job.state = "pending"
+            job.state, job.enqueued = "pending", None
         elif job.scheduled is not None:
             job.state = "scheduled"
             job.told("job.scheduled")
