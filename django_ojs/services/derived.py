@@ -219,11 +219,11 @@ def history(job_id: UUID, *, using: str | None = None) -> list[Event]:
 
 
 def _of_one(job: Job, attempts: list[Attempt], result: Any) -> Iterator[Event]:
-    if job.state == State.SCHEDULED or (job.state != State.PENDING and job.enqueued_at is not None):
-        # Else it ended before it was activated.
+    if job.enqueued_at is not None:
+        # Else it is pending, or ended before it was activated.
         yield _entry(job)
     again = job.enqueued_at is not None and job.enqueued_at > job.created_at
-    if again and job.state not in (State.PENDING, State.SCHEDULED):
+    if again and job.state != State.SCHEDULED:
         assert job.enqueued_at is not None
         when, number = job.enqueued_at, job.lease_seq
         if job.state != State.AVAILABLE and job.started_at is not None:
@@ -246,7 +246,7 @@ def _entries(
 ) -> Iterator[Item]:
     """That jobs were enqueued or scheduled, by the primary key."""
     behind = Job.objects.using(using).filter(pk__gt=after.job_id).order_by("pk")
-    rows = wanted.of_queues(behind).exclude(state=State.PENDING)
+    rows = wanted.of_queues(behind).filter(enqueued_at__isnull=False)
     if asked & _ENTRIES != _ENTRIES:
         scheduled = Q(retry_delay_ms__isnull=True, scheduled_at__gt=F("created_at"))
         rows = rows.filter(scheduled if Kind.SCHEDULED in asked else ~scheduled)

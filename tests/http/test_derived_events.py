@@ -91,6 +91,24 @@ def test_a_scheduled_and_a_pending_job(api: Api) -> None:
     assert kinds(told(api, "?types=job.scheduled")) == ["job.scheduled"]
 
 
+def test_a_job_that_ended_while_it_was_pending_never_entered(api: Api) -> None:
+    ended, later = enqueue(api, pending=True), enqueue(api, pending=True, scheduled_at="PT1H")
+    assert api.post(f"/jobs/{later['id']}/activate").status == 200
+    for job in (ended, later):
+        assert api("DELETE", f"/jobs/{job['id']}").status == 200
+    entered = [event for event in told(api, "?types=job.*") if event["type"] != "job.cancelled"]
+    assert [(event["type"], event["data"]["job_id"]) for event in entered] == [
+        ("job.scheduled", later["id"])
+    ]
+    history = [
+        api.get(f"/jobs/{job['id']}/events", Accept="application/json") for job in (ended, later)
+    ]
+    assert [[event["type"] for event in answer.body["items"]] for answer in history] == [
+        ["job.cancelled"],
+        ["job.scheduled", "job.cancelled"],
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cursor", "after"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 50])

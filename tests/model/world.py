@@ -330,7 +330,7 @@ class World:
         if job.state != "pending":
             return False
         if job.scheduled is not None and job.scheduled > self.now:
-            job.state = "scheduled"
+            job.state, job.enqueued = "scheduled", job.created
             job.told("job.scheduled")
         else:
             job.available(self.now)
