@@ -104,10 +104,12 @@ def test_a_drain_of_ours(tmp_path: Path) -> None:
     drain = Measure("ojs.sqlite", "drain", options=(("jobs", 50),))
     enqueue = Measure("ojs.sqlite", "enqueue_one", options=(("jobs", 20),))
     tick = Measure("ojs.sqlite", "idle_tick")
-    for measure in (drain, enqueue, tick):
+    tasks = Measure("ojs.sqlite", "task_drain", options=(("jobs", 20),))
+    for measure in (tasks, drain, enqueue, tick):
         bench.run(measure, 1)
     assert bench.figures.problems() == []
     assert bench.figures.samples[drain.key][0]["jobs"] == 50
+    assert bench.figures.samples[tasks.key][0]["jobs"] == 20
     assert bench.figures.median(drain, "rate")
     assert bench.figures.median(enqueue, "rate")
     assert set(bench.figures.samples[tick.key][0]) >= {"claim", "promote", "reap"}

@@ -136,8 +136,8 @@ class Adapter(adapter.Adapter):
     def remaining(self) -> int:
         """Everything that is neither completed nor given up; one probe of an index per state.
 
-        Of a backlog that stays it is how many attempts are left until :data:`_NEVER`, which one probe
-        tells too: to count the jobs keeps both processors busy for a tenth of a drain.
+        Beside a history and a backlog it is how many attempts are left until :data:`_NEVER`, which one
+        probe tells too: to count the jobs keeps both processors busy for a tenth of a drain.
         """
         from django.db import connection
 
@@ -145,7 +145,7 @@ class Adapter(adapter.Adapter):
             f"(SELECT count(*) FROM django_ojs_job WHERE state = '{state}')" for state in _BEFORE_DONE
         )
         left = " + ".join(counts)
-        if self.keeps_rows:
+        if self.variant == "history":
             left = f"{_NEVER} - max(id) FROM django_ojs_attempt"
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT {left}")
