@@ -38,7 +38,9 @@ _LOOKS_EVERY = timedelta(milliseconds=200)
 _BEATS_EVERY = timedelta(seconds=1)
 """How often a loop reads the running jobs: more often than any heartbeat timeout."""
 _RECORD_EVERY = timedelta(seconds=5)
-"""How often a loop records a scan even if nothing is due."""
+"""How often a loop records a scan even if nothing is due, while anything has a deadline."""
+_RECORD_AT_REST = timedelta(seconds=10)
+"""And while nothing has: less than three times as long, which would be an outage."""
 
 _failed = threading.Event()
 
@@ -244,11 +246,14 @@ class ReaperLoop:
         if not self._must_scan(now):
             first = self._next_deadline()
             self.saw()
+            every = _RECORD_AT_REST if first is None else _RECORD_EVERY
+            recorded = _within(self._scanned_at, now, every)
             if first is None:
                 # Every running job has a deadline: none runs that could be silent.
                 self._beats_due = None
-                return ReapResult()
-            if first > now and not self._is_silent(now):
+                if recorded:
+                    return ReapResult()
+            elif recorded and first > now and not self._is_silent(now):
                 return ReapResult(next_due=self._next(first))
         try:
             reaped = scan(
@@ -290,7 +295,7 @@ class ReaperLoop:
             _failed.is_set()
             or self._witness.suspect
             or clock.step(self.using) is not None
-            or not _within(self._scanned_at, now, _RECORD_EVERY)
+            or self._scanned_at is None
         ):
             return True
         return self._beats_due is not None and self._beats_due <= now

@@ -362,11 +362,9 @@ def test_a_loop_scans_only_when_something_may_be_due(frozen: FrozenClock) -> Non
     assert loop.tick().counts == {"stalled": 1}
 
 
-def test_a_loop_finds_new_silence_and_records_itself_now_and_then(frozen: FrozenClock) -> None:
+def test_a_loop_finds_new_silence(frozen: FrozenClock) -> None:
     loop = reaper.ReaperLoop(interval=0.2, ran_by="test", using="default")
     loop.tick()
-    first = MaintenanceRun.objects.get(name="reap")
-    assert first.cadence_ms is not None
     make(heartbeat_timeout="500ms")
     take()
     for _ in range(9):
@@ -374,13 +372,25 @@ def test_a_loop_finds_new_silence_and_records_itself_now_and_then(frozen: Frozen
         assert loop.tick().counts == {}, "running jobs are read once a second"
     frozen.advance(0.1)
     assert loop.tick().counts == {"stalled": 1}
-    recorded = MaintenanceRun.objects.get(name="reap").last_run_at
-    frozen.advance(first.cadence_ms / 1000 - 0.1)
-    loop.tick()
-    assert MaintenanceRun.objects.get(name="reap").last_run_at == recorded
-    frozen.advance(0.1)
-    loop.tick()
-    assert MaintenanceRun.objects.get(name="reap").last_run_at == frozen.time
+
+
+def test_a_loop_records_itself_now_and_then(frozen: FrozenClock) -> None:
+    """Less often while nothing has a deadline, and at once when something has again."""
+    loop = reaper.ReaperLoop(interval=0.2, ran_by="test", using="default")
+
+    def records(*seconds: float) -> list[bool]:
+        found = []
+        for pause in seconds:
+            frozen.advance(pause)
+            loop.tick()
+            found.append(MaintenanceRun.objects.get(name="reap").last_run_at == frozen.time)
+        return found
+
+    assert records(0, 5.1, 4.8, 0.1) == [True, False, False, True]
+    frozen.advance(5.1)
+    make(enqueue_ttl=3600)
+    assert records(0, 4.9, 0.1) == [True, False, True]
+    assert MaintenanceRun.objects.get(name="reap").cadence_ms == 5000
 
 
 def test_a_probe_of_near_deadlines_hides_no_silence(frozen: FrozenClock) -> None:

@@ -50,7 +50,7 @@ from django_ojs.worker.threads.receivers import Receivers
 
 logger = logging.getLogger("django_ojs.worker")
 
-_IDLE_WAIT = 1.0
+_IDLE_WAIT = 2.0
 _MOST_UNWRITTEN = 2000
 """Reports that may wait for the database while the worker claims more."""
 
