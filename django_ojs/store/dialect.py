@@ -58,8 +58,8 @@ def cursor(using: str) -> CursorWrapper:
     return connections[using].cursor()
 
 
-def repeated(using: str) -> CursorWrapper:
+def repeated(using: str, *, anywhere: bool = False) -> CursorWrapper:
     """As :func:`cursor`, for a statement that workers execute again and again in a few forms: their
-    sessions have the server parse and plan it once (ADR 56).
+    sessions have the server parse and plan it once, and ``anywhere`` other sessions too (ADR 56).
     """
-    return dialect(using).repeated()
+    return dialect(using).repeated(anywhere=anywhere)

@@ -62,7 +62,7 @@ def next_due(*, using: str) -> datetime | None:
 
 def _earliest(firsts: str, using: str) -> datetime | None:
     # With the time, so that every probe detects a step of the clock at once.
-    with cursor(using) as cur:
+    with repeated(using, anywhere=True) as cur:
         sent = clock.boottime()
         cur.execute(f"SELECT {firsts}, {clock.columns(using)}")
         *moments, time, steps = cur.fetchone()

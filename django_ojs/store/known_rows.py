@@ -13,7 +13,7 @@ from django.db import models
 
 from django_ojs.models import ApiToken, Worker
 from django_ojs.store.columns import ColumnType, types
-from django_ojs.store.dialect import cursor, dialect
+from django_ojs.store.dialect import dialect, repeated
 
 M = TypeVar("M", bound=models.Model)
 
@@ -29,7 +29,7 @@ class KnownRow(Generic[M]):
 
     def read(self, *keys: str, using: str) -> M | None:
         """The row as it is now."""
-        with cursor(using) as cur:
+        with repeated(using, anywhere=True) as cur:
             cur.execute(self._statement, keys)
             row = cur.fetchone()
         if row is None:

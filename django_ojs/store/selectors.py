@@ -19,7 +19,7 @@ from django_ojs.engines import EngineFamily, family_of
 from django_ojs.models import Job, Queue, RateLimitPlace, Schedule, Worker, Workflow
 from django_ojs.store import batches
 from django_ojs.store.columns import DUE, ENDED, JOB, UNTIMED, ColumnType, among
-from django_ojs.store.dialect import cursor, dialect, in_list
+from django_ojs.store.dialect import cursor, dialect, in_list, repeated
 
 _TABLE = Job._meta.db_table
 _CLAIMABLE = f"state = '{State.AVAILABLE}' AND NOT held"
@@ -43,7 +43,7 @@ def jobs(ids: Iterable[UUID], *, without: Collection[str] = (), using: str) -> d
         return {}
     sql = dialect(using)
     those, bound = sql.one_of("j.id", wanted)
-    with cursor(using) as cur:
+    with repeated(using, anywhere=True) as cur:
         sql.fast_loaders(cur)
         cur.execute(f"SELECT {sql.columns_without(without)} FROM {_TABLE} j WHERE {those}", bound)
         return {job.id: job for job in sql.jobs(cur.fetchall())}

@@ -201,7 +201,7 @@ def end_alike(
     )
     job = decision.job
     alike = [job.worker_id, job.lease_principal, decision.attempt.outcome, now]
-    with repeated(using) as cur:
+    with repeated(using, anywhere=True) as cur:
         cur.execute(statement, [*parameters, *alike, len(jobs)])
         some, written = cur.fetchone()
     if written == len(jobs):

@@ -19,7 +19,7 @@ def _alter(length: int) -> None:
 
 
 def test_a_worker_goes_on_when_a_table_is_altered(settings: Any, worker: StartWorker) -> None:
-    """Its prepared claims return other columns then: the server refuses them."""
+    """Its prepared claims return other columns then: the server refuses them, and they are made again."""
     if connection.vendor != "postgresql":
         pytest.skip("PostgreSQL only")
     # As by default. It holds for the check after the test too.
@@ -36,4 +36,4 @@ def test_a_worker_goes_on_when_a_table_is_altered(settings: Any, worker: StartWo
         _alter(255)
     in_state(jobs.echo.enqueue(13), "completed")
     assert running.running
-    assert "cached plan" in running.stderr
+    assert "cached plan" not in running.stderr

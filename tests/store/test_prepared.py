@@ -11,9 +11,10 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_ojs.models import Job
+from django_ojs.models import ApiToken, Job
+from django_ojs.services import tokens
 from django_ojs.services.claim import claim, sources
-from django_ojs.store import due_times
+from django_ojs.store import due_times, known_rows, selectors
 from django_ojs.store.dialect import dialect
 from django_ojs.store.sessions import prepared_statements
 from tests.services.support import make
@@ -111,6 +112,46 @@ def test_other_sessions_prepare_no_claims() -> None:
     found = work(6)
     assert found
     assert all("INSERT INTO" in statement for statement in found)
+
+
+def test_other_sessions_prepare_what_they_read_by_keys() -> None:
+    """With each request over HTTP a token is read, and with each report the jobs that it names."""
+    token, _ = tokens.create("app", scopes=["work"])
+    (job,) = make()
+    connection.close()
+    for _ in range(6):
+        assert known_rows.TOKEN.read(token.prefix, using="default") == token
+        assert set(selectors.jobs([job.id], using="default")) == {job.id}
+    assert ["apitoken" in statement for statement in sorted(prepared())] == [True, False]
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_session_goes_on_when_a_table_is_altered(in_transaction: bool) -> None:
+    """What was prepared returns another type then: the server refuses it, once."""
+    token, _ = tokens.create("app", scopes=["work"])
+    connection.close()
+
+    def read() -> None:
+        for _ in range(6):
+            assert known_rows.TOKEN.read(token.prefix, using="default") == token
+
+    read()
+    try:
+        alter(300)
+        if in_transaction:
+            with pytest.raises(DatabaseError, match="cached plan"), transaction.atomic():
+                read()
+        read()
+        assert len(prepared()) == 1
+    finally:
+        alter(200)
+
+
+def alter(length: int) -> None:
+    """Give a column of tokens another type."""
+    table = ApiToken._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} ALTER COLUMN name TYPE varchar({length})")
 
 
 def test_a_short_session_is_not_asked_about() -> None:

@@ -238,9 +238,11 @@ class Dialect(ABC):
     insert_ignoring = ("INSERT INTO", " ON CONFLICT DO NOTHING")
     """How to insert what may be there already: the head and the tail of the statement."""
 
-    def repeated(self, *, new_rows: bool = False) -> CursorWrapper:
-        """A cursor for a statement that is executed again and again in a few forms; ``new_rows`` if it
-        inserts: such a statement has one plan.
+    def repeated(self, *, new_rows: bool = False, anywhere: bool = False) -> CursorWrapper:
+        """A cursor for a statement that is executed again and again in a few forms.
+
+        ``new_rows`` if it inserts, ``anywhere`` if it is to be prepared in sessions of web servers and
+        handlers too: its plan depends neither on values nor on settings of the session.
         """
         return self.connection.cursor()
 

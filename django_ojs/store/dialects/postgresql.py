@@ -28,7 +28,10 @@ a session is asked whether it is the server's.
 """
 _PLANS_FOR = 10.0
 """Seconds after which a session makes its plans anew."""
-_NO_SUCH_STATEMENT = "26000"
+_NO_SUCH_STATEMENT, _OTHER_COLUMNS = "26000", "0A000"
+"""What the server says of a prepared statement that it does not know, and of one that returned another
+type before a table was altered.
+"""
 _PREPARING = "_ojs_preparing"
 
 
@@ -58,11 +61,13 @@ def _cursors() -> tuple[Collection[type], type]:
             try:
                 return super().execute(query, params, **options)
             except Exception as error:
-                if getattr(error, "sqlstate", None) != _NO_SUCH_STATEMENT:
+                state = getattr(error, "sqlstate", None)
+                if state not in (_NO_SUCH_STATEMENT, _OTHER_COLUMNS):
                     raise
-                # Somebody had the server forget all (DISCARD ALL), which psycopg did not see.
                 driver._prepared.clear()
-                self.on_forgotten()
+                if state == _NO_SUCH_STATEMENT:
+                    # Somebody had the server forget all (DISCARD ALL), which psycopg did not see.
+                    self.on_forgotten()
                 if driver.info.transaction_status:
                     raise
             finally:
@@ -100,7 +105,7 @@ class Postgres(Dialect):
         if self._time is not None:
             cur.cursor.adapters.register_loader(*self._time)
 
-    def repeated(self, *, new_rows: bool = False) -> CursorWrapper:
+    def repeated(self, *, new_rows: bool = False, anywhere: bool = False) -> CursorWrapper:
         """One that binds parameters on the server, where the session prepares statements.
 
         Not where Django logs queries: psycopg would not know the text of a prepared one.
@@ -108,7 +113,7 @@ class Postgres(Dialect):
         connection = self.connection
         connection.ensure_connection()
         driver: Any = connection.connection
-        if connection.queries_logged or not self._prepares(driver, new_rows):
+        if connection.queries_logged or not self._prepares(driver, new_rows or anywhere):
             return connection.cursor()
         if not new_rows:
             self._renew_plans(driver)
@@ -136,11 +141,11 @@ class Postgres(Dialect):
     def _prepares_no_more(self) -> None:
         self._direct = False
 
-    def _prepares(self, driver: Any, new_rows: bool = False) -> bool:
-        """Whether to prepare a statement: for new rows in any session, others where that was asked for
+    def _prepares(self, driver: Any, anywhere: bool = False) -> bool:
+        """Whether to prepare a statement: one for any session, or another where that was asked for
         (:func:`prepare_repeated`).
         """
-        if not new_rows and getattr(self.connection, _PREPARING, None) is not driver:
+        if not anywhere and getattr(self.connection, _PREPARING, None) is not driver:
             return False
         if self._session is not driver:
             self._session, self._executed, self._direct, self._quick = driver, 0, None, {}
