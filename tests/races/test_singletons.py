@@ -18,9 +18,18 @@ from django.test import override_settings
 from django_ojs import clock
 from django_ojs.domain.envelope import from_call
 from django_ojs.domain.schedule import ScheduleSource, ScheduleSpec
-from django_ojs.models import Event, EventStream, Job, MaintenanceRun, Queue, Schedule, Total
+from django_ojs.models import (
+    Event,
+    EventStream,
+    Job,
+    MaintenanceRun,
+    Queue,
+    RateLimitStart,
+    Schedule,
+    Total,
+)
 from django_ojs.services import operate, queues, reaper, rollup, stream, tokens
-from django_ojs.services.rate_limits import admission
+from django_ojs.services.rate_limits import admission, upkeep
 from django_ojs.services.schedules import operate as schedules
 from django_ojs.services.stream import Wanted
 from tests.races.stepping import Player, Work, interleave
@@ -141,6 +150,30 @@ def test_two_admissions_let_in_as_many_as_there_are_places(
     for said in everywhere(players, scene):
         assert sorted(said) == ["0", "1"]
         assert Job.objects.filter(state="available", held=False).count() == 1
+
+
+@pytest.mark.slow
+def test_a_start_under_a_key_that_is_about_to_be_pruned_counts(
+    players: Players, frozen: clock.FrozenClock
+) -> None:
+    keys: list[str] = []
+
+    def scene() -> tuple[Work, Work]:
+        keys.append(f"k{len(keys)}")
+        limit = {"key": keys[-1], "max_per_minute": 1}
+        make(rate_limit=limit)
+        ack(*take())
+        frozen.advance(60 * 86_400)
+
+        def start() -> None:
+            make(rate_limit=limit)
+            take()
+
+        return partial(upkeep.prune, frozen.time - timedelta(days=7), 10, False, "default"), start
+
+    for _ in everywhere(players, scene):
+        started = RateLimitStart.objects.filter(started_at=frozen.time)
+        assert [*started.values_list("key", flat=True)] == [keys[-1]]
 
 
 @pytest.mark.parametrize("first", ["pause", "change"])
