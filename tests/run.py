@@ -319,6 +319,10 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"pytest {shlex.join(more)}", flush=True)
     with tempfile.TemporaryDirectory(prefix="ojs-test-") as scratch:
         parts, skipped = plan(options, more, Path(scratch))
+        found = {part.name.rpartition(": ")[2] for part in parts}
+        if (missing := sorted(set(options.part) - found)) and not skipped:
+            print(f"--part: nothing to run of {', '.join(missing)}")
+            return 2
         tallies = Path(scratch) / "tallies"
         tallies.mkdir()
         execute(parts, tallies)

@@ -172,6 +172,12 @@ def test_what_fails_beside_others_is_run_again_alone(again: str, code: int) -> N
     assert lines[-2] == f"{2 - code} passed, {code} failed, 0 skipped"
 
 
+def test_a_part_that_nothing_belongs_to_is_refused() -> None:
+    """Asked for by a name that is wrong, or on a database that has no such part, no test would run."""
+    code, lines = run("--all", "--part", "browser", "--db", "sqlite", "--part", "browsers")
+    assert (code, lines[-1]) == (2, "--part: nothing to run of browsers")
+
+
 def test_no_test_at_all_is_a_failure() -> None:
     code, lines = run("--db", "sqlite", "-k", "nothing_is_called_so", CHEAP)
     assert code == 1
