@@ -19,7 +19,7 @@ def _alter(length: int) -> None:
 
 
 def test_a_worker_goes_on_when_a_table_is_altered(settings: Any, worker: StartWorker) -> None:
-    """Its prepared claims return other columns then: the server refuses them, and they are made again."""
+    """Its prepared claims return other columns then: refused by the server, they are made again."""
     if connection.vendor != "postgresql":
         pytest.skip("PostgreSQL only")
     # As by default. It holds for the check after the test too.
