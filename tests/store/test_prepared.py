@@ -54,7 +54,7 @@ def work(claims: int) -> list[str]:
 def test_a_worker_prepares_what_it_repeats() -> None:
     with prepared_statements("default"):
         connection.close()
-        found = work(6)
+        found = work(9)
     assert sum("UPDATE" in statement for statement in found) == 1
     assert sum("INSERT" in statement for statement in found) == 1
     assert sum(statement.startswith("SELECT (SELECT") for statement in found) == 1
@@ -63,11 +63,11 @@ def test_a_worker_prepares_what_it_repeats() -> None:
 
 def test_what_flows_is_prepared() -> None:
     due_times.next_deadline(using="default")
-    make(30)
+    make(40)
     where = sources(None, ["test.job", "test.other"], resumes=True)
     with prepared_statements("default"):
         connection.close()
-        for _ in range(7):
+        for _ in range(10):
             where.flows_until = inf
             assert len(claim(where, limit=2, immediate=2, worker_id="w", beats=True)) == 2
         found = prepared()
@@ -79,7 +79,7 @@ def test_a_look_outlives_what_the_server_has_forgotten() -> None:
     probe = due_times.DueProbe("default")
     connection.close()
     with prepared_statements("default"), connection.cursor() as cursor:
-        due = [probe.look() for _ in range(3)][-1]
+        due = [probe.look() for _ in range(9)][-1]
         names = []
         for _ in range(2):
             assert probe.look() == due
@@ -94,14 +94,14 @@ def test_a_look_outlives_what_the_server_has_forgotten() -> None:
 def test_other_sessions_prepare_enqueues() -> None:
     """Their plan does not depend on settings of the session."""
     connection.close()
-    make(6)
+    make(9)
     (statement,) = prepared()
     assert "INSERT INTO" in statement
 
 
 def test_queries_that_django_logs_have_their_text() -> None:
     connection.close()
-    make(6)
+    make(9)
     with CaptureQueriesContext(connection) as seen:
         make(2, meta={"number": 4711})
     assert [query["sql"].count("4711") for query in seen] == [1, 1]
@@ -109,7 +109,7 @@ def test_queries_that_django_logs_have_their_text() -> None:
 
 def test_other_sessions_prepare_no_claims() -> None:
     connection.close()
-    found = work(6)
+    found = work(9)
     assert found
     assert all("INSERT INTO" in statement for statement in found)
 
@@ -119,7 +119,7 @@ def test_other_sessions_prepare_what_they_read_by_keys() -> None:
     token, _ = tokens.create("app", scopes=["work"])
     (job,) = make()
     connection.close()
-    for _ in range(6):
+    for _ in range(9):
         assert known_rows.TOKEN.read(token.prefix, using="default") == token
         assert set(selectors.jobs([job.id], using="default")) == {job.id}
     assert ["apitoken" in statement for statement in sorted(prepared())] == [True, False]
@@ -132,7 +132,7 @@ def test_a_session_goes_on_when_a_table_is_altered(in_transaction: bool) -> None
     connection.close()
 
     def read() -> None:
-        for _ in range(6):
+        for _ in range(9):
             assert known_rows.TOKEN.read(token.prefix, using="default") == token
 
     read()
@@ -158,7 +158,7 @@ def test_a_short_session_is_not_asked_about() -> None:
     make()
     connection.close()
     sql: Any = dialect("default")
-    make(2)
+    make(5)
     assert sql._direct is None
     make(1)
     assert sql._direct is True
@@ -167,14 +167,14 @@ def test_a_short_session_is_not_asked_about() -> None:
 def test_enqueues_go_on_after_a_rollback() -> None:
     """psycopg has the server forget what is prepared then."""
     connection.close()
-    make(6)
+    make(9)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         make(3)
         raise ZeroDivisionError
     assert prepared() == []
-    make(6)
+    make(9)
     assert len(prepared()) == 1
-    assert Job.objects.count() == 12
+    assert Job.objects.count() == 18
 
 
 def forget_all() -> None:
@@ -185,48 +185,48 @@ def forget_all() -> None:
 
 def test_an_enqueue_goes_on_when_the_project_has_all_forgotten() -> None:
     connection.close()
-    make(6)
+    make(9)
     forget_all()
-    make(6)
+    make(9)
     assert prepared() == []
-    assert Job.objects.count() == 12
+    assert Job.objects.count() == 18
 
 
 def test_a_transaction_in_which_all_is_forgotten_is_the_last_one_that_fails() -> None:
     connection.close()
     with transaction.atomic():
-        make(6)
+        make(9)
     forget_all()
     with pytest.raises(DatabaseError), transaction.atomic():
         make()
     with transaction.atomic():
-        make(6)
+        make(9)
     assert prepared() == []
-    assert Job.objects.count() == 12
+    assert Job.objects.count() == 18
 
 
 def test_a_session_that_cannot_be_asked_is_used_as_ever() -> None:
     """In pipeline mode, which psycopg offers, nobody may ask in between."""
     make()
     connection.close()
-    make(2)
+    make(5)
     driver: Any = connection.connection
     with driver.pipeline():
         make()
     assert dialect("default")._direct is None  # type: ignore[attr-defined]
-    assert Job.objects.count() == 4
+    assert Job.objects.count() == 7
 
 
 def test_a_session_is_asked_again_after_a_transaction_that_had_failed() -> None:
     connection.close()
-    make(2)
+    make(5)
     with transaction.atomic():
         with suppress(DatabaseError), connection.cursor() as cursor:
             cursor.execute("SELECT 1 / 0")
         with pytest.raises(DatabaseError):
             make()
         transaction.set_rollback(True)
-    make(6)
+    make(9)
     assert len(prepared()) == 1
 
 
@@ -234,14 +234,14 @@ def test_nothing_is_prepared_where_a_pooler_shares_sessions(monkeypatch: pytest.
     monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
     with prepared_statements("default"):
         connection.close()
-        assert work(6) == []
+        assert work(9) == []
 
 
 def test_a_threshold_of_the_project_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "prepare_threshold", 100)
     with prepared_statements("default"):
         connection.close()
-        assert work(6) == []
+        assert work(9) == []
         driver: Any = connection.connection
         assert driver.prepare_threshold == 100
 
@@ -258,8 +258,8 @@ def test_a_cursor_that_traces_is_kept() -> None:
             return super().execute(query, *arguments, **options)
 
     driver.cursor_factory = Traced
-    make(6)
-    assert sum(query.startswith("INSERT") for query in traced) == 6
+    make(9)
+    assert sum(query.startswith("INSERT") for query in traced) == 9
     assert prepared() == []
 
 
@@ -267,8 +267,8 @@ def test_the_driver_remembers_no_values() -> None:
     """It would keep the text of the last hundred statements, with the arguments of all jobs in it."""
     with prepared_statements("default"):
         connection.close()
-        work(6)
-        for number in range(6):
+        work(9)
+        for number in range(9):
             make(meta={"secret": f"value {number}"})
             list(Job.objects.filter(meta__secret=f"value {number}"))
         driver: Any = connection.connection

@@ -22,10 +22,10 @@ _DONE, _TUPLES = 1, 2
 """The status of a result without rows, and with rows."""
 
 
+_ASKED_AFTER = 5
+"""Statements that could be prepared, before a session is asked whether it is the server's."""
 _PREPARED_AFTER = 2
-"""How often a statement is executed before it is prepared; and before that, how many statements before
-a session is asked whether it is the server's.
-"""
+"""How often a statement is executed before it is prepared."""
 _PLANS_FOR = 10.0
 """Seconds after which a session makes its plans anew."""
 _NO_SUCH_STATEMENT, _OTHER_COLUMNS = "26000", "0A000"
@@ -152,8 +152,8 @@ class Postgres(Dialect):
             self._planned_until = boottime() + _PLANS_FOR
         if self._direct is None:
             self._executed += 1
-            # A request that enqueues one job does not wait for the answer.
-            if self._executed > _PREPARED_AFTER:
+            # A request that has its own session does not wait for the answer.
+            if self._executed > _ASKED_AFTER:
                 self._direct = self._is_direct(driver)
         return bool(self._direct)
 
