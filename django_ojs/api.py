@@ -12,7 +12,7 @@ from django.db import transaction
 from django_ojs import clock
 from django_ojs.clock import new_id
 from django_ojs.domain.arguments import arguments_of
-from django_ojs.domain.durations import parse_seconds_ms
+from django_ojs.domain.durations import parse_instant, parse_seconds_ms
 from django_ojs.domain.enqueue_request import EnqueueRequest
 from django_ojs.domain.envelope import encode_calls, from_call
 from django_ojs.domain.errors import (
@@ -51,6 +51,7 @@ from django_ojs.services import queues as _queues
 from django_ojs.services.middleware import chain as enqueue_middleware
 from django_ojs.services.operate import Extension
 from django_ojs.services.query import JobFilters, JobQuery
+from django_ojs.services.verbs import caller
 from django_ojs.services.workflows import operate as _workflows
 from django_ojs.services.workflows import read as _read
 from django_ojs.services.workflows.read import WorkflowRecord
@@ -245,7 +246,7 @@ def count_jobs(*, database: str | None = None, **filters: Unpack[JobFilters]) ->
 def cancel(job: JobRef, *, reason: str = "", by: str = "") -> JobRecord:
     """Cancel a waiting or running job at once; its worker learns it. A finished one stays as it is."""
     using, job_id = _found(job)
-    return JobRecord(_operate.cancel([job_id], actor=Actor("api", by, reason), using=using)[0])
+    return JobRecord(_operate.cancel([job_id], actor=caller(by, reason), using=using)[0])
 
 
 def activate(job: JobRef) -> JobRecord:
@@ -268,10 +269,13 @@ def retry(
     kept one has passed, :class:`InvalidTransition` in other states and, unless ``allow_duplicate``,
     :class:`Duplicate` for a unique job while an equal one waits or runs.
     """
+    actor = caller(by, reason)
     using, job_id = _found(job)
+    if not isinstance(expires_at, (bool, type(None))):
+        expires_at = parse_instant(expires_at, "expires_at", clock.now(using))[0]
     changed = _operate.retry_dead(
         [job_id],
-        actor=Actor("api", by, reason),
+        actor=actor,
         expires_at=expires_at,
         allow_duplicate=allow_duplicate,
         using=using,
@@ -279,14 +283,14 @@ def retry(
     return JobRecord(changed[0])
 
 
-def reschedule(job: JobRef, when: datetime | timedelta, *, by: str = "") -> JobRecord:
+def reschedule(job: JobRef, when: datetime | timedelta | str, *, by: str = "") -> JobRecord:
     """Move the start of a ``scheduled`` or ``retryable`` job; a past time means now."""
+    actor = caller(by)
     using, job_id = _found(job)
     if isinstance(when, timedelta):
-        when = clock.now(using) + when
-    elif when.tzinfo is None:
-        raise InvalidRequest("when", "must have a time zone")
-    return JobRecord(_operate.reschedule([job_id], when, actor=Actor("api", by), using=using)[0])
+        when = max(when, timedelta(0))
+    start = parse_instant(when, "when", clock.now(using))[0]
+    return JobRecord(_operate.reschedule([job_id], start, actor=actor, using=using)[0])
 
 
 def edit(job: JobRef, *, reason: str = "", by: str = "", **options: Unpack[EditOptions]) -> JobRecord:
@@ -300,7 +304,7 @@ def edit(job: JobRef, *, reason: str = "", by: str = "", **options: Unpack[EditO
     ended, and ``TypeError`` for an unknown option.
     """
     using, job_id = _found(job)
-    who = Actor("api", by, reason)
+    who = caller(by, reason)
     return JobRecord(_operate.edit([job_id], options, actor=who, using=using)[0])
 
 
@@ -314,7 +318,7 @@ def extend_timeout(
     :class:`InvalidTransition` when the job does not run.
     """
     by_ms = parse_seconds_ms(by, "by")
-    who = Actor("api", actor, reason)
+    who = caller(actor, reason, "actor")
     using, job_id = _found(job)
     return _operate.extend_timeout([job_id], by_ms, actor=who, using=using)[0]
 
@@ -348,7 +352,7 @@ def cancel_workflow(workflow: WorkflowRef, *, reason: str = "", by: str = "") ->
     """
     key = _workflow_id(workflow)
     using = _databases.of_workflow(key)
-    row = _workflows.cancel(key, actor=Actor("api", by, reason), using=using)
+    row = _workflows.cancel(key, actor=caller(by, reason), using=using)
     return _read.record(row)
 
 
@@ -360,7 +364,7 @@ def resume_workflow(workflow: WorkflowRef, *, reason: str = "", by: str = "") ->
     """
     key = _workflow_id(workflow)
     using = _databases.of_workflow(key)
-    row = _workflows.resume(key, actor=Actor("api", by, reason), using=using)
+    row = _workflows.resume(key, actor=caller(by, reason), using=using)
     return _read.record(row)
 
 

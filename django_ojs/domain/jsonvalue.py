@@ -57,6 +57,14 @@ def encode(value: Any, field: str, *, max_bytes: int) -> str:
     return text
 
 
+def check_text(value: object, field: str) -> str:
+    """Text that every database stores. Raises :class:`InvalidRequest`."""
+    if not isinstance(value, str):
+        raise InvalidRequest(field, f"must be text, not {_named(value)}")
+    encode(value, field, max_bytes=MAX_META_BYTES)
+    return value
+
+
 def _exponents(value: Any) -> int:
     """The digits that PostgreSQL writes out for numbers like ``1e308``: 300 for each."""
     if isinstance(value, float):

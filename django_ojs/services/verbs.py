@@ -11,6 +11,7 @@ from django_ojs import clock, conf
 from django_ojs.domain import operations
 from django_ojs.domain.errors import Conflict, LeaseLost
 from django_ojs.domain.job import Actor, JobRow, Transition
+from django_ojs.domain.jsonvalue import check_text
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.options import check_names
 from django_ojs.domain.states import TERMINAL, State, Trigger, sources_of
@@ -20,6 +21,11 @@ from django_ojs.services.unique import Revival
 
 Decide = Callable[[JobRow, datetime], Transition | None]
 API = Actor("api")
+
+
+def caller(by: str, reason: str = "", field: str = "by") -> Actor:
+    """Who calls the Python API, and why. Raises :class:`InvalidRequest` for what is not text."""
+    return Actor("api", check_text(by or "", field), check_text(reason or "", "reason"))
 
 
 class Reviving:

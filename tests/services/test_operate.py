@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.test import override_settings
+from django.utils.translation import gettext_lazy
 
-from django_ojs import clock
-from django_ojs.api import activate, cancel, enqueue, extend_timeout, get, reschedule, retry
+from django_ojs import api, clock
+from django_ojs.api import activate, cancel, edit, enqueue, extend_timeout, get, reschedule, retry
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import Conflict, InvalidRequest, InvalidTransition, LeaseLost, NotFound
 from django_ojs.domain.ids import uuid7
@@ -314,3 +318,74 @@ def test_a_requeued_job_has_the_defaults_of_now_and_the_limits_of_then() -> None
     with override_settings(OJS={"DEFAULTS": {"timeout": 5}}):
         new = [operate.requeue(job.id, [], queue="default", meta={}) for job in (default, limited)]
     assert [(job.timeout_ms, job.timeout_explicit) for job in new] == [(5000, False), (7000, True)]
+
+
+OPERATIONS: dict[str, tuple[Callable[..., Any], str]] = {
+    "cancel": (cancel, "available"),
+    "edit": (lambda job, **who: edit(job, timeout=5, **who), "available"),
+    "extend_timeout": (lambda job, by: extend_timeout(job, 5, actor=by), "active"),
+    "reschedule": (lambda job, by: reschedule(job, timedelta(hours=1), by=by), "scheduled"),
+    "retry": (retry, "discarded"),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("by", [SimpleNamespace(username="ada"), 7, "a\x00b", "\udcff"])
+def test_who_did_it_must_be_text(name: str, by: Any) -> None:
+    """Such as the user of a request, in place of the user's name."""
+    operation, state = OPERATIONS[name]
+    job = enqueue("test.job", retry={"max_attempts": 1}, delay="1m" if state == "scheduled" else None)
+    if state in ("active", "discarded"):
+        (taken,) = take()
+        fail(taken) if state == "discarded" else None
+    before = now_stored(job)
+    field = "actor" if name == "extend_timeout" else "by"
+    with pytest.raises(InvalidRequest, match=f"^{field}: must "):
+        operation(job, by=by)
+    assert now_stored(job) == before
+    assert before.state == state
+
+
+def test_a_reason_must_be_text() -> None:
+    job = enqueue("test.job")
+    flow = api.chain(api.step("test.job")).enqueue()
+    why: Any = gettext_lazy("wrong")
+    for refused in (
+        lambda: cancel(job, reason=why),
+        lambda: api.cancel_workflow(flow, reason=why),
+        lambda: api.resume_workflow(flow, reason=why),
+    ):
+        with pytest.raises(InvalidRequest, match=r"^reason: must be text, not __proxy__: write str"):
+            refused()
+    assert get(job).state == "available"
+
+
+@pytest.mark.parametrize(
+    ("when", "rule"),
+    [
+        (None, "must be an RFC 3339 time"),
+        (5, "must be an RFC 3339 time"),
+        ("soon", "must be whole seconds"),
+        (datetime(2026, 1, 1), "must have a time zone"),
+        (datetime.max.replace(tzinfo=UTC), "must be after 1970"),
+        (timedelta.max, "must not be more than ten years"),
+    ],
+)
+def test_a_time_that_is_none_names_its_parameter(when: Any, rule: str) -> None:
+    later = enqueue("test.job", delay=60)
+    make(retry={"max_attempts": 1})
+    (taken,) = take()
+    fail(taken)
+    with pytest.raises(InvalidRequest, match=f"^when: {rule}"):
+        reschedule(later, when)
+    if when is not None:
+        with pytest.raises(InvalidRequest, match=f"^expires_at: {rule}"):
+            retry(taken.id, expires_at=when)
+    assert get(later).scheduled_at == later.scheduled_at
+    assert get(taken.id).state == "discarded"
+
+
+def test_a_time_may_be_a_duration_from_now(frozen: FrozenClock) -> None:
+    later = enqueue("test.job", delay=60)
+    assert reschedule(later, "5m").scheduled_at == frozen.time + timedelta(minutes=5)
+    assert reschedule(later, timedelta(seconds=-5)).state == "available"
