@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.jsonvalue import check_text
 from django_ojs.domain.states import State
 
 MAX_STEPS = 1000
@@ -153,7 +154,7 @@ def check(definition: Definition, *, path: str = "", depth: int = 1) -> None:
     most = MAX_STEPS if definition.is_ordered else MAX_MEMBERS
     if definition.total > most:
         raise InvalidRequest(_join(path, named), f"must have at most {most} members")
-    if len(definition.name) > MAX_NAME:
+    if len(check_text(definition.name, _join(path, "name"))) > MAX_NAME:
         raise InvalidRequest(_join(path, "name"), f"must have at most {MAX_NAME} characters")
     if definition.kind is WorkflowKind.BATCH and not definition.callbacks:
         raise InvalidRequest(

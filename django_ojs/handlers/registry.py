@@ -204,6 +204,10 @@ class JobHandler(Generic[P, R]):
         return f": {did_you_mean(unknown[0], known, 'parameters')}" if unknown and known else ""
 
     def _fitting(self, args: Sequence[Any]) -> Sequence[Any]:
+        if not isinstance(args, (list, tuple)):
+            if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+                raise InvalidRequest("args", "must be a list or a tuple")
+            args = list(args)
         bounds = self.__dict__.get("_arity")
         if bounds is None:
             every = list(self._signature.parameters.values())
@@ -215,7 +219,7 @@ class JobHandler(Generic[P, R]):
             bounds = self.__dict__["_arity"] = (least, most)
         if not bounds[0] <= len(args) <= bounds[1]:
             self._bound(args, {})
-        return args if isinstance(args, (list, tuple)) else list(args)
+        return args
 
 
 def _is_context(parameter: inspect.Parameter) -> bool:

@@ -136,7 +136,9 @@ class WorkflowBuilder:
         """Add a step to a DAG; it starts when those in ``after`` have completed."""
         if self.kind is not WorkflowKind.DAG:
             raise TypeError(f"a {self.kind} is complete: only workflow(...) takes further steps")
-        nodes = [] if after is None else [after] if isinstance(after, Node) else list(after)
+        nodes = [] if after is None else list(after) if isinstance(after, Iterable) else [after]
+        if not all(isinstance(node, Node) for node in nodes):
+            raise TypeError("after: must be what add() returned, or a list of those")
         if any(node.builder is not self for node in nodes):
             raise ValueError("after: names a step of another workflow")
         self._append(member, tuple(node.place for node in nodes))
@@ -152,6 +154,8 @@ class WorkflowBuilder:
     ) -> Definition:
         """The checked definition. Raises :class:`InvalidRequest`."""
         timeout = self._timeout if workflow_timeout is None else workflow_timeout
+        if not isinstance(meta or {}, Mapping):
+            raise InvalidRequest("meta", "must be an object")
         encode(dict(meta or {}), "meta", max_bytes=MAX_META_BYTES)
         made = Definition(
             self.kind,

@@ -144,6 +144,16 @@ def test_many_calls_share_what_says_that_there_are_keywords() -> None:
         workflows.steps("test.page", [[1]], kwargs={"third": 3})  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize("call", [7, None, "ab", b"ab", {1, 2}])
+def test_each_of_many_calls_has_a_list_of_arguments(call: Any) -> None:
+    """A text is not its letters, which could even fit."""
+    handler: JobHandler[..., Any] = JobHandler(render, "test.render")
+    for several in (handler.steps, handler.enqueue_many):
+        with pytest.raises(InvalidRequest, match=r"^args: must be a list or a tuple$"):
+            several([call])
+    assert json.loads(handler.steps([range(2)]).args[0]) == [0, 1]
+
+
 def test_the_context_comes_by_position() -> None:
     def odd(*, ctx: JobContext) -> None: ...
 
