@@ -122,6 +122,15 @@ def test_queues_are_paused_where_they_are() -> None:
     assert not Queue.objects.using(FIRST).filter(name="mail").exists()
 
 
+@pytest.mark.parametrize("names", ["mail", None, ["default", 5], ["default", "No queue", "mail"]])
+def test_what_is_no_list_of_queues_pauses_none(names: Any) -> None:
+    """A single name is not the queues of its letters."""
+    for switch in (api.pause_queues, api.resume_queues):
+        with pytest.raises(InvalidRequest, match=r"^(names|queue): must be "):
+            switch(names)
+    assert [queues.paused(using=alias) for alias in (FIRST, SECOND)] == [[], []]
+
+
 @pytest.mark.fault("F149")
 def test_while_one_database_is_gone_the_other_goes_on() -> None:
     here, there = api.enqueue("test.job"), api.enqueue("test.job", queue="mail")

@@ -14,6 +14,7 @@ from django.db import InterfaceError, OperationalError
 from django_ojs import clock, conf, hooks
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.names import queue_name
 from django_ojs.domain.rate_limit import QUEUE_PREFIX, parse_rate_limit, queue_key
 from django_ojs.domain.unique import parse_unique
 from django_ojs.models import Job, RateLimit, Schedule, Workflow
@@ -123,9 +124,12 @@ def refuse_elsewhere(queue: str, using: str, what: str, field: str = "queue") ->
 
 
 def by_database(queues: Iterable[str]) -> dict[str, list[str]]:
-    """The queues of each database."""
+    """The queues of each database. Raises :class:`InvalidRequest` for one that is no list of names."""
     known, found = conf.current().databases, dict[str, list[str]]()
+    if isinstance(queues, str) or not isinstance(queues, Iterable):
+        raise InvalidRequest("names", "must be a list of names of queues")
     for queue in queues:
+        queue_name(queue, "queue")
         found.setdefault(known.of(queue), []).append(queue)
     return found
 
