@@ -196,7 +196,7 @@ def _per(value: object, period_ms: int, field: str) -> Window:
     if isinstance(value, int):
         return Window(value, period_ms)
     assert isinstance(value, float)
-    return Window(1, min(_MAX_PERIOD_MS, max(1, round(period_ms / value))))
+    return Window(1, max(1, round(min(_MAX_PERIOD_MS, period_ms / value))))
 
 
 def _integer(value: object, field: str, least: int, most: int) -> int:

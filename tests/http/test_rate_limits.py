@@ -61,6 +61,7 @@ def test_limited_jobs_are_passed_over(api: Api) -> None:
         ({"key": "a", "concurrency": 5, "on_limit": "wait"}, "5"),
         ({"key": "a", "rate": 1, "period": "second"}, "1"),
         ({"max_per_second": 2}, "2"),
+        ({"max_per_day": 1e-308}, "1"),
         ({"key": "a", "rate": {"limit": 7, "period": "PT1M"}, "concurrency": 2}, "7"),
         ({"key": "a", "throttle": {"limit": 3, "period": "PT1S"}}, "3"),
     ],
