@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -178,7 +178,7 @@ def _text(value: object, field: str) -> str:
 
 
 def _moment(value: object, field: str) -> datetime:
-    if isinstance(value, str) and not re.match(r"\d{4}-", value):
+    if isinstance(value, timedelta) or (isinstance(value, str) and not re.match(r"\d{4}-", value)):
         raise InvalidRequest(field, "must be a time with a zone")
     return parse_instant(value, field, NO_TIME)[0]
 

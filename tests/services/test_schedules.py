@@ -434,6 +434,7 @@ class TestDeclared:
         ({"jitter": "-1s"}, "jitter: must"),
         ({"enabled": 1}, "enabled: must be true or false"),
         ({"starts_at": "5m"}, "starts_at: must be a time with a zone"),
+        ({"ends_at": timedelta(days=1)}, "ends_at: must be a time with a zone"),
         (
             {"starts_at": "2026-02-13T00:00:00Z", "ends_at": "2026-02-12T00:00:00Z"},
             "ends_at: must be after starts_at",
