@@ -14,6 +14,7 @@ from django_ojs.domain.canonical import canonical
 from django_ojs.domain.durations import format_iso, parse_duration_ms, parse_ms, parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRow
+from django_ojs.domain.jsonvalue import MAX_META_BYTES, encode
 from django_ojs.domain.states import LIVE, TERMINAL, State
 from django_ojs.domain.suggestions import did_you_mean
 
@@ -122,6 +123,8 @@ def parse_unique(value: object, field: str = "unique") -> UniquePolicy:
         whole = None
     if whole is not None and (not isinstance(whole, str) or not 0 < len(whole) <= 1000):
         raise InvalidRequest(f"{field}.key", "must be a string of 1 to 1000 characters, or an array")
+    if whole is not None:
+        encode(whole, f"{field}.key", max_bytes=MAX_META_BYTES)
     args_keys = _named(given, field, "args_keys")
     meta_keys = _named(given, field, "meta_keys")
     implied = ["type", *(["args"] if args_keys else []), *(["meta"] if meta_keys else [])]

@@ -15,6 +15,7 @@ from django_ojs.domain.durations import parse_instant
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.ids import parse_uuid7, uuid7
 from django_ojs.domain.job import JobRow
+from django_ojs.domain.jsonvalue import check_text
 from django_ojs.domain.names import check_job_type, check_queue_name
 from django_ojs.domain.states import State
 from django_ojs.domain.suggestions import did_you_mean
@@ -71,8 +72,7 @@ class JobQuery:
             if name in read:
                 read[name] = tuple(_words(name, read[name]))
         for name in ("worker_id", "error_type"):
-            if not isinstance(read.get(name, ""), str):
-                raise InvalidRequest(name, "must be text")
+            check_text(read.get(name, ""), name)
         if not isinstance(read.get("dead_letter", True), bool):
             raise InvalidRequest("dead_letter", "must be true or false")
         if "workflow_id" in read:

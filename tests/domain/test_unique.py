@@ -154,6 +154,7 @@ def test_options_of_python() -> None:
         ((None, "1m", "1m"), "debounce: excludes throttle"),
         (({"period": "1m"}, "1m", None), "unique.period: is decided by throttle"),
         (({"states": ["active"]}, None, "1m"), "unique.states: is decided by debounce"),
+        (({"key": "\udcff"}, None, None), "unique.key: must not contain NUL or a lone surrogate"),
         (({"kees": ["type"]}, None, None), "unique.kees: is not known: did you mean 'keys'"),
         (("type", None, None), "unique: must be a dict, True or False"),
         ((None, 0, None), "throttle: must be more than 0"),

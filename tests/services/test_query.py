@@ -87,6 +87,8 @@ def _id_at(frozen: clock.FrozenClock) -> Any:
         ({"queue": "My Queue"}, "queue: must be of a-z"),
         ({"type": 3}, "type: must be text, or a list of texts"),
         ({"since": "yesterday"}, "since: "),
+        ({"worker_id": "a\x00b"}, "worker_id: must not contain NUL"),
+        ({"error_type": "\udcff"}, "error_type: must not contain NUL"),
         ({"dead_letter": "yes"}, "dead_letter: must be true or false"),
         ({"workflow_id": "x"}, "workflow_id: "),
         ({"limit": 0}, "limit: must be an integer from 1 to 1000"),
