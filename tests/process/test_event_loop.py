@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_ojs import api
-from tests.process.tools import StartWorker, in_state
+from tests.process.tools import StartWorker, failed, in_state
 from tests.workload import jobs
 
 pytestmark = pytest.mark.process
@@ -35,3 +35,19 @@ def test_what_a_coroutine_leaves_runs_beside_no_other_job(
     assert (pids[0] != pids[1]) is bool(found)
     assert f"a handler left behind: {found}" in runner.stderr if found else "left" not in runner.stderr
     assert [api.get(job).attempt for job in (left, *after)] == [1] * 6
+
+
+@pytest.mark.fault("F22")
+@pytest.mark.parametrize("where", ["itself", "a task"])
+@pytest.mark.parametrize("name", ["SystemExit", "KeyboardInterrupt"])
+def test_an_exit_of_a_coroutine_is_its_own_failure(worker: StartWorker, name: str, where: str) -> None:
+    """It leaves the loop in the middle: what it would interrupt there is the next job."""
+    first = jobs.count_async.enqueue()
+    ended = jobs.exit_async.enqueue(name, where)
+    after = [jobs.count_async.enqueue() for _ in range(5)]
+    runner = worker("--drain", "--concurrency=1")
+    assert runner.wait(60) == 0
+    assert failed(ended)["type"] == f"builtins.{name}"
+    pids = [in_state(job, "completed").result for job in (first, *after)]
+    assert (pids[0] == pids[1]) is (where == "itself")
+    assert [api.get(job).attempt for job in after] == [1] * 5

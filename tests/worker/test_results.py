@@ -12,7 +12,10 @@ import pytest
 from django.utils.functional import lazystr
 
 from django_ojs.domain.errors import InvalidRequest, TooLarge
+from django_ojs.domain.jsonvalue import sanitise_text
+from django_ojs.worker.executor.invoke import failure_of
 from django_ojs.worker.executor.results import result_text
+from django_ojs.worker.prefork.frames import text_of
 
 ID = UUID("019a8d3e-0000-7000-8000-000000000000")
 
@@ -65,3 +68,15 @@ def test_the_limit_is_that_of_the_text() -> None:
     with pytest.raises(TooLarge):
         result_text([ID] * 30_000)
     assert len(json.loads(result_text([ID] * 20_000) or "")) == 20_000
+
+
+@pytest.mark.parametrize("own", ["payment.\udcff", "a\x00b", "x" * 100_000])
+def test_the_name_that_an_error_gives_itself_can_be_reported(own: str) -> None:
+    """A frame that cannot be written would end the process, and the attempt with a crash."""
+
+    class OwnError(Exception):
+        ojs_error_type = own
+
+    failure = failure_of(OwnError("no"), None)
+    assert len(text_of(failure).encode()) < 10_000
+    assert failure["type"] == sanitise_text(own, 255)

@@ -357,6 +357,16 @@ async def leave_async(what: str) -> int:
 _kept: list[asyncio.Future[Any]] = []
 
 
+@job("work.async-exit", retry=LATER)
+async def exit_async(name: str, where: str) -> None:
+    """Raises it, or has a task of its own raise it."""
+
+    async def leave() -> None:
+        raise _RAISED[name]("of my own")
+
+    await (leave() if where == "itself" else asyncio.create_task(leave()))
+
+
 @job("work.async-thread", retry=LATER)
 async def think_async() -> int:
     await asyncio.to_thread(time.sleep, 0.001)

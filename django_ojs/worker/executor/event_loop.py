@@ -70,7 +70,12 @@ class CoroutineRunner:
         loop.set_default_executor(self.pool)
         loop.set_exception_handler(None)
         loop.set_task_factory(None)
-        return self._runner.run(self._alone(main))
+        try:
+            return self._runner.run(self._alone(main))
+        except (SystemExit, KeyboardInterrupt):
+            # A task has left the loop in the middle: the others would go on beside the next job.
+            self._left = 1
+            raise
 
     async def _alone(self, main: Coroutine[Any, Any, T]) -> T:
         try:
@@ -92,4 +97,5 @@ class CoroutineRunner:
     def close(self) -> None:
         """Close what asynchronous clients have left open."""
         if self._runner is not None:
-            self._runner.close()
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self._runner.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from django_ojs.domain.errors import HandlerNotFound, InvalidRequest, OJSError, TooLarge
@@ -44,16 +44,26 @@ def invoke(
     """Run the handler; a coroutine runs in ``loop``."""
     if not handler.is_async:
         return handler.call(context)
-    return loop.run(_run_coroutine(handler, context, set_canceller))
+    exited: list[BaseException] = []
+    result = loop.run(_run_coroutine(_guarded(handler.call(context), exited), context, set_canceller))
+    if exited:
+        raise exited[0]
+    return result
+
+
+async def _guarded(call: Awaitable[Any], exited: list[BaseException]) -> Any:
+    """Await the handler; what asks the process to exit would leave the loop with all its tasks."""
+    try:
+        return await call
+    except (SystemExit, KeyboardInterrupt) as error:
+        exited.append(error)
 
 
 async def _run_coroutine(
-    handler: JobHandler[Any, Any],
-    context: JobContext,
-    set_canceller: Canceller,
+    call: Coroutine[Any, Any, Any], context: JobContext, set_canceller: Canceller
 ) -> Any:
     loop = asyncio.get_running_loop()
-    task = loop.create_task(handler.call(context))
+    task = loop.create_task(call)
 
     def cancel(reason: str) -> None:
         # Called by the wake-up signal's handler, in the loop's own thread.
@@ -135,7 +145,7 @@ def _decided(error: HandlerDecision) -> Frame:
 def _type_name(error: BaseException) -> str:
     own = getattr(error, "ojs_error_type", None)
     if isinstance(own, str) and own:
-        return own
+        return sanitise_text(own, 255)
     return class_name(type(error))
 
 
