@@ -8,9 +8,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from django.utils.functional import Promise
+
 from django_ojs.domain import jsonvalue, stored_envelope
 from django_ojs.domain.arguments import split, unmarked
 from django_ojs.domain.durations import parse_seconds_ms
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.workflow import Call, Step
 from django_ojs.handlers.exceptions import SoftStop
 from django_ojs.services.workflows.create import checked
@@ -162,13 +165,18 @@ class JobContext:
         """Report progress from 0 to 1; also a sign of life. Stored twice a second at most.
 
         ``data`` is any JSON value up to 64 KiB; the next attempt gets what was stored last
-        (``last_progress_data``). Raises :class:`InvalidRequest` if it is not.
+        (``last_progress_data``). Raises :class:`InvalidRequest` for what is not as it must be.
         """
         text = None
         if data is not None:
             text = jsonvalue.encode(data, "data", max_bytes=MAX_PROGRESS_BYTES)
-        clipped = min(1.0, max(0.0, float(fraction)))
-        self._supervisor.progress(clipped, jsonvalue.sanitise_text(message, 1024), text)
+        try:
+            clipped = min(1.0, max(0.0, float(fraction)))
+        except (TypeError, ValueError, OverflowError):
+            raise InvalidRequest("fraction", "must be a number from 0 to 1") from None
+        if not isinstance(message, (str, Promise)):
+            raise InvalidRequest("message", "must be text")
+        self._supervisor.progress(clipped, jsonvalue.sanitise_text(str(message), 1024), text)
 
     def checkpoint(self, state: Any) -> None:
         """Save where the next attempt resumes (``last_checkpoint``); durable when it returns.

@@ -112,7 +112,10 @@ class OJSBackend(BaseTaskBackend):
         asked = {name: value for name, value in policy_of(task).items() if known.get(name) != value}
         # What workers do is said of the type, not of a job.
         asked.pop("on_partition", None)
-        meta = dict(getattr(task, "meta", None) or {})
+        meta = getattr(task, "meta", None) or {}
+        if not isinstance(meta, Mapping):
+            raise InvalidRequest("meta", "must be an object")
+        meta = dict(meta)
         if self.alias != "default":
             meta[BACKEND] = self.alias
         given = {

@@ -14,10 +14,11 @@ from django_ojs.domain.admission import admit
 from django_ojs.domain.arguments import split
 from django_ojs.domain.envelope import Envelope, from_call
 from django_ojs.domain.job import JobRow
+from django_ojs.domain.jsonvalue import encode
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import soft_deadline
 from django_ojs.handlers import registry
-from django_ojs.handlers.context import JobContext
+from django_ojs.handlers.context import MAX_CHECKPOINT_BYTES, JobContext
 from django_ojs.handlers.exceptions import SoftStop
 from django_ojs.handlers.registry import JobHandler
 from django_ojs.services.job_defaults import resolve_defaults
@@ -141,7 +142,7 @@ def perform(
             state=State.AVAILABLE,
             max_attempts=max_attempts or record.max_attempts,
             meta=json.dumps({**record.json("meta"), **(meta or {})}),
-            checkpoint=None if checkpoint is None else json.dumps(checkpoint),
+            checkpoint=None if checkpoint is None else _stored(checkpoint),
         )
         running = lifecycle.claim(
             record,
@@ -176,6 +177,10 @@ def perform(
         extended=timedelta(milliseconds=supervisor.job.extended_ms),
         added=tuple(supervisor.members),
     )
+
+
+def _stored(checkpoint: Any) -> str:
+    return encode(checkpoint, "checkpoint", max_bytes=MAX_CHECKPOINT_BYTES)
 
 
 def _envelope(job: Any, args: Sequence[Any], kwargs: Mapping[str, Any], now: datetime) -> Envelope:

@@ -199,6 +199,7 @@ def _private() -> None: ...
         ({"type": "ojs.mine"}, "must not begin"),
         ({"heartbeat": "never"}, "heartbeat"),
         ({"meta": {"_ojs_x": 1}}, "must not begin"),
+        ({"meta": "x"}, "meta: must be an object"),
         ({"total_timeout": 1, "timeout": 2}, "total_timeout"),
         ({"takes_context": True}, "context"),
     ],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
 from django.db import connections, transaction
+from django.utils.translation import gettext_lazy
 
 import django_ojs
 from django_ojs import DeadLetter, JobContext, Retry, SoftStop, clock, job
@@ -181,3 +182,40 @@ def test_errors_of_a_listed_class_and_its_subclasses_are_not_tried_again() -> No
     assert states == ["discarded", "discarded", "retryable"]
     again = declines.using(retry={"non_retryable_errors": ["builtins.*"]})
     assert perform(again, "value").state == "discarded"
+
+
+@pytest.mark.parametrize(
+    ("progress", "said"),
+    [
+        (("half",), "fraction: must be a number from 0 to 1"),
+        ((None,), "fraction: must be a number from 0 to 1"),
+        ((0.5, 5), "message: must be text"),
+        ((0.5, None), "message: must be text"),
+        ((0.5, "", float("nan")), "data: must be a finite number"),
+    ],
+)
+def test_progress_that_is_none_is_refused_by_name(progress: Any, said: str) -> None:
+    @job("kit.reports")
+    def reports(ctx: JobContext) -> None:
+        ctx.progress(*progress)
+
+    done = perform(reports)
+    assert (str(done.error), done.progress) == (said, ())
+
+
+def test_a_message_may_be_translated_later() -> None:
+    @job("kit.translates")
+    def translates(ctx: JobContext) -> None:
+        ctx.progress(1, gettext_lazy("Done"))  # type: ignore[arg-type]
+
+    assert perform(translates).progress == ((1.0, "Done", None),)
+
+
+def test_a_checkpoint_is_json_here_too() -> None:
+    @job("kit.goes-on")
+    def goes_on(ctx: JobContext) -> None: ...
+
+    with pytest.raises(
+        django_ojs.InvalidRequest, match=r"checkpoint\.day: must be a JSON value, not date"
+    ):
+        perform(goes_on, checkpoint={"day": date(2026, 11, 28)})
