@@ -36,17 +36,13 @@ class TaskHandler(JobHandler[..., Any]):
         isolate = bool(mode_of(task, "isolate"))
         super().__init__(task.func, job_type, heartbeat=heartbeat, soft=soft, isolate=isolate)
         self.policy = policy
-        self._first = 0
         if task.takes_context:
-            # The signature still has the context, unless its annotation said that it is one.
-            self._first = 0 if self.wants_context else 1
+            if not self.wants_context:
+                # Its annotation did not say that it is the context.
+                others = list(self._signature.parameters.values())[1:]
+                self._signature = self._signature.replace(parameters=others)
             self.function = _with_context(task.func)
             self.wants_context = True
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The names of the arguments that go by position."""
-        return super().parameters[self._first :]
 
 
 def _with_context(function: Any) -> Any:

@@ -15,7 +15,7 @@ if not HAS_TASKS:
 from django_ojs.tasks_backend import OJSTask, task
 from django_ojs.tasks_backend.compat import TaskResultStatus, task_backends
 from django_ojs.testing import Drained, assert_enqueued, drain, fail_next, perform
-from tests.workload.django_tasks import add
+from tests.workload.django_tasks import add, patient
 
 KIT = "django_ojs.testing"
 
@@ -66,3 +66,13 @@ def test_tasks_are_drained_and_found(database: str) -> None:
 
 def test_a_task_is_performed() -> None:
     assert perform(add, 1, 2, kwargs={"scale": 3}).state == "completed"
+
+
+def test_a_task_with_a_context_is_performed_and_found(database: str) -> None:
+    """The context is no argument of a call."""
+    done = perform(patient, "diary", stop_after=1)
+    assert (done.state, done.result) == ("completed", "told: timeout")
+    with pytest.raises(TypeError, match=r"patient\(diary\): missing a required argument: 'diary'"):
+        perform(patient)
+    patient.enqueue("diary")
+    assert_enqueued(patient, kwargs={"diary": "diary"}, count=1)
