@@ -29,7 +29,10 @@ def fail_all(error: BaseException | type[BaseException]) -> None:
 
 
 def _made(error: BaseException | type[BaseException]) -> BaseException:
-    return error() if isinstance(error, type) else error
+    made = error() if isinstance(error, type) else error
+    if not isinstance(made, BaseException):
+        raise TypeError(f"error: must be an exception or a class of them, not {error!r}")
+    return made
 
 
 def planned(job_type: str) -> BaseException | None:

@@ -93,7 +93,7 @@ class JobClock:
 
         Raises ``ValueError`` for a time without a time zone.
         """
-        if at is not None and at.tzinfo is None:
+        if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
             raise ValueError("freeze() needs a time with a time zone")
         at = at or self.now
         if self._frozen is None:

@@ -13,6 +13,8 @@ from django_ojs.domain.arguments import split
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.job_record import JobRecord, shown
+from django_ojs.domain.states import State
+from django_ojs.domain.suggestions import did_you_mean
 from django_ojs.handlers import registry
 from django_ojs.models import Job
 from django_ojs.store import selectors
@@ -22,6 +24,9 @@ from django_ojs.testing.reach import databases_of
 
 Predicate = Callable[[Any], object]
 _CLOSE = timedelta(seconds=1)
+_FIELDS = (
+    *("args", "kwargs", "queue", "priority", "meta", "tags", "scheduled_at", "scheduled_in", "state"),
+)
 
 
 class Difference(NamedTuple):
@@ -97,7 +102,9 @@ def pattern(
     tags: Iterable[str] | None = None,
     **fields: Any,
 ) -> Pattern:
-    """Read what an assertion was given. Raises ``TypeError`` for an unknown field."""
+    """Read what an assertion was given. Raises ``TypeError`` for an unknown field, ``ValueError`` for a
+    state that there is not.
+    """
     if scheduled_in is not None:
         if fields.get("scheduled_at") is not None:
             raise TypeError("scheduled_at excludes scheduled_in")
@@ -105,6 +112,13 @@ def pattern(
         fields["scheduled_at"] = _now() + timedelta(milliseconds=ms)
     if isinstance(tags, str):
         tags = [tags]
+    for name in fields:
+        if name not in _FIELDS:
+            raise TypeError(f"unknown field {name!r}: {did_you_mean(name, _FIELDS, 'fields')}")
+    state = fields.get("state")
+    states = [str(one) for one in State]
+    if state is not None and state not in states:
+        raise ValueError(f"state: {did_you_mean(str(state), states, 'states')}")
     return Pattern(None if job is None else type_of(job), tags=tags, **fields)
 
 
@@ -123,8 +137,8 @@ def enqueued(job: Any = None, *, using: str | None = None, **fields: Any) -> lis
     ``queue`` and ``priority``; ``meta`` and ``tags`` are parts of what the job has; ``scheduled_at``
     or ``scheduled_in`` (seconds, ``timedelta``, ``"1h"``) within a second. Where queues are on several
     databases all of them are looked at that the test may use, or ``using`` alone. Raises ``TypeError``
-    for another field, and ``RuntimeError`` for a database, or the queue of one, that the test may not
-    use.
+    for another field, ``ValueError`` for another state, and ``RuntimeError`` for a database, or the
+    queue of one, that the test may not use.
     """
     wanted = pattern(job, **fields)
     jobs = all_jobs("enqueued()", using, wanted)

@@ -123,3 +123,12 @@ def test_mistakes_are_named(given: dict[str, Any], complaint: str | None) -> Non
         return
     with pytest.raises(TypeError, match=complaint):
         refute_enqueued(**given)
+
+
+@pytest.mark.parametrize("ask", [assert_enqueued, refute_enqueued, enqueued])
+def test_what_cannot_be_asked_for_is_named(mail: Any, ask: Any) -> None:
+    """No job is in a state that there is not: a test that refutes it would pass whatever happens."""
+    with pytest.raises(TypeError, match=r"unknown field 'argz': did you mean 'args'\?"):
+        ask(mail, argz=[7])
+    with pytest.raises(ValueError, match=r"state: did you mean 'cancelled'\?"):
+        ask(mail, state="canceled")

@@ -36,6 +36,8 @@ def test_it_stands_still_and_goes_on_again() -> None:
         with pytest.raises(ValueError, match="forward"):
             moving.advance(seconds=-1)
         with pytest.raises(ValueError, match="time zone"):
+            moving.freeze("2026-02-12T10:30:00Z")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="time zone"):
             moving.freeze(datetime(2026, 1, 1))
     assert abs(clock.now("default") - real) < timedelta(minutes=1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -86,3 +87,10 @@ def test_every_attempt_fails_until_the_end_of_the_test() -> None:
     forget()
     recorded.enqueue(3)
     assert drain() == Drained(completed=1)
+
+
+def test_what_is_to_be_raised_must_be_an_exception() -> None:
+    bad: Any = "no"
+    for plan in (fail_all, partial(fail_next, "kit.any")):
+        with pytest.raises(TypeError, match="error: must be an exception or a class of them, not 'no'"):
+            plan(bad)
