@@ -40,6 +40,15 @@ def sort() -> None: ...
 def drop() -> None: ...
 
 
+@job
+def count(ctx: JobContext, n: int) -> int:
+    return n
+
+
+@job
+async def wait(ctx: JobContext) -> None: ...
+
+
 @task(timeout="10m", max_attempts=5, queue_name="mail")
 def collect(n: int) -> int:
     return n
@@ -61,6 +70,9 @@ late = send.using(delay=timedelta(minutes=1), timeout="5m", timeout_ms=5000, met
 late.enqueue("ada", urgent=True)
 late.enqueue(1)  # said: incompatible type "int"
 late.enqueue("ada", urgnet=True)  # said: "urgnet"
+count.enqueue(1)
+count.enqueue("one")  # said: incompatible type "str"; expected "int"
+wait.enqueue()
 send.using(tiemout=5)  # said: "tiemout"
 send.using(timeout=[5])  # said: "timeout"
 collect.using(delay="5m", priority=3).enqueue(1)
