@@ -353,7 +353,7 @@ def cancel_workflow(workflow: WorkflowRef, *, reason: str = "", by: str = "") ->
     key = _workflow_id(workflow)
     using = _databases.of_workflow(key)
     row = _workflows.cancel(key, actor=caller(by, reason), using=using)
-    return _read.record(row)
+    return _read.record(row, _read.errors_of(row, using=using))
 
 
 def resume_workflow(workflow: WorkflowRef, *, reason: str = "", by: str = "") -> WorkflowRecord:
@@ -365,7 +365,7 @@ def resume_workflow(workflow: WorkflowRef, *, reason: str = "", by: str = "") ->
     key = _workflow_id(workflow)
     using = _databases.of_workflow(key)
     row = _workflows.resume(key, actor=caller(by, reason), using=using)
-    return _read.record(row)
+    return _read.record(row, _read.errors_of(row, using=using))
 
 
 aactivate = twin(activate)

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_ojs import WorkflowRecord, chain, enqueue, get, get_workflow, group, step
+from django_ojs import (
+    WorkflowRecord,
+    cancel_workflow,
+    chain,
+    enqueue,
+    get,
+    get_workflow,
+    group,
+    resume_workflow,
+    step,
+)
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Job, Workflow
 from django_ojs.services import reap, settle
@@ -16,7 +26,7 @@ from django_ojs.services.settle import Outcome, Report
 from django_ojs.services.workflows import upkeep
 from django_ojs.store.contention import impatient
 
-from .support import ack, bounded, elsewhere, held, take
+from .support import ack, bounded, elsewhere, fail, held, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -106,3 +116,13 @@ def test_a_pass_of_the_reaper_ends_workflows_at_their_deadline(frozen: FrozenClo
     assert (found.state, found.cancelled, found.finished_at is not None) == ("failed", 2, True)
     assert found.error is not None
     assert (found.error["limit_seconds"], found.error["elapsed_seconds"]) == (10, 11)
+
+
+def test_who_cancels_or_resumes_is_told_of_the_errors_too() -> None:
+    made = group(step("test.job", retry={"max_attempts": 1}), step("test.other")).enqueue()
+    (job,) = take(types=("test.job",))
+    fail(job, type="shop.NoStock")
+    (error,) = get_workflow(made).errors
+    assert error["code"] == "shop.NoStock"
+    assert list(cancel_workflow(made).errors) == [error]
+    assert list(resume_workflow(made).errors) == list(get_workflow(made).errors) == []
