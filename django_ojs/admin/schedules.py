@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -18,11 +18,12 @@ from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
 from django_ojs import clock
 from django_ojs.admin import links
-from django_ojs.admin.actions import ActionReport, Operation
+from django_ojs.admin.actions import ActionReport, Operation, Run
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.cells import badge, column, grey, since
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.admin.schedule_forms import CopyForm, ScheduleForm, spec_from
+from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.domain.schedule import DECLARED, ScheduleSource
 from django_ojs.models import Schedule, ScheduleRun
@@ -39,34 +40,36 @@ _TONES = {
 }
 
 
+def _each(change: Callable[..., Schedule]) -> Run:
+    """An operation on each schedule by itself; those that cannot be changed are skipped."""
+
+    def run(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
+        report = ActionReport()
+        for key in keys:
+            try:
+                change(key, actor=actor)
+                report.done += 1
+            except OJSError as error:
+                report.skipped.append(error.message)
+        return report
+
+    return run
+
+
 def _run_now(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
     report = ActionReport()
     for key in keys:
-        _row, run = operate.run_now(key, actor=actor)
+        try:
+            _row, run = operate.run_now(key, actor=actor)
+        except OJSError as error:
+            report.skipped.append(error.message)
+            continue
         if run.job_id is None:
             report.skipped.append(f"{key}: {run.get_outcome_display()}: {run.reason}")
             continue
         report.done += 1
         report.made = str(run.job_id) if len(keys) == 1 else None
     return report
-
-
-def _pause(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
-    for key in keys:
-        operate.pause(key, actor=actor)
-    return ActionReport(len(keys))
-
-
-def _resume(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
-    for key in keys:
-        operate.resume(key, actor=actor)
-    return ActionReport(len(keys))
-
-
-def _delete(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
-    for key in keys:
-        operate.delete(key, actor=actor)
-    return ActionReport(len(keys))
 
 
 def _put(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
@@ -119,7 +122,7 @@ class ScheduleAdmin(OJSModelAdmin):
             gettext_lazy("Pause"),
             "pause_schedule",
             gettext_lazy("It has no ticks until it is resumed, also after the next deployment."),
-            _pause,
+            _each(operate.pause),
             allowed=lambda row: row.paused_at is None,
         ),
         Operation(
@@ -127,7 +130,7 @@ class ScheduleAdmin(OJSModelAdmin):
             gettext_lazy("Resume"),
             "pause_schedule",
             gettext_lazy("It goes on with the next tick; what passed meanwhile is not made up for."),
-            _resume,
+            _each(operate.resume),
             allowed=lambda row: not rows.is_on(row),
         ),
         Operation(
@@ -156,7 +159,7 @@ class ScheduleAdmin(OJSModelAdmin):
             gettext_lazy("Delete"),
             "delete_schedule",
             gettext_lazy("It has no ticks any more. Its jobs and the record of its runs stay."),
-            _delete,
+            _each(operate.delete),
             allowed=_is_own,
             danger=True,
         ),
