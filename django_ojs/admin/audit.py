@@ -48,6 +48,14 @@ ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
         gettext_lazy("rate limits"),
         ("rate_limit.overridden", "rate_limit.restored", "ratelimit.override", "ratelimit.restore"),
     ),
+    "schedule": (
+        gettext_lazy("schedules"),
+        (
+            *("schedule.made", "schedule.changed", "schedule.deleted", "schedule.paused"),
+            *("schedule.resumed", "schedule.triggered", "schedule.edit", "schedule.copy"),
+            *("schedule.remove", "schedule.pause", "schedule.resume", "schedule.run"),
+        ),
+    ),
     "activate": (gettext_lazy("activate"), ("job.activated",)),
     "bulk": (gettext_lazy("bulk work"), ("bulk.started",)),
     "token": (
@@ -60,8 +68,8 @@ ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
 """The choices of the action filter, with the audit actions that each one covers."""
 SOURCES = ("admin", "http", "api", "command")
 RESULTS = {"done": gettext_lazy("done"), "denied": gettext_lazy("denied")}
-_LINKED = frozenset({"job", "queue", "worker", "workflow"})
-_TARGETS = _LINKED | {"token", "schema", "ratelimit"}
+_LINKED = frozenset({"job", "queue", "worker", "workflow", "schedule", "ratelimit"})
+_TARGETS = _LINKED | {"token", "schema"}
 _DETAIL = (
     "directive",
     "client",

@@ -123,6 +123,33 @@ def test_run_now_pause_and_resume() -> None:
     ]
 
 
+def test_the_history_is_its_audit() -> None:
+    make()
+    browser = operator("ada", "view_auditentry")
+    do(browser, "pause", reason="month end")
+    assert browser.post("/admin/django_ojs/schedule/report/do/run/").status_code == 200
+    text = browser.get("/admin/django_ojs/schedule/report/history/", follow=True).content.decode()
+    assert "month end" in text
+    assert 'href="/admin/django_ojs/schedule/report/change/"' in text
+    assert "month end" in page(browser, "auditentry/", did="schedule")
+
+
+def test_of_several_one_that_cannot_be_deleted_is_left() -> None:
+    row = make()
+    for name, source in (("a", "admin"), ("b", "code")):
+        Schedule.objects.create(**{**vars_of(row), "name": name, "source": source})
+    browser = operator()
+    chosen = {"action": "remove", "_selected_action": ["a", "b", "report"], "_confirmed": "1"}
+    text = browser.post("/admin/django_ojs/schedule/", chosen, follow=True).content.decode()
+    assert "Delete: 2 done." in text
+    assert "is declared in code: change it there" in text
+    assert [row.name for row in Schedule.objects.all()] == ["b"]
+
+
+def vars_of(row: Schedule) -> dict[str, Any]:
+    return {field.attname: getattr(row, field.attname) for field in row._meta.fields}
+
+
 def test_each_operation_needs_its_permission() -> None:
     make()
     browser = login("view_schedule")
