@@ -56,7 +56,8 @@ class OJSCommand(BaseCommand):
         """The database to work on. Raises ``CommandError`` for an unknown alias."""
         alias = options.get("database") or conf.current().database
         if alias not in connections:
-            raise CommandError(f"--database: there is no database {alias!r} in DATABASES")
+            said = f"--database: there is no database {alias!r} in DATABASES"
+            raise CommandError(said, returncode=2)
         return str(alias)
 
     def emit(self, value: Any) -> None:
