@@ -27,7 +27,9 @@ class WorkflowVerbs(OJSCommand):
         """Declare the subcommands."""
         verbs = parser.add_subparsers(dest="workflow_verb", required=True, metavar="VERB")
         listed = add(verbs, "list", "the newest workflows, nested ones left out")
-        listed.add_argument("--state", choices=list(WorkflowState), help="only those in this state")
+        listed.add_argument(
+            "--state", choices=[*map(str, WorkflowState)], help="only those in this state"
+        )
         listed.add_argument("--name", help="only those of this name")
         listed.add_argument("--limit", type=int, default=50, help="at most this many (default 50)")
         add(verbs, "show", "a workflow with its members", ids=1)
