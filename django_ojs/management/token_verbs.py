@@ -88,16 +88,17 @@ class TokenVerbs(OJSCommand):
                 "scopes": token.scopes,
                 "queues": token.queues,
                 "live": tokens.is_live(token, now),
-                "expires_at": token.expires_at,
-                "revoked_at": token.revoked_at,
-                "last_used_at": token.last_used_at,
+                **{
+                    name: None if (at := getattr(token, name)) is None else format_instant(at)
+                    for name in ("expires_at", "revoked_at", "last_used_at")
+                },
             }
             for token in tokens.listed(using=alias)
         ]
         rows = [("CLIENT", "PREFIX", "STATE", "SCOPES", "QUEUES", "EXPIRES")]
         for row in found:
             state = "live" if row["live"] else "revoked" if row["revoked_at"] else "expired"
-            expires = format_instant(row["expires_at"]) if row["expires_at"] else "never"
+            expires = row["expires_at"] or "never"
             lists = ",".join(row["scopes"]), ",".join(row["queues"])
             rows.append((row["client"], row["prefix"], state, *lists, expires))
         self.answer(options, found, table(rows) if found else ["no tokens"])
