@@ -259,6 +259,8 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
         self._changed("resumed", changed, options)
 
     def do_prune(self, alias: str, options: dict[str, Any]) -> None:
+        if options["limit"] is not None and options["limit"] < 1:
+            raise InvalidRequest("--limit", "must be at least 1")
         counts = prune.prune(limit=options["limit"], dry_run=options["dry_run"], using=alias).counts
         word = "would delete" if options["dry_run"] else "deleted"
         shown = ", ".join(f"{name} {count}" for name, count in counts.items())
