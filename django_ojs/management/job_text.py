@@ -17,7 +17,7 @@ _MOST = 300
 _TIMES = (
     ("created", "created_at"),
     ("due", "scheduled_at"),
-    ("available", "enqueued_at"),
+    ("enqueued", "enqueued_at"),
     ("started", "started_at"),
     ("heard", "heartbeat_at"),
     ("deadline", "deadline_at"),
