@@ -79,7 +79,8 @@ def parse_instant(value: object, field: str, now: datetime) -> tuple[datetime, s
         return _absolute(value, field, now), value
     if len(value) > 10 and value[:4].isdigit() and "-" in value[:8]:
         raise InvalidRequest(field, "must be an RFC 3339 time with a zone")
-    return _later(now, _bounded(_text_ms(value.removeprefix("+"), field), field, True)), None
+    forms = f"an RFC 3339 time with a zone, {_FORMS}"
+    return _later(now, _bounded(_text_ms(value.removeprefix("+"), field, forms), field, True)), None
 
 
 def format_iso(ms: int) -> str:
@@ -97,7 +98,7 @@ def format_instant(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
-def _text_ms(text: str, field: str) -> int:
+def _text_ms(text: str, field: str, forms: str = _FORMS) -> int:
     if len(text) <= 40:
         if text.isascii() and text.isdigit():
             return int(text) * 1000
@@ -114,7 +115,7 @@ def _text_ms(text: str, field: str) -> int:
                 + int(seconds or 0)
             )
             return whole * 1000 + int((fraction or "0").ljust(3, "0")[:3])
-    raise InvalidRequest(field, f"must be {_FORMS}")
+    raise InvalidRequest(field, f"must be {forms}")
 
 
 def _bounded(ms: int, field: str, allow_zero: bool) -> int:
