@@ -21,6 +21,7 @@ from django_ojs.admin.job_links import search_for
 from django_ojs.domain import histogram
 from django_ojs.domain.histogram import Counters
 from django_ojs.domain.states import State
+from django_ojs.domain.workflow import WorkflowState
 from django_ojs.models import Job, MaintenanceRun
 from django_ojs.services.phrases import humanize_duration
 from django_ojs.services.queue_samples import ALL, Sample
@@ -79,7 +80,7 @@ class NowCards:
             Card(
                 _("Running workflows"),
                 _capped(standing.workflows),
-                url=self._link("workflow", state="running"),
+                url=self._link("workflow", state__exact=WorkflowState.RUNNING),
             ),
             Card(_("Late schedules"), plain(late), tone=_bad(late), url=self._link("schedule")),
             self._reaper(last_scan),

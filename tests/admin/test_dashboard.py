@@ -98,6 +98,15 @@ def test_cards(at: clock.FrozenClock) -> None:
     assert "/admin/django_ojs/job/?state=active" in text
 
 
+def test_each_card_leads_to_a_list(at: clock.FrozenClock) -> None:
+    counted(at)
+    browser = login(superuser=True)
+    text = page(browser, "dashboard/")
+    urls = {unescape(url) for _tone, url, _name, _value in CARD.findall(text) if url}
+    assert len(urls) > 5
+    assert {url: browser.get(url).status_code for url in urls} == dict.fromkeys(urls, 200)
+
+
 def test_nothing_yet(no_users: None) -> None:
     text = page(login("view_minutestat"), "dashboard/")
     assert cards(text)["Oldest wait"] == "—"
