@@ -136,6 +136,8 @@ class JobVerbs(OJSCommand):
             if not given or name not in editing.EDITABLE:
                 rule = f"must be NAME=VALUE: the names are {', '.join(editing.EDITABLE)}"
                 raise InvalidRequest("--set", rule)
+            if name in options["clear"]:
+                raise InvalidRequest("--clear", f"{name} is set too")
             changes[name] = _value(name, value)
         if not changes:
             raise InvalidRequest("--set", "say what to change: --set NAME=VALUE, --clear NAME")
@@ -218,7 +220,7 @@ class JobVerbs(OJSCommand):
 
 def _add_filters(parser: CommandParser) -> None:
     group = parser.add_argument_group("which jobs")
-    group.add_argument("--state", action="append", choices=list(State), help="may be repeated")
+    group.add_argument("--state", action="append", choices=[*map(str, State)], help="may be repeated")
     group.add_argument("--queue", action="append", help="may be repeated, and end in *")
     group.add_argument("--type", action="append", help="may be repeated, and end in *")
     group.add_argument("--worker", dest="worker_id", help="that runs it, or ran it last")

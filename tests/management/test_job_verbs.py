@@ -144,7 +144,17 @@ def test_what_has_changed_meanwhile_is_left(monkeypatch: pytest.MonkeyPatch) -> 
         (("retry",), "ID: name jobs, or filters such as --queue and --type"),
         (("cancel", "019539a4-b68c-7def-8000-1a2b3c4d5e6f", "--queue", "a"), "not both"),
         (("retry", "--state", "active"), "--state: retry is for discarded, not for active"),
-        (("list", "--since", "yesterday"), "since: "),
+        (
+            ("list", "--since", "yesterday"),
+            "since: must be an RFC 3339 time with a zone, ",
+        ),
+        (
+            ("list", "--since", "2026-01-01"),
+            "since: must be an RFC 3339 time with a zone, ",
+        ),
+        (("list", "--state", "done"), "choose from '?scheduled'?, '?pending'?, "),
+        (("workflow", "list", "--state", "done"), "choose from '?running'?, '?completed'?, "),
+        (("prune", "--limit", "-5"), "--limit: must be at least 1"),
         (("list", "--limit", "0"), "limit: must be an integer from 1 to 1000"),
     ],
 )
@@ -181,9 +191,17 @@ def test_edit_sets_and_clears() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("--set", "priority"), ("--set", "colour=red"), ("--set", "priority=high")]
+    ("words", "message"),
+    [
+        ((), "--set"),
+        (("--set", "priority"), "--set"),
+        (("--set", "colour=red"), "--set"),
+        (("--set", "priority=high"), "--set"),
+        (("--set", "timeout=5m", "--clear", "timeout"), "--clear: timeout is set too"),
+    ],
 )
-def test_edit_says_what_is_wrong(words: tuple[str, ...]) -> None:
+def test_edit_says_what_is_wrong(words: tuple[str, ...], message: str) -> None:
     (job,) = make()
-    with pytest.raises(CommandError, match="--set"):
+    with pytest.raises(CommandError, match=message):
         said("edit", str(job.id), *words)
+    assert get(job).timeout_ms == 1_800_000
