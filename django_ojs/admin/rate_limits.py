@@ -22,8 +22,9 @@ from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.cells import badge, column, grey
 from django_ojs.admin.forms import ReasonForm, validating
 from django_ojs.domain.durations import format_instant, parse_instant
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import Actor
-from django_ojs.domain.rate_limit import MAX_CONCURRENCY, MAX_STARTS
+from django_ojs.domain.rate_limit import MAX_CONCURRENCY, MAX_STARTS, parse_rate_limit
 from django_ojs.models import RateLimit
 from django_ojs.services.phrases import say_limits
 from django_ojs.services.rate_limits import operate, read
@@ -56,14 +57,34 @@ class OverrideForm(ReasonForm):
         given = self.cleaned_data["until"]
         if not given:
             return None
+        now = clock.now(conf.current().database)
         with validating():
-            return parse_instant(given, "until", clock.now(conf.current().database))[0]
+            until = parse_instant(given, "until", now)[0]
+        if until <= now:
+            raise forms.ValidationError("must be in the future")
+        return until
+
+    def clean(self) -> dict[str, Any]:
+        """A limit at least, as an override takes it."""
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if self.errors:
+            return cleaned
+        try:
+            parse_rate_limit(_limits(cleaned), named=False)
+        except InvalidRequest as error:
+            field = error.field.rpartition(".")[2]
+            self.add_error(field if field in self.fields else None, error.rule)
+        return cleaned
+
+
+def _limits(cleaned: Mapping[str, Any]) -> dict[str, Any]:
+    rate, period = cleaned["rate"], cleaned["period"] or None
+    limits = {"concurrency": cleaned["concurrency"], "period": period}
+    return limits if rate is None else {**limits, "rate": rate}
 
 
 def _override(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
-    limits: dict[str, Any] = {"concurrency": cleaned["concurrency"]}
-    if cleaned["rate"] is not None:
-        limits["rate"] = {"limit": cleaned["rate"], "period": cleaned["period"] or None}
+    limits = _limits(cleaned)
     for key in keys:
         operate.override(key, limits, until=cleaned["until"], actor=actor)
     return ActionReport(len(keys))

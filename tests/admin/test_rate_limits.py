@@ -57,8 +57,20 @@ def test_an_operator_overrides_and_restores() -> None:
     ]
 
 
-def test_a_bad_override_is_said_on_the_form() -> None:
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"rate": "5", "period": "soon"}, 'id="id_period_error"><li>must be whole seconds'),
+        ({"rate": "5"}, 'id="id_period_error"><li>is required'),
+        ({"rate": "5", "period": "1000h"}, 'id="id_period_error"><li>must be above 0'),
+        ({"concurrency": "2", "period": "1m"}, 'id="id_period_error"><li>needs a rate'),
+        ({"concurrency": "2", "until": "2020-01-01T00:00:00Z"}, "<li>must be in the future"),
+        ({}, "<li>needs concurrency, rate or throttle"),
+    ],
+)
+def test_a_bad_override_is_said_on_the_form(fields: dict[str, str], said: str) -> None:
     make(1, rate_limit=ONE)
-    answer = do("override", "override_ratelimit", rate="5", period="soon")
+    answer = do("override", "override_ratelimit", **fields)
     assert RateLimit.objects.get().override is None
-    assert answer.status_code in (200, 302)
+    assert answer.status_code == 200
+    assert said in answer.content.decode()
