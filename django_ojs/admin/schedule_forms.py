@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -82,7 +83,8 @@ class ScheduleForm(ReasonForm):
             if handler is not None:
                 handler.arguments(cleaned["args"], {})
         except InvalidRequest as error:
-            field = _FIELDS.get(error.field, error.field)
+            field = re.split(r"[.\[]", error.field)[0]
+            field = _FIELDS.get(field, field)
             self.add_error(field if field in self.fields else None, error.rule)
         except TypeError as error:
             self.add_error("args", str(error))

@@ -183,6 +183,7 @@ def test_a_schedule_is_added() -> None:
         ("type", "No Type", "must be dot-separated"),
         ("args", "{}", "Arguments are a list."),
         ("args", "[", "Enter a valid JSON"),
+        ("args", "[NaN]", 'id="id_args_error"><li>must be a finite number'),
         ("queue", "No Queue", "must be of a-z"),
         ("name", "No Name", "must be of a-z"),
         ("type", "work.keywords", "missing a required"),
