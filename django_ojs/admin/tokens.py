@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from django_ojs import clock, conf
 from django_ojs.admin.database import JobsDatabaseAdmin
 from django_ojs.admin.forms import validating
-from django_ojs.domain.errors import NotFound, OJSError
+from django_ojs.domain.errors import InvalidRequest, NotFound, OJSError
 from django_ojs.models import ApiToken
 from django_ojs.services import audit, tokens
 from django_ojs.store.contention import atomically
@@ -101,6 +101,11 @@ class TokenForm(_TokenModelForm):
         expiry = cleaned.get("expires_at")
         if "expires_at" in self.changed_data and expiry is not None and expiry <= now:
             self.add_error("expires_at", _("An expiry is in the future; to end it, revoke it."))
+        elif "expires_at" in self.changed_data:
+            try:
+                tokens.check_expiry(expiry, now)
+            except InvalidRequest as error:
+                self.add_error("expires_at", error.rule)
         scopes, queues = cleaned.get("scopes") or [], cleaned.get("queues") or []
         if not set(scopes) <= self.grantable | set(before.scopes):
             self.add_error("scopes", _("You cannot give a scope that you do not have."))

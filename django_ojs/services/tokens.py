@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django_ojs import clock, conf
+from django_ojs.domain.durations import LATEST
 from django_ojs.domain.errors import Conflict, InvalidRequest, NotFound, PermissionDenied
 from django_ojs.domain.job import Actor
 from django_ojs.domain.lru import LRU
@@ -64,14 +65,17 @@ def check_new(name: str, expires_at: datetime | None, *, using: str | None = Non
             "name", "must be letters, digits, '.', '_' and '-', at most 200, and not begin with 'ojs_'"
         )
     moment = clock.now(using)
-    _check_expiry(expires_at, moment)
+    check_expiry(expires_at, moment)
     if any(is_live(token, moment) for token in ApiToken.objects.using(using).filter(name=name)):
         raise Conflict(f"the client {name!r} has a token: rotate it, or revoke it first")
 
 
-def _check_expiry(expires_at: datetime | None, now: datetime) -> None:
+def check_expiry(expires_at: datetime | None, now: datetime) -> None:
+    """Raise :class:`InvalidRequest` for an expiry that is past, or further ahead than a century."""
     if expires_at is not None and expires_at <= now:
         raise InvalidRequest("expires_at", "must be in the future")
+    if expires_at is not None and expires_at - now > LATEST:
+        raise InvalidRequest("expires_at", "must be at most a hundred years ahead")
 
 
 def check_scopes(scopes: Collection[str]) -> list[str]:
@@ -141,8 +145,8 @@ def rotate(
     elif newest.expires_at is None:
         expiry = None
     else:
-        expiry = moment + (newest.expires_at - newest.created_at)
-    _check_expiry(expiry, moment)
+        expiry = moment + min(newest.expires_at - newest.created_at, LATEST)
+    check_expiry(expiry, moment)
     rows = ApiToken.objects.using(using)
     until = moment + overlap
     if newest.expires_at is None or newest.expires_at > until:

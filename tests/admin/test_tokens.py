@@ -159,6 +159,17 @@ def change(client: Client, token: ApiToken, scopes: list[str], queues: str = "*"
     return client.post(f"{LIST}{token.pk}/change/", form)
 
 
+def test_an_expiry_beyond_all_calendars_is_refused(browser: Client) -> None:
+    for at in ("23:59:59", "00:00"):
+        far = {"expires_at_0": "9999-12-31", "expires_at_1": at}
+        form = {"name": "c", "scopes": ["produce"], "queues": "*"}
+        assert "at most a hundred years ahead" in browser.post(ADD, {**form, **far}).content.decode()
+        token = tokens.create(f"of-{at[:2]}", scopes=["produce"])[0]
+        answer = browser.post(f"{LIST}{token.pk}/change/", {**form, **far})
+        assert "at most a hundred years ahead" in answer.content.decode()
+    assert not ApiToken.objects.exclude(expires_at=None).exists()
+
+
 def test_nobody_makes_a_token_of_scopes_that_he_does_not_have(staff: User) -> None:
     client = clerk("http_produce")
     text = client.get(ADD).content.decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -68,6 +68,16 @@ def test_an_overlap_lengthens_no_life(frozen: FrozenClock) -> None:
     assert tokens.verify(old) is None
 
 
+def test_a_token_for_all_times_can_be_rotated(frozen: FrozenClock) -> None:
+    text = make(expires_at=frozen.now("default") + timedelta(days=1))
+    ApiToken.objects.update(expires_at=datetime.max.replace(tzinfo=UTC) - timedelta(hours=1))
+    frozen.advance(7200)
+    made, new = tokens.rotate("billing")
+    assert made.expires_at == frozen.now("default") + timedelta(days=36_525)
+    assert tokens.verify(text)
+    assert tokens.verify(new)
+
+
 def test_revocation_holds_at_once() -> None:
     text, other = make(), make("other")
     found = tokens.verify(text)
@@ -112,3 +122,5 @@ def test_bad_input_names_the_field(field: str, values: dict[str, object]) -> Non
 def test_an_expiry_in_the_past_is_refused(frozen: FrozenClock) -> None:
     with pytest.raises(InvalidRequest):
         make(expires_at=frozen.now("default"))
+    with pytest.raises(InvalidRequest, match="a hundred years"):
+        make(expires_at=datetime.max.replace(tzinfo=UTC))
