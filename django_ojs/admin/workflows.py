@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
@@ -99,6 +100,13 @@ class WorkflowChangeList(KeysetChangeList):
     """The list by id, read by an index."""
 
     by_index = True
+
+    def get_filters_params(self, params: Any = None) -> dict[str, Any]:
+        """No state has NUL, and PostgreSQL rejects it as a parameter."""
+        found = super().get_filters_params(params)
+        if any("\0" in "".join(value) for value in found.values()):
+            raise IncorrectLookupParameters
+        return found
 
 
 @admin.register(Workflow)

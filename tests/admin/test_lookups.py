@@ -48,6 +48,8 @@ def test_the_filters_work() -> None:
     assert 'href="/admin/django_ojs/queue/b/change/' not in text
     for path, query in (("job", "queue"), ("worker", "status"), ("auditentry", "did")):
         page(browser, f"{path}/", **{query: "x"})
+    answer = browser.get("/admin/django_ojs/workflow/", {"state__exact": "\0"})
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/django_ojs/workflow/?e=1")
 
 
 @pytest.mark.every_database
