@@ -54,6 +54,7 @@ ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
             *("schedule.made", "schedule.changed", "schedule.deleted", "schedule.paused"),
             *("schedule.resumed", "schedule.triggered", "schedule.edit", "schedule.copy"),
             *("schedule.remove", "schedule.pause", "schedule.resume", "schedule.run"),
+            "schedule.backfilled",
         ),
     ),
     "activate": (gettext_lazy("activate"), ("job.activated",)),

@@ -13,7 +13,7 @@ from django.core.management.base import CommandError
 from django_ojs.clock import FrozenClock
 from django_ojs.domain import schedule
 from django_ojs.domain.envelope import from_call
-from django_ojs.models import Job, Schedule
+from django_ojs.models import AuditEntry, Job, Schedule
 from django_ojs.services.schedules import declared, fire, operate
 from tests.management.test_commands import run
 from tests.support import not_none
@@ -129,7 +129,13 @@ def test_backfill_says_first_and_then_does(frozen: FrozenClock) -> None:
         "2 jobs to enqueue",
     ]
     assert not Job.objects.exists()
-    assert run("ojs", "cron", "backfill", "report", *period).splitlines()[-1] == "2 jobs enqueued"
+    why = ("--reason", "after the outage")
+    assert run("ojs", "cron", "backfill", "report", *period, *why).splitlines()[-1] == "2 jobs enqueued"
+    entries = AuditEntry.objects.filter(action="schedule.backfilled").order_by("pk")
+    assert [(entry.target_id, entry.reason, entry.data["tick"]) for entry in entries] == [
+        ("report", "after the outage", "2026-03-27T11:00:00.000Z"),
+        ("report", "after the outage", "2026-03-27T12:00:00.000Z"),
+    ]
     assert run("ojs", "cron", "backfill", "report", *period).strip() == "0 jobs enqueued"
     with pytest.raises(CommandError, match="to: must be after from"):
         call_command("ojs", "cron", "backfill", "report", period[0], period[3], "--to", period[1])

@@ -9,6 +9,7 @@ from typing import Any
 
 from django_ojs import clock
 from django_ojs.domain.cron import firing
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import Conflict, InvalidRequest
 from django_ojs.domain.job import Actor
 from django_ojs.domain.schedule import DECLARED, ScheduleSource, ScheduleSpec
@@ -87,7 +88,7 @@ def run_now(name: str, *, actor: Actor = API, using: str = "") -> tuple[Schedule
     row = rows.locked(name, using=using)
     now = clock.now(using)
     run = _run(row, now, now=now, actor=actor, using=using)
-    _audit("triggered", row, actor, using, job_id=str(run.job_id))
+    _audit("triggered", row, actor, using, **_made(run))
     return row, run
 
 
@@ -97,6 +98,13 @@ def _run(row: Schedule, tick: datetime, *, now: datetime, actor: Actor, using: s
     run = record_run(row, tick, result._replace(by=by[:255]), now=now, using=using)
     row.save(using=using, update_fields=["last_run_at", "last_job_id", "run_count"])
     return run
+
+
+def _made(run: ScheduleRun) -> dict[str, str]:
+    """What the audit says of a run: its job, or why there is none."""
+    if run.job_id is not None:
+        return {"job_id": str(run.job_id)}
+    return {"outcome": run.outcome, "why": run.reason}
 
 
 def missing_ticks(name: str, since: datetime, until: datetime, *, using: str) -> Sequence[datetime]:
@@ -146,6 +154,7 @@ def _fill_in(name: str, tick: datetime, *, actor: Actor, using: str = "") -> Sch
     # What was made up for does not hold up the next tick.
     row.last_job_id, row.last_run_at = last
     row.save(using=using, update_fields=["last_run_at", "last_job_id"])
+    _audit("backfilled", row, actor, using, tick=format_instant(tick), **_made(run))
     return run
 
 
