@@ -84,25 +84,28 @@ class WorkflowVerbs(OJSCommand):
                 for one in members
             ),
         ]
-        fields = [f"{name:16} {value}" for name, value in described(row).items()]
+        fields = [f"{name:16} {value}" for name, value in described(row).items() if value is not None]
         lines = [*fields, story(row, members, errors, using=alias), *table(rows)]
         self.answer(options, value, lines)
 
     def _workflow_cancel(self, alias: str, options: dict[str, Any]) -> None:
-        actor = actor_of(options)
-        done = [
-            operate.cancel(one, actor=actor, using=alias)
-            for one in [parse_id(text, "workflow") for text in options["ids"]]
-        ]
-        self._workflows(done, options)
+        self._change_workflows(operate.cancel, alias, options)
 
     def _workflow_resume(self, alias: str, options: dict[str, Any]) -> None:
-        actor = actor_of(options)
-        done = [
-            operate.resume(one, actor=actor, using=alias)
-            for one in [parse_id(text, "workflow") for text in options["ids"]]
-        ]
-        self._workflows(done, options)
+        self._change_workflows(operate.resume, alias, options)
+
+    def _change_workflows(
+        self, change: Callable[..., Workflow], alias: str, options: dict[str, Any]
+    ) -> None:
+        """Each in a transaction of its own; what was done before one that fails is said, too."""
+        done: list[Workflow] = []
+        try:
+            for one in _ids(options):
+                row = change(one, actor=actor_of(options), using=alias)
+                done.append(row)
+        finally:
+            if done:
+                self._workflows(done, options)
 
     def _workflows(self, rows: Sequence[Workflow], options: dict[str, Any]) -> None:
         lines = (

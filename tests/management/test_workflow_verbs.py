@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
+from uuid import UUID
 
 import pytest
 from django.core.management import call_command
@@ -38,6 +40,7 @@ def test_show_says_what_has_happened_and_what_will_not_run() -> None:
     shown = run("ojs", "workflow", "show", str(made.id))
     assert "1 of 3 steps done; step-1 failed at attempt 1: " in shown
     assert "; 1 did not run" in shown
+    assert "None" not in shown
     value = json.loads(run("ojs", "workflow", "show", str(made.id), "--format", "json"))
     assert [one["state"] for one in value["steps"]] == ["completed", "discarded", "cancelled"]
     assert (value["state"], value["errors"][0]["step_index"]) == ("failed", 1)
@@ -57,6 +60,18 @@ def test_cancel_and_resume_leave_their_reason_in_the_audit() -> None:
         call_command("ojs", "workflow", "resume", str(made.id))
     with pytest.raises(CommandError, match="ID: 'x' is not a workflow id"):
         call_command("ojs", "workflow", "show", "x")
+
+
+@pytest.mark.parametrize("more", [(), ("--format", "json")])
+def test_of_several_those_done_before_one_that_fails_are_said(more: tuple[str, ...]) -> None:
+    made, other = (group(step("test.job")).enqueue() for _ in range(2))
+    told = StringIO()
+    words = ("workflow", "cancel", str(made.id), str(UUID(int=0)), str(other.id), *more)
+    with pytest.raises(CommandError, match="no workflow 00000000"):
+        call_command("ojs", *words, stdout=told)
+    assert (get_workflow(made.id).state, get_workflow(other.id).state) == ("cancelled", "running")
+    assert str(made.id) in told.getvalue()
+    assert str(other.id) not in told.getvalue()
 
 
 @pytest.mark.slow
