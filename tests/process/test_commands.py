@@ -127,6 +127,22 @@ def test_signals_that_arrive_together_are_one_order(
     assert [attempt.outcome for attempt in attempts(job)] == ["completed"]
 
 
+@pytest.mark.fault("F10")
+def test_the_first_signal_kills_nothing_also_when_a_limit_has_stopped_the_worker(
+    worker: StartWorker, diary: Diary, flag: Flag
+) -> None:
+    job = jobs.hold.enqueue(diary.path, flag.path)
+    runner = worker("--max-runtime", "1s")
+    diary.wait("started")
+    poll(lambda: "stopping (limit): jobs running: 1" in runner.stderr)
+    os.kill(runner.pid, signal.SIGTERM)
+    os.kill(runner.pid, signal.SIGINT)
+    poll(lambda: "repeated signal ignored" in runner.stderr)
+    flag.set()
+    assert runner.wait() == 75
+    assert [attempt.outcome for attempt in attempts(job)] == ["completed"]
+
+
 def test_second_interrupt_exits_130(worker: StartWorker, diary: Diary) -> None:
     jobs.swallow.using(timeout=300).enqueue(diary.path)
     runner = worker()

@@ -310,8 +310,8 @@ class Runner:
         elif number == signal.SIGCONT:
             self.resume()
         else:
-            self._stop_reason = "signal"
-            self.stop(number.name)
+            again, self._stop_reason = self._stop_reason == "signal", "signal"
+            self.stop(number.name, again=again)
             if number == signal.SIGINT and self._killed_early:
                 self._exit_code = EXIT_INTERRUPTED
 
@@ -329,12 +329,12 @@ class Runner:
             logger.info("running again: claiming resumes")
             self._heartbeat.now()
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, *, again: bool = False) -> None:
         """Shut down gracefully (decision L8); at the second signal, at once."""
         now = clock.boottime()
         running = sum(slot.running is not None for slot in self._pool.slots())
         if self.shutdown.begun:
-            if reason not in ("terminate", "replaced", "limit"):
+            if again:
                 self._killed_early = True
                 logger.warning("second signal (%s): jobs killed: %d", reason, running)
                 self.shutdown.kill_at = now
