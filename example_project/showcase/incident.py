@@ -73,7 +73,7 @@ class Deploy(NamedTuple):
     def enqueue(self) -> WorkflowRecord:
         """Enqueue everything; returns the workflow that halts."""
         orders: list[list[object]] = []
-        for number in range(self.failures * 2 // 3 + self.good):
+        for number in range(self.failures - self.failures // 3 + self.good):
             order: dict[str, object] = {"order": number, "amount": "19.90", "currency": "EUR"}
             if number >= self.good:
                 if number % 5:
