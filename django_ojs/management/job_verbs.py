@@ -34,6 +34,7 @@ from django_ojs.store import selectors
 AddVerb = Callable[..., CommandParser]
 _FILTERS = ("state", "queue", "type", "worker_id", "error_type", "since", "until")
 _PAGE = 200
+_REASONS = 5
 _MANY = f"{selectors.COUNT_CAP}+"
 
 
@@ -185,9 +186,10 @@ class JobVerbs(OJSCommand):
             self.confirm(options, {"matching": number}, [f"{shown} match"])
             return
         self._ask(f"{verb} {shown} {'job' if number == 1 else 'jobs'}?", options)
-        done, left = self._each(work, asked, alias)
-        said = f"{verb}: {plural(done, 'job')}" + (f", {left} had changed meanwhile" if left else "")
-        self.confirm(options, {"done": done, "left": left}, [said])
+        done, left, why = self._each(work, asked, alias)
+        said = [f"{verb}: {plural(done, 'job')}" + (f", {left} left as before" if left else "")]
+        said += [f"  {job_id}: {reason}" for job_id, reason in why.items()]
+        self.confirm(options, {"done": done, "left": left, "why": why}, said)
 
     def _ask(self, question: str, options: Mapping[str, Any]) -> None:
         """Go on only if it is wanted; where nobody can be asked, ``--yes`` is needed."""
@@ -200,9 +202,12 @@ class JobVerbs(OJSCommand):
 
     def _each(
         self, work: Callable[[Sequence[UUID]], list[JobRow]], asked: JobQuery, alias: str
-    ) -> tuple[int, int]:
-        """Page by page, each in a transaction of its own; a job that has changed meanwhile is left."""
+    ) -> tuple[int, int, dict[str, str]]:
+        """Page by page, each in a transaction of its own; a job that cannot be changed is left, and of
+        the first few it is said why.
+        """
         done = left = 0
+        why: dict[str, str] = {}
         last: UUID | None = None
         while jobs := query.page(asked, limit=_PAGE, after=last, oldest_first=True, using=alias):
             last = jobs[-1].id
@@ -213,9 +218,11 @@ class JobVerbs(OJSCommand):
                 for job_id in ids:
                     try:
                         done += len(work([job_id]))
-                    except OJSError:
+                    except OJSError as error:
                         left += 1
-        return done, left
+                        if left <= _REASONS:
+                            why[str(job_id)] = str(error)
+        return done, left, why
 
 
 def _add_filters(parser: CommandParser) -> None:

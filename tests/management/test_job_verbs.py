@@ -93,6 +93,7 @@ def test_retry_by_filter_counts_first_and_wants_a_yes(monkeypatch: pytest.Monkey
     assert json.loads(said("retry", "--error", "test.Error", "--yes", "--format", "json")) == {
         "done": 2,
         "left": 0,
+        "why": {},
     }
 
 
@@ -135,7 +136,17 @@ def test_what_has_changed_meanwhile_is_left(monkeypatch: pytest.MonkeyPatch) -> 
         return plain(ids, **more)
 
     monkeypatch.setattr(operate, "retry_dead", retried)
-    assert said("retry", "--queue", "default", "--yes") == "retry: 2 jobs, 1 had changed meanwhile\n"
+    assert said("retry", "--queue", "default", "--yes").splitlines() == [
+        "retry: 2 jobs, 1 left as before",
+        f"  {first}: retry needs a job that is discarded: this one is available",
+    ]
+
+
+def test_of_jobs_that_cannot_be_changed_the_reason_is_said() -> None:
+    jobs = make(7, timeout="1m")
+    told = said("edit", "--queue", "default", "--set", "total_timeout=1s", "--yes").splitlines()
+    assert told[0] == "edit: 0 jobs, 7 left as before"
+    assert told[1:] == [f"  {job.id}: total_timeout: must not be below timeout" for job in jobs[:5]]
 
 
 @pytest.mark.parametrize(
