@@ -105,6 +105,8 @@ def _explain_finished(
         reasons.append(_("It is in the dead letter: a retry makes it available again."))
     elif job.state == State.DISCARDED:
         reasons.append(_("A retry makes it available again."))
+    if job.state == State.DISCARDED and job.expires_at is not None and job.expires_at <= now:
+        reasons.append(_("Its absolute expiry has passed: a retry needs a new one, or clears it."))
     if job.state == State.DISCARDED and equals:
         reasons.append(_("An equal unique job is there, so a retry is refused: %s.") % equals[0])
     said = {

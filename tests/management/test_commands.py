@@ -361,6 +361,7 @@ class TestOjs:
         frozen.advance(2)
         run("reap_timeouts")
         assert "expires_at" in refused("ojs", "retry", str(job.id))[1]
+        assert "- Its absolute expiry has passed: a retry needs" in run("ojs", "explain", str(job.id))
         run("ojs", "retry", str(job.id), "--expires-at", "PT1H")
         stored = now_stored(job)
         assert stored.expires_at is not None
