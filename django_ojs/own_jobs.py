@@ -20,7 +20,8 @@ def bulk(ctx: JobContext, signed: str) -> dict[str, int]:
     try:
         order = read(signed, ctx.id)
     except BadSignature as error:
-        raise Fail("the order was not given in the admin for this job") from error
+        said = "the order was not given in the admin for this job, or with another SECRET_KEY"
+        raise Fail(f"{said} than that of this worker") from error
     # The jobs that it is about are in its own database.
     with conf.on(databases.of_job(UUID(ctx.id))):
         return _carried_out(ctx, order)

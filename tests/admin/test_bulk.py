@@ -142,6 +142,8 @@ def test_an_order_is_bound_to_its_job() -> None:
         with pytest.raises((Fail, TypeError)):
             own.bulk(Context(job_id), *arguments)
     assert get(job.id).state == "completed"
+    with override_settings(SECRET_KEY="of another release"), pytest.raises(Fail, match="SECRET_KEY"):
+        own.bulk(Context(signed.id), text)
 
 
 @pytest.mark.fault("S9")
