@@ -53,6 +53,7 @@ ACTIONS: Mapping[str, tuple[Any, Sequence[str]]] = {
         (
             *("schedule.made", "schedule.changed", "schedule.deleted", "schedule.paused"),
             *("schedule.resumed", "schedule.triggered", "schedule.edit", "schedule.copy"),
+            "schedule.add",
             *("schedule.remove", "schedule.pause", "schedule.resume", "schedule.run"),
             "schedule.backfilled",
         ),

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
@@ -202,7 +201,7 @@ class ScheduleAdmin(OJSModelAdmin):
     ) -> HttpResponse:
         """A form like that of a copy, empty."""
         if not self.has_add_permission(request):
-            raise PermissionDenied
+            return self._refusal(request, _ADD, [])
         form = self._form(request, _ADD)
         if form.is_bound and form.is_valid():
             self._perform(request, _ADD, [], form.cleaned_data)

@@ -156,7 +156,11 @@ def test_each_operation_needs_its_permission() -> None:
     for name in ("run", "pause", "edit", "copy", "remove"):
         assert do(browser, name).status_code == 403, name
     assert browser.get("/admin/django_ojs/schedule/add/").status_code == 403
+    assert browser.post("/admin/django_ojs/schedule/add/", FORM).status_code == 403
     assert Schedule.objects.get().paused_at is None
+    refused = AuditEntry.objects.filter(result="denied").order_by("pk")
+    names = ("run", "pause", "edit", "copy", "remove", "add")
+    assert list(refused.values_list("action", flat=True)) == [f"schedule.{name}" for name in names]
 
 
 def test_a_schedule_is_added() -> None:
