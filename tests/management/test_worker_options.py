@@ -63,6 +63,7 @@ def test_a_flag_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
         ("OJS_DRAIN", "perhaps"),
         ("OJS_LOG_FORMAT", "xml"),
         ("OJS_MAX_RSS", "much"),
+        ("OJS_MAX_RSS", "nan"),
         ("OJS_QUEUE", "Not A Queue"),
         ("OJS_SHUTDOWN_TIMEOUT", "soon"),
         ("OJS_WORKER_ID", "a/b"),

@@ -292,7 +292,7 @@ def _error_text(error: InvalidRequest, options: dict[str, Any]) -> str:
 
 
 def _within(option: str, value: Any, least: int, most: float = math.inf) -> Any:
-    if value is not None and value < least:
+    if value is not None and not value >= least:  # also what is no number
         raise InvalidRequest(option, f"must be at least {least}")
     if value is not None and value > most:
         raise InvalidRequest(option, f"must be at most {most}")
