@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import quote, unquote
-from django.core.exceptions import BadRequest, PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.db import OperationalError
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
@@ -330,21 +330,11 @@ class OJSModelAdmin(JobsDatabaseAdmin):
         operation = next((item for item in self.operations if item.name == wanted), None)
         if operation is not None and not self.may(request, operation):
             return self._refusal(request, operation, request.POST.getlist(ACTION_CHECKBOX_NAME))
-        self._check_keys(request)
         title = {"title": capfirst(self.opts.verbose_name_plural)}
         context = {**title, **refresh.context(request)}
         if self.writes_rows:
             context |= live.around_rows(request)
         return super().changelist_view(request, context | (extra_context or {}))
-
-    def _check_keys(self, request: HttpRequest) -> None:
-        """Raise :class:`BadRequest` for values that are no keys, which the database would reject."""
-        field: Any = self.opts.pk
-        for key in request.POST.getlist(ACTION_CHECKBOX_NAME):
-            try:
-                field.run_validators(field.to_python(key))
-            except ValidationError as error:
-                raise BadRequest(f"{ACTION_CHECKBOX_NAME}: no such key") from error
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import BadRequest, ValidationError
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 
 from django_ojs.admin import banner, themes
@@ -39,6 +41,20 @@ class JobsDatabaseAdmin(banner.BulkWorkAdmin):
     def get_urls(self) -> list[URLPattern]:
         """Django's, on the database that was chosen, the list on its replica if there is one."""
         return routed(self, super().get_urls())
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The list. Raises :class:`BadRequest` for selected values that are no keys, which the
+        database would reject.
+        """
+        field: Any = self.opts.pk
+        for key in request.POST.getlist(ACTION_CHECKBOX_NAME):
+            try:
+                field.run_validators(field.to_python(key))
+            except ValidationError as error:
+                raise BadRequest(f"{ACTION_CHECKBOX_NAME}: no such key") from error
+        return super().changelist_view(request, extra_context)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """The change list of ``list_class``."""

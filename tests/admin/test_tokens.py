@@ -237,3 +237,8 @@ def test_the_audit_has_old_and_new_values(browser: Client) -> None:
     assert entry.data["new"]["scopes"] == ["produce", "work"]
     assert entry.data["new"]["queues"] == ["*"]
     assert entry.data["new"]["expires_at"].startswith("2099-01-01T")
+
+
+def test_a_selected_key_that_is_none_is_a_bad_request(browser: Client) -> None:
+    answer = browser.post(LIST, {"action": "revoke_selected", "_selected_action": "nix"})
+    assert answer.status_code == 400
