@@ -26,12 +26,13 @@ def test_meta_is_an_object(meta: Any) -> None:
         chain(step("test.job")).definition(meta=meta)
 
 
-@pytest.mark.parametrize("after", ["extract", 0, ["extract"], step("test.job")])
-def test_a_step_waits_for_what_add_returned(after: Any) -> None:
-    """A reference, not the name of a step or its place."""
+def test_a_step_waits_for_what_add_returned() -> None:
+    """A reference, not the name of a step, its place, or the step itself."""
     made = workflow("nightly")
     first = made.add(step("test.job"))
-    with pytest.raises(TypeError, match=r"^after: must be what add\(\) returned"):
-        made.add(step("test.job"), after=after)
+    others: list[Any] = ["extract", 0, ["extract"], step("test.job")]
+    for other in others:
+        with pytest.raises(TypeError, match=r"^after: must be what add\(\) returned"):
+            made.add(step("test.job"), after=other)
     made.add(step("test.job"), after=(one for one in [first]))  # type: ignore[arg-type]
     assert [member.depends_on for member in made.definition().members] == [(), (0,)]  # type: ignore[union-attr]

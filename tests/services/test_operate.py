@@ -365,7 +365,7 @@ def test_a_reason_must_be_text() -> None:
     [
         (None, "must be an RFC 3339 time"),
         (5, "must be an RFC 3339 time"),
-        ("soon", "must be whole seconds"),
+        ("soon", "must be an RFC 3339 time with a zone, whole seconds"),
         (datetime(2026, 1, 1), "must have a time zone"),
         (datetime.max.replace(tzinfo=UTC), "must be after 1970"),
         (timedelta.max, "must not be more than ten years"),
