@@ -229,7 +229,7 @@ def jobs(
     ``database``: by default that of the queues, without these ``OJS["DATABASE"]``. Raises
     :class:`InvalidRequest` naming the filter, ``TypeError`` for an unknown one.
     """
-    using = database or _databases.of_filter(filters.get("queue"))
+    using = _databases.of_filter(filters.get("queue"), database)
     query = JobQuery.of(using=using, **filters)
     last = None if after is None else id_of(after)
     return shown(_query.page(query, limit=limit, after=last, using=using))
@@ -239,7 +239,7 @@ def count_jobs(*, database: str | None = None, **filters: Unpack[JobFilters]) ->
     """How many jobs there are, counted up to 10,000; takes ``database`` and the filters of
     :func:`jobs`.
     """
-    using = database or _databases.of_filter(filters.get("queue"))
+    using = _databases.of_filter(filters.get("queue"), database)
     return _query.count(JobQuery.of(using=using, **filters), using=using)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, connections
 
 from django_ojs import clock, conf, hooks
 from django_ojs.domain.envelope import Envelope
@@ -134,10 +134,15 @@ def by_database(queues: Iterable[str]) -> dict[str, list[str]]:
     return found
 
 
-def of_filter(queues: str | Sequence[str] | None) -> str:
-    """The database that a list of jobs is read from: that of its queues, which may end in ``*``; of no
-    queues the current one. Raises :class:`InvalidRequest` where there are several.
+def of_filter(queues: str | Sequence[str] | None, alias: str | None = None) -> str:
+    """The database that a list of jobs is read from: ``alias``, or that of its queues, which may end in
+    ``*``; of no queues the current one. Raises :class:`InvalidRequest` where there are several, and for
+    an alias that is none.
     """
+    if alias is not None:
+        if not isinstance(alias, str) or alias not in connections:
+            raise InvalidRequest("database", f"there is no database {alias!r} in DATABASES")
+        return alias
     settings = conf.current()
     names = [queues] if isinstance(queues, str) else queues or []
     if not settings.databases.are_several:

@@ -111,3 +111,10 @@ def test_a_page_is_two_statements(django_assert_num_queries: Any) -> None:
     cancel(make()[0])
     with django_assert_num_queries(2):
         assert len(jobs(state=["completed", "cancelled"])) == 2
+
+
+@pytest.mark.parametrize("database", ["nope", "", 5])
+def test_a_database_that_does_not_exist_is_named(database: Any) -> None:
+    for read in (jobs, count_jobs):
+        with pytest.raises(InvalidRequest, match=r"^database: there is no database"):
+            read(database=database)
