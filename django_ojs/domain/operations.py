@@ -52,7 +52,7 @@ def activate(job: JobRow, *, now: datetime) -> Transition:
     """Let a ``pending`` job wait for a worker, or for its time (OJS core ACTIVATE)."""
     if job.scheduled_at is not None and job.scheduled_at > now:
         job_events = (job_event(Kind.SCHEDULED, job, scheduled_at=format_instant(job.scheduled_at)),)
-        # As a job that is scheduled from the start: it is none that was never activated.
+        # As for a job that is scheduled from the start: one without it was never activated.
         entered = {"enqueued_at": job.created_at}
         return Transition(Trigger.ACTIVATE, job, State.SCHEDULED, entered, None, job_events)
     job_events = (job_event(Kind.ENQUEUED, job, priority=job.priority),)

@@ -40,7 +40,7 @@ _BEATS_EVERY = timedelta(seconds=1)
 _RECORD_EVERY = timedelta(seconds=5)
 """How often a loop records a scan even if nothing is due, while anything has a deadline."""
 _RECORD_AT_REST = timedelta(seconds=10)
-"""And while nothing has: less than three times as long, which would be an outage."""
+"""And while nothing has, at the latest: three times as long as usual would be an outage."""
 
 _failed = threading.Event()
 
@@ -246,8 +246,9 @@ class ReaperLoop:
         if not self._must_scan(now):
             first = self._next_deadline()
             self.saw()
-            every = _RECORD_AT_REST if first is None else _RECORD_EVERY
-            recorded = _within(self._scanned_at, now, every)
+            # At rest as long as the tick after this one is in time.
+            rest = max(_RECORD_EVERY, _RECORD_AT_REST - self.interval)
+            recorded = _within(self._scanned_at, now, rest if first is None else _RECORD_EVERY)
             if first is None:
                 # Every running job has a deadline: none runs that could be silent.
                 self._beats_due = None

@@ -386,11 +386,25 @@ def test_a_loop_records_itself_now_and_then(frozen: FrozenClock) -> None:
             found.append(MaintenanceRun.objects.get(name="reap").last_run_at == frozen.time)
         return found
 
-    assert records(0, 5.1, 4.8, 0.1) == [True, False, False, True]
+    assert records(0, 5.1, 4.6, 0.1) == [True, False, False, True]
     frozen.advance(5.1)
     make(enqueue_ttl=3600)
     assert records(0, 4.9, 0.1) == [True, False, True]
     assert MaintenanceRun.objects.get(name="reap").cadence_ms == 5000
+
+
+@pytest.mark.parametrize("interval", [0.2, 1, 4.9, 5, 7, 9.9, 30])
+def test_a_loop_at_rest_is_never_taken_for_an_outage(frozen: FrozenClock, interval: float) -> None:
+    """Whoever looks beside it goes by its record: three cadences without one are an outage."""
+    loop = reaper.ReaperLoop(interval=interval, ran_by="test", using="default")
+    loop.tick()
+    late: list[timedelta] = []
+    for _ in range(round(60 / interval) + 2):
+        frozen.advance(interval + 0.01)
+        run = MaintenanceRun.objects.get(name="reap")
+        late.append(frozen.time - run.last_run_at - 2.5 * timedelta(milliseconds=run.cadence_ms or 0))
+        loop.tick()
+    assert max(late) < timedelta(0)
 
 
 def test_a_probe_of_near_deadlines_hides_no_silence(frozen: FrozenClock) -> None:
