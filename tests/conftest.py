@@ -105,6 +105,8 @@ def empty_tables() -> None:
     enqueue_service._known_queues.clear()
     policies.forget_limited()
     reaper._failed.clear()
+    clock.database_clock.forget()
+    clock.now("default")
 
 
 @pytest.fixture(scope="session")
@@ -113,9 +115,8 @@ def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> It
     with django_db_blocker.unblock(), pytest.MonkeyPatch.context() as patch:
         made = setup_databases(verbosity=0, interactive=False)
         _commit_without_waiting()
-        # Measured once: a minute that is over in the middle of a test would cost it three statements.
+        # Measured between tests: a minute that is over within one would cost it three statements.
         patch.setattr(clock, "_REMEASURE_SECONDS", 86_400)
-        clock.now("default")
         yield
         for bell in waiting._notifiers.values():
             if bell._notifier is not None:
