@@ -45,7 +45,7 @@ def test_the_change_of_a_file_is_seen_whoever_looks(
     if vendor != "sqlite":
         pytest.skip("SQLite only")
     connection = connections["default"]
-    watcher = FileChangeSchedule()
+    watcher = FileChangeSchedule(str(connections["default"].settings_dict["NAME"]))
     watcher.record(0)
     monkeypatch.setattr(watcher, "_next", float("inf"))
     assert watcher.due(connection)
@@ -64,10 +64,10 @@ def test_a_file_that_nobody_writes_to_is_not_asked(
 ) -> None:
     if vendor != "sqlite":
         pytest.skip("SQLite only")
-    watcher = FileChangeSchedule()
+    watcher = FileChangeSchedule(str(connections["default"].settings_dict["NAME"]))
     monkeypatch.setattr(watcher, "_settles", 0.0)
     monkeypatch.setattr(watcher, "_next", float("inf"))
-    poll(lambda: not watcher._is_written(connections["default"]))
+    poll(lambda: not watcher._is_written())
     monkeypatch.setattr(watcher, "_is_foreign", lambda connection: pytest.fail("it was asked"))
     assert not watcher.due(connections["default"])
 

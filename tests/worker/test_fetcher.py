@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from django_ojs import clock
 from django_ojs.domain.job import JobRow
@@ -22,7 +23,7 @@ from django_ojs.store.sources import Sources
 from django_ojs.worker.threads.database import DatabaseThread, database_threads
 from django_ojs.worker.threads.fetcher import Claims, Moment
 from django_ojs.worker.threads.outcomes import Pending
-from django_ojs.worker.threads.polling import IdlenessSchedule, PollSchedule
+from django_ojs.worker.threads.polling import FileChangeSchedule, IdlenessSchedule, PollSchedule
 from tests.services.support import bounded, held, locked_table, make, now_stored, take
 from tests.support import poll
 
@@ -36,6 +37,31 @@ class Patient(PollSchedule):
     def record(self, got: int, took: float = 0.0, waited: float = 0.0) -> None:
         """Never again by itself."""
         self._next = clock.boottime() + 1000
+
+
+class OfChanges(FileChangeSchedule):
+    """Looks after a change of the file only, and counts."""
+
+    _slowest_look = 0.005
+    _settles = 0.0
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.checks = self.looks = 0
+
+    def record(self, got: int, took: float = 0.0, waited: float = 0.0) -> None:
+        """Never again by itself."""
+        self._next = clock.boottime() + 1000
+
+    def changed(self) -> bool:
+        """Count it."""
+        self.checks += 1
+        return super().changed()
+
+    def due(self, connection: BaseDatabaseWrapper) -> bool:
+        """Count it."""
+        self.looks += 1
+        return super().due(connection)
 
 
 class Loop:
@@ -97,6 +123,35 @@ def database(loop: Loop) -> Iterator[DatabaseThread]:
         made.close()
         made.join(10)
     assert not made.is_alive()
+
+
+def test_while_a_file_does_not_change_it_is_only_checked(vendor: str, loop: Loop) -> None:
+    """A look goes through all of the thread, and asks the database."""
+    if vendor != "sqlite":
+        pytest.skip("SQLite only")
+    schedule = OfChanges(str(connections["default"].settings_dict["NAME"]))
+    database = DatabaseThread(
+        loop, "default", [Claims(WHERE, schedule, "w1", loop.on_claimed, loop.on_empty)]
+    )
+    database.start()
+    try:
+        database.want(1, 1)
+        poll(lambda: loop.empty == 1)
+        poll(lambda: settled(schedule))
+        (job,) = make(1)
+        poll(lambda: loop.claimed)
+    finally:
+        database.close()
+        database.join(10)
+    assert not database.is_alive()
+    assert [claimed.id for claimed in loop.claimed] == [job.id]
+
+
+def settled(schedule: OfChanges) -> bool:
+    """Whether ten checks in a row have led to no look."""
+    looks, checks = schedule.looks, schedule.checks
+    poll(lambda: schedule.checks > checks + 10)
+    return schedule.looks == looks
 
 
 def test_what_is_announced_after_an_empty_look_is_gone_to_without_a_look(

@@ -250,17 +250,11 @@ def test_who_listens_waits_for_a_notification_after_a_job_too(time: Time) -> Non
     assert schedule.pause() == pytest.approx(0.25)
 
 
-def test_a_file_is_looked_at_by_idleness_too(time: Time) -> None:
-    schedule = FileChangeSchedule()
+def test_a_file_is_checked_by_idleness_too(time: Time) -> None:
+    schedule = FileChangeSchedule("jobs.sqlite3")
     schedule.record(1)
-    for _ in range(10):
-        schedule.record(0)
-    for idle, pause in ((0.0, 0.005), (0.2, 0.005), (1.0, 0.02), (2.0, 0.04)):
-        time.now = 1000.0 + idle
-        schedule._next = time.now + 2.0
-        assert schedule.pause() == pytest.approx(pause)
+    for idle, pause in ((0.0, 0.005), (0.2, 0.005), (1.0, 0.02), (2.0, 0.04), (30.0, 0.2)):
+        assert schedule.check_after(1000.0 + idle) == pytest.approx(pause)
     time.now = 1030.0
-    schedule._next = time.now + 2.0
-    assert schedule.pause() == pytest.approx(0.2)
     schedule.active()
-    assert schedule.pause() == pytest.approx(0.005)
+    assert schedule.check_after(1030.0) == pytest.approx(0.005)

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 from django_ojs import clock
@@ -128,9 +129,7 @@ class DatabaseThread(ConnectedThread):
 
     def _turn(self) -> bool:
         with self._changed:
-            pause = self._idle_for()
-            if pause is None or pause > 0:
-                self._changed.wait(pause)
+            self._rest(self._idle_for())
             now = clock.boottime()
             calls = list(self._calls)
             self._calls.clear()
@@ -165,15 +164,28 @@ class DatabaseThread(ConnectedThread):
                     self._later += [(at, one) for one in (*calls[index + 1 :], call)]
                 return
 
-    def _idle_for(self) -> float | None:
-        """Seconds until there is something to do; ``None`` to wait for another thread."""
+    def _idle_for(self) -> float:
+        """Seconds until there is something to do; infinite to wait for another thread."""
         done = self._closing and not (self._outcomes or self._later)
         due_at = self._outcomes.due_at()
         if self._calls or done or not all(due_at):
             return 0.0
         waits = [at - clock.boottime() for at in due_at + [at for at, _ in self._later]]
         pauses = [] if self._closing else [fetcher.pause() for fetcher in self._fetchers]
-        return min(waits + [pause for pause in pauses if pause is not None], default=None)
+        return min(waits + [pause for pause in pauses if pause is not None], default=inf)
+
+    def _rest(self, pause: float) -> None:
+        """Wait so long, for another thread, or until a schedule sees a change. The lock is held."""
+        watched = [one for fetcher in self._fetchers if (one := fetcher.watched()) is not None]
+        now = clock.boottime()
+        until = now + pause
+        while now < until:
+            longest = min([until - now, *(schedule.check_after(now) for schedule in watched)])
+            if self._changed.wait(None if longest == inf else longest):
+                return
+            if any(schedule.changed() for schedule in watched):
+                return
+            now = clock.boottime()
 
     def _answer(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> bool:
         """Make a call and hand over its answer; return False if its row is locked elsewhere."""

@@ -119,6 +119,10 @@ class Fetcher:
         """Seconds until the next look; ``None`` while nothing is wanted."""
         return self._schedule.pause() if self._want > 0 and self._delivered else None
 
+    def watched(self) -> PollSchedule | None:
+        """What to check during the pause; ``None`` while nothing is wanted."""
+        return self._schedule if self.pause() is not None else None
+
     def look(self, want: int, immediate: int) -> None:
         """Claim if a look is due."""
         if self._schedule.due(connections[self._using]):

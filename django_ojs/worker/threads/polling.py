@@ -55,6 +55,14 @@ class PollSchedule(ABC):
         """A job has ended: the worker is no longer idle."""
         self._active_at = clock.boottime()
 
+    def check_after(self, now: float) -> float:
+        """Seconds until :meth:`changed` should be called, while there is no claim to make."""
+        return inf
+
+    def changed(self) -> bool:
+        """Whether there may be jobs before the pause is over. Costs next to nothing."""
+        return False
+
     @abstractmethod
     def record(self, got: int, took: float = 0.0, waited: float = inf) -> None:
         """Adapt the pause to the number of jobs that a claim got, to the seconds that it took, and to
@@ -159,33 +167,37 @@ class FileChangeSchedule(SafetyNet):
     _settles = 1.0
     """Seconds after a write to the file until its commit is visible to other connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
         super().__init__()
+        self._path, self._log = path, f"{path}-wal"
         self._version = -1
         self._file: tuple[int, int] | None = None
         self._file_at = 0.0
-        self._settled = False
+        self._settled = self._written = False
 
-    def pause(self) -> float:
-        """Seconds until the next check of the file, or claim."""
-        idle = clock.boottime() - self._active_at
-        look = min(self._slowest_look, max(self._fastest_look, idle / _PACE))
-        return min(look, super().pause())
+    def check_after(self, now: float) -> float:
+        """Seconds until the next check of the file."""
+        return min(self._slowest_look, max(self._fastest_look, (now - self._active_at) / _PACE))
+
+    def changed(self) -> bool:
+        """Whether the file may have been written to since the last :meth:`due`."""
+        self._written = self._written or self._is_written()
+        return self._written
 
     def due(self, connection: BaseDatabaseWrapper) -> bool:
         """Whether another connection has committed since the last call, or a poll is due."""
-        changed = self._is_written(connection) and self._is_foreign(connection)
-        return super().due(connection) or changed
+        foreign = self.changed() and self._is_foreign(connection)
+        self._written = False
+        return super().due(connection) or foreign
 
-    def _is_written(self, connection: BaseDatabaseWrapper) -> bool:
+    def _is_written(self) -> bool:
         """Whether the file may have been written to since the last call."""
-        name = str(connection.settings_dict["NAME"])
         try:
             try:
-                file = os.stat(f"{name}-wal")
+                file = os.stat(self._log)
             except FileNotFoundError:
                 # Without a write-ahead log, commits go to the file itself.
-                file = os.stat(name)
+                file = os.stat(self._path)
         except OSError:
             return True
         now, seen = clock.boottime(), (file.st_mtime_ns, file.st_size)
@@ -217,5 +229,5 @@ def _jitter() -> float:
 def poll_schedule_for(using: str, notifier: Notifier | None = None) -> PollSchedule:
     """The schedule for the database ``using``; ``notifier`` is its notifier, if there is one."""
     if family_of(connections[using]) is EngineFamily.SQLITE:
-        return FileChangeSchedule()
+        return FileChangeSchedule(str(connections[using].settings_dict["NAME"]))
     return IdlenessSchedule() if notifier is None else NotifiedSchedule(notifier.listening)
