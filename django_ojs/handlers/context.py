@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from django.utils.functional import Promise
 
@@ -14,6 +14,7 @@ from django_ojs.domain import jsonvalue, stored_envelope
 from django_ojs.domain.arguments import split, unmarked
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.workflow import Call, Step
 from django_ojs.handlers.exceptions import SoftStop
 from django_ojs.services.workflows.create import checked
@@ -115,6 +116,24 @@ class JobContext:
         self._raise_later = False
         self._soft = "raise"
         self._elsewhere: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
+
+    @classmethod
+    def of(cls, supervisor: Supervisor, job: JobRow, deadline: datetime) -> Self:
+        """The context of a job as its row has it; ``deadline`` is the time of the soft stop."""
+        return cls(
+            supervisor,
+            id=str(job.id),
+            type=job.type,
+            queue=job.queue,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            meta=job.json("meta"),
+            args=job.json("args"),
+            last_checkpoint=job.json("checkpoint"),
+            last_progress_data=job.json("progress_data"),
+            workflow_id=None if job.workflow_id is None else str(job.workflow_id),
+            deadline=deadline,
+        )
 
     @property
     def cancelled(self) -> bool:

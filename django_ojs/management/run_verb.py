@@ -41,7 +41,8 @@ class RunVerb(OJSCommand):
         except TypeError as error:
             raise CommandError(str(error), returncode=2) from error
         row = admit(envelope, resolve_defaults(envelope), job_id=clock.new_id(), now=now)
-        context = _context(row._replace(attempt=1), now, self._aside)
+        supervisor = _Aloud(now, row, self._aside)
+        context = JobContext.of(supervisor, row._replace(attempt=1), supervisor.deadline)
         before = execution.running.set(context)
         try:
             result = result_text(execution.run(context, _call))
@@ -107,19 +108,3 @@ class _Aloud:
     def add(self, call: dict[str, Any]) -> str:
         """Add a member to the workflow."""
         raise Conflict("a job that is run here is in no workflow")
-
-
-def _context(row: JobRow, now: datetime, say: Callable[[str], None]) -> JobContext:
-    supervisor = _Aloud(now, row, say)
-    return JobContext(
-        supervisor,
-        id=str(row.id),
-        type=row.type,
-        queue=row.queue,
-        attempt=row.attempt,
-        max_attempts=row.max_attempts,
-        meta=row.json("meta"),
-        args=row.json("args"),
-        last_checkpoint=None,
-        deadline=supervisor.deadline,
-    )

@@ -46,23 +46,9 @@ class InProcessSupervisor:
 
     def context(self) -> InProcessContext:
         """The context for the handler."""
-        job = self.job
-        deadline = soft_deadline(job)
+        deadline = soft_deadline(self.job)
         assert deadline is not None
-        return InProcessContext(
-            self,
-            id=str(job.id),
-            type=job.type,
-            queue=job.queue,
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
-            meta=job.json("meta"),
-            args=job.json("args"),
-            last_checkpoint=job.json("checkpoint"),
-            last_progress_data=job.json("progress_data"),
-            workflow_id=None if job.workflow_id is None else str(job.workflow_id),
-            deadline=deadline,
-        )
+        return InProcessContext.of(self, self.job, deadline)
 
     def stop_reason(self) -> str | None:
         """Why the handler must stop now, if it must: its time is up, or the lease is lost."""

@@ -143,6 +143,7 @@ def perform(
             max_attempts=max_attempts or record.max_attempts,
             meta=json.dumps({**record.json("meta"), **(meta or {})}),
             checkpoint=None if checkpoint is None else _stored(checkpoint),
+            workflow_id=None if parent_results is None else clock.new_id(),
         )
         running = lifecycle.claim(
             record,
@@ -153,7 +154,9 @@ def perform(
             now=now,
         ).written
         supervisor = RecordingSupervisor(running, list(parent_results or ()))
-        context = _context(supervisor, running, in_workflow=parent_results is not None)
+        deadline = soft_deadline(running)
+        assert deadline is not None
+        context = RecordingContext.of(supervisor, running, deadline)
         context._uses_left, context._stop_reason = stop_after, stop_reason
     result, error = None, None
     try:
@@ -191,25 +194,6 @@ def _envelope(job: Any, args: Sequence[Any], kwargs: Mapping[str, Any], now: dat
     job_type, options = job.__ojs_call__()
     fitting, named = registry.find(job_type).arguments(args, kwargs)
     return from_call(job_type, fitting, now=now, kwargs=named, **options)
-
-
-def _context(supervisor: RecordingSupervisor, job: JobRow, *, in_workflow: bool) -> RecordingContext:
-    deadline = soft_deadline(job)
-    assert deadline is not None
-    return RecordingContext(
-        supervisor,
-        id=str(job.id),
-        type=job.type,
-        queue=job.queue,
-        attempt=job.attempt,
-        max_attempts=job.max_attempts,
-        meta=job.json("meta"),
-        args=job.json("args"),
-        last_checkpoint=job.json("checkpoint"),
-        last_progress_data=job.json("progress_data"),
-        workflow_id=str(clock.new_id()) if in_workflow else None,
-        deadline=deadline,
-    )
 
 
 def _ended(
