@@ -141,6 +141,21 @@ def test_backfill_says_first_and_then_does(frozen: FrozenClock) -> None:
         call_command("ojs", "cron", "backfill", "report", period[0], period[3], "--to", period[1])
 
 
+def test_the_durations_of_a_backfill_are_ago(frozen: FrozenClock) -> None:
+    make(expression="0 0 * * *", timezone="UTC", catch_up="none")
+    frozen.advance(5 * 86400)
+    said = run("ojs", "cron", "backfill", "report", "--from", "2d", "--to", "12h", "--dry-run")
+    assert said.splitlines() == [
+        "2026-03-31T00:00:00.000Z",
+        "1 job to enqueue",
+    ]
+    with pytest.raises(CommandError) as caught:
+        call_command("ojs", "cron", "backfill", "report", "--from", "monday", "--to", "now")
+    assert str(caught.value) == (
+        "--from: must be an RFC 3339 time, or how long ago, such as 2d, 12h or PT12H"
+    )
+
+
 def test_what_the_code_declares_is_deleted_there() -> None:
     declared.declare(schedule.make("nightly", "@daily", from_call("nightly", [], now=START)))
     with pytest.raises(CommandError, match="declared in code: change it there"):

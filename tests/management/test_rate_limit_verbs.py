@@ -48,10 +48,14 @@ def test_an_override_is_set_and_cleared() -> None:
     assert read("set", "a", "--rate", "100/1m", "--throttle", "5/1s")["limits"] == (
         "1 at once; 100 in PT60S; 5 in PT1S, evenly"
     )
+    assert read("set", "a", "--rate", "9/2d", "--until", "3d")["limits"] == (
+        "1 at once; 9 in PT172800S"
+    )
     assert read("clear", "a")["limits"] == "1 at once"
     noted = AuditEntry.objects.order_by("pk").values_list("action", "target_id", "reason")
     assert list(noted) == [
         ("rate_limit.overridden", "a", "more hands"),
+        ("rate_limit.overridden", "a", ""),
         ("rate_limit.overridden", "a", ""),
         ("rate_limit.restored", "a", ""),
     ]
