@@ -101,13 +101,15 @@ class CronVerbs(OJSCommand):
         self.confirm(options, _run(run), [_line(_run(run))])
 
     def _cron_pause(self, alias: str, options: dict[str, Any]) -> None:
-        row = operate.pause(options["name"], actor=actor_of(options), using=alias)
-        self.confirm(options, described(row, alias), [f"{row.name} paused"])
+        row, changed = operate.pause(options["name"], actor=actor_of(options), using=alias)
+        said = f"{row.name} {'' if changed else 'was already '}paused"
+        self.confirm(options, described(row, alias), [said])
 
     def _cron_resume(self, alias: str, options: dict[str, Any]) -> None:
-        row = operate.resume(options["name"], actor=actor_of(options), using=alias)
+        row, changed = operate.resume(options["name"], actor=actor_of(options), using=alias)
         value = described(row, alias)
-        self.confirm(options, value, [f"{row.name} resumed; next {value['next_run_at'] or 'never'}"])
+        said = f"{row.name} {'resumed' if changed else 'was not paused'}"
+        self.confirm(options, value, [f"{said}; next {value['next_run_at'] or 'never'}"])
 
     def _cron_delete(self, alias: str, options: dict[str, Any]) -> None:
         row = operate.delete(options["name"], actor=actor_of(options), using=alias)

@@ -88,7 +88,10 @@ def test_run_pause_resume_delete(frozen: FrozenClock) -> None:
     )
     assert shown["runs"][0]["job_id"] == ran["job_id"]
     assert "month end" in run("ojs", "cron", "show", "report")
-    assert "next 2026-03-28T01:30:00.000Z" in run("ojs", "cron", "resume", "report")
+    assert run("ojs", "cron", "pause", "report").strip() == "report was already paused"
+    ends = "next 2026-03-28T01:30:00.000Z"
+    assert run("ojs", "cron", "resume", "report").strip() == f"report resumed; {ends}"
+    assert run("ojs", "cron", "resume", "report").strip() == f"report was not paused; {ends}"
     assert run("ojs", "cron", "delete", "report").strip() == "report deleted"
     for verb in ("show", "next", "run", "pause", "resume", "delete"):
         with pytest.raises(CommandError, match="no schedule is named 'report'"):
