@@ -90,7 +90,7 @@ def test_explain_says_what_holds_a_job() -> None:
     said = run("ojs", "explain", str(third.id))
     assert "The rate limit a holds it: 1 at once." in said
     assert f"These jobs have the places: {first.id}." in said
-    assert "1 jobs are before it." in said
+    assert "1 job is before it." in said
     assert "The next place opens when one of them ends." in said
     operate.override("a", {"concurrency": 0})
     assert "An operator has overridden that limit." in run("ojs", "explain", str(second.id))

@@ -171,7 +171,7 @@ class Command(OJSCommand):
             f"  queues     {served}" + (f" (paused: {', '.join(paused)})" if paused else "") + "\n"
             f"  types      {len(types)}: {', '.join(types[:8])}{', ...' if len(types) > 8 else ''}\n"
             f"  executors  {config.concurrency}"
-            + (f", and one for {config.async_slots} coroutines" if config.async_slots else "")
+            + (f", and one for {plural(config.async_slots, 'coroutine')}" if config.async_slots else "")
             + "\n"
             f"  defaults   timeout {(limits.timeout_ms or 0) / 1000:g} s,"
             f" grace {(limits.grace_period_ms or 0) / 1000:g} s,"
