@@ -87,8 +87,12 @@ class RateLimitVerbs(OJSCommand):
                     raise InvalidRequest(f"--{name}", "must be like 100/1m")
                 limits[name] = {"limit": int(found["limit"]), "period": on_the_wire(found["period"])}
         until = None if options["until"] is None else moment(options["until"], "--until", alias)
-        operate.override(options["key"], limits, until=until, actor=actor_of(options), using=alias)
-        self._say(read.state_of(options["key"], using=alias), options)
+        key = options["key"]
+        unused = read.is_unused(key, alias)
+        operate.override(key, limits, until=until, actor=actor_of(options), using=alias)
+        self._say(read.state_of(key, using=alias), options)
+        if unused:
+            self.print_line(f"{key}: no job has had this key yet: is it right?", trouble=True)
 
     def _rate_limit_clear(self, alias: str, options: dict[str, Any]) -> None:
         operate.clear_override(options["key"], actor=actor_of(options), using=alias)

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from django_ojs import enqueue
+from django_ojs import enqueue, job
 from django_ojs.models import AuditEntry, Job, RateLimit
 from django_ojs.services.rate_limits import operate
 from tests.management.test_commands import run
@@ -75,6 +75,21 @@ def test_what_cannot_be_is_refused(arguments: list[str], said: str) -> None:
     with pytest.raises(CommandError, match=said):
         call_command("ojs", "rate-limit", *arguments)
     assert not RateLimit.objects.exists()
+
+
+def test_a_key_that_nothing_has_is_set_with_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be meant for the jobs to come, or be misspelled."""
+
+    @job("test.rated", rate_limit={"key": "of-a-type", "concurrency": 3})
+    def rated() -> None: ...
+
+    make(1, queue="mail", rate_limit=ONE)
+    for key in ("a", "queue:mail", "of-a-type"):
+        run("ojs", "rate-limit", "set", key, "--concurrency", "1")
+        assert not capsys.readouterr().err
+    for key in ("b", "queue:maill"):
+        assert read("set", key, "--concurrency", "1")["key"] == key
+        assert capsys.readouterr().err == f"{key}: no job has had this key yet: is it right?\n"
 
 
 @pytest.mark.slow
