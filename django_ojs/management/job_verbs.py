@@ -14,6 +14,7 @@ from django_ojs.domain.durations import format_instant
 from django_ojs.domain.envelope import from_call
 from django_ojs.domain.errors import InvalidRequest, OJSError
 from django_ojs.domain.job import JobRow
+from django_ojs.domain.reserved import OWN_PREFIX, OWN_QUEUE, is_own
 from django_ojs.domain.states import TERMINAL, WAITING, State
 from django_ojs.management.base import (
     OJSCommand,
@@ -99,7 +100,11 @@ class JobVerbs(OJSCommand):
             self.print_line(f"more: --after {jobs[-1].id}", trouble=True)
 
     def do_enqueue(self, alias: str, options: dict[str, Any]) -> None:
-        """Insert a job, checked like those of ``django_ojs.enqueue``."""
+        """Insert a job, checked like those of ``django_ojs.enqueue`` and, as over HTTP, not of ours."""
+        if is_own(type=options["type"]):
+            raise InvalidRequest("TYPE", f"must not begin with {OWN_PREFIX!r}, which is reserved")
+        if is_own(queue=options["queue"] or ""):
+            raise InvalidRequest("--queue", f"{OWN_QUEUE} is for the work of django_ojs itself")
         args, kwargs = call_of(options)
         given = {name: options[name] for name in ("queue", "priority")}
         for name in ("delay", "throttle", "debounce"):

@@ -180,6 +180,11 @@ def test_days_are_durations_of_every_option(frozen: FrozenClock) -> None:
             ("list", "--since", "2026-01-01"),
             "--since: must be an RFC 3339 time, or how long ago",
         ),
+        (("enqueue", "ojs.admin.bulk"), "TYPE: must not begin with 'ojs.', which is reserved"),
+        (
+            ("enqueue", "test.job", "--queue", "ojs-admin"),
+            "--queue: ojs-admin is for the work of django_ojs itself",
+        ),
         (("list", "--state", "done"), "choose from '?scheduled'?, '?pending'?, "),
         (("workflow", "list", "--state", "done"), "choose from '?running'?, '?completed'?, "),
         (("prune", "--limit", "-5"), "--limit: must be at least 1"),
@@ -189,6 +194,7 @@ def test_days_are_durations_of_every_option(frozen: FrozenClock) -> None:
 def test_what_is_wrong_is_named(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(CommandError, match=message):
         said(*words)
+    assert not Job.objects.exists()
 
 
 @pytest.mark.parametrize(("name", "command_name"), [("worker", "runworker"), ("reap", "reap_timeouts")])
