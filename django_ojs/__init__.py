@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
+    if name.startswith("_") and name != "__all__":
         raise AttributeError(name)
     import sys
     from importlib import import_module
@@ -30,3 +30,11 @@ def __getattr__(name: str) -> Any:
         return import_module("django_ojs.api").__dict__[name]
     except KeyError:
         raise AttributeError(f"module 'django_ojs' has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    from django.apps import apps
+
+    # Before the app registry is ready, nothing of the API can be loaded, and a debugger may ask.
+    public: list[str] = __getattr__("__all__") if apps.models_ready else []
+    return sorted({*globals(), *public})

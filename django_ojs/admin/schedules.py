@@ -39,20 +39,39 @@ _TONES = {
 }
 
 
-def _each(change: Callable[..., Schedule]) -> Run:
-    """An operation on each schedule by itself; those that cannot be changed are skipped."""
+def _each(change: Callable[[Any, Actor], str | None]) -> Run:
+    """An operation on each schedule by itself. Those that cannot be changed are skipped, and those of
+    which ``change`` returns why nothing had to be.
+    """
 
     def run(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
         report = ActionReport()
         for key in keys:
             try:
-                change(key, actor=actor)
-                report.done += 1
+                left = change(key, actor)
             except OJSError as error:
-                report.skipped.append(error.message)
+                left = error.message
+            if left is None:
+                report.done += 1
+            else:
+                report.skipped.append(left)
         return report
 
     return run
+
+
+def _pause(name: str, actor: Actor) -> str | None:
+    _row, changed = operate.pause(name, actor=actor)
+    return None if changed else _("The schedule %s was paused already.") % name
+
+
+def _resume(name: str, actor: Actor) -> str | None:
+    _row, changed = operate.resume(name, actor=actor)
+    return None if changed else _("The schedule %s was not paused.") % name
+
+
+def _delete(name: str, actor: Actor) -> None:
+    operate.delete(name, actor=actor)
 
 
 def _run_now(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
@@ -121,7 +140,7 @@ class ScheduleAdmin(OJSModelAdmin):
             gettext_lazy("Pause"),
             "pause_schedule",
             gettext_lazy("It has no ticks until it is resumed, also after the next deployment."),
-            _each(operate.pause),
+            _each(_pause),
             allowed=lambda row: row.paused_at is None,
         ),
         Operation(
@@ -129,7 +148,7 @@ class ScheduleAdmin(OJSModelAdmin):
             gettext_lazy("Resume"),
             "pause_schedule",
             gettext_lazy("It goes on with the next tick; what passed meanwhile is not made up for."),
-            _each(operate.resume),
+            _each(_resume),
             allowed=lambda row: not rows.is_on(row),
         ),
         Operation(
@@ -158,7 +177,7 @@ class ScheduleAdmin(OJSModelAdmin):
             gettext_lazy("Delete"),
             "delete_schedule",
             gettext_lazy("It has no ticks any more. Its jobs and the record of its runs stay."),
-            _each(operate.delete),
+            _each(_delete),
             allowed=_is_own,
             danger=True,
         ),

@@ -24,6 +24,7 @@ _RFC3339 = re.compile(
     r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})",
     re.ASCII,
 )
+_TIME = "an RFC 3339 time with a zone"
 _FORMS = 'whole seconds, "10s", "4m", "1h" or an ISO 8601 duration such as "PT5M"'
 
 
@@ -60,12 +61,15 @@ def parse_duration_ms(value: object, field: str) -> int:
     return parse_seconds_ms(value, field)
 
 
-def parse_instant(value: object, field: str, now: datetime) -> tuple[datetime, str | None]:
+def parse_instant(
+    value: object, field: str, now: datetime, *, forms: str = f"{_TIME}, {_FORMS}"
+) -> tuple[datetime, str | None]:
     """A moment, in UTC: RFC 3339 with a zone, an aware ``datetime``, or a time from ``now``.
 
     Relative forms are ``timedelta``, ``"+PT2S"``, ``"PT2S"`` and ``"5s"``. The second value is the
     text of an absolute moment as it was written, for echoing. Raises :class:`InvalidRequest`, also
-    for what is before 1970 or more than a hundred years ahead.
+    for what is before 1970 or more than a hundred years ahead; of what has none of the ``forms`` it
+    names them.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:
@@ -74,13 +78,24 @@ def parse_instant(value: object, field: str, now: datetime) -> tuple[datetime, s
     if isinstance(value, timedelta):
         return _later(now, _bounded(value // timedelta(milliseconds=1), field, True)), None
     if not isinstance(value, str):
-        raise InvalidRequest(field, "must be an RFC 3339 time with a zone, or a duration from now")
+        raise InvalidRequest(field, f"must be {_TIME}, or a duration from now")
     if _RFC3339.fullmatch(value):
         return _absolute(value, field, now), value
     if len(value) > 10 and value[:4].isdigit() and "-" in value[:8]:
-        raise InvalidRequest(field, "must be an RFC 3339 time with a zone")
-    forms = f"an RFC 3339 time with a zone, {_FORMS}"
+        raise InvalidRequest(field, f"must be {_TIME}")
     return _later(now, _bounded(_text_ms(value.removeprefix("+"), field, forms), field, True)), None
+
+
+def parse_past(
+    value: object, field: str, now: datetime, *, forms: str = f"{_TIME}, {_FORMS}"
+) -> datetime:
+    """A moment to look back to, in UTC: as :func:`parse_instant`, but a duration is before ``now``.
+
+    Raises :class:`InvalidRequest`.
+    """
+    at, written = parse_instant(value, field, now, forms=forms)
+    relative = written is None and not isinstance(value, datetime)
+    return now - (at - now) if relative else at
 
 
 def format_iso(ms: int) -> str:

@@ -171,11 +171,11 @@ _TYPES = {
     TimeoutKind.VISIBILITY: "visibility_timeout",
 }
 _MESSAGES = {
-    TimeoutKind.EXECUTION: "Job execution exceeded timeout of {} seconds",
-    TimeoutKind.TOTAL: "Job exceeded its total timeout of {} seconds",
-    TimeoutKind.ENQUEUE_TTL: "Job did not start within {} seconds",
-    TimeoutKind.STALLED: "No heartbeat for {} seconds",
-    TimeoutKind.VISIBILITY: "The visibility lease of {} seconds ran out",
+    TimeoutKind.EXECUTION: "Job execution exceeded timeout of {}",
+    TimeoutKind.TOTAL: "Job exceeded its total timeout of {}",
+    TimeoutKind.ENQUEUE_TTL: "Job did not start within {}",
+    TimeoutKind.STALLED: "No heartbeat for {}",
+    TimeoutKind.VISIBILITY: "The visibility lease of {} ran out",
 }
 
 
@@ -183,7 +183,7 @@ def timed_out(fired: Fired) -> Failure:
     """The failure that a clock causes (the outcome table of OJS timeouts 8)."""
     return Failure(
         type=_TYPES[fired.clock],
-        message=_MESSAGES[fired.clock].format(_seconds(fired.limit_ms)),
+        message=_MESSAGES[fired.clock].format(_in_words(fired.limit_ms)),
         retryable=fired.clock not in (TimeoutKind.TOTAL, TimeoutKind.ENQUEUE_TTL),
         fired=fired,
     )
@@ -224,6 +224,11 @@ def cause_of(error: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _seconds(ms: int) -> str:
     whole, rest = divmod(ms, 1000)
     return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
+
+
+def _in_words(ms: int) -> str:
+    seconds = _seconds(ms)
+    return f"{seconds} second" if seconds == "1" else f"{seconds} seconds"
 
 
 def timeout_fields(fired: Fired) -> dict[str, Any]:

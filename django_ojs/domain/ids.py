@@ -82,7 +82,11 @@ def _part(part: object) -> list[str | int]:
             return ["uuid", str(part)]
         case datetime():
             if part.tzinfo is not None:
-                return ["datetime", part.astimezone(UTC).isoformat()]
+                try:
+                    return ["datetime", part.astimezone(UTC).isoformat()]
+                except OverflowError as error:
+                    rule = "must have datetimes whose year in UTC is from 1 to 9999"
+                    raise InvalidRequest("key", rule) from error
         case date():
             return ["date", part.isoformat()]
     raise InvalidRequest(

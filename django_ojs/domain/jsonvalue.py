@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from decimal import Decimal
 from typing import Any
 
 from django_ojs.domain.errors import InvalidRequest, TooLarge
@@ -28,6 +29,8 @@ _BAD_TEXT = re.compile("[\x00\ud800-\udfff]")
 _TOO_BIG = 10**MAX_DIGITS
 _CONVERTED_KEY = re.compile(r'"(?:true|false|null|-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?)":')
 """How the encoder writes a key that was no string."""
+_LARGE_FLOAT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?[0-9.]+e\+[0-9]+)')
+"""A string, or a float from 1e16 on, as the encoder writes them."""
 
 
 def encode(value: Any, field: str, *, max_bytes: int) -> str:
@@ -43,7 +46,10 @@ def encode(value: Any, field: str, *, max_bytes: int) -> str:
     except (TypeError, ValueError, RecursionError):
         _walk(value, field, 0)
         raise InvalidRequest(field, "must be a JSON value") from None
-    if "e+" in text or "e-" in text:
+    if "e+" in text:
+        text = _LARGE_FLOAT.sub(_written_out, text)
+        size = len(text.encode())
+    if "e-" in text:
         size += _exponents(value)
     if size > max_bytes:
         raise TooLarge(field, f"must not be larger than {max_bytes} bytes as JSON", limit=max_bytes)
@@ -65,10 +71,17 @@ def check_text(value: object, field: str) -> str:
     return value
 
 
+def _written_out(found: re.Match[str]) -> str:
+    """A float without its exponent. PostgreSQL writes out its digits; it keeps a fraction of zero, by
+    which the number is a float again when it is read.
+    """
+    return found[0] if found[1] is None else f"{Decimal(found[1]):f}.0"
+
+
 def _exponents(value: Any) -> int:
-    """The digits that PostgreSQL writes out for numbers like ``1e308``: 300 for each."""
+    """The digits that PostgreSQL writes out for numbers like ``1e-300``: 300 for each."""
     if isinstance(value, float):
-        return abs(int(text.partition("e")[2])) if "e" in (text := repr(value)) else 0
+        return int(text.partition("e-")[2]) if "e-" in (text := repr(value)) else 0
     if isinstance(value, (list, tuple)):
         return sum(map(_exponents, value))
     return sum(map(_exponents, value.values())) if isinstance(value, dict) else 0

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
@@ -36,6 +36,7 @@ from django_ojs.services.enqueue import enqueue, enqueue_bulk
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 _USING = names(UsingOptions)
 
 
@@ -229,6 +230,14 @@ def _is_context(parameter: inspect.Parameter) -> bool:
     return annotation is JobContext
 
 
+class _WithContext(Protocol[P, R_co]):
+    """A function whose context is named ``ctx``: with ``**kwargs`` behind it, that name could be given
+    by keyword too, so that for a type checker it is no ``Concatenate[JobContext, P]``.
+    """
+
+    def __call__(self, ctx: JobContext, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
 _handlers: dict[str, JobHandler[Any, Any]] = {}
 
 
@@ -236,6 +245,8 @@ _handlers: dict[str, JobHandler[Any, Any]] = {}
 def job(job_type: str, **options: Unpack[TypeOptions]) -> _Decorator: ...
 @overload
 def job(job_type: Callable[Concatenate[JobContext, P], R]) -> JobHandler[P, R]: ...
+@overload
+def job(job_type: _WithContext[P, R]) -> JobHandler[P, R]: ...
 @overload
 def job(job_type: Callable[P, R]) -> JobHandler[P, R]: ...
 def job(job_type: str | Callable[..., Any], **options: Any) -> Any:
@@ -284,6 +295,8 @@ class _Decorator:
 
     @overload
     def __call__(self, function: Callable[Concatenate[JobContext, P], R]) -> JobHandler[P, R]: ...
+    @overload
+    def __call__(self, function: _WithContext[P, R]) -> JobHandler[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R]) -> JobHandler[P, R]: ...
     def __call__(self, function: Callable[..., R]) -> JobHandler[..., R]:

@@ -23,7 +23,7 @@ from django_ojs.domain.options import Duration, StepOptions, WorkflowOptions
 from django_ojs.domain.workflow import Call, Definition, Fan, Step, When, WorkflowKind, check
 from django_ojs.services import databases
 from django_ojs.services.workflows.create import create, database_of
-from django_ojs.services.workflows.read import WorkflowRecord, record
+from django_ojs.services.workflows.read import WorkflowRecord, errors_of, record
 
 Member = "Step | Fan | WorkflowBuilder"
 
@@ -184,7 +184,9 @@ class WorkflowBuilder:
         :class:`InvalidRequest` naming the step, :class:`Duplicate`; nothing is written then.
         """
         made = self.definition(workflow_timeout=workflow_timeout, id=id, name=name, meta=meta)
-        return record(create(made))
+        row = create(made)
+        # One that was there before may have failed; of a new one nothing is read.
+        return record(row, errors_of(row, using=row._state.db or database_of(made)))
 
     async def aenqueue(self, **options: Unpack[WorkflowOptions]) -> WorkflowRecord:
         """:meth:`enqueue` for coroutines, in the thread of Django's ORM."""

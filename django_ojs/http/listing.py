@@ -16,7 +16,7 @@ from django.http import QueryDict
 from rest_framework.request import Request
 
 from django_ojs import clock
-from django_ojs.domain.durations import parse_instant
+from django_ojs.domain.durations import parse_past
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.ids import uuid7
 from django_ojs.domain.names import check_job_type
@@ -100,7 +100,7 @@ class JobFilter(django_filters.FilterSet):
 
 
 def _first_id(value: str, name: str, using: str) -> UUID:
-    moment = parse_instant(value, name, clock.now(using))[0]
+    moment = parse_past(value, name, clock.now(using))
     return uuid7(int(moment.timestamp() * 1000), 0)
 
 

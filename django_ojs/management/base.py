@@ -5,11 +5,9 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import re
 from argparse import SUPPRESS
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -17,8 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from django_ojs import clock, conf
-from django_ojs.domain.durations import parse_instant
+from django_ojs import conf
 from django_ojs.domain.errors import InvalidRequest, OJSError
 from django_ojs.domain.job import Actor
 from django_ojs.domain.printable import one_line
@@ -155,28 +152,6 @@ def require_migrations(alias: str) -> None:
 
 def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-EXPIRY = "an RFC 3339 time, or a time from now such as 90d, 12h or PT12H"
-_DAYS = re.compile(r"([0-9]{1,5})d", re.ASCII)
-
-
-def expiry_of(options: Mapping[str, Any], never: str, alias: str) -> datetime | bool | None:
-    """The new expiry: ``None`` for the word ``never``, ``False`` where none was named."""
-    text = options["expires_at"]
-    if text is None:
-        return False
-    return None if text == never else moment(text, "--expires-at", alias)
-
-
-def moment(text: str, option: str, alias: str) -> datetime:
-    """A time as people give it in a shell: whole days too, which the wire's durations have not."""
-    days = _DAYS.fullmatch(text)
-    value = timedelta(days=int(days[1])) if days else text
-    try:
-        return parse_instant(value, option, clock.now(alias))[0]
-    except InvalidRequest as error:
-        raise InvalidRequest(option, f"{error.rule} ({EXPIRY})") from error
 
 
 def parse_id(text: str, kind: str) -> UUID:

@@ -10,7 +10,8 @@ from django.core.management.base import CommandParser
 from django_ojs import clock
 from django_ojs.domain.durations import format_instant, format_iso
 from django_ojs.domain.errors import InvalidRequest
-from django_ojs.management.base import OJSCommand, actor_of, moment, plural, table
+from django_ojs.management.base import OJSCommand, actor_of, plural, table
+from django_ojs.management.times import PAST, past_moment
 from django_ojs.management.workflow_verbs import AddVerb
 from django_ojs.models import Schedule, ScheduleRun
 from django_ojs.services.schedules import declared, operate, read, rows
@@ -42,8 +43,8 @@ class CronVerbs(OJSCommand):
         of_one("resume", "end a pause; what passed meanwhile is not made up for", reason=True)
         of_one("delete", "delete one that no code declares", reason=True)
         filled = of_one("backfill", "enqueue the jobs of ticks that had none", reason=True)
-        filled.add_argument("--from", required=True, dest="since", metavar="T", help="RFC 3339")
-        filled.add_argument("--to", required=True, dest="until", metavar="T", help="RFC 3339, or now")
+        filled.add_argument("--from", required=True, dest="since", metavar="T", help=PAST)
+        filled.add_argument("--to", required=True, dest="until", metavar="T", help=f"{PAST}, or now")
         filled.add_argument("--dry-run", action="store_true", help="say which, enqueue nothing")
 
     def do_cron(self, alias: str, options: dict[str, Any]) -> None:
@@ -100,23 +101,25 @@ class CronVerbs(OJSCommand):
         self.confirm(options, _run(run), [_line(_run(run))])
 
     def _cron_pause(self, alias: str, options: dict[str, Any]) -> None:
-        row = operate.pause(options["name"], actor=actor_of(options), using=alias)
-        self.confirm(options, described(row, alias), [f"{row.name} paused"])
+        row, changed = operate.pause(options["name"], actor=actor_of(options), using=alias)
+        said = f"{row.name} {'' if changed else 'was already '}paused"
+        self.confirm(options, described(row, alias), [said])
 
     def _cron_resume(self, alias: str, options: dict[str, Any]) -> None:
-        row = operate.resume(options["name"], actor=actor_of(options), using=alias)
+        row, changed = operate.resume(options["name"], actor=actor_of(options), using=alias)
         value = described(row, alias)
-        self.confirm(options, value, [f"{row.name} resumed; next {value['next_run_at'] or 'never'}"])
+        said = f"{row.name} {'resumed' if changed else 'was not paused'}"
+        self.confirm(options, value, [f"{said}; next {value['next_run_at'] or 'never'}"])
 
     def _cron_delete(self, alias: str, options: dict[str, Any]) -> None:
         row = operate.delete(options["name"], actor=actor_of(options), using=alias)
         self.confirm(options, {"deleted": row.name}, [f"{row.name} deleted"])
 
     def _cron_backfill(self, alias: str, options: dict[str, Any]) -> None:
-        since = moment(options["since"], "--from", alias)
-        until = (
-            clock.now(alias) if options["until"] == "now" else moment(options["until"], "--to", alias)
-        )
+        since = past_moment(options["since"], "--from", alias)
+        until = clock.now(alias)
+        if options["until"] != "now":
+            until = past_moment(options["until"], "--to", alias)
         name = options["name"]
         if options["dry_run"]:
             ticks = operate.missing_ticks(name, since, until, using=alias)

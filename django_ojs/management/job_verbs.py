@@ -14,18 +14,19 @@ from django_ojs.domain.durations import format_instant
 from django_ojs.domain.envelope import from_call
 from django_ojs.domain.errors import InvalidRequest, OJSError
 from django_ojs.domain.job import JobRow
+from django_ojs.domain.reserved import OWN_PREFIX, OWN_QUEUE, is_own
 from django_ojs.domain.states import TERMINAL, WAITING, State
 from django_ojs.management.base import (
     OJSCommand,
     actor_of,
     add_call,
     call_of,
-    expiry_of,
     json_option,
     parse_id,
     plural,
     table,
 )
+from django_ojs.management.times import expiry_of, on_the_wire, past_moment
 from django_ojs.services import editing, inspect, operate, query
 from django_ojs.services.enqueue import enqueue
 from django_ojs.services.query import JobQuery
@@ -51,9 +52,9 @@ class JobVerbs(OJSCommand):
         add_call(made)
         made.add_argument("--queue", help="default that of the type")
         made.add_argument("--priority", type=int, help="-100 to 100, higher first")
-        made.add_argument("--delay", help="seconds, 5m, PT1H")
+        made.add_argument("--delay", help="seconds, 5m, 2d, PT1H")
         made.add_argument("--unique", metavar="JSON", help="a policy, a JSON object")
-        made.add_argument("--throttle", help="one job in this time: seconds, 5m, PT1H")
+        made.add_argument("--throttle", help="one job in this time: seconds, 5m, 2d, PT1H")
         made.add_argument("--debounce", help="replace the one before, and start so much later")
         retry = add(verbs, "retry", "make discarded jobs available again", reason=True)
         retry.add_argument("--expires-at", help="new absolute expiry, or 'none' to clear it")
@@ -99,9 +100,15 @@ class JobVerbs(OJSCommand):
             self.print_line(f"more: --after {jobs[-1].id}", trouble=True)
 
     def do_enqueue(self, alias: str, options: dict[str, Any]) -> None:
-        """Insert a job, checked like those of ``django_ojs.enqueue``."""
+        """Insert a job, checked like those of ``django_ojs.enqueue`` and, as over HTTP, not of ours."""
+        if is_own(type=options["type"]):
+            raise InvalidRequest("TYPE", f"must not begin with {OWN_PREFIX!r}, which is reserved")
+        if is_own(queue=options["queue"] or ""):
+            raise InvalidRequest("--queue", f"{OWN_QUEUE} is for the work of django_ojs itself")
         args, kwargs = call_of(options)
-        given = {name: options[name] for name in ("queue", "priority", "delay", "throttle", "debounce")}
+        given = {name: options[name] for name in ("queue", "priority")}
+        for name in ("delay", "throttle", "debounce"):
+            given[name] = None if options[name] is None else on_the_wire(options[name])
         given["unique"] = json_option("--unique", options["unique"], dict)
         chosen = {name: value for name, value in given.items() if value is not None}
         now = clock.now(alias)
@@ -232,7 +239,7 @@ def _add_filters(parser: CommandParser) -> None:
     group.add_argument("--type", action="append", help="may be repeated, and end in *")
     group.add_argument("--worker", dest="worker_id", help="that runs it, or ran it last")
     group.add_argument("--error", dest="error_type", help="the type of the last error")
-    group.add_argument("--since", help="made at or after a time, or so long ago (24h)")
+    group.add_argument("--since", help="made at or after a time, or so long ago (24h, 5d)")
     group.add_argument("--until", help="made before a time, or longer ago than that")
 
 
@@ -244,7 +251,11 @@ def _add_selection(parser: CommandParser) -> None:
 
 
 def _query(options: Mapping[str, Any], alias: str) -> JobQuery:
-    return JobQuery.of(using=alias, **{name: options[name] for name in _FILTERS})
+    given = {name: options[name] for name in _FILTERS}
+    for name in ("since", "until"):
+        if given[name] is not None:
+            given[name] = past_moment(given[name], f"--{name}", alias)
+    return JobQuery.of(using=alias, **given)
 
 
 def _value(name: str, text: str) -> Any:
@@ -252,7 +263,7 @@ def _value(name: str, text: str) -> Any:
     if name == "retry":
         return json_option("--set retry", text, dict)
     if name != "priority":
-        return text
+        return text if name == "queue" else on_the_wire(text)
     try:
         return int(text)
     except ValueError:

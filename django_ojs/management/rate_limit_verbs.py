@@ -12,7 +12,8 @@ from django_ojs import clock
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.rate_limit import limits_text
-from django_ojs.management.base import OJSCommand, actor_of, moment, table
+from django_ojs.management.base import OJSCommand, actor_of, table
+from django_ojs.management.times import moment, on_the_wire
 from django_ojs.management.workflow_verbs import AddVerb
 from django_ojs.models import RateLimit
 from django_ojs.services.rate_limits import operate, read
@@ -84,10 +85,14 @@ class RateLimitVerbs(OJSCommand):
                 found = _STARTS.fullmatch(options[name])
                 if found is None:
                     raise InvalidRequest(f"--{name}", "must be like 100/1m")
-                limits[name] = {"limit": int(found["limit"]), "period": found["period"]}
+                limits[name] = {"limit": int(found["limit"]), "period": on_the_wire(found["period"])}
         until = None if options["until"] is None else moment(options["until"], "--until", alias)
-        operate.override(options["key"], limits, until=until, actor=actor_of(options), using=alias)
-        self._say(read.state_of(options["key"], using=alias), options)
+        key = options["key"]
+        unused = read.is_unused(key, alias)
+        operate.override(key, limits, until=until, actor=actor_of(options), using=alias)
+        self._say(read.state_of(key, using=alias), options)
+        if unused:
+            self.print_line(f"{key}: no job has had this key yet: is it right?", trouble=True)
 
     def _rate_limit_clear(self, alias: str, options: dict[str, Any]) -> None:
         operate.clear_override(options["key"], actor=actor_of(options), using=alias)

@@ -9,8 +9,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from django_ojs import clock
-from django_ojs.domain.durations import format_instant, parse_seconds_ms
-from django_ojs.management.base import EXPIRY, OJSCommand, actor_of, expiry_of, moment, table
+from django_ojs.domain.durations import format_instant
+from django_ojs.management.base import OJSCommand, actor_of, table
+from django_ojs.management.times import EXPIRY, expiry_of, moment, span_ms
 from django_ojs.management.workflow_verbs import AddVerb
 from django_ojs.models import ApiToken
 from django_ojs.services import tokens
@@ -61,9 +62,7 @@ class TokenVerbs(OJSCommand):
         self._shown_once(*made, options)
 
     def _token_rotate(self, alias: str, options: dict[str, Any]) -> None:
-        overlap = timedelta(
-            milliseconds=parse_seconds_ms(options["overlap"], "--overlap", allow_zero=True)
-        )
+        overlap = timedelta(milliseconds=span_ms(options["overlap"], "--overlap", allow_zero=True))
         expiry = expiry_of(options, "never", alias)
         made = tokens.rotate(
             options["name"], overlap=overlap, expires_at=expiry, actor=actor_of(options), using=alias

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from django_ojs import clock, conf
 from django_ojs.domain.failures import cause_of
@@ -164,7 +165,8 @@ def _held(hold: Hold, now: datetime) -> list[str]:
     if hold.holders:
         jobs = ", ".join(map(str, hold.holders[:3]))
         reasons.append(_("These jobs have the places: %s.") % jobs)
-    reasons.append(_("%d jobs are before it.") % hold.ahead)
+    ahead = ngettext("%d job is before it.", "%d jobs are before it.", hold.ahead)
+    reasons.append(ahead % hold.ahead)
     if state.opens_at is not None:
         reasons.append(_("The next place opens at %s.") % say_moment(state.opens_at, now))
     elif hold.holders:

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from django_ojs import clock, conf
-from django_ojs.domain.durations import parse_instant
+from django_ojs.domain.durations import parse_past
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.ids import parse_uuid7, uuid7
 from django_ojs.domain.job import JobRow
@@ -79,7 +79,7 @@ class JobQuery:
             read["workflow_id"] = parse_uuid7(read["workflow_id"], "workflow_id")
         for name in ("since", "until"):
             if name in read:
-                read[name] = _moment(name, read[name], using)
+                read[name] = parse_past(read[name], name, clock.now(using))
         return cls(**read)
 
     def rows(self, using: str) -> QuerySet[Job]:
@@ -144,14 +144,6 @@ def _words(name: str, value: Any) -> Iterator[str]:
             check = check_queue_name if name == "queue" else check_job_type
             check(word.removesuffix("*").rstrip(".-_") if word.endswith("*") else word, name)
         yield str(word)
-
-
-def _moment(name: str, value: Moment, using: str) -> datetime:
-    """A time; a duration, which is a time ahead everywhere else, is so long ago."""
-    now = clock.now(using)
-    at, written = parse_instant(value, name, now)
-    relative = written is None and not isinstance(value, datetime)
-    return now - (at - now) if relative else at
 
 
 def _first_id(moment: datetime | None) -> UUID | None:

@@ -27,7 +27,7 @@ from django_ojs.domain.options import (
     names,
 )
 from django_ojs.domain.workflow import Fan, Step
-from django_ojs.handlers import workflows
+from django_ojs.handlers import registry, workflows
 from django_ojs.tasks_backend.compat import AnyResult, AnyTask, task_backends
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -121,13 +121,22 @@ class OJSTask(PreparedTask):
         return found
 
     def step(self, *args: Any, **kwargs: Any) -> Step:
-        """A step of a workflow with these arguments, checked here and now. See ``django_ojs.step``."""
+        """A step of a workflow with these arguments, checked here and now. See ``django_ojs.step``.
+
+        Raises ``TypeError`` when they do not fit the function.
+        """
+        job_type, _ = self.__ojs_call__()
+        registry.find(job_type).arguments(args, kwargs)
         return workflows.step(self, args, kwargs=kwargs)
 
     def steps(self, calls: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Fan:
-        """One member of a group per sequence, or mapping, of arguments."""
+        """One member of a group per sequence, or mapping, of arguments. Raises as :meth:`step`."""
         job_type, options = self.__ojs_call__()
-        return workflows.fan(job_type, map(arguments_of, calls), options)
+        handler = registry.find(job_type)
+        given = list(map(arguments_of, calls))
+        for args, kwargs in given:
+            handler.arguments(args, kwargs)
+        return workflows.fan(job_type, given, options)
 
     def __ojs_call__(self) -> tuple[str, dict[str, Any]]:
         """The job type and the options of a call: what ``django_ojs.step`` asks of a task."""

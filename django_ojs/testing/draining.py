@@ -17,6 +17,7 @@ from django_ojs import clock, conf
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRow
 from django_ojs.domain.leases import Lease
+from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.states import State
 from django_ojs.handlers import execution, registry
 from django_ojs.handlers.context import JobContext
@@ -92,7 +93,7 @@ def drain(
     With ``raise_failures`` the first exception of a handler is raised when its attempt is settled;
     decisions like ``Retry`` and ``Discard`` are no failures. Raises ``RuntimeError`` when it is called
     by a handler that it runs, inside an ``atomic()`` of the test, after ``max_jobs`` attempts, and for
-    a database that the test may not use.
+    a database that the test may not use; :class:`InvalidRequest` for what is no name of a queue.
     """
     if _draining:
         raise RuntimeError(
@@ -101,6 +102,8 @@ def drain(
     if recorded.jobs() is not None:
         raise RuntimeError("drain() has nothing to run in the mode 'fake': its jobs are not stored")
     queues = [queue] if isinstance(queue, str) else queue
+    for name in queues or ():
+        check_queue_name(name, "queue")
     places = _places(queues, using)
     refuse_atomic("drain()", {place.using for place in places})
     _draining.append(True)

@@ -13,6 +13,7 @@ from django_ojs.domain.arguments import split
 from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.job_record import JobRecord, shown
+from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.states import State
 from django_ojs.domain.suggestions import did_you_mean
 from django_ojs.handlers import registry
@@ -103,7 +104,7 @@ def pattern(
     **fields: Any,
 ) -> Pattern:
     """Read what an assertion was given. Raises ``TypeError`` for an unknown field, ``ValueError`` for a
-    state that there is not.
+    state that there is not, :class:`InvalidRequest` for what is no name of a queue.
     """
     if scheduled_in is not None:
         if fields.get("scheduled_at") is not None:
@@ -115,6 +116,8 @@ def pattern(
     for name in fields:
         if name not in _FIELDS:
             raise TypeError(f"unknown field {name!r}: {did_you_mean(name, _FIELDS, 'fields')}")
+    if fields.get("queue") is not None:
+        check_queue_name(fields["queue"], "queue")
     state = fields.get("state")
     states = [str(one) for one in State]
     if state is not None and state not in states:

@@ -13,6 +13,7 @@ from django_ojs.domain import lifecycle, stored_envelope
 from django_ojs.domain.admission import admit
 from django_ojs.domain.arguments import split
 from django_ojs.domain.envelope import Envelope, from_call
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.jsonvalue import encode
 from django_ojs.domain.states import State
@@ -129,8 +130,12 @@ def perform(
     of the context raises ``SoftStop(stop_reason)``. Execution middleware runs. What the handler raises
     is in the answer, not raised; the state follows from its retry policy.
 
-    Raises ``TypeError`` for arguments that do not fit, :class:`HandlerNotFound`.
+    Raises ``TypeError`` for arguments that do not fit, :class:`HandlerNotFound`, and
+    :class:`InvalidRequest` for numbers of attempts below 1.
     """
+    for name, number in (("attempt", attempt), ("max_attempts", max_attempts)):
+        if number is not None and number < 1:
+            raise InvalidRequest(name, "must be at least 1")
     using = conf.current().database
     registry.find(type_of(job))
     with without_database():

@@ -123,6 +123,23 @@ def test_run_now_pause_and_resume() -> None:
     ]
 
 
+def test_what_was_so_already_is_not_done() -> None:
+    make()
+    browser = operator()
+    do(browser, "pause")
+    assert "Pause: 1 done." in page(browser, "schedule/")
+    do(browser, "pause")
+    text = page(browser, "schedule/")
+    assert "The schedule report was paused already." in text
+    assert "done." not in text
+    do(browser, "resume")
+    assert "Resume: 1 done." in page(browser, "schedule/")
+    do(browser, "resume")
+    text = page(browser, "schedule/")
+    assert "The schedule report was not paused." in text
+    assert "done." not in text
+
+
 def test_the_history_is_its_audit() -> None:
     make()
     browser = operator("ada", "view_auditentry")

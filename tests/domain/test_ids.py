@@ -219,3 +219,20 @@ def test_what_makes_no_id(moment: Any, key: tuple[object, ...], field: str) -> N
     with pytest.raises(InvalidRequest) as refused:
         keyed_uuid7(moment, key)
     assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-5))),
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
+    ],
+)
+def test_a_datetime_that_has_no_utc_is_no_part_of_a_key(part: datetime) -> None:
+    with pytest.raises(InvalidRequest, match=r"^key: must have datetimes whose year in UTC is"):
+        keyed_uuid7(datetime(2026, 1, 1, tzinfo=UTC), ["report", part])
+
+
+def test_a_moment_at_the_end_of_time_is_one() -> None:
+    last = datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-14)))
+    assert time_of(keyed_uuid7(last, ["a"])) == 253_402_347_600_000

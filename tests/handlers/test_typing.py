@@ -45,6 +45,18 @@ def count(ctx: JobContext, n: int) -> int:
     return n
 
 
+@job("mail.fill")
+def fill(ctx: JobContext, template: str, **values: int) -> None: ...
+
+
+@job
+def note(ctx: JobContext, **values: object) -> None: ...
+
+
+@job("mail.plain")
+def plain(ctx: str, **values: int) -> None: ...
+
+
 @job
 async def wait(ctx: JobContext) -> None: ...
 
@@ -72,6 +84,12 @@ late.enqueue(1)  # said: incompatible type "int"
 late.enqueue("ada", urgnet=True)  # said: "urgnet"
 count.enqueue(1)
 count.enqueue("one")  # said: incompatible type "str"; expected "int"
+fill.enqueue("welcome", year=2026)
+fill.enqueue("welcome", year="now")  # said: incompatible type "str"; expected "int"
+fill.enqueue(year=2026)  # said: "template"
+note.enqueue(a=1)
+plain.enqueue("x", a=1)
+plain.enqueue(a=1)  # said: "ctx"
 wait.enqueue()
 send.using(tiemout=5)  # said: "tiemout"
 send.using(timeout=[5])  # said: "timeout"

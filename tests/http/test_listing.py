@@ -52,6 +52,14 @@ def test_offset_and_page(api: Api) -> None:
     assert [job["id"] for job in api.get("/jobs?offset=4").body["jobs"]] == jobs[4:]
 
 
+def test_a_duration_is_before_now(api: Api) -> None:
+    """Of a list of what has been nothing lies ahead."""
+    jobs = [str(job.id) for job in make(2)][::-1]
+    assert [job["id"] for job in api.get("/jobs?since=1h").body["jobs"]] == jobs
+    assert api.get("/jobs?until=1h").body["jobs"] == []
+    assert {event["subject"] for event in api.get("/events?since=1h").body["events"]} == set(jobs)
+
+
 def test_the_dead_letter_is_paged_too(api: Api) -> None:
     make(5, retry={"max_attempts": 1, "on_exhaustion": "dead_letter"})
     fail(*take(5))

@@ -60,6 +60,10 @@ def test_numbers_come_back_as_they_were(api: Api) -> None:
         1e-300,
         5e-324,
         -0.5,
+        1e15,
+        1e16,
+        -1.5e22,
+        1e308,
     ]
     job = enqueue(api, args=numbers, meta={"n": 2**53 + 1}, x_n=2**63)
     found = look(api, job)
@@ -68,9 +72,12 @@ def test_numbers_come_back_as_they_were(api: Api) -> None:
     assert (found["meta"], found["x_n"]) == ({"n": 2**53 + 1}, 2**63)
     claimed = fetch(api)[0]
     assert claimed["args"] == numbers
+    assert [type(n) for n in claimed["args"]] == [type(n) for n in numbers]
     done = {"result": numbers, "lease_id": claimed["lease"]["id"]}
     assert api.post(f"/jobs/{job['id']}/ack", done).status == 200
-    assert look(api, job)["result"] == numbers
+    result = look(api, job)["result"]
+    assert result == numbers
+    assert [type(n) for n in result] == [type(n) for n in numbers]
 
 
 @pytest.mark.parametrize("number", [10**9, -(10**9), 2**31, 2**63, 10**22, 10**4000, 101, -101])

@@ -209,7 +209,7 @@ def test_the_error_object(api: Api, timeline: Timeline) -> None:
         flat = api.get(f"/jobs/{job['id']}").body
         assert flat["error"] == after["error"], "also beside the envelope (OJS timeouts 10.2)"
         if kind == "execution":
-            assert after["error"]["message"] == "Job execution exceeded timeout of 1 seconds"
+            assert after["error"]["message"] == "Job execution exceeded timeout of 1 second"
     # A worker's own report of a timeout is the same failure.
     own = nack(api, started(api, queue="e", timeout=3), error={"code": "timeout"})["error"]
     assert (own["type"], own["timeout_kind"], own["limit_seconds"]) == ("timeout", "execution", 3)

@@ -88,7 +88,10 @@ def test_run_pause_resume_delete(frozen: FrozenClock) -> None:
     )
     assert shown["runs"][0]["job_id"] == ran["job_id"]
     assert "month end" in run("ojs", "cron", "show", "report")
-    assert "next 2026-03-28T01:30:00.000Z" in run("ojs", "cron", "resume", "report")
+    assert run("ojs", "cron", "pause", "report").strip() == "report was already paused"
+    ends = "next 2026-03-28T01:30:00.000Z"
+    assert run("ojs", "cron", "resume", "report").strip() == f"report resumed; {ends}"
+    assert run("ojs", "cron", "resume", "report").strip() == f"report was not paused; {ends}"
     assert run("ojs", "cron", "delete", "report").strip() == "report deleted"
     for verb in ("show", "next", "run", "pause", "resume", "delete"):
         with pytest.raises(CommandError, match="no schedule is named 'report'"):
@@ -139,6 +142,21 @@ def test_backfill_says_first_and_then_does(frozen: FrozenClock) -> None:
     assert run("ojs", "cron", "backfill", "report", *period).strip() == "0 jobs enqueued"
     with pytest.raises(CommandError, match="to: must be after from"):
         call_command("ojs", "cron", "backfill", "report", period[0], period[3], "--to", period[1])
+
+
+def test_the_durations_of_a_backfill_are_ago(frozen: FrozenClock) -> None:
+    make(expression="0 0 * * *", timezone="UTC", catch_up="none")
+    frozen.advance(5 * 86400)
+    said = run("ojs", "cron", "backfill", "report", "--from", "2d", "--to", "12h", "--dry-run")
+    assert said.splitlines() == [
+        "2026-03-31T00:00:00.000Z",
+        "1 job to enqueue",
+    ]
+    with pytest.raises(CommandError) as caught:
+        call_command("ojs", "cron", "backfill", "report", "--from", "monday", "--to", "now")
+    assert str(caught.value) == (
+        "--from: must be an RFC 3339 time, or how long ago, such as 2d, 12h or PT12H"
+    )
 
 
 def test_what_the_code_declares_is_deleted_there() -> None:

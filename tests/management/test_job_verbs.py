@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 
@@ -12,6 +13,8 @@ from django.core.management import CommandError, call_command
 from django.core.management.base import BaseCommand
 
 from django_ojs.api import enqueue, get
+from django_ojs.clock import FrozenClock
+from django_ojs.domain.ids import uuid7
 from django_ojs.management.commands import ojs as command
 from django_ojs.models import Job
 from django_ojs.services import operate
@@ -149,6 +152,20 @@ def test_of_jobs_that_cannot_be_changed_the_reason_is_said() -> None:
     assert told[1:] == [f"  {job.id}: total_timeout: must not be below timeout" for job in jobs[:5]]
 
 
+def test_days_are_durations_of_every_option(frozen: FrozenClock) -> None:
+    start = frozen.time
+    said("enqueue", "test.job", "--delay", "2d")
+    said("edit", "--type", "test.job", "--yes", "--set", "total_timeout=3d", "--set", "queue=4d")
+    job = Job.objects.get()
+    assert job.scheduled_at == start + timedelta(days=2)
+    assert (job.total_timeout_ms, job.queue) == (3 * 86_400_000, "4d")
+    old = enqueue("test.job", id=uuid7(int(start.timestamp() * 1000), 1))
+    frozen.advance(4 * 86400)
+    assert str(old.id) in said("list", "--since", "5d")
+    assert str(old.id) in said("list", "--until", "3d")
+    assert str(old.id) not in said("list", "--since", "3d")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -157,11 +174,16 @@ def test_of_jobs_that_cannot_be_changed_the_reason_is_said() -> None:
         (("retry", "--state", "active"), "--state: retry is for discarded, not for active"),
         (
             ("list", "--since", "yesterday"),
-            "since: must be an RFC 3339 time with a zone, ",
+            "--since: must be an RFC 3339 time, or how long ago, such as 2d",
         ),
         (
             ("list", "--since", "2026-01-01"),
-            "since: must be an RFC 3339 time with a zone, ",
+            "--since: must be an RFC 3339 time, or how long ago",
+        ),
+        (("enqueue", "ojs.admin.bulk"), "TYPE: must not begin with 'ojs.', which is reserved"),
+        (
+            ("enqueue", "test.job", "--queue", "ojs-admin"),
+            "--queue: ojs-admin is for the work of django_ojs itself",
         ),
         (("list", "--state", "done"), "choose from '?scheduled'?, '?pending'?, "),
         (("workflow", "list", "--state", "done"), "choose from '?running'?, '?completed'?, "),
@@ -172,6 +194,7 @@ def test_of_jobs_that_cannot_be_changed_the_reason_is_said() -> None:
 def test_what_is_wrong_is_named(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(CommandError, match=message):
         said(*words)
+    assert not Job.objects.exists()
 
 
 @pytest.mark.parametrize(("name", "command_name"), [("worker", "runworker"), ("reap", "reap_timeouts")])

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from django_ojs import enqueue
+from django_ojs import enqueue, job
 from django_ojs.models import AuditEntry, Job, RateLimit
 from django_ojs.services.rate_limits import operate
 from tests.management.test_commands import run
@@ -48,10 +48,14 @@ def test_an_override_is_set_and_cleared() -> None:
     assert read("set", "a", "--rate", "100/1m", "--throttle", "5/1s")["limits"] == (
         "1 at once; 100 in PT60S; 5 in PT1S, evenly"
     )
+    assert read("set", "a", "--rate", "9/2d", "--until", "3d")["limits"] == (
+        "1 at once; 9 in PT172800S"
+    )
     assert read("clear", "a")["limits"] == "1 at once"
     noted = AuditEntry.objects.order_by("pk").values_list("action", "target_id", "reason")
     assert list(noted) == [
         ("rate_limit.overridden", "a", "more hands"),
+        ("rate_limit.overridden", "a", ""),
         ("rate_limit.overridden", "a", ""),
         ("rate_limit.restored", "a", ""),
     ]
@@ -73,6 +77,21 @@ def test_what_cannot_be_is_refused(arguments: list[str], said: str) -> None:
     assert not RateLimit.objects.exists()
 
 
+def test_a_key_that_nothing_has_is_set_with_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be meant for the jobs to come, or be misspelled."""
+
+    @job("test.rated", rate_limit={"key": "of-a-type", "concurrency": 3})
+    def rated() -> None: ...
+
+    make(1, queue="mail", rate_limit=ONE)
+    for key in ("a", "queue:mail", "of-a-type"):
+        run("ojs", "rate-limit", "set", key, "--concurrency", "1")
+        assert not capsys.readouterr().err
+    for key in ("b", "queue:maill"):
+        assert read("set", key, "--concurrency", "1")["key"] == key
+        assert capsys.readouterr().err == f"{key}: no job has had this key yet: is it right?\n"
+
+
 @pytest.mark.slow
 def test_a_queue_is_limited_by_its_name() -> None:
     make(2, queue="mail")
@@ -86,7 +105,7 @@ def test_explain_says_what_holds_a_job() -> None:
     said = run("ojs", "explain", str(third.id))
     assert "The rate limit a holds it: 1 at once." in said
     assert f"These jobs have the places: {first.id}." in said
-    assert "1 jobs are before it." in said
+    assert "1 job is before it." in said
     assert "The next place opens when one of them ends." in said
     operate.override("a", {"concurrency": 0})
     assert "An operator has overridden that limit." in run("ojs", "explain", str(second.id))

@@ -188,7 +188,7 @@ def test_a_schedule_that_is_changed_and_paused_at_once_is_both(
     def scene() -> tuple[Work, Work]:
         Schedule.objects.all().delete()
         put("old")()
-        works: tuple[Work, Work] = (lambda: schedules.pause("report").name, put("new"))
+        works: tuple[Work, Work] = (lambda: schedules.pause("report")[1], put("new"))
         return works if first == "pause" else works[::-1]
 
     for _ in everywhere(players, scene):

@@ -315,6 +315,19 @@ def test_json_that_one_database_would_refuse_is_refused_by_all() -> None:
     assert Job.objects.get(pk=job.id).args == [deepest]
 
 
+def test_a_large_float_is_one_again() -> None:
+    """PostgreSQL writes out its digits, which without a fraction would be read as an integer: as one
+    that does not even equal the float.
+    """
+    job_id = new_id()
+    numbers = [1e15, 1e16, -1.5e22, 1e308, 1e-300]
+    enqueue("test.job", numbers, meta={"n": 1e17}, id=job_id)
+    found = get(job_id)
+    assert found.args == numbers
+    assert [type(n) for n in found.args] == [float] * len(numbers)
+    assert type(found.meta["n"]) is float
+
+
 def test_a_delayed_job_is_scheduled() -> None:
     job = enqueue("test.job", delay="10s")
     assert job.state == "scheduled"

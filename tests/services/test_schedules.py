@@ -291,11 +291,11 @@ def test_what_is_rolled_back_was_not_enqueued(frozen: FrozenClock) -> None:
 
 def test_a_pause_outlasts_a_new_declaration(frozen: FrozenClock) -> None:
     put()
-    paused = operate.pause("report", actor=Actor("admin", "ada", "month end"))
+    paused, _ = operate.pause("report", actor=Actor("admin", "ada", "month end"))
     assert (paused.due_at, paused.paused_by, paused.pause_reason) == (None, "ada", "month end")
     assert put("*/7 * * * *").due_at is None
     frozen.time = START + timedelta(hours=5)
-    resumed = operate.resume("report", actor=Actor("admin", "ada"))
+    resumed, _ = operate.resume("report", actor=Actor("admin", "ada"))
     assert resumed.due_at == datetime(2026, 2, 12, 15, 7, tzinfo=UTC)
     assert not outcomes(), "ticks during the pause were not missed"
     actions = list(AuditEntry.objects.order_by("id").values_list("action", flat=True))

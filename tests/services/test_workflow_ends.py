@@ -14,6 +14,7 @@ from django_ojs import (
     chain,
     get_workflow,
     group,
+    new_id,
     resume_workflow,
     step,
     workflow,
@@ -436,3 +437,13 @@ def test_a_cancelled_workflow_with_nothing_left_is_completed_by_a_resume(frozen:
     resume_workflow(record)
     assert counts(record) == ("completed", 1, 0, 0)
     assert_sound(frozen)
+
+
+def test_a_workflow_that_was_there_already_has_its_errors() -> None:
+    made = chain(step(MEMBER, retry=ONCE))
+    mine = new_id()
+    assert not made.enqueue(id=mine).errors
+    fail(member())
+    again = made.enqueue(id=mine)
+    assert (again.state, [error["attempt"] for error in again.errors]) == ("failed", [1])
+    assert again == get_workflow(mine)

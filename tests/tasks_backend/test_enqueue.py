@@ -361,3 +361,16 @@ def test_a_task_is_enqueued_on_a_schedule(frozen: FrozenClock, monkeypatch: pyte
     job = Job.objects.get()
     assert (job.type, job.args, job.meta["cron_name"]) == (TYPE, [1, {"scale": 2}], "tasks.hourly")
     assert add.get_result(str(job.id)).kwargs == {"scale": 2}
+
+
+def test_the_arguments_of_a_step_are_checked_at_once() -> None:
+    assert add.step(1, scale=3) is not None
+    assert add.steps([(1, 2), {"first": 1}]) is not None
+    for args, kwargs in (((), {}), ((), {"skale": 3})):
+        with pytest.raises(TypeError, match=f"^{TYPE}: .*'first'"):
+            add.step(*args, **kwargs)
+        with pytest.raises(TypeError, match=f"^{TYPE}: .*'first'"):
+            add.steps([(1, 2), kwargs or args])
+    assert patient.step("diary") is not None, "its context is no argument"
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        patient.step("context", "diary")

@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 
 import django_ojs
-from django_ojs import job
+from django_ojs import InvalidRequest, job
 from django_ojs.testing import JobClock, assert_enqueued, drain, enqueued, refute_enqueued
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -130,5 +130,7 @@ def test_what_cannot_be_asked_for_is_named(mail: Any, ask: Any) -> None:
     """No job is in a state that there is not: a test that refutes it would pass whatever happens."""
     with pytest.raises(TypeError, match=r"unknown field 'argz': did you mean 'args'\?"):
         ask(mail, argz=[7])
+    with pytest.raises(InvalidRequest, match="queue: must be of a-z"):
+        ask(mail, queue="No Queue")
     with pytest.raises(ValueError, match=r"state: did you mean 'cancelled'\?"):
         ask(mail, state="canceled")

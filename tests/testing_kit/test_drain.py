@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 import django_ojs
-from django_ojs import JobContext, batch, chain, job
+from django_ojs import InvalidRequest, JobContext, batch, chain, job
 from django_ojs.models import Attempt, Job
 from django_ojs.signals import job_completed
 from django_ojs.testing import Drained, JobClock, drain, enqueued, fail_next
@@ -383,3 +383,11 @@ def test_an_enqueue_is_one_query(database: str, django_assert_num_queries: Any, 
         one.enqueue()  # the first job of a queue makes its row, after the commit
     with django_assert_num_queries(1):
         one.enqueue()
+
+
+@pytest.mark.parametrize("queue", ["No Queue", ["mail", "No Queue"], [3]])
+def test_what_is_no_name_of_a_queue_is_refused(queue: Any) -> None:
+    """It would have nothing to run, and a test would not notice."""
+    with pytest.raises(InvalidRequest, match="queue: must be of a-z"):
+        drain(queue)
+    assert drain("mail") == Drained()

@@ -10,7 +10,7 @@ from django.db import connections, transaction
 from django.utils.translation import gettext_lazy
 
 import django_ojs
-from django_ojs import DeadLetter, JobContext, Retry, SoftStop, clock, job
+from django_ojs import DeadLetter, InvalidRequest, JobContext, Retry, SoftStop, clock, job
 from django_ojs.testing import Performed, perform
 
 
@@ -219,3 +219,13 @@ def test_a_checkpoint_is_json_here_too() -> None:
         django_ojs.InvalidRequest, match=r"checkpoint\.day: must be a JSON value, not date"
     ):
         perform(goes_on, checkpoint={"day": date(2026, 11, 28)})
+
+
+@pytest.mark.parametrize("given", [{"attempt": 0}, {"attempt": -1}, {"max_attempts": 0}])
+def test_attempts_count_from_one(given: Any) -> None:
+    @job("kit.counted")
+    def counted() -> None: ...
+
+    (name,) = given
+    with pytest.raises(InvalidRequest, match=f"{name}: must be at least 1"):
+        perform(counted, **given)

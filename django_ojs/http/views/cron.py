@@ -105,13 +105,15 @@ class CronViewSet(OJSViewSet):
         """Let it have no ticks until it is resumed."""
         actor = self.acting()
         self._row(name)
-        return Response(cron_responses.answer(operate.pause(name, actor=actor, using=self.using)))
+        row, _ = operate.pause(name, actor=actor, using=self.using)
+        return Response(cron_responses.answer(row))
 
     def resume(self, request: Request, name: str) -> Response:
         """End a pause."""
         actor = self.acting()
         self._row(name)
-        return Response(cron_responses.answer(operate.resume(name, actor=actor, using=self.using)))
+        row, _ = operate.resume(name, actor=actor, using=self.using)
+        return Response(cron_responses.answer(row))
 
     def trigger(self, request: Request, name: str) -> Response:
         """Enqueue its job now."""

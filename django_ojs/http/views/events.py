@@ -19,7 +19,7 @@ from rest_framework.response import Response
 
 from django_ojs import clock, conf
 from django_ojs.domain import events
-from django_ojs.domain.durations import parse_instant
+from django_ojs.domain.durations import parse_past
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.names import check_queue_name
 from django_ojs.http import listing, responses
@@ -150,7 +150,7 @@ class EventViewSet(OJSViewSet):
         return page, seen < len(found)
 
     def _moment(self, since: str) -> datetime:
-        return parse_instant(since, "since", clock.now(self.using))[0]
+        return parse_past(since, "since", clock.now(self.using))
 
     def _asked_after(self) -> str | None:
         """The place to go on from, which wins over a time."""

@@ -14,7 +14,7 @@ from django.db import InterfaceError, OperationalError
 
 from django_ojs import clock
 from django_ojs.domain import exposition
-from django_ojs.domain.durations import format_instant, parse_seconds_ms
+from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.states import State
 from django_ojs.management import where
@@ -32,6 +32,7 @@ from django_ojs.management.job_text import lines_of
 from django_ojs.management.job_verbs import JobVerbs
 from django_ojs.management.rate_limit_verbs import RateLimitVerbs
 from django_ojs.management.run_verb import RunVerb
+from django_ojs.management.times import span_ms
 from django_ojs.management.token_verbs import TokenVerbs
 from django_ojs.management.workflow_verbs import WorkflowVerbs
 from django_ojs.services import (
@@ -80,7 +81,7 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
         self.add_job_verbs(verbs, self._verb)
         self.add_run_verb(verbs, self._verb)
         extend = self._verb(verbs, "extend", "give a running attempt more time", ids=1, reason=True)
-        extend.add_argument("by", help="seconds, 5m, PT1H")
+        extend.add_argument("by", help="seconds, 5m, 2d, PT1H")
         for name, text in (("pause", "stop claims from queues"), ("resume", "allow them again")):
             verb = self._verb(verbs, name, text, reason=True)
             verb.add_argument("queues", nargs="+", metavar="QUEUE")
@@ -237,7 +238,7 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
         self.answer(options, value, [found.summary, *(f"- {reason}" for reason in found.reasons)])
 
     def do_extend(self, alias: str, options: dict[str, Any]) -> None:
-        by_ms = parse_seconds_ms(options["by"], "by")
+        by_ms = span_ms(options["by"], "by")
         made = operate.extend_timeout(_ids(options), by_ms, actor=actor_of(options), using=alias)
         lines = (
             f"{one.job.id} {one.job.type} was extended by {one.extended_by_ms} ms:"
@@ -274,7 +275,7 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
 
     def do_check(self, alias: str, options: dict[str, Any]) -> None:
         """Exits 3 when an invariant is broken, and not mended."""
-        slack = timedelta(milliseconds=parse_seconds_ms(options["slack"], "--slack"))
+        slack = timedelta(milliseconds=span_ms(options["slack"], "--slack"))
         now = clock.now(alias)
         findings = invariants.check(now=now, slack=slack, using=alias)
         silent = http_workers.silent(now=now, using=alias)

@@ -14,10 +14,10 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
 from django_ojs import clock, hooks
-from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.management.base import EXIT_OVERDUE, OJSCommand, first_line
 from django_ojs.management.logs import add_log_format, set_up_logging
+from django_ojs.management.times import span_ms
 from django_ojs.process_title import set_title
 from django_ojs.services import reap, reaper
 from django_ojs.services.reap import ReapResult
@@ -145,7 +145,7 @@ def _interval(text: str) -> float:
         seconds = float(text)
     except ValueError:
         try:
-            seconds = parse_seconds_ms(text, "--interval") / 1000
+            seconds = span_ms(text, "--interval") / 1000
         except InvalidRequest as error:
             raise CommandError(str(error), returncode=2) from error
     if not 0.01 <= seconds <= 3600:

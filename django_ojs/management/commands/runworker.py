@@ -14,7 +14,6 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
 from django_ojs import __version__, conf
-from django_ojs.domain.durations import parse_seconds_ms
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.names import check_queue_name, check_worker_id
 from django_ojs.domain.options import HeartbeatMode
@@ -23,6 +22,7 @@ from django_ojs.engines import EngineFamily, family_of
 from django_ojs.handlers import execution, registry
 from django_ojs.management.base import OJSCommand, plural
 from django_ojs.management.logs import add_log_format, log_format, set_up_logging
+from django_ojs.management.times import span_ms
 from django_ojs.process_title import set_title
 from django_ojs.services import deploys, queues
 from django_ojs.services.phrases import humanize_duration
@@ -171,7 +171,7 @@ class Command(OJSCommand):
             f"  queues     {served}" + (f" (paused: {', '.join(paused)})" if paused else "") + "\n"
             f"  types      {len(types)}: {', '.join(types[:8])}{', ...' if len(types) > 8 else ''}\n"
             f"  executors  {config.concurrency}"
-            + (f", and one for {config.async_slots} coroutines" if config.async_slots else "")
+            + (f", and one for {plural(config.async_slots, 'coroutine')}" if config.async_slots else "")
             + "\n"
             f"  defaults   timeout {(limits.timeout_ms or 0) / 1000:g} s,"
             f" grace {(limits.grace_period_ms or 0) / 1000:g} s,"
@@ -300,4 +300,4 @@ def _within(option: str, value: Any, least: int, most: float = math.inf) -> Any:
 
 
 def _seconds(option: str, value: str, *, allow_zero: bool = False) -> float:
-    return parse_seconds_ms(value, option, allow_zero=allow_zero) / 1000
+    return span_ms(value, option, allow_zero=allow_zero) / 1000

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django_ojs import clock
+from django_ojs import clock, conf, hooks
 from django_ojs.domain.job import JobRow
-from django_ojs.domain.rate_limit import RateLimitPolicy, spaced
-from django_ojs.models import RateLimit, RateLimitPlace, RateLimitStart
+from django_ojs.domain.rate_limit import QUEUE_PREFIX, RateLimitPolicy, spaced
+from django_ojs.models import Queue, RateLimit, RateLimitPlace, RateLimitStart
 from django_ojs.services.rate_limits.operate import no_rate_limit
 from django_ojs.services.rate_limits.room import Room, effective, room_of
 from django_ojs.store import selectors
@@ -47,6 +47,21 @@ def state_of(key: str, *, using: str) -> RateLimitState:
     if row is None:
         raise no_rate_limit(key)
     return state(row, clock.now(using), using)
+
+
+def is_unused(key: str, using: str) -> bool:
+    """Whether no job has had the key so far, as far as is known, and no job type is declared with it.
+
+    The key of a queue is used once something has named the queue.
+    """
+    if key.startswith(QUEUE_PREFIX):
+        queue = key.removeprefix(QUEUE_PREFIX)
+        known = queue in conf.current().queues
+        return not known and not Queue.objects.using(using).filter(pk=queue).exists()
+    declared = [layer.rate_limit or {} for layer in hooks.job_types().values()]
+    if any(policy.get("key") == key for policy in declared):
+        return False
+    return not RateLimit.objects.using(using).filter(pk=key).values_list("policy", flat=True).first()
 
 
 def state(row: RateLimit, now: datetime, using: str) -> RateLimitState:

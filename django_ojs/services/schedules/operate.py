@@ -54,21 +54,24 @@ def delete(name: str, *, actor: Actor = API, using: str = "") -> Schedule:
 
 
 @in_transaction
-def pause(name: str, *, actor: Actor = API, using: str = "") -> Schedule:
-    """Let a schedule have no ticks until it is resumed, also across deployments."""
+def pause(name: str, *, actor: Actor = API, using: str = "") -> tuple[Schedule, bool]:
+    """Let a schedule have no ticks until it is resumed, also across deployments; and whether it was
+    not paused before.
+    """
     row = rows.locked(name, using=using)
-    if row.paused_at is None:
+    changed = row.paused_at is None
+    if changed:
         row.paused_at, row.paused_by = clock.now(using), actor.name[:255]
         row.pause_reason, row.due_at = actor.reason, None
         row.save(using=using)
         _audit("paused", row, actor, using)
-    return row
+    return row, changed
 
 
 @in_transaction
-def resume(name: str, *, actor: Actor = API, using: str = "") -> Schedule:
+def resume(name: str, *, actor: Actor = API, using: str = "") -> tuple[Schedule, bool]:
     """End a pause; ticks during it are not made up for. One that is not enabled is, unless declared
-    so.
+    so. The second value is whether anything changed.
     """
     row = rows.locked(name, using=using)
     changed = row.paused_at is not None
@@ -79,7 +82,7 @@ def resume(name: str, *, actor: Actor = API, using: str = "") -> Schedule:
         row.due_at = rows.next_due(row, clock.now(using))
         row.save(using=using)
         _audit("resumed", row, actor, using)
-    return row
+    return row, changed
 
 
 @in_transaction
