@@ -118,7 +118,7 @@ class JobContext:
         self._elsewhere: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
 
     @classmethod
-    def of(cls, supervisor: Supervisor, job: JobRow, deadline: datetime) -> Self:
+    def _of(cls, supervisor: Supervisor, job: JobRow, deadline: datetime) -> Self:
         """The context of a job as its row has it; ``deadline`` is the time of the soft stop."""
         return cls(
             supervisor,

@@ -42,7 +42,7 @@ class RunVerb(OJSCommand):
             raise CommandError(str(error), returncode=2) from error
         row = admit(envelope, resolve_defaults(envelope), job_id=clock.new_id(), now=now)
         supervisor = _Aloud(now, row, self._aside)
-        context = JobContext.of(supervisor, row._replace(attempt=1), supervisor.deadline)
+        context = JobContext._of(supervisor, row._replace(attempt=1), supervisor.deadline)
         before = execution.running.set(context)
         try:
             result = result_text(execution.run(context, _call))

@@ -48,7 +48,7 @@ class InProcessSupervisor:
         """The context for the handler."""
         deadline = soft_deadline(self.job)
         assert deadline is not None
-        return InProcessContext.of(self, self.job, deadline)
+        return InProcessContext._of(self, self.job, deadline)
 
     def stop_reason(self) -> str | None:
         """Why the handler must stop now, if it must: its time is up, or the lease is lost."""

@@ -161,7 +161,7 @@ def perform(
         supervisor = RecordingSupervisor(running, list(parent_results or ()))
         deadline = soft_deadline(running)
         assert deadline is not None
-        context = RecordingContext.of(supervisor, running, deadline)
+        context = RecordingContext._of(supervisor, running, deadline)
         context._uses_left, context._stop_reason = stop_after, stop_reason
     result, error = None, None
     try:

@@ -35,8 +35,8 @@ _JOBS: Parameters = {
     "worker_id": f.text("Who runs it."),
     "error_type": f.text("Type of the last error."),
     "dead_letter": f.text("Whether it is kept there.", enum=["true", "false"]),
-    "since": f.text("Made at or after this time: RFC 3339."),
-    "until": f.text("Made before this time: RFC 3339."),
+    "since": f.text("Made at or after this time: RFC 3339, or how long ago (`24h`)."),
+    "until": f.text("Made before this time: RFC 3339, or how long ago (`24h`)."),
     "order": f.text("Newest first, or oldest first.", enum=["desc", "asc"]),
     "sort": f.text("The only order that there is.", enum=["created_at"]),
 }
@@ -55,7 +55,7 @@ _EVENTS: Parameters = {
     **_KINDS,
     "limit": _PAGE["limit"],
     "cursor": f.text("The same as `after`."),
-    "since": f.text("RFC 3339; without `after`."),
+    "since": f.text("RFC 3339, or how long ago (`24h`); without `after`."),
 }
 _WHOSE: Parameters = {
     "client": f.text(
