@@ -68,7 +68,7 @@ class WorkerProcess:
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(place or os.getcwd() for place in sys.path),
                 "PYTHONUNBUFFERED": "1",
-                "OJS_TEST_SETTINGS": settings.SETTINGS_MODULE,
+                "OJS_TEST_SETTINGS": _settings_module() or "",
                 "OJS_TEST_DATABASES": json.dumps(names),
                 "OJS_TEST_OVERRIDES": json.dumps(_overrides()),
                 **self._environment,
@@ -134,6 +134,15 @@ def _overrides() -> dict[str, Any]:
     return {name: getattr(settings, name) for name in ("ALLOWED_HOSTS", "DEBUG", mail)}
 
 
+def _settings_module() -> str | None:
+    """The module of the project's settings; while a test overrides some, it is that of the others."""
+    found: Any = settings
+    while (module := getattr(found, "SETTINGS_MODULE", None)) is None:
+        if (found := getattr(found, "default_settings", None)) is None:
+            return None
+    return str(module)
+
+
 def _require_shared(using: str) -> None:
     """Raise ``RuntimeError`` where another process would not see the jobs."""
     connection = connections[using]
@@ -147,5 +156,5 @@ def _require_shared(using: str) -> None:
             "a worker does not see what TestCase never commits: use TransactionTestCase, or "
             "django_db(transaction=True)"
         )
-    if not getattr(settings, "SETTINGS_MODULE", None):
+    if not _settings_module():
         raise RuntimeError("a worker needs settings that are a module (DJANGO_SETTINGS_MODULE)")

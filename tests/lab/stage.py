@@ -239,7 +239,7 @@ class Stage:
         """A round; what came of it is added to ``figures``."""
         self.number += 1
         self._reset()
-        watch = Watch(self.database.url)
+        watch = Watch(self.database.url, self._watched)
         watch.start()
         pulse = Pulse(self.database.url)
         pulse.start()
@@ -264,7 +264,8 @@ class Stage:
             probes=self.probes,
             blocks=self.blocks,
             steps=self.steps,
-            stalls=pulse.stalls if self.brief else (),
+            stalls=pulse.stalls,
+            excuse=self.brief,
             watch=watch,
         )
         never = [job for job in self.held_up if states.get(job) not in judge.TERMINAL]
@@ -273,6 +274,10 @@ class Stage:
         found.wrong += [*self.notes, *self._left()]
         figures.add(found)
         self._clear()
+
+    def _watched(self) -> list[str]:
+        """The jobs whose moments are judged."""
+        return [*self.living, *(probe.job for probe in self.probes)]
 
     def _drain(self, watch: Watch) -> None:
         """Until every job that counts has come to its end, or it took too long."""

@@ -6,6 +6,7 @@ import itertools
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -28,7 +29,7 @@ def done(job: str, attempt: int = 1, moment: float = 10.0) -> Effect:
 
 
 def watched(**seen: dict[str, float]) -> Watch:
-    watch = Watch("sqlite:////nowhere")
+    watch = Watch("sqlite:////nowhere", list)
     watch.seen = seen
     watch.left_active = {job: max(states.values()) for job, states in seen.items()}
     return watch
@@ -42,6 +43,7 @@ def judged(
     blocks: list[Block] | None = None,
     cancelled: list[str] | None = None,
     stalls: list[Block] | None = None,
+    excuse: bool = True,
     watch: Watch | None = None,
 ) -> Figures:
     """The verdict on one living job."""
@@ -54,6 +56,7 @@ def judged(
         probes=probes or [],
         blocks=blocks or [],
         stalls=stalls or [],
+        excuse=excuse,
         watch=watch or watched(),
     )
 
@@ -155,6 +158,38 @@ def test_lateness_is_no_fault_of_ours_as_far_as_the_machine_stood_still(
     assert bool(found.excused) is excused is not bool(found.late)
     if excused:
         assert "4.25 s late, and the machine stood still" in report.table([Result("one", "pg", found)])
+
+
+def test_without_an_excuse_it_only_says_for_how_long_the_machine_stood_still() -> None:
+    seen = watched(other={"active": 0.1, "discarded": 9.25})
+    probe = Probe(OTHER, "ttl", 0.0, 5.0)
+    found = judged(done(ONE), probes=[probe], watch=seen, stalls=[Block(5.5, 9.0)], excuse=False)
+    assert (found.good, found.excused) == (False, [])
+    assert found.late == ["ttl other was ended 4.25 s late, and the machine stood still for 3.50 s"]
+
+
+def test_the_watch_reads_the_jobs_it_is_asked_for_by_their_key(tmp_path: Path) -> None:
+    url, (one, other) = f"sqlite:///{tmp_path}/lab", (str(uuid4()), str(uuid4()))
+    statements: list[str] = []
+    with raw.session(url) as session:
+        session.run(
+            "CREATE TABLE django_ojs_job (id char(32) PRIMARY KEY, state, lease_id, heartbeat_at)"
+        )
+        for job in (one, other):
+            session.run("INSERT INTO django_ojs_job VALUES (%s, 'active', NULL, NULL)", session.id(job))
+        session._connection.set_trace_callback(statements.append)
+        asked: list[str] = []
+        watch = Watch(url, lambda: asked)
+        watch.look(session)
+        assert watch.seen == {}
+        asked.append(one)
+        watch.look(session)
+        session.run("UPDATE django_ojs_job SET state = 'completed'")
+        watch.look(session)
+        assert list(watch.seen) == list(watch.left_active) == [one]
+        assert list(watch.seen[one]) == ["active", "completed"]
+        [(*_, plan)] = session.run(f"EXPLAIN QUERY PLAN {statements[-1]}")
+    assert plan.startswith("SEARCH django_ojs_job USING INDEX"), plan
 
 
 def test_a_pulse_notices_processors_without_time_and_writes_that_take_long(

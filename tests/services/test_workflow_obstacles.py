@@ -23,7 +23,7 @@ from django_ojs.clock import FrozenClock
 from django_ojs.models import Job, Workflow
 from django_ojs.services import reap, settle
 from django_ojs.services.settle import Outcome, Report
-from django_ojs.services.workflows import upkeep
+from django_ojs.services.workflows import operate, upkeep
 from django_ojs.store.contention import impatient
 
 from .support import ack, bounded, elsewhere, fail, held, take
@@ -88,6 +88,19 @@ def test_a_held_job_does_not_stop_the_end_of_its_workflow(row_locks: None, froze
     assert upkeep.finish(using="default")
     found = get_workflow(made)
     assert (found.open, found.finished_at is not None) == (0, True)
+
+
+def test_a_database_that_answers_slowly_does_not_stop_the_end_of_a_workflow() -> None:
+    """Each pass cancels something, though its time is over before it has read what."""
+    first = group(step("test.job"), step("test.job")).enqueue()
+    second = group(step("test.job")).enqueue()
+    for made in (first, second):
+        operate.stop(made.id, actor=operate.REAPER, using="default")
+    passes = 0
+    while not upkeep.finish(seconds=0, using="default"):
+        passes += 1
+        assert passes <= 2
+    assert [get_workflow(made).open for made in (first, second)] == [0, 0]
 
 
 def test_a_step_that_the_settings_no_longer_allow_does_not_stop_the_report_before_it() -> None:

@@ -25,10 +25,13 @@ _TWO = sources(None, ["test.job", "test.other"])
 
 @pytest.fixture(autouse=True)
 def few_events(settings: Any) -> Iterator[None]:
-    """As by default, no event of a start is stored; the next test has a session of its own."""
+    """As by default, no event of a start is stored; the next test has a session of its own.
+
+    Each enqueue notifies: sparsely, the statement would depend on how long ago the last one was.
+    """
     if connection.vendor != "postgresql":
         pytest.skip("PostgreSQL only")
-    settings.OJS = {**settings.OJS, "EVENTS": "problems"}
+    settings.OJS = {**settings.OJS, "EVENTS": "problems", "NOTIFY": True}
     yield
     connection.close()
 

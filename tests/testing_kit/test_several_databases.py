@@ -286,14 +286,15 @@ def test_a_worker_of_a_database_that_is_not_allowed(allowed: None) -> None:
 def test_a_worker_for_another_database(
     ojs_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with beside_default(tmp_path):
+    # Undone before the overridden settings are: later it would be done to those of all other tests.
+    with beside_default(tmp_path), monkeypatch.context() as patch:
         environment = {
             "OJS_TEST_SECOND": f"sqlite:///{connections.databases[SECOND]['NAME']}",
             "DATABASE_URL": database_url(),
         }
-        monkeypatch.setattr(settings, "SETTINGS_MODULE", "tests.settings_several")
+        patch.setattr(settings, "SETTINGS_MODULE", "tests.settings_several")
         options = ("--database", "second", "--concurrency", "1")
-        monkeypatch.setitem(connections.databases, "second", connections.databases[SECOND])
+        patch.setitem(connections.databases, "second", connections.databases[SECOND])
         one = jobs.echo.using(queue="mail").enqueue(7)
         with WorkerProcess(*options, environment=environment) as worker:
             assert worker.wait(one, timeout=60).result == 7, worker.output

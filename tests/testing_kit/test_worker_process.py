@@ -6,7 +6,9 @@ import os
 import signal
 
 import pytest
+from django.conf import settings
 from django.db import connections
+from django.test import override_settings
 
 import django_ojs
 from django_ojs.domain.errors import NotFound
@@ -56,6 +58,19 @@ def test_one_that_ends_is_noticed(ojs_db: None) -> None:
         with pytest.raises(AssertionError, match="the worker has ended"):
             worker.wait(one)
         assert worker.stop() == -signal.SIGKILL
+
+
+def test_it_works_while_settings_are_overridden(ojs_db: None) -> None:
+    """It does not see them, as its page says."""
+    blocks = override_settings(TIME_ZONE="Asia/Tokyo"), override_settings(DEBUG=True)
+    with blocks[0], blocks[1], WorkerProcess() as worker:
+        assert worker.wait(echo.enqueue(1)).result == 1
+
+
+def test_without_a_settings_module_it_is_refused(ojs_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "SETTINGS_MODULE", None)
+    with pytest.raises(RuntimeError, match="settings that are a module"), WorkerProcess():
+        pass
 
 
 def test_where_it_could_see_nothing_it_is_refused(
