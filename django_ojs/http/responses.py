@@ -272,11 +272,17 @@ def worker(row: Worker, now: datetime) -> JsonObject:
         "concurrency": row.concurrency,
         "active_jobs": row.running,
         "queues": row.queues,
-        "labels": row.labels,
+        "labels": _labels(row.labels),
         "version": row.version,
         "started_at": format_instant(row.started_at),
         "last_heartbeat_at": format_instant(row.heartbeat_at),
     }
+
+
+def _labels(stored: Mapping[str, Any]) -> Any:
+    """Labels in the form in which the worker sent them: an array is stored in an object."""
+    array = stored.get("labels")
+    return array if len(stored) == 1 and isinstance(array, list) else stored
 
 
 def queue(name: str, row: Queue | None, counts: Mapping[str, int]) -> JsonObject:

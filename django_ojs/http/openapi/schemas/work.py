@@ -265,7 +265,7 @@ class WorkerComponent(f.Component):
     concurrency = f.nullable("integer")
     active_jobs = f.count()
     queues = f.strings()
-    labels = f.mapping()
+    labels = f.described({"type": ["object", "array"]})
     version = f.text()
     started_at = f.timestamp()
     last_heartbeat_at = f.timestamp()
