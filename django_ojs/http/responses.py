@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from django_ojs.domain.admission import VERBATIM
-from django_ojs.domain.durations import format_instant, parse_instant
+from django_ojs.domain.durations import format_instant, format_iso, parse_instant
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.limits import NAMES as LIMITS
-from django_ojs.domain.rate_limit import iso_period
 from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import soft_deadline
@@ -319,14 +318,14 @@ def rate_limit(state: RateLimitState) -> JsonObject:
     if limits.rate is not None:
         shape["rate"] = {
             "limit": limits.rate.limit,
-            "period": iso_period(limits.rate.period_ms),
+            "period": format_iso(limits.rate.period_ms),
             "current_count": state.starts,
             "window_resets_at": moment(state.resets_at),
         }
     if limits.throttle is not None:
         shape["throttle"] = {
             "limit": limits.throttle.limit,
-            "period": iso_period(limits.throttle.period_ms),
+            "period": format_iso(limits.throttle.period_ms),
             "next_allowed_at": moment(state.next_start_at),
         }
     shape |= {
