@@ -208,6 +208,7 @@ def settled(record: JobRow) -> JsonObject:
 
 
 def progress(record: JobRow, **more: Any) -> JsonObject:
+    """What the attempt has reported; the data of an earlier one is only in the job."""
     fraction = record.progress
     return {
         "job_id": str(record.id),
@@ -215,7 +216,7 @@ def progress(record: JobRow, **more: Any) -> JsonObject:
         "progress": fraction,
         "percentage": None if fraction is None else round(fraction * 100, 4),
         "message": record.progress_message or None,
-        "data": record.json("progress_data"),
+        "data": None if fraction is None else record.json("progress_data"),
         **more,
     }
 
