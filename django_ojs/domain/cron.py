@@ -2,7 +2,7 @@
 
 Expressions are cronsim's: five fields, or six with seconds first; names of months and days, ``L``,
 ``LW``, ``5L``, ``5#3``. A day that the day-of-month or the day-of-week field names is enough, if
-both are restricted.
+both are restricted. ``15W``, the weekday nearest to a day of the month, is added here.
 
 cronsim sees wall-clock times only; what becomes of them in a zone is decided here (OJS cron 5.2). A
 time that a change of the clock leaves out is not due: it is a tick that is :attr:`~Tick.skipped`. A
@@ -13,6 +13,7 @@ expression means intervals, and both are.
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -42,6 +43,7 @@ _ABBREVIATIONS = frozenset(["EST", "MST", "HST", "EST5EDT", "CST6CDT", "MST7MDT"
 """Names of offsets: they are in the database of zones, and are refused (OJS cron 5.1)."""
 _LONGEST_SHIFT = timedelta(hours=3)
 _SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+_MOST_MONTHS = 600
 _WHOLE_DAY = frozenset(range(24))
 
 
@@ -87,13 +89,15 @@ class CronTimes:
     """Whether times that come twice are due twice."""
     reports_gaps: bool
     """Whether a time that a change of the clock leaves out is missing: not so of every hour."""
+    near: int | None = None
+    """The day of the month to whose nearest weekday the times are restricted."""
 
     def after(self, moment: datetime) -> Tick | None:
         """The first tick after ``moment``."""
         back = _shift(moment, self.zone) if self.intervals else timedelta()
         begin = _wall(moment, self.zone) - back - timedelta(seconds=1)
         best: Tick | None = None
-        for local in CronSim(self.expression, begin):
+        for local in self._local_times(begin):
             ticks = self._ticks(local)
             if best is not None and ticks and ticks[0].at >= best.at:
                 break
@@ -101,12 +105,39 @@ class CronTimes:
             best = min([*later, *([best] if best else [])], default=None)
         return best
 
+    def _local_times(self, begin: datetime) -> Iterator[datetime]:
+        if self.near is None:
+            yield from CronSim(self.expression, begin)
+            return
+        month = begin.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        for _ in range(_MOST_MONTHS):
+            if (day := _weekday_near(month, self.near)) is not None:
+                due = month.replace(day=day)
+                for local in CronSim(self.expression, max(begin, due - timedelta(seconds=1))):
+                    if local.date() != due.date():
+                        break
+                    yield local
+            month = (month + timedelta(days=32)).replace(day=1)
+
     def _ticks(self, local: datetime) -> list[Tick]:
         first = local.replace(tzinfo=self.zone).astimezone(UTC)
         if _wall(first, self.zone) != local:
             return [Tick(_change(local, self.zone), skipped=True)] if self.reports_gaps else []
         second = local.replace(tzinfo=self.zone, fold=1).astimezone(UTC)
         return [Tick(first), Tick(second)] if self.intervals and second != first else [Tick(first)]
+
+
+def _weekday_near(month: datetime, day: int) -> int | None:
+    """The day of the weekday nearest to a day, in the same month; ``None`` if the month is shorter."""
+    last = monthrange(month.year, month.month)[1]
+    if day > last:
+        return None
+    match month.replace(day=day).isoweekday():
+        case 6:
+            return day - 1 if day > 1 else day + 2
+        case 7:
+            return day + 1 if day < last else day - 2
+    return day
 
 
 def _wall(moment: datetime, zone: tzinfo) -> datetime:
@@ -154,23 +185,36 @@ def timing_of(expression: str, timezone: str) -> Timing:
         )
     if len(fields) == 5:
         fields.insert(0, "0")
+    near = _near(fields)
+    if near is not None:
+        fields[3] = "*"
     hours = _parsed(fields)
     return CronTimes(
         " ".join(fields),
         zone,
         intervals=fields[2].startswith("*"),
         reports_gaps=hours != _WHOLE_DAY,
+        near=near,
     )
+
+
+def _near(fields: list[str]) -> int | None:
+    """The day of ``15W``, which stands alone as in Quartz; ``None`` without a ``W``."""
+    days = fields[3].upper()
+    if "W" not in days.replace("LW", ""):
+        return None
+    match = re.fullmatch(r"([1-9]|[12][0-9]|3[01])W", days)
+    if match is None or fields[5] != "*":
+        raise InvalidRequest(
+            "expression",
+            f"day-of-month: {fields[3]!r} is not understood: the nearest weekday is one day from 1 to "
+            "31 with a W, and no day of the week beside it",
+        )
+    return int(match[1])
 
 
 def _parsed(fields: list[str]) -> frozenset[int]:
     """Check the fields; the hours that they name."""
-    if re.search(r"\dW|W\d", fields[3], re.IGNORECASE):
-        raise InvalidRequest(
-            "expression",
-            f"day-of-month: {fields[3]!r}: the nearest weekday (W) is not supported; LW, the last "
-            "weekday of the month, is",
-        )
     try:
         found = CronSim(" ".join(fields), _SOME_TIME).hours
     except CronSimError as error:

@@ -174,6 +174,11 @@ class Actor:
     address: str = ""
     bulk: str = ""
 
+    @property
+    def who(self) -> str:
+        """What events call ``cancelled_by`` and the like: the name, without one the source."""
+        return self.name or self.source
+
     def event_fields(self) -> dict[str, str]:
         """The fields of events; empty ones are left out."""
         named = {

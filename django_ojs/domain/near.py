@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
 from django_ojs.domain.envelope import READ, SYSTEM_MANAGED
 from django_ojs.domain.kept import KEPT
+from django_ojs.domain.unique import UNIQUE_FIELDS
 
 _KNOWN = sorted((READ | KEPT) - {"id"})
 _ALIASES: Mapping[str, str] = {
@@ -68,6 +69,13 @@ class NearMisses:
                 near = _nearest(name)
                 if near is not None and not _repeats(name, place):
                     found.append((prefix + name, prefix + near))
+            unique = place.get("unique")
+            for name in unique if isinstance(unique, Mapping) else ():
+                if name in UNIQUE_FIELDS or len(name) > _LONGEST or not self._left:
+                    continue
+                self._left -= 1
+                if (near := _closest(_plain(name), UNIQUE_FIELDS)) is not None:
+                    found.append((f"{prefix}unique.{name}", f"{prefix}unique.{near}"))
         return found
 
 
@@ -81,13 +89,23 @@ def _repeats(name: str, place: Mapping[str, Any]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _nearest(name: str) -> str | None:
-    plain = _CAMEL.sub("_", name).lower().replace("-", "_")
+    plain = _plain(name)
     if plain in _ALIASES:
         return _ALIASES[plain]
-    if plain in _KNOWN or plain == "id":
+    if plain == "id":
+        return plain
+    return _closest(plain, _KNOWN)
+
+
+def _plain(name: str) -> str:
+    return _CAMEL.sub("_", name).lower().replace("-", "_")
+
+
+def _closest(plain: str, names: Collection[str]) -> str | None:
+    if plain in names:
         return plain
     least, near = 3, None
-    for known in _KNOWN:
+    for known in names:
         # Two letters make another word of a short name.
         most = 1 if min(len(known), len(plain)) < 5 else 2
         apart = _apart(plain, known, most)

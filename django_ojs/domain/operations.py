@@ -31,13 +31,14 @@ def cancel(job: JobRow, *, actor: Actor, now: datetime, **told: str) -> Transiti
     ``told`` are more fields of the event.
     """
     end = AttemptEnd("cancelled", None) if job.state == State.ACTIVE else None
+    fields = {"cancelled_by": actor.who, **actor.event_fields(), **told}
     return Transition(
         Trigger.CANCEL,
         job,
         State.CANCELLED,
         {**NO_LEASE, "deadline_at": None, "finished_at": now},
         end,
-        (job_event(Kind.CANCELLED, job, previous_state=job.state, **actor.event_fields(), **told),),
+        (job_event(Kind.CANCELLED, job, previous_state=job.state, **fields),),
     )
 
 

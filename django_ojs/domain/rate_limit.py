@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django_ojs.domain.durations import parse_duration_ms
+from django_ojs.domain.durations import format_iso, parse_duration_ms
 from django_ojs.domain.errors import InvalidRequest
 
 ON_LIMIT = ("wait", "reschedule", "drop")
@@ -61,7 +61,7 @@ class RateLimitPolicy(NamedTuple):
         for name in ("rate", "throttle"):
             window = getattr(self, name)
             if window is not None:
-                found[name] = {"limit": window.limit, "period": iso_period(window.period_ms)}
+                found[name] = {"limit": window.limit, "period": format_iso(window.period_ms)}
         if self.on_limit != "wait":
             found["on_limit"] = self.on_limit
         return found
@@ -84,19 +84,13 @@ def spaced(throttle: Window) -> Window:
     return Window(together, -(-throttle.period_ms * together // throttle.limit))
 
 
-def iso_period(ms: int) -> str:
-    """The period as an ISO 8601 duration."""
-    seconds, rest = divmod(ms, 1000)
-    return f"PT{seconds}S" if not rest else f"PT{seconds}.{rest:03d}S"
-
-
 def limits_text(limits: RateLimitPolicy) -> str:
     """The limits in a few words, for people who run commands."""
     parts = [] if limits.concurrency is None else [f"{limits.concurrency} at once"]
     if limits.rate is not None:
-        parts.append(f"{limits.rate.limit} in {iso_period(limits.rate.period_ms)}")
+        parts.append(f"{limits.rate.limit} in {format_iso(limits.rate.period_ms)}")
     if limits.throttle is not None:
-        parts.append(f"{limits.throttle.limit} in {iso_period(limits.throttle.period_ms)}, evenly")
+        parts.append(f"{limits.throttle.limit} in {format_iso(limits.throttle.period_ms)}, evenly")
     return "; ".join(parts) or "none"
 
 

@@ -100,7 +100,7 @@ _KEYS = frozenset({*DEFAULT.to_wire(), "initial_interval_ms", "max_interval_ms",
 @lru_cache(maxsize=2048)
 def from_stored(text: str) -> RetryPolicy:
     """A policy from the JSON text in which it is stored; keys that are not known are ignored."""
-    return _parse(json.loads(text), "retry", DEFAULT)
+    return _parse(_given(json.loads(text), "retry"), DEFAULT)
 
 
 def to_stored(policy: RetryPolicy) -> str:
@@ -114,15 +114,20 @@ def parse_policy(value: object, field: str = "retry", base: RetryPolicy = DEFAUL
     Intervals are ISO 8601 or Go-style durations, ``timedelta`` or seconds; ``*_ms`` names are
     milliseconds, where 0 means unset. ``non_retryable_errors`` may hold classes of exceptions, which
     stand for their names. ``max_attempts`` of ``None`` is no limit; any other field that is
-    ``None`` counts as not given. The two intervals may contradict each other: another layer may
-    change either (:meth:`RetryPolicy.capped`). Raises :class:`InvalidRetryPolicy` naming the field,
-    for example ``retry.max_attempts``, and its subclass :class:`UnknownRetryKey`.
+    ``None`` counts as not given. An interval given here may contradict one of ``base``: another layer
+    may change either (:meth:`RetryPolicy.capped`). Raises :class:`InvalidRetryPolicy` naming the
+    field, for example ``retry.max_attempts``, also where both intervals are given and ``max_interval``
+    is the shorter one, and its subclass :class:`UnknownRetryKey`.
     """
     if isinstance(value, Mapping):
         for key in value:
             if key not in _KEYS:
                 raise _unknown(str(key), field)
-    return _parse(value, field, base)
+    given = _given(value, field)
+    policy = _parse(given, base)
+    if _both_intervals(given) and policy.contradiction() is not None:
+        raise InvalidRetryPolicy(f"{field}.max_interval", "must not be below initial_interval")
+    return policy
 
 
 def _unknown(key: str, field: str) -> UnknownRetryKey:
@@ -131,7 +136,7 @@ def _unknown(key: str, field: str) -> UnknownRetryKey:
     return UnknownRetryKey(f"{field}.{shown}", f"is no field of a retry policy: {hint}")
 
 
-def _parse(value: object, field: str, base: RetryPolicy) -> RetryPolicy:
+def _given(value: object, field: str) -> Mapping[str, tuple[str, Any]]:
     if not isinstance(value, Mapping):
         raise InvalidRetryPolicy(field, "must be an object")
     given: dict[str, tuple[str, Any]] = {}
@@ -139,6 +144,14 @@ def _parse(value: object, field: str, base: RetryPolicy) -> RetryPolicy:
         name = _NAMES.get(key, key)
         if item is not None or name == "max_attempts":
             given.setdefault(name, (f"{field}.{key}", item))
+    return given
+
+
+def _both_intervals(given: Mapping[str, tuple[str, Any]]) -> bool:
+    return all(_interval(given, name) is not None for name in ("initial_interval", "max_interval"))
+
+
+def _parse(given: Mapping[str, tuple[str, Any]], base: RetryPolicy) -> RetryPolicy:
     try:
         return _merged(given, base)
     except InvalidRetryPolicy:

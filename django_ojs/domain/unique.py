@@ -22,10 +22,11 @@ UNIQUE_OPTIONS = ("unique", "throttle", "debounce")
 """The options of the Python API that make a job unique."""
 _DIMENSIONS = ("type", "queue", "args", "meta")
 _MOST = 100
-_FIELDS = (
+UNIQUE_FIELDS = (
     *("keys", "key", "args_keys", "meta_keys", "period", "period_ms", "states", "on_conflict"),
     *("debounce_ms", "max_wait_ms", "debounced_since"),
 )
+"""The fields of a policy, also those that only this project writes."""
 _ENCODED = "ojs_encoded"
 _GIVEN_KEY = "unique_key"
 """Where the meta of an encrypted job has the key that its client computed (OJS interactions EI-001)."""
@@ -179,8 +180,8 @@ def declared(
     if not isinstance(given, Mapping):
         raise InvalidRequest(field, "must be a dict, True or False")
     for key in given:
-        if key not in _FIELDS:
-            hint = did_you_mean(str(key), _FIELDS[:8], "fields")
+        if key not in UNIQUE_FIELDS:
+            hint = did_you_mean(str(key), UNIQUE_FIELDS[:8], "fields")
             raise InvalidRequest(f"{field}.{str(key)[:80]}", f"is not known: {hint}")
     if throttle is not None or debounce is not None:
         option = "debounce" if throttle is None else "throttle"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from django_ojs.domain.durations import format_iso
-from django_ojs.domain.limits import NO_LIMITS
+from django_ojs.domain.limits import NAMES, Limits
 from django_ojs.http.responses import JsonObject, moment
 from django_ojs.models import Schedule, ScheduleRun
 from django_ojs.services.schedules import rows
@@ -54,16 +54,29 @@ def job_template(row: Schedule) -> JsonObject:
         "retry": envelope.retry,
         "tags": list(envelope.tags) or None,
         **(envelope.extra or {}),
+        **_limits(envelope.limits),
     }
-    for name in envelope.limits.__dataclass_fields__:
-        if (value := getattr(envelope.limits, name)) != getattr(NO_LIMITS, name):
-            options[name] = value
     return {
         "type": row.type,
         "args": json.loads(envelope.args_json),
         "meta": json.loads(envelope.meta_json),
         "options": {name: value for name, value in options.items() if value is not None},
     }
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    """The limits in seconds and in milliseconds, but the timeout only in the unit in which it was
+    given: sent back in the other one it would have another grace period (decision T3)."""
+    found: dict[str, Any] = {}
+    for name in NAMES:
+        if (ms := getattr(limits, f"{name}_ms")) is None:
+            continue
+        seconds: int | str = format_iso(ms) if ms % 1000 else ms // 1000
+        if name != "timeout" or not limits.timeout_given_in_ms:
+            found[name] = seconds
+        if name != "timeout" or limits.timeout_given_in_ms:
+            found[f"{name}_ms"] = ms
+    return found
 
 
 def answer(row: Schedule, **more: Any) -> JsonObject:

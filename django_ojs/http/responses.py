@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from django_ojs.domain.admission import VERBATIM
-from django_ojs.domain.durations import format_instant, parse_instant
+from django_ojs.domain.durations import format_instant, format_iso, parse_instant
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.limits import NAMES as LIMITS
-from django_ojs.domain.rate_limit import iso_period
 from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import soft_deadline
@@ -209,6 +208,7 @@ def settled(record: JobRow) -> JsonObject:
 
 
 def progress(record: JobRow, **more: Any) -> JsonObject:
+    """What the attempt has reported; the data of an earlier one is only in the job."""
     fraction = record.progress
     return {
         "job_id": str(record.id),
@@ -216,7 +216,7 @@ def progress(record: JobRow, **more: Any) -> JsonObject:
         "progress": fraction,
         "percentage": None if fraction is None else round(fraction * 100, 4),
         "message": record.progress_message or None,
-        "data": record.json("progress_data"),
+        "data": None if fraction is None else record.json("progress_data"),
         **more,
     }
 
@@ -272,11 +272,17 @@ def worker(row: Worker, now: datetime) -> JsonObject:
         "concurrency": row.concurrency,
         "active_jobs": row.running,
         "queues": row.queues,
-        "labels": row.labels,
+        "labels": _labels(row.labels),
         "version": row.version,
         "started_at": format_instant(row.started_at),
         "last_heartbeat_at": format_instant(row.heartbeat_at),
     }
+
+
+def _labels(stored: Mapping[str, Any]) -> Any:
+    """Labels in the form in which the worker sent them: an array is stored in an object."""
+    array = stored.get("labels")
+    return array if len(stored) == 1 and isinstance(array, list) else stored
 
 
 def queue(name: str, row: Queue | None, counts: Mapping[str, int]) -> JsonObject:
@@ -313,14 +319,14 @@ def rate_limit(state: RateLimitState) -> JsonObject:
     if limits.rate is not None:
         shape["rate"] = {
             "limit": limits.rate.limit,
-            "period": iso_period(limits.rate.period_ms),
+            "period": format_iso(limits.rate.period_ms),
             "current_count": state.starts,
             "window_resets_at": moment(state.resets_at),
         }
     if limits.throttle is not None:
         shape["throttle"] = {
             "limit": limits.throttle.limit,
-            "period": iso_period(limits.throttle.period_ms),
+            "period": format_iso(limits.throttle.period_ms),
             "next_allowed_at": moment(state.next_start_at),
         }
     shape |= {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django_ojs.domain.durations import parse_ms, parse_seconds_ms
@@ -51,8 +51,15 @@ def queue_name(value: object) -> str:
     return value
 
 
-def named_jobs(body: Mapping[str, Any]) -> list[tuple[UUID, UUID | None]]:
-    """The jobs that a beat names, each with its lease if that is given."""
+class Named(NamedTuple):
+    """What a beat names: jobs, each with its lease if that is given, and texts that are no job's id."""
+
+    jobs: list[tuple[UUID, UUID | None]]
+    unknown: list[str]
+
+
+def named_jobs(body: Mapping[str, Any]) -> Named:
+    """The jobs that a beat names. Raises :class:`InvalidRequest` for what is not a list of them."""
     forms = {field: body[field] for field in _FORMS if body.get(field) is not None}
     for field, given in forms.items():
         if not isinstance(given, list) and (field != "active_jobs" or type(given) is not int):
@@ -64,28 +71,30 @@ def named_jobs(body: Mapping[str, Any]) -> list[tuple[UUID, UUID | None]]:
     if len(given) > MAX_HELD:
         raise InvalidRequest(field, f"must not name more than {MAX_HELD} jobs")
     found: dict[UUID, UUID | None] = {}
+    unknown: dict[str, None] = {}
     for item in given:
         lease: UUID | None = None
         if isinstance(item, Mapping):
             if (value := item.get("lease_id")) is not None:
                 lease = parse_lease(value, f"{field}.lease_id")
             item = item.get("job_id", item.get("id"))
-        if not isinstance(item, str):
+        if not isinstance(item, str) or len(item) > 255 or not item.isprintable():
             raise InvalidRequest(field, "must hold job ids")
         try:
             found[UUID(item)] = lease
         except ValueError:
-            raise InvalidRequest(field, f"{item[:40]!r} is not a job id") from None
-    return list(found.items())
+            # No job has such an id: lost, and the beat still counts for the others.
+            unknown[item] = None
+    return Named(list(found.items()), list(unknown))
 
 
-def running_jobs(body: Mapping[str, Any], named: list[Any]) -> int:
+def running_jobs(body: Mapping[str, Any], named: Named) -> int:
     given = body.get("active_jobs")
     if type(given) is int:
         if not 0 <= given <= 1_000_000:
             raise InvalidRequest("active_jobs", "must be from 0 to 1000000, or a list of job ids")
         return given
-    return len(named)
+    return len(named.jobs) + len(named.unknown)
 
 
 def phase_of(body: Mapping[str, Any]) -> str | None:

@@ -13,6 +13,8 @@ from django_ojs.models import AuditEntry
 
 _SOURCES = frozenset({"api", "http", "admin", "command"})
 _OWN = frozenset({"source", "actor", "reason", "address", "job_id"})
+_BY = frozenset({"cancelled_by", "paused_by", "resumed_by"})
+"""Fields of events that mostly say again who acted."""
 _DOUBLED = frozenset({Kind.DEAD_LETTER_RETRIED})
 """Kinds that accompany another event about the same action."""
 _TARGETS = (
@@ -37,6 +39,7 @@ def record(job_events: Iterable[JobEvent], *, now: datetime, using: str) -> None
 
 def _row(job_event: JobEvent, now: datetime) -> AuditEntry:
     data = job_event.data
+    who = (data.get("actor"), data["source"])
     target_type, target_id = _target(data)
     return AuditEntry(
         created_at=now,
@@ -47,7 +50,11 @@ def _row(job_event: JobEvent, now: datetime) -> AuditEntry:
         reason=str(data.get("reason", "")),
         target_type=target_type,
         target_id=target_id,
-        data={key: value for key, value in data.items() if key not in _OWN},
+        data={
+            key: value
+            for key, value in data.items()
+            if key not in _OWN and not (key in _BY and value in who)
+        },
     )
 
 

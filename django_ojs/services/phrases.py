@@ -8,7 +8,8 @@ from django.utils.timezone import localtime
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from django_ojs.domain.rate_limit import RateLimitPolicy, iso_period
+from django_ojs.domain.durations import format_iso
+from django_ojs.domain.rate_limit import RateLimitPolicy
 
 
 def humanize_duration(span: timedelta | None) -> str:
@@ -49,8 +50,8 @@ def say_limits(limits: RateLimitPolicy) -> str:
     parts = [] if limits.concurrency is None else [_("%s at once") % limits.concurrency]
     if limits.rate is not None:
         said = _("%(n)s in %(period)s")
-        parts.append(said % {"n": limits.rate.limit, "period": iso_period(limits.rate.period_ms)})
+        parts.append(said % {"n": limits.rate.limit, "period": format_iso(limits.rate.period_ms)})
     if limits.throttle is not None:
-        said, period = _("%(n)s in %(period)s, evenly"), iso_period(limits.throttle.period_ms)
+        said, period = _("%(n)s in %(period)s, evenly"), format_iso(limits.throttle.period_ms)
         parts.append(said % {"n": limits.throttle.limit, "period": period})
     return "; ".join(parts) or pgettext("limits", "none")

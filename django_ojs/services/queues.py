@@ -55,9 +55,9 @@ def _switch(names: Collection[str], paused: bool, actor: Actor, *, using: str = 
         paused_by=actor.name if paused else "",
         reason=actor.reason if paused else "",
     )
-    kind = Kind.QUEUE_PAUSED if paused else Kind.QUEUE_RESUMED
+    kind, by = (Kind.QUEUE_PAUSED, "paused_by") if paused else (Kind.QUEUE_RESUMED, "resumed_by")
     publish(
-        (JobEvent(kind, {"queue": name, **actor.event_fields()}) for name in changed),
+        (JobEvent(kind, {"queue": name, by: actor.who, **actor.event_fields()}) for name in changed),
         now=now,
         using=using,
     )

@@ -264,7 +264,6 @@ class TestParsing:
         [
             ({"initial_interval": "PT6M"}, 300, 300, "PT6M is above max_interval"),
             ({"max_interval": "PT0.5S"}, 0.5, 0.5, "PT1S is above max_interval"),
-            ({"initial_interval": 9, "max_interval": 4}, 4, 4, "capped at PT4S"),
             ({"initial_interval": "PT4M"}, 240, 300, None),
             ({"initial_interval": "PT5M"}, 300, 300, None),
         ],
@@ -279,6 +278,23 @@ class TestParsing:
         assert (done.initial_interval_ms, done.max_interval_ms) == (initial * 1000, longest * 1000)
         assert done.contradiction() is None
         assert delays(policy, 3) == delays(done, 3)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"initial_interval": 9, "max_interval": 4},
+            {"initial_interval_ms": 1001, "maxInterval": "PT1S"},
+            {"initial_delay_ms": 2, "max_delay_ms": 1},
+        ],
+    )
+    def test_a_policy_that_contradicts_itself_is_refused(self, given: dict[str, Any]) -> None:
+        """OJS retry 11.1: ``max_interval`` must be at least ``initial_interval``."""
+        with pytest.raises(InvalidRetryPolicy) as caught:
+            parse_policy(given)
+        assert (caught.value.field, caught.value.rule) == (
+            "retry.max_interval",
+            "must not be below initial_interval",
+        )
 
     def test_a_later_layer_can_lift_the_cap(self) -> None:
         base = parse_policy({"initial_interval": "PT6M"})

@@ -174,7 +174,16 @@ def test_null_is_no_limit_of_attempts(api: Api) -> None:
     assert push(api, retry={"jitter": None}).body["job"]["max_attempts"] == 3
 
 
-def test_of_two_intervals_that_contradict_each_other_the_initial_one_is_capped(api: Api) -> None:
+def test_a_retry_policy_that_contradicts_itself_is_refused(api: Api) -> None:
+    policy = {"initial_interval": "PT10S", "max_interval": "PT5S"}
+    refused(push(api, retry=policy), 422, "validation_error", "retry.max_interval")
+    job = {"type": "test.job", "args": [], "retry": policy}
+    batch = api.post("/jobs/batch", {"jobs": [{**job, "retry": {}}, job]})
+    error = refused(batch, 422, "validation_error", "retry.max_interval")
+    assert error["details"]["index"] == 1
+
+
+def test_an_initial_interval_above_the_longest_of_the_defaults_is_capped(api: Api) -> None:
     policy = {"initial_interval": "PT6M"}
     answer = push(api, retry=policy, id="019539a4-b68c-7def-8000-1a2b3c4d5e6f")
     assert answer.status == 201

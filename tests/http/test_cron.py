@@ -58,6 +58,29 @@ def test_a_schedule_is_registered_and_shown(api: Api, frozen: FrozenClock) -> No
 
 
 @pytest.mark.parametrize(
+    ("limits", "grace"),
+    [
+        ({"timeout": 300, "total_timeout": 900}, 30_000),
+        ({"timeout_ms": 300_000, "enqueue_ttl_ms": 1500}, 0),
+        ({"timeout_ms": 300_000, "grace_period": 5}, 5000),
+    ],
+    ids=str,
+)
+def test_limits_are_shown_as_they_were_given_and_mean_the_same_when_sent_back(
+    api: Api, limits: dict[str, Any], grace: int
+) -> None:
+    """Milliseconds and seconds differ in the grace period (decision T3)."""
+    made = register(api, job_template={**TEMPLATE, "options": {"queue": "reports", **limits}})
+    shown = made["job_template"]["options"]
+    assert limits.items() <= shown.items()
+    assert ("timeout" in shown) is ("timeout" in limits)
+    assert "timeout_given_in_ms" not in shown
+    assert register(api, 200, job_template=made["job_template"])["options"] == shown
+    assert api.post("/cron/daily/trigger").status == 200
+    assert fetch(api, "reports")[0]["grace_period_ms"] == grace
+
+
+@pytest.mark.parametrize(
     "body",
     [
         {

@@ -55,8 +55,15 @@ def test_every_endpoint_is_there(api: Api) -> None:
 
 
 def test_every_capability_belongs_to_a_route() -> None:
+    capabilities = manifest()["capabilities"]
     registered = {name for part in routing.features() for name in part.capabilities}
-    assert manifest()["capabilities"].keys() == registered
+    assert {name for name, there in capabilities.items() if there} <= registered
+    assert capabilities.keys() == registered | {"schema_validation"}
+
+
+def test_a_standard_capability_that_is_missing_is_denied() -> None:
+    """Clients of OJS HTTP 21 read flags; schemas are stored, but not enforced."""
+    assert manifest()["capabilities"]["schema_validation"] is False
 
 
 def test_a_schema_is_stored_with_a_warning(api: Api) -> None:

@@ -100,7 +100,7 @@ def test_what_is_taken_and_who_waits(api: Api, frozen: FrozenClock) -> None:
     assert found["concurrency"] == {"limit": 2, "active": 1, "admitted": 0, "available": 1}
     assert found["rate"] == {
         "limit": 100,
-        "period": "PT60S",
+        "period": "PT1M",
         "current_count": 1,
         "window_resets_at": "2026-01-01T00:01:00.000Z",
     }

@@ -28,6 +28,17 @@ def test_a_near_miss_is_kept_and_named(api: Api) -> None:
     assert warned(push(api, options={"timout": 5})) == [("options.timout", "options.timeout")]
 
 
+def test_a_near_miss_in_a_unique_policy_is_named(api: Api) -> None:
+    """Without its ``on_conflict`` a policy means something else."""
+    policy = {"keys": ["type", "queue"], "on_conflct": "replace", "note": "ours"}
+    answer = push(api, unique=policy, queue="near")
+    assert warned(answer) == [("unique.on_conflct", "unique.on_conflict")]
+    assert answer.body["job"]["unique"]["on_conflct"] == "replace"
+    named = [("options.unique.argsKeys", "options.unique.args_keys")]
+    answer = push(api, options={"unique": {"keys": ["args"], "argsKeys": ["a"]}}, queue="near")
+    assert warned(answer) == named
+
+
 def test_what_is_nobodys_is_kept_without_a_word(api: Api) -> None:
     answer = push(api, ext_timout=5, x_timout=6, custom={"a": 1}, timeout=30)
     assert warned(answer) == []

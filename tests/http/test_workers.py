@@ -22,6 +22,14 @@ def test_a_beat_says_which_queues_are_served(api: Api, caller: Caller) -> None:
     assert caller("work", queues=["mine"]).post("/workers/heartbeat", body).status == 403
 
 
+@pytest.mark.parametrize("labels", [["canary", "v2.1"], [], {"zone": "a"}, {}], ids=str)
+def test_labels_are_returned_in_the_form_that_was_sent(api: Api, labels: object) -> None:
+    """OJS worker protocol 3.1 has an array of strings; an object is accepted too."""
+    assert api.post("/workers/register", {"worker_id": "w1", "labels": labels}).status == 200
+    assert api.get("/workers/w1").body["labels"] == labels
+    assert api.get("/workers").body["workers"][0]["labels"] == labels
+
+
 UNREADABLE: dict[str, list[object]] = {
     **{field: [3, "x", {}, True] for field in ("active_job_ids", "jobs", "leases")},
     "active_jobs": ["x", {}, True, 1.5],

@@ -264,7 +264,7 @@ def test_another_credential_learns_and_keeps_nothing(caller: Caller) -> None:
         ({"worker_id": "w", "active_jobs": -1}, "active_jobs"),
         ({"worker_id": "w", "active_jobs": True}, "active_jobs"),
         ({"worker_id": "w", "active_jobs": "many"}, "active_jobs"),
-        ({"worker_id": "w", "active_jobs": ["x"]}, "active_jobs"),
+        ({"worker_id": "w", "active_jobs": ["x" * 256]}, "active_jobs"),
         ({"worker_id": "w", "active_job_ids": [1]}, "active_job_ids"),
         ({"worker_id": "w", "jobs": [{"id": UNKNOWN, "lease_id": "x"}]}, "jobs.lease_id"),
         ({"worker_id": "w", "active_jobs": [UNKNOWN] * 1001}, "active_jobs"),
@@ -279,6 +279,16 @@ def test_malformed_beats(api: Api, body: dict[str, Any], field: str) -> None:
     assert (answer.status, answer.code) == (400, "invalid_request"), answer.raw
     assert answer.body["error"]["details"]["field"] == field
     assert not Worker.objects.exists(), "nothing was noted"
+
+
+def test_what_is_no_jobs_id_is_lost_and_the_others_are_kept(api: Api, frozen: FrozenClock) -> None:
+    """The example of OJS worker protocol 4.3 names "job_1": a beat is not lost because of it."""
+    job = started(api)
+    frozen.advance(3)
+    told = beat(api, active_jobs=2, active_job_ids=["job_1", job["id"]])
+    assert (told["jobs_extended"], told["jobs_lost"]) == ([job["id"]], ["job_1"])
+    assert told["stop_reasons"] == {"job_1": "lost"}
+    assert get(job["id"]).heartbeat_at == frozen.time
 
 
 @pytest.mark.fault("F58")

@@ -34,7 +34,7 @@ def test_the_list_says_what_is_taken_and_who_waits() -> None:
     assert [one["key"] for one in read("list", "--waiting")] == ["a"]
     text = run("ojs", "rate-limit", "list")
     assert "1 at once" in text
-    assert "5 in PT60S" in text
+    assert "5 in PT1M" in text
     with pytest.raises(CommandError, match="--limit: must be from 1 to 1000"):
         call_command("ojs", "rate-limit", "list", "--limit", "0")
 
@@ -46,7 +46,7 @@ def test_an_override_is_set_and_cleared() -> None:
     assert value["override_until"] is not None
     assert len(take(3)) == 2
     assert read("set", "a", "--rate", "100/1m", "--throttle", "5/1s")["limits"] == (
-        "1 at once; 100 in PT60S; 5 in PT1S, evenly"
+        "1 at once; 100 in PT1M; 5 in PT1S, evenly"
     )
     assert read("set", "a", "--rate", "9/2d", "--until", "3d")["limits"] == (
         "1 at once; 9 in PT172800S"

@@ -208,7 +208,8 @@ def _page(
     else:
         last = items[-1]["id"] if items else after
     if more:
-        paging["next_cursor"] = last
+        # To count them all would mean to derive them all.
+        paging |= {"next_cursor": last, "total_is_capped": True}
     return {"events": items, "items": items, "cursor": last, "has_more": more, "pagination": paging}
 
 

@@ -19,6 +19,7 @@ from django_ojs.http.lease_claim import lease_claim_of
 from django_ojs.http.views.jobs import extension
 from django_ojs.services import checkpoints, fencing, inspect, leases, operate
 from django_ojs.services.leases import MAX_CHECKPOINT_BYTES, Progress
+from django_ojs.store.contention import atomically
 
 MAX_MESSAGE_BYTES = 1024
 
@@ -38,6 +39,9 @@ class ProgressViewSet(OJSViewSet):
             raise InvalidRequest("message", "must be a string")
         data = body.get("data")
         text = None if data is None else encode(data, "data", max_bytes=MAX_META_BYTES)
+        checkpoint = body.get("checkpoint")
+        if checkpoint is not None:
+            checkpoint = encode(checkpoint, "checkpoint", max_bytes=MAX_CHECKPOINT_BYTES)
         by_ms = extension(body, ("extend_timeout",))
         record = self.job(job_id, fresh=True)
         if record.state == State.ACTIVE:
@@ -45,10 +49,20 @@ class ProgressViewSet(OJSViewSet):
             lease_claim = lease_claim_of(self, body)
             lease = fencing.authorize_report(record, lease_claim, now=now, using=self.using)
             # Progress is monotonic: ignore late, smaller values.
-            further = max(fraction, record.progress or 0.0)
+            further = max(fraction or 0.0, record.progress or 0.0)
             said = sanitise_text(message or "", MAX_MESSAGE_BYTES)
-            if not leases.progress([Progress(lease, further, said, text, record)], using=self.using):
-                raise fencing.refused(record, "lease_lost")
+            reported = Progress(lease, further, said, text, record)
+
+            def store() -> None:
+                if not leases.progress([reported], using=self.using):
+                    raise fencing.refused(record, "lease_lost")
+                if checkpoint is not None:
+                    checkpoints.save(record.id, checkpoint, {}, lease_claim, using=self.using)
+
+            if checkpoint is None:
+                store()
+            else:
+                atomically(self.using, store)
             if by_ms is not None:
                 actor = self.actor()
                 operate.extend_timeout([record.id], by_ms, lease=lease, actor=actor, using=self.using)
@@ -106,7 +120,8 @@ class CheckpointViewSet(OJSViewSet):
         return Response({"deleted": True, "job_id": job_id})
 
 
-def _fraction(body: Mapping[str, Any]) -> float:
+def _fraction(body: Mapping[str, Any]) -> float | None:
+    """The progress that a report names; ``None`` for one that has data only."""
     for name, whole in (("progress", 1.0), ("percentage", 100.0)):
         value = body.get(name)
         if value is None:
@@ -117,4 +132,6 @@ def _fraction(body: Mapping[str, Any]) -> float:
         if not math.isfinite(fraction):
             raise InvalidRequest(name, "must be a finite number")
         return min(1.0, max(0.0, fraction))
-    raise InvalidRequest("progress", "is required: 0 to 1, or percentage from 0 to 100")
+    if body.get("data") is not None:
+        return None
+    raise InvalidRequest("progress", "is required: 0 to 1, or percentage from 0 to 100, or data")

@@ -25,6 +25,13 @@ VERSION = version("django-ojs")
 _started = clock.boottime()
 
 
+STANDARD_CAPABILITIES = (
+    *("batch_enqueue", "cron_jobs", "dead_letter", "delayed_jobs", "job_ttl", "pause_resume"),
+    *("priority_queues", "rate_limiting", "schema_validation", "unique_jobs", "workflows"),
+)
+"""Those of OJS HTTP 21, which the manifest always has: false if nothing provides one."""
+
+
 class SystemViewSet(OJSViewSet):
     """What probes and clients ask first."""
 
@@ -89,9 +96,8 @@ class SystemViewSet(OJSViewSet):
                 "unique_job_strength": "strong",
                 "protocols": ["http"],
                 "backend": inspect.backend(self.using),
-                "capabilities": {
-                    name: there for part in parts for name, there in part.declared().items()
-                },
+                "capabilities": dict.fromkeys(STANDARD_CAPABILITIES, False)
+                | {name: there for part in parts for name, there in part.declared().items()},
                 "extensions": [part.extension for part in parts if part.extension],
                 "endpoints": {
                     name: routing.url_of(path)

@@ -27,6 +27,7 @@ from django_ojs.http.base import OJSViewSet, integer_field, missing
 from django_ojs.http.lease_claim import lease_claim_of
 from django_ojs.http.views.jobs import extension
 from django_ojs.http.worker_bodies import (
+    Named,
     named_jobs,
     phase_of,
     queue_name,
@@ -161,11 +162,12 @@ class WorkViewSet(OJSViewSet):
         """A sign of life: renews the leases it names, and says which are lost."""
         body = self.body()
         worker_id = worker_id_of(body)
-        named = named_jobs(body)
+        said = named_jobs(body)
+        named = said.jobs
         visibility_ms = visibility_ms_of(body)
         by_ms = extension(body, ("extend_timeout",))
         queues = self._queues(body) if body.get("queues") else None
-        facts = worker_facts(body, queues) | {"running": running_jobs(body, named)}
+        facts = worker_facts(body, queues) | {"running": running_jobs(body, said)}
         phase = phase_of(body)
         if phase is not None:
             facts["phase"] = phase
@@ -204,7 +206,7 @@ class WorkViewSet(OJSViewSet):
             using=self.using,
         )
         state = testing_hooks.directive(records[lease.job_id] for lease in kept) or worker.directive
-        return Response(_beat_response(worker, state, named, records, kept, extended, stopping, now))
+        return Response(_beat_response(worker, state, said, records, kept, extended, stopping, now))
 
     def register(self, request: Request) -> Response:
         """A worker starts. Optional: the first fetch or beat registers too."""
@@ -278,7 +280,7 @@ class WorkViewSet(OJSViewSet):
 def _beat_response(
     worker: Worker,
     order: str | None,
-    named: list[tuple[UUID, UUID | None]],
+    named: Named,
     records: Mapping[UUID, JobRow],
     kept: list[RenewedLease],
     extended: Mapping[UUID, Extension],
@@ -293,7 +295,7 @@ def _beat_response(
     due = {job_id: stop for job_id, stop in stops.items() if stop.at <= now}
     # Their outcome is decided, but until the end of their grace they are not lost.
     due |= {job_id: stop for job_id, (_, stop) in stopping.items() if stop is not None}
-    gone = [job_id for job_id, _ in named if job_id not in held and job_id not in due]
+    gone = [job_id for job_id, _ in named.jobs if job_id not in held and job_id not in due]
     # About jobs of foreign queues the worker learns only that it has no lease.
     why = {job_id: stopping[job_id][0] if job_id in stopping else "lost" for job_id in gone}
     cancelled = [
@@ -301,7 +303,7 @@ def _beat_response(
         for job_id in gone
         if job_id in stopping and records[job_id].state == State.CANCELLED
     ]
-    lost = [str(job_id) for job_id in gone if str(job_id) not in cancelled]
+    lost = [str(job_id) for job_id in gone if str(job_id) not in cancelled] + named.unknown
     why |= {job_id: "cancelled" for job_id in gone if str(job_id) in cancelled}
     why |= {job_id: stop.reason for job_id, stop in due.items()}
     deadlines |= {job_id: stop.until for job_id, stop in due.items() if job_id not in held}
@@ -318,7 +320,10 @@ def _beat_response(
         "jobs_lost": lost,
         "lost_jobs": lost,
         "soft_timeout_jobs": [str(job_id) for job_id in due],
-        "stop_reasons": {str(job_id): reason for job_id, reason in why.items()},
+        "stop_reasons": {
+            **{str(job_id): reason for job_id, reason in why.items()},
+            **dict.fromkeys(named.unknown, "lost"),
+        },
         "deadline_at": {str(job_id): responses.moment(when) for job_id, when in deadlines.items()},
         "jobs": [
             {

@@ -265,7 +265,7 @@ class WorkerComponent(f.Component):
     concurrency = f.nullable("integer")
     active_jobs = f.count()
     queues = f.strings()
-    labels = f.mapping()
+    labels = f.described({"type": ["object", "array"]})
     version = f.text()
     started_at = f.timestamp()
     last_heartbeat_at = f.timestamp()
@@ -298,11 +298,12 @@ class WorkerPage(f.Component):
 class JobProgressRequest(LeaseClaimFields):
     """How far it is."""
 
-    either = ("progress", "percentage")
+    either = ("progress", "percentage", "data")
     progress = f.described({"type": "number"}, "0 to 1; what is beyond is lowered.")
     percentage = f.described({"type": "number"}, "0 to 100.")
     message = f.described({"type": ["string", "null"]})
     data = f.anything("At most 64 KiB.")
+    checkpoint = f.anything("Saved as by `PUT /jobs/{job_id}/checkpoint`; null for none.")
     extend_timeout = f.duration("Adds to the running attempt.")
     extend_timeout_ms = f.milliseconds(minimum=1)
 
