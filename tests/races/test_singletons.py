@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 from itertools import count
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -30,6 +29,7 @@ from django_ojs.models import (
 )
 from django_ojs.services import operate, queues, reaper, rollup, stream, tokens
 from django_ojs.services.rate_limits import admission, upkeep
+from django_ojs.services.schedules import declared
 from django_ojs.services.schedules import operate as schedules
 from django_ojs.services.stream import Wanted
 from tests.races.stepping import Player, Work, interleave
@@ -176,13 +176,18 @@ def test_a_start_under_a_key_that_is_about_to_be_pruned_counts(
         assert [*started.values_list("key", flat=True)] == [keys[-1]]
 
 
+def report(description: str) -> ScheduleSpec:
+    """A schedule that is named so."""
+    job = from_call("test.job", [], now=clock.now("default"))
+    return ScheduleSpec("report", "@daily", job, description=description)
+
+
 @pytest.mark.parametrize("first", ["pause", "change"])
 def test_a_schedule_that_is_changed_and_paused_at_once_is_both(
     players: Players, frozen: clock.FrozenClock, first: str
 ) -> None:
-    def put(description: str) -> Any:
-        job = from_call("test.job", [], now=frozen.time)
-        spec = ScheduleSpec("report", "@daily", job, description=description)
+    def put(description: str) -> Work:
+        spec = report(description)
         return lambda: schedules.put(spec, source=ScheduleSource.HTTP)[1]
 
     def scene() -> tuple[Work, Work]:
@@ -194,6 +199,33 @@ def test_a_schedule_that_is_changed_and_paused_at_once_is_both(
     for _ in everywhere(players, scene):
         row = Schedule.objects.get()
         assert (row.description, row.paused_at) == ("new", frozen.time)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
+@pytest.mark.parametrize("first", ["declare", "put"])
+def test_a_schedule_that_is_declared_is_not_changed_over_http(
+    players: Players, frozen: clock.FrozenClock, first: str, known: bool
+) -> None:
+    def put(description: str) -> Work:
+        return lambda: schedules.put(report(description), source=ScheduleSource.HTTP)[0].source
+
+    def declare() -> str:
+        return str(declared.sync(using="default"))
+
+    def scene() -> tuple[Work, Work]:
+        Schedule.objects.all().delete()
+        if known:
+            put("old")()
+        works: tuple[Work, Work] = (declare, put("new"))
+        return works if first == "declare" else works[::-1]
+
+    with patch.dict(declared._declared, report=report("declared")):
+        answers = set()
+        for said in everywhere(players, scene):
+            answers |= {*said}
+            row = Schedule.objects.get()
+            assert (row.description, row.source) == ("declared", ScheduleSource.CODE)
+    assert answers == {"['report']", "http", "Conflict"}
 
 
 def test_of_two_that_pause_a_queue_one_has_paused_it(

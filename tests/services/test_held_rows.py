@@ -14,7 +14,7 @@ from django_ojs import clock
 from django_ojs.api import enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Event, LeaseBeat, Queue, Worker
-from django_ojs.services import leases, promote, prune, reap, settle, workers
+from django_ojs.services import http_workers, leases, promote, prune, reap, settle, workers
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.contention import RowHeld, impatient, is_held
@@ -233,6 +233,16 @@ class TestBeats:
 
         with bounded(), elsewhere(hold):
             assert workers.report(info, phase="running", running=0) == "quiet"
+
+    def test_a_sign_of_life_waits_for_nobody(self, row_locks: None, frozen: FrozenClock) -> None:
+        """A report that names its worker is one; what holds the row, such as an order, goes before."""
+        began = http_workers.seen("w1", None, beats=True).heartbeat_at
+        frozen.advance(2)
+        with bounded(), elsewhere(lambda: list(Worker.objects.select_for_update())):
+            http_workers.heard("w1", None)
+            assert Worker.objects.get().heartbeat_at == began
+        http_workers.heard("w1", None)
+        assert Worker.objects.get().heartbeat_at == frozen.time
 
 
 class TestReports:

@@ -10,7 +10,7 @@ from typing import Any
 from django_ojs import clock
 from django_ojs.domain.cron import firing
 from django_ojs.domain.durations import format_instant
-from django_ojs.domain.errors import Conflict, InvalidRequest
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import Actor
 from django_ojs.domain.schedule import DECLARED, ScheduleSource, ScheduleSpec
 from django_ojs.models import Schedule, ScheduleRun
@@ -35,9 +35,6 @@ def put(
     """
     databases.refuse_elsewhere(queue_of(spec.envelope), using, "the schedule")
     databases.refuse_shared_keys(spec.envelope, using)
-    known = Schedule.objects.using(using).select_for_update().filter(pk=spec.name).first()
-    if known is not None:
-        refuse_declared(known)
     row, is_new = rows.put(spec, source, now=clock.now(using), using=using)
     _audit("made" if is_new else "changed", row, actor, using, expression=row.expression)
     return row, is_new
@@ -47,7 +44,7 @@ def put(
 def delete(name: str, *, actor: Actor = API, using: str = "") -> Schedule:
     """Delete a schedule; its jobs and the record of its runs stay. Raises as :func:`put`."""
     row = rows.locked(name, using=using)
-    refuse_declared(row)
+    rows.refuse_declared(row)
     Schedule.objects.using(using).filter(pk=name).delete()
     _audit("deleted", row, actor, using)
     return row
@@ -159,12 +156,6 @@ def _fill_in(name: str, tick: datetime, *, actor: Actor, using: str = "") -> Sch
     row.save(using=using, update_fields=["last_run_at", "last_job_id"])
     _audit("backfilled", row, actor, using, tick=format_instant(tick), **_made(run))
     return run
-
-
-def refuse_declared(row: Schedule) -> None:
-    """Raise :class:`Conflict` for a schedule that is declared in code or settings."""
-    if row.source in DECLARED:
-        raise Conflict(f"the schedule {row.name!r} is declared in {row.source}: change it there")
 
 
 def _audit(verb: str, row: Schedule, actor: Actor, using: str, **data: Any) -> None:

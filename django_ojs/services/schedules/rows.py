@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from django_ojs.domain import stored_envelope
 from django_ojs.domain.cron import Interval, Tick, Timing, timing_of, zone_of
 from django_ojs.domain.envelope import Envelope
-from django_ojs.domain.errors import NotFound
-from django_ojs.domain.schedule import ScheduleSource, ScheduleSpec
+from django_ojs.domain.errors import Conflict, NotFound
+from django_ojs.domain.schedule import DECLARED, ScheduleSource, ScheduleSpec
 from django_ojs.models import Schedule
 from django_ojs.services.job_defaults import queue_of
 
@@ -33,12 +33,19 @@ def no_schedule(name: str) -> NotFound:
     )
 
 
+def refuse_declared(row: Schedule) -> None:
+    """Raise :class:`Conflict` for a schedule that is declared in code or settings."""
+    if row.source in DECLARED:
+        raise Conflict(f"the schedule {row.name!r} is declared in {row.source}: change it there")
+
+
 def put(
     spec: ScheduleSpec, source: ScheduleSource, *, now: datetime, using: str
 ) -> tuple[Schedule, bool]:
     """Make or change a schedule, and whether it is new. To be called in a transaction.
 
-    A change keeps what has run, and a pause; the next tick stays unless the times have changed.
+    A change keeps what has run, and a pause; the next tick stays unless the times have changed. Only a
+    declaration changes a schedule that is declared: anything else raises :class:`Conflict`.
     """
     values = {name: getattr(spec, name) for name in _SAME} | {
         "source": source,
@@ -58,6 +65,8 @@ def put(
         row = locked(spec.name, using=using)
         if row.created_at == now and row.fingerprint == fresh.fingerprint:
             return row, True
+    if source not in DECLARED:
+        refuse_declared(row)
     times_changed = any(getattr(row, name) != values[name] for name in _TIMING)
     for name, value in values.items():
         setattr(row, name, value)

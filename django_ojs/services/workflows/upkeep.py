@@ -17,7 +17,7 @@ from django_ojs.hooks import SLICE, DeadlineHook, MaintenanceResult, Maintenance
 from django_ojs.models import Job, Workflow, WorkflowStep
 from django_ojs.services.workflows import operate
 from django_ojs.services.workflows.starting import BIT
-from django_ojs.services.workflows.tree import Tree
+from django_ojs.services.workflows.tree import Tree, lock_roots
 from django_ojs.store.contention import in_transaction
 
 PAGE = 500
@@ -66,19 +66,21 @@ def prune(before: datetime, room: int, dry_run: bool, using: str) -> int:
     rows = Workflow.objects.using(using)
     old = rows.filter(finished_at__lt=before, parent_id__isnull=True).order_by("finished_at")
     roots = list(old.values_list("pk", flat=True)[:room])
-    if roots and not dry_run:
-        _delete(roots, using=using)
-    return len(roots)
+    return len(roots) if dry_run or not roots else _delete(roots, before, using=using)
 
 
 @in_transaction
-def _delete(roots: list[UUID], *, using: str = "") -> None:
+def _delete(roots: list[UUID], before: datetime, *, using: str = "") -> int:
+    # Locked, and again by age: one may have been resumed since.
+    locked = lock_roots(roots, using)
+    roots = [one.id for one in locked if one.finished_at is not None and one.finished_at < before]
     everything = Workflow.objects.using(using).filter(root_id__in=roots)
     ids = list(everything.values_list("pk", flat=True))
     for start in range(0, len(ids), PAGE):
         part = ids[start : start + PAGE]
         WorkflowStep.objects.using(using).filter(workflow_id__in=part)._raw_delete(using)
     everything._raw_delete(using)
+    return len(roots)
 
 
 DEADLINES = DeadlineHook("workflow", expire)
