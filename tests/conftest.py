@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.db import connections
 from django.test.utils import setup_databases, teardown_databases
 from hypothesis import HealthCheck, settings
@@ -160,6 +161,13 @@ def cheap_tokens() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens, "COST", 1 << 4)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settings_come_back() -> Iterator[None]:
+    """No test leaves settings overridden, or without their module, to those that come later."""
+    yield
+    assert django_settings.SETTINGS_MODULE, "a test of this module has left settings overridden"
 
 
 @pytest.fixture
