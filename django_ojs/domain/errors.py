@@ -106,7 +106,7 @@ class RateLimited(OJSError):
     code = "rate_limited"
 
     def __init__(self, message: str, *, retry_after: int, **details: Any) -> None:
-        super().__init__(message, retry_after=retry_after, **details)
+        super().__init__(message, retry_after_seconds=retry_after, **details)
         self.retry_after = retry_after
 
 

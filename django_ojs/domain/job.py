@@ -174,11 +174,6 @@ class Actor:
     address: str = ""
     bulk: str = ""
 
-    @property
-    def who(self) -> str:
-        """What events call ``cancelled_by`` and the like: the name, without one the source."""
-        return self.name or self.source
-
     def event_fields(self) -> dict[str, str]:
         """The fields of events; empty ones are left out."""
         named = {
@@ -189,6 +184,11 @@ class Actor:
             "bulk_job_id": self.bulk,
         }
         return {key: value for key, value in named.items() if value}
+
+
+def who(actor: Actor) -> str:
+    """What events call ``cancelled_by`` and the like: the name, without one the source."""
+    return actor.name or actor.source
 
 
 _EMPTY: Mapping[str | None, type[Any]] = {"{}": dict, "[]": list}

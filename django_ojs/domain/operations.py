@@ -13,7 +13,15 @@ from typing import Any
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import Conflict, InvalidRequest
 from django_ojs.domain.events import Kind, job_event
-from django_ojs.domain.job import NO_LEASE, Actor, AttemptEnd, JobEvent, JobRow, Transition
+from django_ojs.domain.job import (
+    NO_LEASE,
+    Actor,
+    AttemptEnd,
+    JobEvent,
+    JobRow,
+    Transition,
+    who,
+)
 from django_ojs.domain.states import WAITING, State, Trigger, sources_of
 from django_ojs.domain.timeouts import (
     active_deadline,
@@ -31,7 +39,7 @@ def cancel(job: JobRow, *, actor: Actor, now: datetime, **told: str) -> Transiti
     ``told`` are more fields of the event.
     """
     end = AttemptEnd("cancelled", None) if job.state == State.ACTIVE else None
-    fields = {"cancelled_by": actor.who, **actor.event_fields(), **told}
+    fields = {"cancelled_by": who(actor), **actor.event_fields(), **told}
     return Transition(
         Trigger.CANCEL,
         job,

@@ -84,7 +84,10 @@ def charge_enqueue(principal: Principal, jobs: int, size: int) -> Quota:
         counted = window.count(principal.key, amount)
         if counted > max(rate, amount):
             raise RateLimited(
-                f"More than {rate} {what} a second with this credential.", retry_after=1, limit=rate
+                f"More than {rate} {what} a second with this credential.",
+                retry_after=window.seconds,
+                limit=rate,
+                window_seconds=window.seconds,
             )
         if window is _JOBS:
             left = max(0, rate - counted)

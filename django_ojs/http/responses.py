@@ -233,8 +233,10 @@ def checkpoint(record: JobRow) -> JsonObject:
     return {**shape, "checkpoint": shape}
 
 
-def event(row: Event) -> JsonObject:
-    """The event envelope (OJS events 2), with the names of the SDKs beside it."""
+def event(row: Event, trace_id: str | None = None) -> JsonObject:
+    """The event envelope (OJS events 2), with the names of the SDKs beside it. ``trace_id`` is that of
+    its job (OJS events 8.3).
+    """
     when = format_instant(row.created_at)
     data = row.data
     subject = str(row.job_id) if row.job_id else data.get("workflow_id") or data.get("worker_id")
@@ -249,7 +251,7 @@ def event(row: Event) -> JsonObject:
         "time": when,
         "timestamp": when,
         "subject": subject or row.queue,
-        "data": row.data,
+        "data": data if trace_id is None else {**data, "trace_id": trace_id},
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from django_ojs import clock, conf
 from django_ojs.domain.errors import RateLimited
 from django_ojs.domain.events import Kind
-from django_ojs.domain.job import Actor, JobEvent
+from django_ojs.domain.job import Actor, JobEvent, who
 from django_ojs.domain.names import check_queue_name
 from django_ojs.domain.states import State
 from django_ojs.models import ApiToken, MinuteStat, Queue
@@ -57,7 +57,7 @@ def _switch(names: Collection[str], paused: bool, actor: Actor, *, using: str = 
     )
     kind, by = (Kind.QUEUE_PAUSED, "paused_by") if paused else (Kind.QUEUE_RESUMED, "resumed_by")
     publish(
-        (JobEvent(kind, {"queue": name, by: actor.who, **actor.event_fields()}) for name in changed),
+        (JobEvent(kind, {"queue": name, by: who(actor), **actor.event_fields()}) for name in changed),
         now=now,
         using=using,
     )

@@ -241,7 +241,8 @@ def test_a_history_reads_nothing_large_however_many_attempts(api: Api) -> None:
         reads = [query["sql"] for query in queries if "django_ojs_" in query["sql"]]
         columns = re.compile(r"django_ojs_(?:job|attempt)\W{3}(args|meta|errors|error|checkpoint)\W")
         # Of the endpoint's own look at the job, which is as for every other, nothing is asked here.
-        told = [sql for sql in reads if not sql.startswith("SELECT j.")]
+        # Of meta only the trace leaves the database, cut to 256 characters.
+        told = [sql for sql in reads if not sql.startswith("SELECT j.") and "traceparent" not in sql]
         assert not [found for sql in told for found in columns.findall(sql)]
         statements.append(len(reads))
     assert statements[0] == statements[1]

@@ -29,6 +29,9 @@ def test_the_rate_of_enqueues(caller: Caller) -> None:
         answer = mine.post("/jobs", {"type": "test.job", "args": []})
         found = error(answer, 429, "rate_limited")
         assert found["retryable"] is True
+        # The names of OJS HTTP 18.2.
+        wanted = {"limit": 2, "window_seconds": 1, "retry_after_seconds": 1}
+        assert wanted.items() <= found["details"].items()
         assert int(answer.headers["Retry-After"]) >= 1
         job = {"type": "test.job", "args": []}
         error(mine.post("/jobs/batch", {"jobs": [job, job]}), 429, "rate_limited")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -28,7 +28,7 @@ from django_ojs.http.limits import STREAMS
 from django_ojs.http.principal import Principal
 from django_ojs.http.waiting import hung_up
 from django_ojs.models import Event
-from django_ojs.services import derived, stream
+from django_ojs.services import derived, stream, traces
 from django_ojs.services.derived import Place
 from django_ojs.services.stream import Wanted
 from django_ojs.store.sessions import statement_timeout
@@ -66,14 +66,18 @@ class EventViewSet(OJSViewSet):
         with statement_timeout(listing.TIME_LIMIT_MS, using=self.using, by_index=True, in_order=True):
             if wanted.job_id is not None:
                 found, more = self._history(wanted, after, since, part.limit)
-                return Response(_page(part, found, more, after))
+                return Response(_page(part, self._shown(found), more, after))
             if since and not after:
                 wanted = replace(wanted, since=self._moment(since))
             place = self._derived_place(after, wanted.since)
             page = derived.read(wanted, after=place, limit=part.limit, using=self.using)
+            items = self._shown(page.events)
         if page.events or page.place != place:
             after = _cursor(page)
-        return Response(_page(part, page.events, page.more, after))
+        return Response(_page(part, items, page.more, after))
+
+    def _shown(self, rows: Sequence[Event]) -> Sequence[responses.JsonObject]:
+        return _envelopes(rows, self.using)
 
     def stream(self, request: Request) -> Any:
         """Server-sent events of ``channel``: ``all``, ``job:<id>`` or ``queue:<name>``."""
@@ -198,10 +202,14 @@ class EventViewSet(OJSViewSet):
         return response
 
 
+def _envelopes(rows: Sequence[Event], using: str) -> Sequence[responses.JsonObject]:
+    named: Mapping[UUID | None, str] = traces.of_jobs({row.job_id for row in rows}, using=using)
+    return [responses.event(row, named.get(row.job_id)) for row in rows]
+
+
 def _page(
-    part: listing.PageRequest, rows: Sequence[Event], more: bool, after: str | None
+    part: listing.PageRequest, items: Sequence[responses.JsonObject], more: bool, after: str | None
 ) -> dict[str, Any]:
-    items = [responses.event(row) for row in rows]
     paging = listing.paging(part, len(items), more)
     if after and not after.startswith("evt_"):
         last: str | None = after
@@ -285,10 +293,10 @@ def _follow(
                 return
         newest = stream.newest(using=using)
         rows, more = stream.read(wanted, after=after, limit=BATCH, settled=True, using=using)
-        for row in rows:
+        for row, envelope in zip(rows, _envelopes(rows, using), strict=True):
             after = row.seq or after
             spoken = now
-            data = json.dumps(responses.event(row), separators=(",", ":"))
+            data = json.dumps(envelope, separators=(",", ":"))
             yield f"id: evt_{row.pk}\nevent: {row.kind}\ndata: {data}\n\n".encode()
         if more:
             continue
