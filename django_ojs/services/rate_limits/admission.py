@@ -235,10 +235,8 @@ def _let_in(key: str, places: QuerySet[RateLimitPlace], wanted: int, using: str)
         return _LetIn()
     locked = locking.jobs(seen, skip_locked=True, brief=True, using=using)
     able = [job for job in map(locked.get, seen) if job and job.state == State.AVAILABLE and job.held]
-    # Read again under the locks of the jobs.
-    still = places.select_for_update().filter(
-        pk__in=[seen[job.id] for job in able], status=_Status.WAITING
-    )
+    # Read again under the locks of the jobs, without which no place of theirs changes.
+    still = places.filter(pk__in=[seen[job.id] for job in able], status=_Status.WAITING)
     there = set(still.values_list("job_id", flat=True))
     jobs = [job for job in able if job.id in there][:wanted]
     if jobs:
