@@ -325,3 +325,11 @@ class TestReports:
             assert promote.promote() == 2
         assert promote.promote() == 1
         assert {now_stored(job).state for job in jobs} == {"available"}
+
+    def test_reaping_passes_over_held_rows(self, row_locks: None, frozen: FrozenClock) -> None:
+        make(2, heartbeat_timeout=8)
+        jobs = take(2)
+        frozen.advance(8)
+        with bounded(), holding(jobs[0]):
+            assert list(reap.reap().jobs) == [jobs[1].id]
+        assert list(reap.reap().jobs) == [jobs[0].id]
