@@ -2,7 +2,7 @@
 
 The order in which a transaction locks rows, so that no two wait for each other: the row of one
 schedule, unique keys (``store/unique_keys.py``) in their order, then jobs by id, then outermost
-workflows by id (nothing inside them is locked without them), then new rows. Queue rows are shared
+workflows by id (nothing inside them is changed without them), then new rows. Queue rows are shared
 before the jobs that a claim takes. An admission locks the row of one rate limit, then jobs that
 nobody holds.
 """

@@ -16,8 +16,11 @@ from django.test import override_settings
 
 from django_ojs import clock
 from django_ojs.domain.envelope import from_call
+from django_ojs.domain.errors import NotFound
 from django_ojs.domain.schedule import ScheduleSource, ScheduleSpec
 from django_ojs.models import (
+    ApiToken,
+    AuditEntry,
     Event,
     EventStream,
     Job,
@@ -32,8 +35,10 @@ from django_ojs.services.rate_limits import admission, upkeep
 from django_ojs.services.schedules import declared
 from django_ojs.services.schedules import operate as schedules
 from django_ojs.services.stream import Wanted
+from tests.apart import Apart
 from tests.races.stepping import Player, Work, interleave
 from tests.services.support import ack, make, take
+from tests.support import poll
 
 pytestmark = pytest.mark.every_database
 
@@ -103,6 +108,39 @@ def test_two_requests_of_a_client_make_no_more_queues_than_it_may(
         assert sorted(said)[0] == "RateLimited"
         made = Counter(Queue.objects.filter(created_by__startswith="token:").values_list("created_by"))
         assert {*made.values()} == {1}
+
+
+def point(player: Player, work: Work, label: str) -> int:
+    """The last point of this name of a piece of work, which is done for that."""
+    player.run(work)
+    return [one.number for one in player.points if one.label == label][-1]
+
+
+def test_a_token_that_a_revocation_has_found_is_revoked_once(
+    players: Players, frozen: clock.FrozenClock, vendor: str
+) -> None:
+    """It came to light when the one that it succeeds, which the revocation waited for, was free."""
+    if vendor == "sqlite":
+        pytest.skip("SQLite has one writer: a revocation sees all or nothing of a rotation")
+    rotate, revoke = (partial(verb, "c") for verb in (tokens.rotate, tokens.revoke))
+    tokens.create("c", scopes=["produce"])
+    commit, update = point(players[0], rotate, "COMMIT"), point(players[1], revoke, "UPDATE")
+    tokens.create("c", scopes=["produce"])
+    players[0].begin(rotate, stop_at=commit)
+    assert players[0].until_stopped()
+    players[1].begin(revoke, stop_at=update)
+    poll(lambda: players[1].waits_for(players[0]))
+    players[0].go_on()
+    players[0].outcome()
+    assert players[1].until_stopped()
+    newest = ApiToken.objects.latest("pk").prefix
+    other = Apart(lambda: tokens.revoke(newest))
+    assert other.goes_as_far_as_it_can(), "it waits for the revocation of both"
+    players[1].go_on()
+    assert players[1].outcome() == "2"
+    with pytest.raises(NotFound):
+        other.outcome()
+    assert AuditEntry.objects.filter(action="token.revoked").count() == 2
 
 
 @pytest.mark.slow

@@ -22,10 +22,13 @@ from django_ojs import (
     step,
 )
 from django_ojs.api import retry
+from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import OJSError
-from django_ojs.models import Event, Job, Workflow
+from django_ojs.models import Event, Job, Workflow, WorkflowStep
 from django_ojs.services.workflows import operate, tree, upkeep
 from django_ojs.store import contention
+from tests.races.stepping import Player, Work
+from tests.races.test_singletons import everywhere
 from tests.services.support import ack, fail, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db", "row_locks")]
@@ -103,6 +106,23 @@ def test_a_report_against_cancel_and_resume_and_retry(seed: int) -> None:
     assert Event.objects.filter(kind__in=ended).count() <= 1 + resumed
     callbacks = Job.objects.filter(workflow_id=made.id, workflow_step=-1)
     assert callbacks.count() <= get_workflow(made).runs
+
+
+def test_members_inside_that_end_at_once_end_all_that_they_are_in(
+    players: tuple[Player, Player], frozen: FrozenClock
+) -> None:
+    """Only the outermost workflow is locked for them."""
+
+    def scene() -> tuple[Work, Work]:
+        for model in (Job, WorkflowStep, Workflow):
+            model._default_manager.all()._raw_delete("default")
+        group(group(step("test.job"), step("test.job"))).enqueue()
+        one, other = take(2)
+        return partial(ack, one), partial(ack, other)
+
+    for _ in everywhere(players, scene):
+        rows = Workflow.objects.values_list("state", "total", "open", "completed")
+        assert sorted(rows) == [("completed", 1, 0, 1), ("completed", 2, 0, 2)]
 
 
 def crossed() -> None:

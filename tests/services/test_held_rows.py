@@ -11,9 +11,9 @@ from django.db import OperationalError, connections
 from django.test.utils import CaptureQueriesContext
 
 from django_ojs import clock
-from django_ojs.api import enqueue, enqueue_many
+from django_ojs.api import cancel, enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
-from django_ojs.models import Event, LeaseBeat, Queue, Worker
+from django_ojs.models import Event, Job, LeaseBeat, Queue, UniqueKey, Worker
 from django_ojs.services import http_workers, leases, promote, prune, reap, settle, workers
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
@@ -222,6 +222,20 @@ class TestBeats:
         prune.prune()
         assert [row.lease_id for row in LeaseBeat.objects.all()] == [jobs[1].lease_id]
 
+    def test_pruning_passes_over_keys_that_are_held(self, row_locks: None, frozen: FrozenClock) -> None:
+        """By whoever enqueues in a long transaction, say."""
+        for job in make(2, unique=True):
+            cancel(job.id)
+        Job.objects.all()._raw_delete("default")
+        frozen.advance(2 * 86_400)
+        keys = UniqueKey.objects.order_by("pk")
+        first = keys[0]
+        with bounded(), elsewhere(lambda: list(keys.select_for_update().filter(pk=first.pk))):
+            prune.prune()
+            assert list(keys) == [first]
+        prune.prune()
+        assert not UniqueKey.objects.exists()
+
     @pytest.mark.slow
     def test_a_held_worker_row_is_no_failed_beat(self, row_locks: None, frozen: FrozenClock) -> None:
         info = workers.WorkerInfo("w1", clock.new_lease())
@@ -311,3 +325,11 @@ class TestReports:
             assert promote.promote() == 2
         assert promote.promote() == 1
         assert {now_stored(job).state for job in jobs} == {"available"}
+
+    def test_reaping_passes_over_held_rows(self, row_locks: None, frozen: FrozenClock) -> None:
+        make(2, heartbeat_timeout=8)
+        jobs = take(2)
+        frozen.advance(8)
+        with bounded(), holding(jobs[0]):
+            assert list(reap.reap().jobs) == [jobs[1].id]
+        assert list(reap.reap().jobs) == [jobs[0].id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.db import connection, transaction
@@ -21,7 +22,7 @@ from django_ojs.services.rate_limits import admission, places, policies
 from django_ojs.services.rate_limits import operate as operate_limits
 from django_ojs.services.settle import Outcome, Report, settle
 
-from .support import ack, elsewhere, fail, held, make, now_stored, release, take
+from .support import ack, bounded, elsewhere, fail, held, holding, make, now_stored, release, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -460,6 +461,21 @@ def test_one_that_was_locked_is_let_in_soon(vendor: str, frozen: FrozenClock) ->
     frozen.advance(0.2)
     admission.admit_due(using="default")
     assert ids(take(1)) == ids(jobs[1:])
+
+
+def test_one_that_was_locked_is_turned_away_soon(vendor: str, frozen: FrozenClock) -> None:
+    if vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    limit = {**ONE, "on_limit": "drop"}
+    make(1, rate_limit=limit)
+    with patch.object(admission, "admit", lambda keys, *, using: 0):
+        jobs = make(2, rate_limit=limit)
+    with bounded(), holding(jobs[0]):
+        admission.admit({"a": None}, using="default")
+        assert [now_stored(job).state for job in jobs] == ["available", "discarded"]
+    frozen.advance(0.2)
+    admission.admit_due(using="default")
+    assert [now_stored(job).state for job in jobs] == ["discarded", "discarded"]
 
 
 def test_keys_are_case_sensitive() -> None:

@@ -159,7 +159,8 @@ def _admit(key: str, policy: RateLimitPolicy | None, *, using: str = "") -> _Don
         room = room_of(row, limits, now, using)
     wanted = _PAGE if room.places is None else min(room.places, _PAGE)
     let_in = _let_in(key, places, wanted, using) if wanted else _LetIn()
-    _turn_away(limits, places, room, let_in, now, using)
+    if _turn_away(limits, places, room, let_in, now, using):
+        let_in = let_in._replace(locked_out=True)
     _settle_row(row, places, room, let_in, wanted, changed, back, now)
     if dues:
         RateLimitDue.objects.using(using).filter(pk__in=dues).delete()
@@ -224,7 +225,7 @@ class _LetIn(NamedTuple):
     jobs: Sequence[JobRow] = ()
     next_keys: frozenset[str] = frozenset()
     locked_out: bool = False
-    """Whether there was room for more, and jobs that another transaction held."""
+    """Whether another transaction held jobs that were to be let in, or not to wait."""
 
 
 def _let_in(key: str, places: QuerySet[RateLimitPlace], wanted: int, using: str) -> _LetIn:
@@ -234,10 +235,8 @@ def _let_in(key: str, places: QuerySet[RateLimitPlace], wanted: int, using: str)
         return _LetIn()
     locked = locking.jobs(seen, skip_locked=True, brief=True, using=using)
     able = [job for job in map(locked.get, seen) if job and job.state == State.AVAILABLE and job.held]
-    # Read again under the locks of the jobs.
-    still = places.select_for_update().filter(
-        pk__in=[seen[job.id] for job in able], status=_Status.WAITING
-    )
+    # Read again under the locks of the jobs, without which no place of theirs changes.
+    still = places.filter(pk__in=[seen[job.id] for job in able], status=_Status.WAITING)
     there = set(still.values_list("job_id", flat=True))
     jobs = [job for job in able if job.id in there][:wanted]
     if jobs:
@@ -253,11 +252,14 @@ def _turn_away(
     let_in: _LetIn,
     now: datetime,
     using: str,
-) -> None:
-    """Jobs that are not to wait for a place: as many as one transaction takes; the others follow."""
+) -> bool:
+    """Jobs that are not to wait for a place: as many as one transaction takes; the others follow.
+
+    Whether another transaction held some of them.
+    """
     full = room.places is not None and room.places <= len(let_in.jobs)
     if limits.on_limit == "wait" or not full:
-        return
+        return False
     waiting = _waiting(places, using)
     seen = list(waiting.values_list("job_id", flat=True)[:_PAGE])
     locked = locking.jobs(seen, skip_locked=True, brief=True, using=using)
@@ -268,6 +270,7 @@ def _turn_away(
         until = max(filter(None, (room.opens_at, now + _PUT_OFF)))
         transitions = [over_limit.put_off(job, key=limits.key, until=until) for job in jobs]
     commit(transitions, now=now, using=using)
+    return len(locked) < len(seen)
 
 
 def _waiting(places: QuerySet[RateLimitPlace], using: str) -> QuerySet[RateLimitPlace]:

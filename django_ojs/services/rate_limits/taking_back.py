@@ -40,8 +40,8 @@ def take_back(key: str, excess: int, *, using: str) -> TakenBack:
     seen = dict(last_first.values_list("job_id", "pk")[: wanted + _SPARE])
     locked = locking.jobs(seen, skip_locked=True, brief=True, using=using)
     able = [job for job in map(locked.get, seen) if job and job.state == State.AVAILABLE]
-    # Read again under the locks of the jobs.
-    still = places.select_for_update().filter(pk__in=[seen[job.id] for job in able])
+    # Read again under the locks of the jobs, without which no place of theirs changes.
+    still = places.filter(pk__in=[seen[job.id] for job in able])
     there = set(still.values_list("job_id", flat=True))
     jobs = [job for job in able if job.id in there][:wanted]
     if not jobs:

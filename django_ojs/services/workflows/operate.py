@@ -127,7 +127,7 @@ def stop(
 
 def _below(tree: Tree, workflow: Workflow) -> list[Workflow]:
     """The workflow and the running ones inside it, outer ones first."""
-    rows = Workflow.objects.using(tree.using).select_for_update()
+    rows = Workflow.objects.using(tree.using)
     tree.add(rows.filter(root_id=workflow.root_id, state=_RUNNING).exclude(pk=workflow.id))
     inner: dict[UUID | None, list[Workflow]] = defaultdict(list)
     for one in tree.all():
@@ -297,7 +297,7 @@ def _resume(
     """
     own = jobs[workflow.id]
     members = [job for job in own if job.workflow_step is not None and job.workflow_step >= 0]
-    rows = Workflow.objects.using(tree.using).select_for_update()
+    rows = Workflow.objects.using(tree.using)
     inner = [
         one
         for one in rows.filter(root_id=workflow.root_id, parent_id=workflow.id)

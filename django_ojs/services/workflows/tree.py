@@ -69,6 +69,7 @@ def lock_roots(roots: Iterable[UUID], using: str, *, skip_locked: bool = False) 
 class Tree:
     """Workflows whose roots this transaction has locked, and what becomes of them.
 
+    Whoever changes anything inside an outermost workflow has locked that: inner ones are only read.
     Everything is decided on the rows in memory; :meth:`write` stores it. A workflow that ends is a
     member of its parent that ends.
     """
@@ -102,8 +103,7 @@ class Tree:
         tree = cls(now or clock.now(using), using)
         tree.add(locked)
         if inner := wanted - tree._known.keys():
-            rows = Workflow.objects.using(using).select_for_update()
-            tree.add(list(rows.filter(pk__in=inner).order_by("pk")))
+            tree.add(Workflow.objects.using(using).filter(pk__in=inner))
         return tree
 
     def add(self, workflows: Iterable[Workflow]) -> None:
@@ -114,8 +114,7 @@ class Tree:
     def find(self, workflow_id: UUID) -> Workflow | None:
         """A workflow of this tree, read if need be; ``None`` if it is gone."""
         if workflow_id not in self._known:
-            rows = Workflow.objects.using(self.using).select_for_update()
-            self.add(rows.filter(pk=workflow_id))
+            self.add(Workflow.objects.using(self.using).filter(pk=workflow_id))
         return self._known.get(workflow_id)
 
     def known(self, workflow_id: UUID) -> Workflow | None:
