@@ -48,9 +48,7 @@ def test_an_override_is_set_and_cleared() -> None:
     assert read("set", "a", "--rate", "100/1m", "--throttle", "5/1s")["limits"] == (
         "1 at once; 100 in PT1M; 5 in PT1S, evenly"
     )
-    assert read("set", "a", "--rate", "9/2d", "--until", "3d")["limits"] == (
-        "1 at once; 9 in PT172800S"
-    )
+    assert read("set", "a", "--rate", "9/2d", "--until", "3d")["limits"] == ("1 at once; 9 in PT48H")
     assert read("clear", "a")["limits"] == "1 at once"
     noted = AuditEntry.objects.order_by("pk").values_list("action", "target_id", "reason")
     assert list(noted) == [
