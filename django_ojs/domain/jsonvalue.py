@@ -46,13 +46,12 @@ def encode(value: Any, field: str, *, max_bytes: int) -> str:
     except (TypeError, ValueError, RecursionError):
         _walk(value, field, 0)
         raise InvalidRequest(field, "must be a JSON value") from None
-    if "e+" in text:
-        text = _LARGE_FLOAT.sub(_written_out, text)
-        size = len(text.encode())
-    if "e-" in text:
+    if "e+" in text or "e-" in text:
         size += _exponents(value)
     if size > max_bytes:
         raise TooLarge(field, f"must not be larger than {max_bytes} bytes as JSON", limit=max_bytes)
+    if "e+" in text:
+        text = _LARGE_FLOAT.sub(_written_out, text)
     # The encoder has accepted it: what it lets through is rare and shows in its text.
     if (
         "\\u0000" in text
@@ -79,9 +78,9 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 def _exponents(value: Any) -> int:
-    """The digits that PostgreSQL writes out for numbers like ``1e-300``: 300 for each."""
+    """The digits that are written out for numbers like ``1e300`` and ``1e-300``: 300 for each."""
     if isinstance(value, float):
-        return int(text.partition("e-")[2]) if "e-" in (text := repr(value)) else 0
+        return abs(int(text.partition("e")[2])) if "e" in (text := repr(value)) else 0
     if isinstance(value, (list, tuple)):
         return sum(map(_exponents, value))
     return sum(map(_exponents, value.values())) if isinstance(value, dict) else 0

@@ -176,6 +176,8 @@ class DatabaseThread(ConnectedThread):
 
     def _rest(self, pause: float) -> None:
         """Wait so long, for another thread, or until a schedule sees a change. The lock is held."""
+        if pause <= 0:
+            return
         watched = [one for fetcher in self._fetchers if (one := fetcher.watched()) is not None]
         now = clock.boottime()
         until = now + pause
