@@ -86,7 +86,7 @@ def _drains(system: str, jobs: int) -> list[Check]:
 def _batches(system: str, jobs: int) -> list[Check]:
     enqueued = Measure(system, "batch_enqueue", options=(("jobs", jobs), ("rounds", 3)), once=True)
     drained = Measure(system, "batch_drain", options=(("jobs", jobs),))
-    plain = Measure(system, "drain", options=(("jobs", jobs),))
+    plain = _plain(system, jobs)
     database, unit = _DATABASES[system], "jobs/s"
     return [
         Ratio(
@@ -110,7 +110,7 @@ def _tasks(system: str, scale: Scale) -> list[Check]:
     options = (("jobs", scale.enqueues), ("rounds", 4))
     enqueued = Measure(system, "task_enqueue", options=options, once=True)
     drained = Measure(system, "task_drain", options=(("jobs", scale.jobs),))
-    plain = Measure(system, "drain", options=(("jobs", scale.jobs),))
+    plain = _plain(system, scale.jobs)
     database, unit = _DATABASES[system], "jobs/s"
     peers: list[Check] = []
     for name, peer in (("django-ox", "ox"), ("django-tasks-db", "tasks_db")) * (system == "ojs"):
@@ -140,6 +140,10 @@ def _tasks(system: str, scale: Scale) -> list[Check]:
     ]
 
 
+def _plain(system: str, jobs: int) -> Measure:
+    return Measure(system, "drain", options=(("jobs", jobs),))
+
+
 def _options(system: str, scale: Scale) -> list[Check]:
     database, unit = _DATABASES[system], "jobs/s"
     checks: list[Check] = []
@@ -149,10 +153,12 @@ def _options(system: str, scale: Scale) -> list[Check]:
         ours, plain = Figure(measure, "rate", unit), Figure(measure, "plain_rate", unit)
         checks.append(Ratio(f"enqueue, {option}, {database}", ours, "a plain job", plain))
     if system == "ojs":
+        ten = Measure(system, "limited_drain", options=(("at_once", 10), ("jobs", scale.jobs // 10)))
+        ours, plain = Figure(ten, "rate", unit), Figure(_plain(system, scale.jobs), "rate", unit)
+        checks.append(Ratio("drain, ten at once, PostgreSQL", ours, "plain jobs", plain))
         slots = (("ASYNC_SLOTS", 50),)
         shared = Measure(system, "slots_drain", options=(("jobs", scale.jobs),), ojs=slots)
-        each = Measure(system, "drain", options=(("jobs", scale.jobs),))
-        figures = Figure(shared, "rate", unit), Figure(each, "rate", unit)
+        figures = Figure(shared, "rate", unit), plain
         checks.append(Ratio("drain in 50 slots", figures[0], "two executors", figures[1]))
     return checks
 

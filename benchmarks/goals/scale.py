@@ -20,7 +20,7 @@ class Scale:
     http_seconds: float = 4.0
     passes: int = 5
     beats: int = 60
-    crowd_jobs: int = 4_000
+    crowd_jobs: int = 2_000
     minutes: float = 15.0
     """How long P15 is; what P17 deletes is in proportion."""
     even: bool = False

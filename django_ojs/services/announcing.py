@@ -17,8 +17,7 @@ from django.db import Error, connections
 from django_ojs import clock, conf
 from django_ojs.domain.lru import LRU
 from django_ojs.engines import is_postgresql
-from django_ojs.store import inserting
-from django_ojs.store.contention import alone, is_in_transaction
+from django_ojs.store import contention, inserting
 from django_ojs.store.notifications import LOOKS, of_many, payloads
 
 _FEW, _MANY = LOOKS.values()
@@ -69,17 +68,17 @@ class Announcement(NamedTuple):
 NOTHING = Announcement()
 
 
-def announcement(places: Collection[tuple[str, str]], *, using: str) -> Announcement:
+def announcement(places: Collection[tuple[str, str]], *, alone: bool, using: str) -> Announcement:
     """What a commit is to notify of: jobs of these queues and types are available with it.
 
-    In a transaction of the caller everything: when it commits is not known.
+    Unless they are committed ``alone``, at once, everything: when the transaction of a caller commits
+    is not known.
     """
     notify = conf.current().notify
-    connection = connections[using]
-    if not places or not notify or not is_postgresql(connection):
+    if not places or not notify or not is_postgresql(connections[using]):
         return NOTHING
     found = payloads(places)
-    if notify != conf.SPARSE or is_in_transaction(connection):
+    if notify != conf.SPARSE or not alone:
         return Announcement(found)
     now = clock.boottime()
     texts, made, left_out = [], [], []
@@ -110,6 +109,6 @@ def committed(announced: Announcement, *, using: str) -> None:
             late.append(payload)
     if late:
         with suppress(Error):
-            alone(using, partial(inserting.notify, late, using=using))
+            contention.alone(using, partial(inserting.notify, late, using=using))
         for payload in late:
             _notified.put((using, payload), _Notified(now, _FEW))

@@ -21,13 +21,14 @@ from django_ojs.domain.job import ExistingJob, JobRow
 from django_ojs.domain.lru import LRU
 from django_ojs.domain.states import State
 from django_ojs.services import announcing, databases, middleware
+from django_ojs.services.announcing import Announcement
 from django_ojs.services.commit import publish
 from django_ojs.services.job_defaults import is_unique, resolve_defaults
-from django_ojs.services.rate_limits import places, policies
+from django_ojs.services.rate_limits import at_once, places, policies
 from django_ojs.services.unique import admit_unique
 from django_ojs.signals import job_enqueued, job_scheduled
 from django_ojs.store import inserting, locking, selectors
-from django_ojs.store.contention import alone, atomically, see_latest
+from django_ojs.store.contention import alone, atomically, is_in_transaction, see_latest
 
 _ANNOUNCED = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
 DROPPED = "dropped"
@@ -171,27 +172,24 @@ def _store(records: list[JobRow], *, now: datetime, using: str) -> list[JobRow]:
     settings = conf.current()
     kept = not settings.stored_events.isdisjoint(_ANNOUNCED)
     publishing = kept or bool(job_enqueued.receivers) or bool(job_scheduled.receivers)
-    pools, ready, named, limited = set(), set(), False, False
+    pools, named, limited = set(), False, False
     for record in records:
         pools.add(record.queue)
         named = named or record.digest is not None
         limited = limited or record.held
-        if record.state == _AVAILABLE and not record.held:
-            ready.add((record.queue, record.type))
-    announced = announcing.announcement(ready, using=using)
     work = partial(
         _insert,
         records,
-        notify_of=announced.payloads,
         named=named,
         limited=limited,
         publishing=publishing,
+        apart=not is_in_transaction(connections[using]),
         now=now,
         using=using,
     )
     # One statement needs no transaction; several do, so that all jobs are stored or none.
     several = named or kept or limited or len(pools) > 1 or len(records) > inserting.STRIDE
-    records = (atomically if several else alone)(using, work)
+    records, announced = (atomically if several else alone)(using, work)
     announcing.committed(announced, using=using)
     remember_queues(pools, using=using)
     return records
@@ -200,13 +198,19 @@ def _store(records: list[JobRow], *, now: datetime, using: str) -> list[JobRow]:
 def _insert(
     records: list[JobRow],
     *,
-    notify_of: Sequence[str],
     named: bool,
     limited: bool,
     publishing: bool,
+    apart: bool,
     now: datetime,
     using: str,
-) -> list[JobRow]:
+) -> tuple[list[JobRow], Announcement]:
+    settled = False
+    if limited and not named:
+        records, settled = at_once.decide(records, now=now, using=using)
+    ready = {(one.queue, one.type) for one in records if one.state == _AVAILABLE and not one.held}
+    announced = announcing.announcement(ready, alone=apart, using=using)
+    notify_of = announced.payloads
     chosen = [record.id for record in records if record.digest is not None] if named else []
     known = locking.existing(chosen, using=using) if publishing or limited else set()
     inserting.jobs(records, may_exist=named, wake=notify_of[:1], using=using)
@@ -214,12 +218,12 @@ def _insert(
     fresh = records
     if named:
         records, fresh = _existing(records, chosen, known, using)
-    places.add(fresh, now=now, using=using)
+    places.add(fresh, settled=settled, now=now, using=using)
     if publishing:
         publish(
             (job_event for job in fresh for job_event in creation_events(job)), now=now, using=using
         )
-    return records
+    return records, announced
 
 
 def _existing(

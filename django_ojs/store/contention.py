@@ -24,6 +24,7 @@ _MYSQL_CODES = frozenset({1213, 1020}) | _WAITED
 _NOT_READY = 1047
 _TOOK_TOO_LONG = frozenset({"57014", 1969, 3024})
 _SQLITE_WORDS = ("database is locked", "database table is locked")
+_OWN = "_ojs_own_transaction"
 _lock_tries: ContextVar[int] = ContextVar("django_ojs.lock_tries", default=_TRIES)
 
 
@@ -90,12 +91,20 @@ def atomically(using: str, work: Callable[[], T]) -> T:
 
     Inside a transaction of the caller it is a savepoint, and not repeated: the error is raised.
     """
-
-    def run() -> T:
+    connection = connections[using]
+    if is_in_transaction(connection):
         with _transaction(using):
             return work()
 
-    return run() if is_in_transaction(connections[using]) else _again(run, _lock_tries.get())
+    def run() -> T:
+        setattr(connection, _OWN, True)
+        try:
+            with _transaction(using):
+                return work()
+        finally:
+            setattr(connection, _OWN, False)
+
+    return _again(run, _lock_tries.get())
 
 
 def alone(using: str, work: Callable[[], T]) -> T:
@@ -106,6 +115,13 @@ def alone(using: str, work: Callable[[], T]) -> T:
     waited for again. Inside a transaction of the caller nothing is repeated: the error is raised.
     """
     return work() if is_in_transaction(connections[using]) else _again(work, 1)
+
+
+def is_own_transaction(using: str) -> bool:
+    """Whether the open transaction was begun by :func:`atomically`: nobody can keep it open, so that
+    its locks are held for a moment.
+    """
+    return getattr(connections[using], _OWN, False)
 
 
 def is_in_transaction(connection: BaseDatabaseWrapper) -> bool:

@@ -13,6 +13,7 @@ from django.db import OperationalError, connections
 
 from django_ojs import api
 from django_ojs.models import Job
+from django_ojs.services.rate_limits import admission
 from django_ojs.store import batches, sessions
 from django_ojs.store.dialect import dialect
 from tests.clusters.conftest import absent
@@ -20,7 +21,7 @@ from tests.clusters.pointing import default_is
 from tests.conftest import empty_tables
 from tests.failover import galera
 from tests.failover.galera import Node
-from tests.services.support import make, take
+from tests.services.support import ack, make, nobody_admits, now_stored, take
 from tests.support import ROOT, poll
 
 
@@ -130,6 +131,43 @@ def test_of_two_nodes_that_take_a_job_one_takes_another(
     assert not ahead and first.conflicts() == before + 1
     assert claimed.id == left.id
     assert Job.objects.get(pk=taken.id).state == "cancelled"
+
+
+def test_two_nodes_do_not_let_in_one_job_each_where_one_may_run(
+    nodes: Sequence[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The locks of a node are its own: who commits second learns of the other then."""
+    first, second = nodes
+    limit = {"key": "k", "concurrency": 1}
+    (job,) = make(1, rate_limit=limit) and take()
+    ack(job)
+    with nobody_admits():
+        (mine,) = make(1, rate_limit=limit)
+    connection: Any = connections["default"]
+    real, ahead = connection._commit, [True]
+
+    def commit() -> None:
+        if ahead and Job.objects.filter(pk=mine.id, held=False).exists():
+            ahead.clear()
+            enqueueing = threading.Thread(target=_enqueue, args=(second, limit))
+            enqueueing.start()
+            enqueueing.join()
+        real()
+
+    monkeypatch.setattr(connection, "_commit", commit)
+    before = first.conflicts()
+    admission.admit_due(at_once=True, using="default")
+    assert not ahead and first.conflicts() == before + 1
+    (theirs,) = Job.objects.filter(held=False, state="available")
+    assert theirs.priority == 5
+    assert now_stored(mine).held
+
+
+def _enqueue(node: Node, limit: dict[str, Any]) -> None:
+    """A job that is let in first, over another node."""
+    with default_is(node.url()):
+        make(1, rate_limit=limit, priority=5)
+        connections["default"].close()
 
 
 def _go_on_when_waited_for(node: Node, paused: Any) -> None:

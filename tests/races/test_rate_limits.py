@@ -6,7 +6,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from itertools import count
-from unittest.mock import patch
 from uuid import UUID
 
 import pytest
@@ -19,7 +18,7 @@ from django_ojs.services.rate_limits import operate as limits
 from django_ojs.store import invariants
 from tests.races.stepping import Player, Work
 from tests.races.test_singletons import everywhere
-from tests.services.support import ack, make, take
+from tests.services.support import ack, make, nobody_admits, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.slow]
 
@@ -61,7 +60,7 @@ def test_a_job_that_is_let_in(players: Players, frozen: FrozenClock, verb: str, 
         limit = {"key": key, "concurrency": 1}
         make(rate_limit=limit)
         (job,) = take()
-        with patch.object(admission, "admit", lambda keys, *, using: 0):
+        with nobody_admits():
             (waiting,) = make(1, rate_limit=limit)
             ack(job)
         admit = partial(admission.admit, {key: None}, using="default")
@@ -87,3 +86,39 @@ def test_a_job_whose_place_is_taken_back(
         return in_turn((lower, partial(VERBS[verb], job.id)), first)
 
     play(players, frozen, scene)
+
+
+@pytest.mark.parametrize("other", ["enqueue", "ack", "lower", "cancel"])
+@pytest.mark.parametrize("others_wait", [False, True])
+def test_a_job_that_is_enqueued(
+    players: Players, frozen: FrozenClock, other: str, others_wait: bool
+) -> None:
+    """One key has one place: nobody gets it twice, and nobody is forgotten while it is free."""
+    numbers = count()
+
+    def scene() -> tuple[Work, Work]:
+        for model in (Job, RateLimitPlace):
+            model._default_manager.all()._raw_delete("default")
+        key = f"k{next(numbers)}"
+        limit = {"key": key, "concurrency": 1}
+        make(rate_limit=limit)
+        (job,) = take()
+        waiting = make(1, rate_limit=limit) if others_wait else []
+        if other == "enqueue" and not others_wait:
+            ack(job)
+        verbs: dict[str, Work] = {
+            "enqueue": lambda: len(make(rate_limit=limit)),
+            "ack": lambda: bool(ack(job)),
+            "lower": lambda: limits.override(key, {"concurrency": 0}).key,
+            "cancel": lambda: operate.cancel([*(one.id for one in waiting), job.id])[0].state,
+        }
+        return verbs["enqueue"], verbs[other]
+
+    for _ in everywhere(players, scene):
+        places = RateLimitPlace.objects.exclude(status=RateLimitPlace.Status.WAITING)
+        assert places.count() <= 1
+        frozen.advance(60)
+        admission.admit_due(at_once=True, using="default")
+        assert places.count() == 1
+        found = invariants.check(now=frozen.time, slack=timedelta(minutes=5), using="default")
+        assert not found

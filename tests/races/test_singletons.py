@@ -37,7 +37,7 @@ from django_ojs.services.schedules import operate as schedules
 from django_ojs.services.stream import Wanted
 from tests.apart import Apart
 from tests.races.stepping import Player, Work, interleave
-from tests.services.support import ack, make, take
+from tests.services.support import ack, make, nobody_admits, take
 from tests.support import poll
 
 pytestmark = pytest.mark.every_database
@@ -179,7 +179,7 @@ def test_two_admissions_let_in_as_many_as_there_are_places(
         limit = {"key": key, "concurrency": 1}
         make(rate_limit=limit)
         (job,) = take()
-        with patch.object(admission, "admit", lambda keys, *, using: 0):
+        with nobody_admits():
             make(2, rate_limit=limit)
             ack(job)
         admit = partial(admission.admit, {key: None}, using="default")

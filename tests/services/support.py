@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from django.db import connections, transaction
 
@@ -15,6 +16,7 @@ from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import Lease
 from django_ojs.models import Job
 from django_ojs.services.claim import claim, sources
+from django_ojs.services.rate_limits import admission
 from django_ojs.services.settle import Outcome, Report, SettleResult, settle
 from django_ojs.store import selectors
 from django_ojs.store.sessions import lock_timeout
@@ -24,6 +26,13 @@ from tests.support import AnyJob, lock_job_table
 def make(count: int = 1, job_type: str = "test.job", **options: Any) -> list[JobRow]:
     """Enqueue ``count`` jobs with their number as argument."""
     return [enqueue(job_type, [number], **options).row for number in range(count)]
+
+
+@contextmanager
+def nobody_admits() -> Iterator[None]:
+    """The process that changes places in this block dies as it has committed."""
+    with patch.object(admission, "admit", lambda keys, *, using: 0), transaction.atomic():
+        yield
 
 
 def take(

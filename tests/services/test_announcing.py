@@ -169,7 +169,7 @@ def test_every_commit_is_followed_by_a_look(listening: Listening, seed: int) -> 
             announcing.committed(made, using="default")
             rings += [(end, payload) for payload in listening.heard()]
             listening.now = now
-        made = announcing.announcement(PLACES, using="default")
+        made = announcing.announcement(PLACES, alone=True, using="default")
         took = chance.choice((0.001, 0.003, 0.03, 0.1)) * chance.random()
         begun.append((listening.now + took, made))
         begun.sort(key=lambda one: one[0])

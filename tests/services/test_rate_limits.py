@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from django.db import connection, transaction
@@ -22,7 +21,19 @@ from django_ojs.services.rate_limits import admission, places, policies
 from django_ojs.services.rate_limits import operate as operate_limits
 from django_ojs.services.settle import Outcome, Report, settle
 
-from .support import ack, bounded, elsewhere, fail, held, holding, make, now_stored, release, take
+from .support import (
+    ack,
+    bounded,
+    elsewhere,
+    fail,
+    held,
+    holding,
+    make,
+    nobody_admits,
+    now_stored,
+    release,
+    take,
+)
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -224,11 +235,8 @@ def test_many_jobs_of_one_call() -> None:
     assert not RateLimitDue.objects.exists()
 
 
-def test_an_admission_that_died_is_made_up_for(
-    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(admission, "admit", lambda keys, *, using: 0)
+def test_an_admission_that_died_is_made_up_for(frozen: FrozenClock) -> None:
+    with nobody_admits():
         jobs = make(2, rate_limit=ONE)
     assert take(2) == []
     frozen.advance(1)
@@ -468,7 +476,7 @@ def test_one_that_was_locked_is_turned_away_soon(vendor: str, frozen: FrozenCloc
         pytest.skip("SQLite locks no rows")
     limit = {**ONE, "on_limit": "drop"}
     make(1, rate_limit=limit)
-    with patch.object(admission, "admit", lambda keys, *, using: 0):
+    with nobody_admits():
         jobs = make(2, rate_limit=limit)
     with bounded(), holding(jobs[0]):
         admission.admit({"a": None}, using="default")

@@ -103,7 +103,7 @@ def test_an_admission_reads_no_backlog(table: None) -> None:
             cursor.execute("ANALYZE django_ojs_ratelimitplace")
 
     def work() -> None:
-        admission.after_commit({KEY: policy}, now=clock.now("default"), using="default")
+        admission.changed({KEY: policy}, now=clock.now("default"), using="default")
 
     work()
     read = _read(work)

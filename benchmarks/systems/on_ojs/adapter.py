@@ -25,6 +25,7 @@ OWN = {
     "batch_enqueue": "workflows",
     "batch_drain": "workflows",
     "option_enqueue": "options",
+    "limited_drain": "options",
     "slots_drain": "options",
     "task_enqueue": "as_tasks",
     "task_drain": "as_tasks",
@@ -40,7 +41,13 @@ TASKS = ("task_enqueue", "task_drain")
 """Those that need a backend of ``django.tasks``: others are measured without what it loads."""
 TUNED: dict[str, Any] = {"EXECUTOR_MAX_JOBS": 1_000_000}
 """The settings of the tuned profile, besides kept connections and no line per job."""
-_TABLES = ("django_ojs_job", "django_ojs_attempt", "django_ojs_event", "django_ojs_minutestat")
+_TABLES = tuple(
+    f"django_ojs_{name}"
+    for name in (
+        *("job", "attempt", "event", "minutestat", "uniquekey"),
+        *("ratelimit", "ratelimitplace", "ratelimitstart", "ratelimitdue"),
+    )
+)
 _NEVER = 10**12
 """The number of an attempt that no measurement comes to."""
 _BEFORE_DONE = ("available", "active", "scheduled", "retryable", "pending")

@@ -33,6 +33,17 @@ def option_enqueue(adapter: Adapter, *, option: str, jobs: int, rounds: int) -> 
     return {"rate": rounds * jobs / took[True], "plain_rate": rounds * jobs / took[False]}
 
 
+def limited_drain(adapter: Adapter, *, at_once: int, jobs: int) -> dict[str, Any]:
+    """``rate``: jobs per second of a key of which so many may run at once."""
+    from benchmarks.systems.on_ojs.jobs import noop
+
+    limited = noop.using(rate_limit={"key": "bench", "concurrency": at_once})
+    limited.enqueue_many([(number, "two") for number in range(jobs)])
+    adapter.analyze()
+    adapter.keeps_rows = True
+    return drain(adapter, jobs=jobs)
+
+
 def slots_drain(adapter: Adapter, *, jobs: int) -> dict[str, Any]:
     """``rate``: coroutines per second in the shared slots of one process."""
     enqueue_many("bench.coroutine", [(number, "two") for number in range(jobs)])

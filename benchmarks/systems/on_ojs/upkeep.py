@@ -76,9 +76,10 @@ def reap_pass(adapter: Adapter, *, active: int, due: int, passes: int) -> dict[s
 
 
 def _judge(adapter: Adapter, template: str, overdue: dict[str, str]) -> None:
-    """Pass until what is overdue is ended: after a pause of the scans the living get time first, up to
-    a minute. The only one that runs beats meanwhile.
+    """Pass until what is overdue is ended, as if nobody had scanned before: after a pause of the scans
+    the living get time first, up to a minute. The only one that runs beats meanwhile.
     """
+    adapter.sql("DELETE FROM django_ojs_maintenancerun WHERE name = 'reap'")
     beat = f"UPDATE django_ojs_job SET heartbeat_at = statement_timestamp() WHERE {template}"
     copy(adapter, Job, template, 2, {**overdue, "id": uuid7("statement_timestamp()", "n + 90000")})
     left, until = 2, time.monotonic() + 90

@@ -104,4 +104,4 @@ def no_rate_limit(key: str) -> NotFound:
 
 
 def _changed(key: str, now: datetime, using: str) -> None:
-    admission.after_commit({key: None}, now=now, using=using)
+    admission.changed({key: None}, now=now, using=using)

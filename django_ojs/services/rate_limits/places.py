@@ -1,7 +1,7 @@
 """The transition hook of rate limits: places are taken, given up and waited for with the state of jobs.
 
 It writes places of its own jobs only, under their locks, and never waits for a key: who is let in
-next is decided after the commit (``admission``).
+next is for an admission.
 """
 
 from __future__ import annotations
@@ -31,16 +31,22 @@ _HANDLER_GOES_ON = frozenset({Trigger.CANCEL, Trigger.TOTAL_TIMEOUT})
 """Ends of attempts after which the handler still has its grace period."""
 
 
-def add(records: Sequence[JobRow], *, now: datetime, using: str) -> None:
-    """Give new jobs, already inserted, their places; they are let in after the commit."""
+def add(records: Sequence[JobRow], *, settled: bool = False, now: datetime, using: str) -> None:
+    """Give new jobs, already inserted, their places; those that are ``held`` are let in after the
+    commit, unless it is ``settled`` that they wait.
+    """
     new = [record for record in records if record.hooks & LIMITED]
     if not new:
         return
-    places = [place for record in new for place in _places(record, record.extra, now)]
+    places = [
+        place
+        for record in new
+        for place in _places(record, record.extra, now, admitted=not record.held)
+    ]
     RateLimitPlace.objects.using(using).bulk_create(places, batch_size=_ROWS)
-    waiting = [record for record in new if record.state == State.AVAILABLE]
-    if waiting:
-        admission.after_commit(policies.asked(waiting), now=now, using=using)
+    waiting = [record for record in new if record.state == State.AVAILABLE and record.held]
+    if waiting and not settled:
+        admission.changed(policies.asked(waiting), now=now, using=using)
 
 
 def take_in(jobs: Sequence[JobRow], *, now: datetime, using: str) -> None:
@@ -59,8 +65,10 @@ def take_in(jobs: Sequence[JobRow], *, now: datetime, using: str) -> None:
     add(marked, now=now, using=using)
 
 
-def _places(job: JobRow, extra: str, now: datetime) -> list[RateLimitPlace]:
-    status = _Status.WAITING if job.state == State.AVAILABLE else _Status.IDLE
+def _places(job: JobRow, extra: str, now: datetime, *, admitted: bool = False) -> list[RateLimitPlace]:
+    status = _Status.ADMITTED if admitted else _Status.WAITING
+    if job.state != State.AVAILABLE:
+        status = _Status.IDLE
     found = []
     for key in policies.keys_of(extra, job.queue, by_queue=bool(job.hooks & BY_QUEUE)):
         found.append(
@@ -105,7 +113,7 @@ class _Changes:
         if self.held:
             jobs.filter(pk__in=self.held).update(held=True)
         if self.keys:
-            admission.after_commit(dict.fromkeys(self.keys), now=self.now, using=self.using)
+            admission.changed(dict.fromkeys(self.keys), now=self.now, using=self.using)
 
 
 def run(transitions: Sequence[Transition], now: datetime, using: str) -> None:
@@ -246,7 +254,7 @@ def _count_starts(claimed: Sequence[RateLimitPlace], now: datetime, using: str) 
         [RateLimitStart(key=place.key, started_at=now) for place in claimed if place.key in counting],
         batch_size=_ROWS,
     )
-    admission.after_commit(dict.fromkeys(counting), now=now, using=using)
+    admission.changed(dict.fromkeys(counting), now=now, using=using)
 
 
 @in_transaction
@@ -257,7 +265,7 @@ def ended(leases: Collection[UUID], *, using: str = "") -> None:
     if found:
         RateLimitPlace.objects.using(using).filter(pk__in=[pk for pk, _ in found]).delete()
         now = clock.now(using)
-        admission.after_commit({key: None for _, key in found}, now=now, using=using)
+        admission.changed({key: None for _, key in found}, now=now, using=using)
 
 
 def _purged(jobs: Sequence[JobRow], now: datetime, using: str) -> None:

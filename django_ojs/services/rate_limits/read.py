@@ -12,8 +12,8 @@ from django_ojs.domain.job import JobRow
 from django_ojs.domain.rate_limit import QUEUE_PREFIX, RateLimitPolicy, spaced
 from django_ojs.models import Queue, RateLimit, RateLimitPlace, RateLimitStart
 from django_ojs.services.rate_limits.operate import no_rate_limit
-from django_ojs.services.rate_limits.room import Room, effective, room_of
-from django_ojs.store import selectors
+from django_ojs.services.rate_limits.room import Room, effective, room_of, standing
+from django_ojs.store import rate_limit_keys, selectors
 
 _Status = RateLimitPlace.Status
 
@@ -67,7 +67,8 @@ def is_unused(key: str, using: str) -> bool:
 def state(row: RateLimit, now: datetime, using: str) -> RateLimitState:
     """The state of a row that was read."""
     limits = effective(row, now)
-    room = room_of(row, limits, now, using)
+    taken = standing(rate_limit_keys.read(row.key, using=using))
+    room = room_of(row, limits, taken, now, using)
     waiting = RateLimitPlace.objects.using(using).filter(key=row.key, status=_Status.WAITING)
     starts, resets_at, next_start_at = 0, None, None
     if limits.rate is not None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import Count
-
 from django_ojs.domain.rate_limit import (
     Opening,
     RateLimitPolicy,
@@ -16,9 +14,9 @@ from django_ojs.domain.rate_limit import (
     parse_rate_limit,
 )
 from django_ojs.models import RateLimit, RateLimitPlace, RateLimitStart
+from django_ojs.store.rate_limit_keys import KeyRows
 
 _Status = RateLimitPlace.Status
-_TAKEN = (_Status.ADMITTED, _Status.RUNNING, _Status.ENDING)
 
 
 def effective(row: RateLimit, now: datetime) -> RateLimitPolicy:
@@ -49,12 +47,10 @@ class Room(NamedTuple):
     opens_at: datetime | None = None
 
 
-def standing_of(key: str, using: str) -> Standing:
-    """Count the places that are taken."""
-    rows = RateLimitPlace.objects.using(using).filter(key=key, status__in=_TAKEN)
-    counts = dict(rows.values_list("status").annotate(Count("pk")).order_by())
-    running = counts.get(_Status.RUNNING, 0) + counts.get(_Status.ENDING, 0)
-    return Standing(counts.get(_Status.ADMITTED, 0), running)
+def standing(rows: KeyRows) -> Standing:
+    """What is taken of the places of a key, by its rows."""
+    running = rows.taken.get(_Status.RUNNING, 0) + rows.taken.get(_Status.ENDING, 0)
+    return Standing(rows.taken.get(_Status.ADMITTED, 0), running)
 
 
 def is_blocked(row: RateLimit, now: datetime) -> bool:
@@ -72,9 +68,10 @@ def excess_of(row: RateLimit, limits: RateLimitPolicy, standing: Standing, now: 
     return min(standing.admitted, max(0, *over)) if over else 0
 
 
-def room_of(row: RateLimit, limits: RateLimitPolicy, now: datetime, using: str) -> Room:
+def room_of(
+    row: RateLimit, limits: RateLimitPolicy, standing: Standing, now: datetime, using: str
+) -> Room:
     """What is free under a key."""
-    standing = standing_of(row.key, using)
     if is_blocked(row, now):
         return Room(0, standing, "blocked", 0, row.blocked_until)
     places, strategy, limit, opens_at = free_places(limits, standing), "", 0, None

@@ -38,6 +38,10 @@ class Dialect(ABC):
     """Whether UPDATE supports RETURNING."""
     notifies = False
     """Whether sessions can be woken by a commit."""
+    lock_shows_latest = True
+    """Whether who has locked a row then reads what all have committed who had locked it before: not by
+    the snapshot of a transaction that is older than the lock, nor on another node than they.
+    """
     inserts_what_it_updates = False
     """Whether one statement can update rows and insert others from what it has updated."""
     updates_what_it_locks = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +35,12 @@ class MySQL(Textual):
     insert_ignoring = ("INSERT INTO", " ON DUPLICATE KEY UPDATE {key} = {table}.{key}")
     _for_share = " LOCK IN SHARE MODE"
     current_read = _for_share
+
+    @cached_property
+    def lock_shows_latest(self) -> bool:  # type: ignore[override]
+        """Under READ COMMITTED, unless the server is a node of a Galera cluster: asked once."""
+        connection: Any = self.connection
+        return connection.isolation_level == "read committed" and not is_galera_node(connection)
 
     def claims_apart(self) -> bool:
         """On MariaDB, unless the server is a node of a Galera cluster, which is asked of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import count
 from operator import attrgetter
 from typing import Any, cast
@@ -96,6 +96,18 @@ class Postgres(Dialect):
         oid = psycopg.adapters.types["timestamptz"].oid
         loader = psycopg.adapters.get_loader(oid, psycopg.pq.Format.TEXT)
         self._time = None if loader is None else (oid, loader)
+
+    @cached_property
+    def lock_shows_latest(self) -> bool:  # type: ignore[override]
+        """Under READ COMMITTED; the server's default is asked once where settings name no level."""
+        from django.db.backends.postgresql.psycopg_any import IsolationLevel
+
+        connection: Any = self.connection
+        if "isolation_level" in connection.settings_dict["OPTIONS"]:
+            return bool(connection.isolation_level == IsolationLevel.READ_COMMITTED)
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW default_transaction_isolation")
+            return bool(cursor.fetchone() == ("read committed",))
 
     def fast_loaders(self, cur: CursorWrapper) -> None:
         """The driver's own loader of times, in C where it has one; Django's is Python.

@@ -1,0 +1,57 @@
+"""What stands under the key of a rate limit, read at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from django_ojs.models import Queue, RateLimitDue, RateLimitPlace
+from django_ojs.store.columns import ColumnType
+from django_ojs.store.dialect import dialect, repeated
+
+_Status = RateLimitPlace.Status
+_TAKEN = (_Status.ADMITTED, _Status.RUNNING, _Status.ENDING)
+_PLACES = RateLimitPlace._meta.db_table
+_DUES = RateLimitDue._meta.db_table
+_QUEUES = Queue._meta.db_table
+
+
+class KeyRows(NamedTuple):
+    """The rows of a key as one statement has seen them.
+
+    ``dues`` are the ids of its due admissions, ``taken`` counts the places that are taken by their
+    status, ``first_end`` is when the first of those that end is given up. ``waits`` is whether a job
+    waits, one of a paused queue too; ``paused`` are the queues that are.
+    """
+
+    dues: Sequence[int]
+    taken: Mapping[int, int]
+    first_end: datetime | None
+    waits: bool
+    paused: Sequence[str]
+
+
+def read(key: str, *, using: str) -> KeyRows:
+    """Read what stands under a key; counted from rows, exact while the row of the key is locked."""
+    sql = dialect(using)
+    name, taken = sql.quote("key"), ", ".join(str(status.value) for status in _TAKEN)
+    with repeated(using, anywhere=True) as cur:
+        cur.execute(
+            f"SELECT 'due', id, 1, NULL, NULL FROM {_DUES} WHERE {name} = %s"
+            f" UNION ALL SELECT 'taken', status, COUNT(*), MIN(until), NULL FROM {_PLACES}"
+            f" WHERE {name} = %s AND status IN ({taken}) GROUP BY status"
+            f" UNION ALL SELECT * FROM (SELECT 'waits', status, 1, until, NULL FROM {_PLACES}"
+            f" WHERE {name} = %s AND status = {_Status.WAITING.value} LIMIT 1) AS one"
+            f" UNION ALL SELECT 'paused', 0, 1, NULL, name FROM {_QUEUES} WHERE paused",
+            [key, key, key],
+        )
+        rows = cur.fetchall()
+    ends = [sql.decode(ColumnType.TIME, end) for *_, end, _ in rows if end is not None]
+    return KeyRows(
+        [number for kind, number, *_ in rows if kind == "due"],
+        {number: count for kind, number, count, *_ in rows if kind == "taken"},
+        min(ends, default=None),
+        any(kind == "waits" for kind, *_ in rows),
+        [queue for kind, *_, queue in rows if kind == "paused"],
+    )
