@@ -1,8 +1,8 @@
 """Let held jobs in while their key has room, and take back what is too many.
 
 Under the lock of the key's row, which only admissions, operators and transactions of ours take, and
-for a moment; jobs are locked by ``SKIP LOCKED``, so that an admission waits for no job. What is taken is
-counted from rows, so that nothing can drift. A user's transaction that changes places leaves a
+for a moment; jobs are locked by ``SKIP LOCKED``, so that an admission waits for no job. What is taken
+is counted from rows, so that nothing can drift. A user's transaction that changes places leaves a
 :class:`RateLimitDue`, and admits after its commit; whoever looks next does so for one that died in
 between. A transaction of ours admits by itself (ADR 59).
 """

@@ -15,7 +15,7 @@ from django_ojs.models import RateLimit
 from django_ojs.services.rate_limits import policies
 from django_ojs.services.rate_limits.admission import USED_EVERY, locked
 from django_ojs.services.rate_limits.policies import LIMITED
-from django_ojs.services.rate_limits.room import effective, excess_of, room_of, standing
+from django_ojs.services.rate_limits.room import effective, room_of, standing
 from django_ojs.store import rate_limit_keys
 from django_ojs.store.contention import is_own_transaction
 from django_ojs.store.dialect import dialect
@@ -50,12 +50,10 @@ def decide(records: list[JobRow], *, now: datetime, using: str) -> Decided:
         return undecided
     limits = effective(row, now)
     room = room_of(row, limits, standing(found), now, using)
-    if excess_of(row, limits, room.standing, now):
-        return undecided
     if found.waits:
         # Whoever frees a place, or the time when one opens, lets them in.
         return Decided(records, room.places == 0 and row.exceeded and limits.on_limit == "wait")
-    if row.exceeded or (room.places is not None and room.places < len(waiting)):
+    if room.places is not None and room.places < len(waiting):
         return undecided
     let_in = {one.id for one in waiting}
     return Decided([one._replace(held=one.held and one.id not in let_in) for one in records], True)
