@@ -107,7 +107,7 @@ def _batches(system: str, jobs: int) -> list[Check]:
 
 
 def _tasks(system: str, scale: Scale) -> list[Check]:
-    options = (("jobs", scale.enqueues), ("rounds", 4))
+    options = (("jobs", scale.enqueues // 3), ("rounds", 4))
     enqueued = Measure(system, "task_enqueue", options=options, once=True)
     drained = Measure(system, "task_drain", options=(("jobs", scale.jobs),))
     plain = _plain(system, scale.jobs)
