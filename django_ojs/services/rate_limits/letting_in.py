@@ -31,6 +31,8 @@ _PUT_OFF = timedelta(seconds=1)
 
 
 class LetIn(NamedTuple):
+    """Who was let in, which keys they need next, and who is left."""
+
     jobs: Sequence[JobRow] = ()
     next_keys: frozenset[str] = frozenset()
     locked_out: bool = False
@@ -42,6 +44,7 @@ class LetIn(NamedTuple):
 def let_in(
     key: str, places: QuerySet[RateLimitPlace], wanted: int, paused: Sequence[str], using: str
 ) -> LetIn:
+    """Let in up to so many of those who wait, in their turn, passing over jobs that somebody holds."""
     waiting = _waiting(places, paused)
     most = wanted + _SPARE
     seen = dict(waiting.values_list("job_id", "pk")[:most])
