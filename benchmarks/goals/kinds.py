@@ -158,8 +158,8 @@ def _options(system: str, scale: Scale) -> list[Check]:
         checks.append(Ratio("drain, ten at once, PostgreSQL", ours, "plain jobs", plain))
         slots = (("ASYNC_SLOTS", 50),)
         shared = Measure(system, "slots_drain", options=(("jobs", scale.jobs),), ojs=slots)
-        figures = Figure(shared, "rate", unit), plain
-        checks.append(Ratio("drain in 50 slots", figures[0], "two executors", figures[1]))
+        ours = Figure(shared, "rate", unit)
+        checks.append(Ratio("drain in 50 slots", ours, "two executors", plain))
     return checks
 
 

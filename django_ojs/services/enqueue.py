@@ -21,7 +21,6 @@ from django_ojs.domain.job import ExistingJob, JobRow
 from django_ojs.domain.lru import LRU
 from django_ojs.domain.states import State
 from django_ojs.services import announcing, databases, middleware
-from django_ojs.services.announcing import Announcement
 from django_ojs.services.commit import publish
 from django_ojs.services.job_defaults import is_unique, resolve_defaults
 from django_ojs.services.rate_limits import at_once, places, policies
@@ -204,7 +203,7 @@ def _insert(
     apart: bool,
     now: datetime,
     using: str,
-) -> tuple[list[JobRow], Announcement]:
+) -> tuple[list[JobRow], announcing.Announcement]:
     settled = False
     if limited and not named:
         records, settled = at_once.decide(records, now=now, using=using)

@@ -97,12 +97,13 @@ def atomically(using: str, work: Callable[[], T]) -> T:
             return work()
 
     def run() -> T:
-        setattr(connection, _OWN, True)
-        try:
-            with _transaction(using):
+        with _transaction(using):
+            setattr(connection, _OWN, True)
+            try:
                 return work()
-        finally:
-            setattr(connection, _OWN, False)
+            finally:
+                # Before the commit: what follows it may begin transactions of others.
+                setattr(connection, _OWN, False)
 
     return _again(run, _lock_tries.get())
 

@@ -18,6 +18,7 @@ from django_ojs.models import Queue, RateLimit, RateLimitDue, RateLimitPlace
 from django_ojs.services import operate, queues
 from django_ojs.services.rate_limits import admission, policies
 from django_ojs.services.rate_limits import operate as limits
+from django_ojs.store.contention import atomically, is_own_transaction
 from django_ojs.store.dialect import dialect
 
 from .support import ack, elsewhere, make, nobody_admits, now_stored, take
@@ -261,3 +262,42 @@ def test_the_level_of_isolation_decides(vendor: str) -> None:
         (job,) = make(1, rate_limit=TEN)
         assert job.held
         assert not now_stored(job).held
+
+
+def test_what_follows_the_commit_is_no_transaction_of_ours() -> None:
+    """A receiver may keep its own transaction open as long as it likes."""
+    known(TEN)
+    found: list[tuple[bool, bool]] = []
+
+    def later() -> None:
+        with transaction.atomic():
+            (job,) = make(1, rate_limit=TEN)
+            found.append((is_own_transaction("default"), job.held))
+
+    atomically("default", lambda: transaction.on_commit(later))
+    assert found == [(False, True)]
+
+
+def test_a_key_whose_limits_cannot_be_read_costs_no_report() -> None:
+    _, waiting = make(2, rate_limit=ONE)
+    (running,) = take(2)
+    RateLimit.objects.update(policy={"concurrency": "many"})
+    ack(running)
+    assert now_stored(running).state == "completed"
+    assert now_stored(waiting).held
+    (job,) = make(1, rate_limit=ONE)
+    assert now_stored(waiting).held is False, "the limits of the newest job can be read"
+    assert now_stored(job).held
+
+
+def test_what_is_admitted_next_is_due_once() -> None:
+    known(TEN)
+    Queue.objects.filter(name="default").update(limited=True)
+    policies.know_limited(["default"], using="default")
+    limits.override("queue:default", {"concurrency": 1})
+    with nobody_admits():
+        make(1, rate_limit=TEN)
+    RateLimitDue.objects.all().delete()
+    with patch.object(admission, "admit", lambda keys, *, using: 0):
+        limits.override("a", {"concurrency": 5})
+    assert [due.key for due in RateLimitDue.objects.all()] == ["queue:default"]

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from django.db import DatabaseError, connections, transaction
 
 from django_ojs import clock
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import JobEvent
 from django_ojs.domain.names import check_queue_name
@@ -62,17 +63,18 @@ def changed(keys: Keys, *, now: datetime, using: str) -> None:
     if can and len(keys) == 1 and not _admitting.get():
         ((key, policy),) = keys.items()
         row = locked(key, using, skip=True)
-        if row is not None:
-            keys = dict.fromkeys(_at_once(row, policy, using).next_keys)
-    if keys:
-        _after_commit(keys, now=now, using=using)
+        done = None if row is None else _at_once(row, policy, using)
+        if done is not None:
+            # They are due already.
+            _admit_after_commit(dict.fromkeys(done.next_keys), using)
+            return
+    make_due(keys, now, using)
+    _admit_after_commit(keys, using)
 
 
-def _after_commit(keys: Keys, *, now: datetime, using: str) -> None:
-    due_at = now + LEFT_BEHIND
-    RateLimitDue.objects.using(using).bulk_create(
-        [RateLimitDue(key=key, due_at=due_at) for key in sorted(keys)]
-    )
+def _admit_after_commit(keys: Keys, using: str) -> None:
+    if not keys:
+        return
 
     # A function, not a partial: when it fails Django names it, and fails itself where it cannot.
     def run() -> None:
@@ -162,10 +164,16 @@ def _admit(key: str, policy: RateLimitPolicy | None, *, using: str = "") -> _Don
     return _under(row, found, now, using, has_other=has_other)
 
 
-def _at_once(row: RateLimit, policy: RateLimitPolicy | None, using: str) -> _Done:
+def _at_once(row: RateLimit, policy: RateLimitPolicy | None, using: str) -> _Done | None:
+    """``None`` for a key whose limits cannot be read: that is no reason to refuse what has changed."""
     now = clock.now(using)
+    has_other = _note_policy(row, policy, now)
+    try:
+        effective(row, now)
+    except InvalidRequest:
+        return None
     found = rate_limit_keys.read(row.key, using=using)
-    return _under(row, found, now, using, has_other=_note_policy(row, policy, now))
+    return _under(row, found, now, using, has_other=has_other)
 
 
 def _under(row: RateLimit, found: KeyRows, now: datetime, using: str, *, has_other: bool) -> _Done:
@@ -193,7 +201,7 @@ def _let_in_or_turn_away(
     back = TakenBack()
     if excess := excess_of(row, limits, room.standing, now):
         back = take_back(key, excess, using=using)
-        make_due(back.keys, using)
+        make_due(back.keys, now, using)
         found = rate_limit_keys.read(key, using=using)
         room = room_of(row, limits, standing(found), now, using)
     wanted = PAGE if room.places is None else min(room.places, PAGE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 from django_ojs.models import RateLimit
@@ -45,10 +46,13 @@ def decide(records: list[JobRow], *, now: datetime, using: str) -> Decided:
     row = locked(key, using, skip=True)
     if row is None or _is_special(row, now) or (policy and policy.limits() != row.policy):
         return undecided
+    try:
+        limits = effective(row, now)
+    except InvalidRequest:
+        return undecided
     found = rate_limit_keys.read(key, using=using)
     if not {one.queue for one in waiting}.isdisjoint(found.paused):
         return undecided
-    limits = effective(row, now)
     room = room_of(row, limits, standing(found), now, using)
     if found.waits:
         # Whoever frees a place, or the time when one opens, lets them in.

@@ -115,13 +115,13 @@ def _pass_on(key: str, jobs: Sequence[JobRow], seen: Mapping[UUID, int], using: 
         Job.objects.using(using).filter(pk__in=[job.id for job in free]).update(held=False)
         wake({(job.queue, job.type) for job in free}, using=using)
     keys = frozenset(place.key for place in following.values())
-    make_due(keys, using)
+    make_due(keys, clock.now(using), using)
     return keys
 
 
-def make_due(keys: Collection[str], using: str) -> None:
+def make_due(keys: Collection[str], now: datetime, using: str) -> None:
     """These are admitted next; by anybody, if this process dies before."""
     if keys:
-        due_at = clock.now(using) + LEFT_BEHIND
+        due_at = now + LEFT_BEHIND
         rows_due = [RateLimitDue(key=one, due_at=due_at) for one in sorted(keys)]
         RateLimitDue.objects.using(using).bulk_create(rows_due)
