@@ -6,8 +6,10 @@ alive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
+from uuid import UUID
 
 from django_ojs import clock
 from django_ojs.domain.job import JobRow
@@ -50,12 +52,25 @@ class Judge:
         )
 
 
-def in_time(kept: Sequence[RenewedLease], now: datetime, *, using: str) -> list[RenewedLease]:
-    """The leases whose deadline has not passed at ``now``; reads nothing while none seems late."""
-    late = {lease.job_id for lease in kept if lease.deadline_at <= now}
+def in_time(
+    kept: Sequence[RenewedLease],
+    now: datetime,
+    *,
+    tried_at: Mapping[UUID, datetime] = MappingProxyType({}),
+    using: str,
+) -> list[RenewedLease]:
+    """The leases whose deadline has not passed at ``now``; reads nothing while none seems late.
+
+    ``tried_at`` has the times by which to judge reports that have waited for a lock, by lease id.
+    """
+    late = {
+        lease.job_id: tried_at.get(lease.lease_id, now)
+        for lease in kept
+        if lease.deadline_at <= tried_at.get(lease.lease_id, now)
+    }
     if not late:
         return list(kept)
     judge, jobs = Judge(using), selectors.jobs(late, using=using)
     # The attempt may have been ended since the lease was read.
-    alive = {job.lease_id for job in jobs.values() if not judge.is_late(job, now)}
+    alive = {job.lease_id for job in jobs.values() if not judge.is_late(job, late[job.id])}
     return [lease for lease in kept if lease.job_id not in late or lease.lease_id in alive]

@@ -156,7 +156,8 @@ def holds(held: Sequence[Lease], *, using: str | None = None) -> list[RenewedLea
 class Progress:
     """How far an attempt is: ``fraction`` from 0 to 1; ``data`` is JSON text.
 
-    With ``job``, its record, the report is announced as ``job.progress``.
+    With ``job``, its record, the report is announced as ``job.progress``. ``tried_at`` is when it was
+    first tried, if it has waited for a locked row since: lateness is judged by it.
     """
 
     lease: Lease
@@ -164,6 +165,7 @@ class Progress:
     message: str = ""
     data: str | None = None
     job: JobRow | None = None
+    tried_at: datetime | None = None
 
 
 def progress(
@@ -177,7 +179,9 @@ def progress(
     """
     using = using or conf.current().database
     now = clock.now(using)
-    known = in_time(leases.find([one.lease for one in reports], using=using), now, using=using)
+    tried_at = {one.lease.lease_id: one.tried_at for one in reports if one.tried_at is not None}
+    found = leases.find([one.lease for one in reports], using=using)
+    known = in_time(found, now, tried_at=tried_at, using=using)
     holding = {Lease(lease.job_id, lease.lease_id) for lease in known}
     reports = [report for report in reports if report.lease in holding]
     renewed = _progress(reports, now, using=using)

@@ -13,7 +13,8 @@ from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.lease_claim import LeaseClaim
 from django_ojs.models import Attempt
-from django_ojs.services import reaper
+from django_ojs.services import leases, reaper
+from django_ojs.services.leases import Progress
 from django_ojs.services.settle import Outcome, Report, Verdict, report, settle
 from tests.services.support import ack, fail, held, make, now_stored, release, take
 from tests.support import not_none
@@ -118,6 +119,16 @@ class TestTimeIsUp:
         (answer,) = settle([Outcome(held(job), Report.ACK, tried_at=tried_at)])
         assert answer.verdict is Verdict.SETTLED
         assert now_stored(job).state == "completed"
+
+    def test_so_is_progress(
+        self, frozen: FrozenClock, limits: dict[str, Any], state: str, kind: str
+    ) -> None:
+        job = running(**limits)
+        tried_at = frozen.time + timedelta(seconds=9)
+        frozen.advance(12)
+        assert leases.progress([Progress(held(job), 0.2)]) == []
+        assert len(leases.progress([Progress(held(job), 0.5, tried_at=tried_at)])) == 1
+        assert now_stored(job).progress == 0.5
 
 
 def test_one_late_report_holds_up_no_other(frozen: FrozenClock) -> None:

@@ -155,11 +155,13 @@ def judge(
     wrong["stalled though alive"] = _false_stalls(by_event, history, origin, one_writer)
     wrong["claimed while paused"] = _paused(by_event["paused"], rows, history, origin)
     wrong["promoted though expired"] = [job.id for job in jobs if job.promoted_late]
+    killed = _jobs(entry for entry in by_event["fault"] if "job" in entry.data)
     wrong["last words unread"] = [
         f"{job.id}: {heard}"
         for job in jobs
-        if isinstance(job.result, dict)
-        and (heard := job.result.get("heard")) not in (None, LAST_WORD)
+        if job.id not in killed
+        and isinstance(job.result, dict)
+        and (heard := job.result.get("heard", LAST_WORD)) != LAST_WORD
         and [row.outcome for row in history[job.id]] == ["worker_crash", "completed"]
     ]
     wrong["single attempts claimed ahead"] = _ahead(rows, history)

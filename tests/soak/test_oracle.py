@@ -314,17 +314,16 @@ def test_a_job_that_was_made_available_when_it_had_expired() -> None:
 
 @pytest.mark.parametrize(
     ("heard", "outcome", "found"),
-    [(3000, "worker_crash", 0), (7, "worker_crash", 1), (7, "stalled", 0), (None, "worker_crash", 0)],
+    [(3000, "worker_crash", 0), (7, "worker_crash", 1), (None, "worker_crash", 1), (7, "stalled", 0)],
 )
 def test_the_last_words_of_an_executor(heard: int | None, outcome: str, found: int) -> None:
-    """Only where it crashed by itself: a worker that was suspended or killed may have heard less.
-
-    Progress that a busy database did not take is not stored at all.
-    """
+    """Only where it crashed by itself: a worker that was suspended or killed may have heard less."""
     world = World()
     world.jobs[0] = world.jobs[0]._replace(result={"attempt": 2, "heard": heard})
     world.attempts[0] = world.attempt(1, outcome, start=0, end=5)
     assert world.wrong().get("last words unread", 0) == found
+    world.entries.append(entry("fault", kind="kill executor", job="j", attempt=1, killed=0, at=0))
+    assert world.wrong().get("last words unread", 0) == 0
 
 
 @pytest.mark.parametrize(("count", "found"), [(3, 0), (4, 4)])

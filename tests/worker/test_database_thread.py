@@ -18,6 +18,7 @@ from django_ojs.domain.job import Actor, JobRow
 from django_ojs.services import leases, operate, reaper
 from django_ojs.services.settle import Outcome, Report, settle
 from django_ojs.services.workers import WorkerInfo
+from django_ojs.store import batches
 from django_ojs.worker.threads.connection import Availability, ConnectionState
 from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Moment
@@ -112,6 +113,77 @@ def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
     down.clear()
     poll(lambda: not database.unwritten)
     assert (now_stored(kept).state, now_stored(dropped).state) == ("completed", "cancelled")
+
+
+def test_an_attempt_ends_with_its_last_progress_though_a_lock_held_that_up(
+    database: DatabaseThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[list[leases.Progress]] = []
+
+    def progress(updates: list[leases.Progress], **kwargs: Any) -> Any:
+        tries.append(updates)
+        return write(updates, **kwargs)
+
+    write = leases.progress
+    monkeypatch.setattr(leases, "progress", progress)
+    make(2)
+    jobs = take(2)
+    for job in jobs:
+        database.progress(leases.Progress(held(job), 0.25, "early", "1"))
+    poll(lambda: {now_stored(job).progress for job in jobs} == {0.25})
+    with holding(*jobs):
+        for job in jobs:
+            database.progress(leases.Progress(held(job), 0.75, "late", '"last words"'))
+        ended = [Outcome(held(jobs[0]), Report.ACK, "7"), Outcome(held(jobs[1]), Report.FAIL)]
+        database.settle([Pending(outcome, _far()) for outcome in ended])
+        before = len(tries)
+        poll(lambda: len(tries) > before + 1)
+        assert database.unwritten == 2
+    poll(lambda: not database.unwritten)
+    done = [now_stored(job) for job in jobs]
+    assert [job.state for job in done] == ["completed", "retryable"]
+    assert [(job.progress_message, job.json("progress_data")) for job in done] == [
+        ("late", "last words")
+    ] * 2
+
+
+def test_progress_outlives_an_outage(database: DatabaseThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = leases.progress
+    make(1)
+    (job,) = take(1)
+    down, tried = threading.Event(), threading.Event()
+    down.set()
+
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        if down.is_set():
+            tried.set()
+            raise OperationalError("the server is gone")
+        return write(*args, **kwargs)
+
+    monkeypatch.setattr(leases, "progress", refused)
+    monkeypatch.setattr(batches, "answers", lambda using: not down.is_set())
+    database.progress(leases.Progress(held(job), 0.5, "half", "1"))
+    database.settle([Pending(Outcome(held(job), Report.FAIL), _far())])
+    assert tried.wait(10)
+    assert now_stored(job).state == "active"
+    down.clear()
+    poll(lambda: not database.unwritten)
+    assert (now_stored(job).state, now_stored(job).progress) == ("retryable", 0.5)
+
+
+def test_progress_that_is_refused_costs_no_report(
+    database: DatabaseThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No validator lets this through; if one did, the attempt ends all the same, as do others."""
+    make(2)
+    jobs = take(2)
+    for job, data in zip(jobs, ["this is not JSON", "2"], strict=True):
+        database.progress(leases.Progress(held(job), 0.5, "half", data))
+        database.settle([Pending(Outcome(held(job), Report.ACK), _far())])
+    poll(lambda: not database.unwritten)
+    assert [now_stored(job).state for job in jobs] == ["completed", "completed"]
+    assert now_stored(jobs[1]).progress_data == "2"
+    assert f"the database refused the progress of job {jobs[0].id}" in caplog.text
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from math import inf
 from django_ojs import clock
 from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import JobRow
-from django_ojs.domain.leases import RenewedLease
 from django_ojs.services import leases
 from django_ojs.services.job_defaults import stops_on_partition
 from django_ojs.services.settle import Outcome, Report
@@ -34,7 +33,6 @@ from django_ojs.worker.threads.outcomes import Pending
 
 logger = logging.getLogger("django_ojs.worker")
 
-_PROGRESS_EVERY = 0.5
 _KEEP_REPORT = 15.0
 _GATHER = 0.02
 """Seconds for which reports are gathered while the executors have ample work."""
@@ -56,8 +54,6 @@ class Dispatcher:
         self._database = database
         self._shutdown = shutdown
         self._using = using = config.using
-        self._progress: dict[str, leases.Progress] = {}
-        self._progress_due = 0.0
         self._reports: list[Pending] = []
         self._gathers_until = 0.0
         self._lost_places = LostPlaces(database, using=using)
@@ -170,8 +166,10 @@ class Dispatcher:
             else:
                 self._unexpected(slot.child, op)
         elif op == "progress":
-            self._progress[running.lease] = leases.Progress(
-                running.held, frame["fraction"], frame["message"], frame["data"], running.job
+            self._database.progress(
+                leases.Progress(
+                    running.held, frame["fraction"], frame["message"], frame["data"], running.job
+                )
             )
         elif op == "call":
             self._calls.take(slot, running, frame)
@@ -219,8 +217,6 @@ class Dispatcher:
             child.recycle = Replacement("stopped", "a handler was asked to stop")
         elif ok and running.job.type in self._shared.suspects and not child.is_shared:
             self._shared.cleared(running.job.type)
-        if self._progress:
-            self._flush_progress([running.lease])
         if running.lost and reason in (*SILENT, "total_timeout"):
             self._end_lost(running)
         else:
@@ -242,7 +238,6 @@ class Dispatcher:
         if not ended:
             return
         self.last_done = clock.boottime()
-        self._flush_progress([leased.lease for leased in ended])
         for leased in ended:
             self.enforcer.ended(leased)
         for leased in ended:
@@ -282,18 +277,13 @@ class Dispatcher:
     def next_wait(self, now: float) -> float | None:
         """Seconds until :meth:`tick` has something to do; ``None`` if nothing is due."""
         moments = self.enforcer.moments() + self.assignment.moments()
-        if self._progress:
-            moments.append(self._progress_due)
         if self._reports:
             moments.append(self._gathers_until)
         return max(0.0, min(moments) - now) if moments else None
 
     def tick(self, now: float) -> None:
-        """Do what is due: stops, recalls, releases, progress."""
+        """Do what is due: stops, recalls, releases."""
         self.assignment.recall(now)
-        if self._progress and now >= self._progress_due:
-            self._flush_progress(list(self._progress))
-            self._progress_due = now + _PROGRESS_EVERY
         self.enforcer.tick(now)
         self.logs.tick(now, self.leases)
 
@@ -352,22 +342,6 @@ class Dispatcher:
         self.leases.pop(running.lease, None)
         if running.log is not None:
             self.logs.ended(running)
-
-    def _flush_progress(self, ids: Sequence[str]) -> None:
-        if not self._progress:
-            return
-        updates = [self._progress.pop(lease) for lease in ids if lease in self._progress]
-        if not updates:
-            return
-
-        def then(kept: list[RenewedLease] | None, error: Exception | None) -> None:
-            held_up = {lease.lease_id for lease in kept or () if not lease.written}
-            for update in updates:
-                if update.lease.lease_id in held_up:
-                    # A newer update replaces it.
-                    self._progress.setdefault(update.lease.lease_id.hex, update)
-
-        self._database.call(lambda: leases.progress(updates, wait=False, using=self._using), then)
 
 
 def _heads(queued: deque[LeasedJob], lease: object) -> bool:

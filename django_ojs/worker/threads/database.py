@@ -16,6 +16,7 @@ from typing import Any
 from django_ojs import clock
 from django_ojs.domain.exposition import Durations
 from django_ojs.domain.job import JobRow
+from django_ojs.services.leases import Progress
 from django_ojs.store.batches import OUTAGE
 from django_ojs.store.contention import is_held
 from django_ojs.store.dialect import dialect
@@ -23,6 +24,7 @@ from django_ojs.worker.threads.base import STATEMENT_SECONDS, ConnectedThread, M
 from django_ojs.worker.threads.connection import Availability, ConnectionState
 from django_ojs.worker.threads.fetcher import Claims, Fetcher
 from django_ojs.worker.threads.outcomes import OutcomeWriter, Pending
+from django_ojs.worker.threads.progress import ProgressWriter
 
 logger = logging.getLogger("django_ojs.worker")
 _AGAIN = 0.25
@@ -49,7 +51,8 @@ class DatabaseThread(ConnectedThread):
         self._loop = loop
         self._changed = threading.Condition()
         self._state = ConnectionState(using, availability)
-        self._outcomes = OutcomeWriter(loop, self._state, using)
+        self._progress = ProgressWriter(self._state, using)
+        self._outcomes = OutcomeWriter(loop, self._state, self._progress, using)
         self.claims_took, self.settlements_took = Durations(STATEMENT_SECONDS), self._outcomes.took
         self._fetchers = [
             Fetcher(each, loop, self._state, self._changed, self.claims_took, using) for each in claims
@@ -83,6 +86,12 @@ class DatabaseThread(ConnectedThread):
         with self._changed:
             self._outcomes.add(outcomes)
             self._changed.notify()
+
+    def progress(self, progress: Progress) -> None:
+        """Queue progress: written within half a second, and before the attempt's outcome."""
+        if self._progress.add(progress):
+            with self._changed:
+                self._changed.notify()
 
     def call(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
         """Run ``work`` in this thread; ``then(value, error)`` runs in the supervisor's main loop."""
@@ -135,12 +144,15 @@ class DatabaseThread(ConnectedThread):
             self._calls.clear()
             again = [call for at, call in self._later if at <= now]
             self._later = [one for one in self._later if one[0] > now]
+            progress = self._progress.ready(now)
             outcomes = self._outcomes.ready(now)
-            if self._closing and not (calls or again or self._outcomes or self._later):
+            if self._closing and not (calls or again or self._unfinished()):
                 return False
             wanted = [(fetcher, *fetcher.wanted()) for fetcher in self._fetchers]
         began = clock.boottime()
         self._make(calls)
+        if progress:
+            self._progress.write_due(progress)
         # Feed idle executors first; outcomes can wait for one claim.
         for fetcher, want, immediate in wanted:
             if want and immediate:
@@ -166,13 +178,16 @@ class DatabaseThread(ConnectedThread):
 
     def _idle_for(self) -> float:
         """Seconds until there is something to do; infinite to wait for another thread."""
-        done = self._closing and not (self._outcomes or self._later)
-        due_at = self._outcomes.due_at()
+        done = self._closing and not self._unfinished()
+        due_at = self._outcomes.due_at() + self._progress.due_at()
         if self._calls or done or not all(due_at):
             return 0.0
         waits = [at - clock.boottime() for at in due_at + [at for at, _ in self._later]]
         pauses = [] if self._closing else [fetcher.pause() for fetcher in self._fetchers]
         return min(waits + [pause for pause in pauses if pause is not None], default=inf)
+
+    def _unfinished(self) -> bool:
+        return bool(self._outcomes or self._later or self._progress)
 
     def _rest(self, pause: float) -> None:
         """Wait so long, for another thread, or until a schedule sees a change. The lock is held."""

@@ -22,6 +22,7 @@ from django_ojs.store.batches import OUTAGE, in_batches
 from django_ojs.store.contention import is_held
 from django_ojs.worker.threads.base import STATEMENT_SECONDS, MainLoop
 from django_ojs.worker.threads.connection import ConnectionState
+from django_ojs.worker.threads.progress import ProgressWriter
 
 logger = logging.getLogger("django_ojs.worker")
 _BATCH = 500
@@ -46,9 +47,12 @@ class Pending:
 class OutcomeWriter:
     """The queue of outcomes to write. :class:`DatabaseThread` guards it with its lock."""
 
-    def __init__(self, loop: MainLoop, state: ConnectionState, using: str) -> None:
+    def __init__(
+        self, loop: MainLoop, state: ConnectionState, progress: ProgressWriter, using: str
+    ) -> None:
         self._loop = loop
         self._state = state
+        self._progress = progress
         self._using = using
         self._pending: deque[Pending] = deque()
         self.took = Durations(STATEMENT_SECONDS)
@@ -80,7 +84,7 @@ class OutcomeWriter:
         try:
             tried_at = clock.now(self._using)
             in_batches(
-                batch,
+                self._with_progress_written(batch, tried_at),
                 partial(self._write, tried_at),
                 refused=self._refuse,
                 size=_size,
@@ -97,19 +101,29 @@ class OutcomeWriter:
             if any(pending.refusals for pending in batch):
                 self._drop_expired()
 
+    def _with_progress_written(self, batch: Sequence[Pending], tried_at: datetime) -> Sequence[Pending]:
+        """Write what is left of their progress; those whose locked row holds that up are left out."""
+        left = self._progress.of(pending.outcome.lease for pending in batch)
+        if not left:
+            return batch
+        self._progress.write(left)
+        waiting = {one.lease for one in self._progress.of(one.lease for one in left)}
+        held = [one for one in batch if one.outcome.lease in waiting]
+        _tried(held, tried_at)
+        _postpone(held)
+        return [one for one in batch if one.outcome.lease not in waiting]
+
     def _write(self, tried_at: datetime, batch: Sequence[Pending]) -> None:
         answers = settle([_known(one) for one in batch], wait=False, using=self._using)
         pairs = zip(batch, answers, strict=True)
-        held = [one for one, answer in pairs if answer.verdict is Verdict.HELD]
-        _tried(held, tried_at)
+        _tried([one for one, answer in pairs if answer.verdict is Verdict.HELD], tried_at)
         self._settled(batch, answers)
 
     def _settled(self, batch: Sequence[Pending], answers: Sequence[SettleResult]) -> None:
-        again = clock.boottime() + _AGAIN
-        for pending, answer in zip(batch, answers, strict=True):
-            if answer.verdict is Verdict.HELD:
-                pending.again_at = again
-            else:
+        pairs = list(zip(batch, answers, strict=True))
+        _postpone([one for one, answer in pairs if answer.verdict is Verdict.HELD])
+        for pending, answer in pairs:
+            if answer.verdict is not Verdict.HELD:
                 self._pending.remove(pending)
         if any(answer.verdict in _REFUSED for answer in answers):
             self._loop.call_soon(lambda: self._log_refusals(batch, answers))
@@ -177,6 +191,12 @@ class OutcomeWriter:
                 job_id = str(pending.outcome.lease.job_id)
                 text = "report abandoned, not written before the deadline: job %s"
                 logger.error(text, job_id, extra={"job_id": job_id})
+
+
+def _postpone(held: Sequence[Pending]) -> None:
+    again_at = clock.boottime() + _AGAIN
+    for pending in held:
+        pending.again_at = again_at
 
 
 def _tried(batch: Sequence[Pending], at: datetime | None) -> None:
