@@ -1,8 +1,9 @@
 """Notifying workers of new jobs on PostgreSQL: with every commit, or sparsely (ADR 45).
 
-PostgreSQL admits one commit with a NOTIFY at a time, so many writers wait for each other. But a worker
-looks again several times after a notification: jobs of the same queue and type that are committed
-before the last of these looks need none of their own.
+PostgreSQL admits one commit with a NOTIFY at a time, so many writers wait for each other. So a process
+whose enqueues follow each other closely has workers look again several times after a notification:
+jobs of the same queue and type that are committed before the last of these looks need none of their
+own. One that enqueues now and then notifies each time.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from django_ojs import clock, conf
 from django_ojs.domain.lru import LRU
 from django_ojs.engines import is_postgresql
 from django_ojs.store import contention, inserting
-from django_ojs.store.notifications import LOOKS, of_many, payloads
+from django_ojs.store.notifications import FEW, LOOKS, MANY, ONCE, payloads, repeated
 
-_FEW, _MANY = LOOKS.values()
+_SOON_S, _OFTEN = 0.03, 4
+"""A notification that follows so many others, each so soon after the one before, serves others."""
 _MARGIN_S = 0.005
 """Seconds before the last look of a worker within which a commit may come too late for it."""
 _DENSE = 100
@@ -28,27 +30,36 @@ _DENSE = 100
 
 
 class _Notified:
-    """The last notification of a payload: when its statement was sent (boottime), when its receivers
-    look again, and how many enqueues relied on it.
+    """The last notification of a payload: when its statement was sent (boottime), how often its
+    receivers look again, how many before it followed each other soon, and how many enqueues relied
+    on it.
     """
 
-    __slots__ = ("looks", "relied", "sent_at")
+    __slots__ = ("how", "in_a_row", "looks", "relied", "sent_at")
 
-    def __init__(self, sent_at: float, looks: Sequence[float]) -> None:
-        self.sent_at, self.looks, self.relied = sent_at, looks, 0
+    def __init__(self, sent_at: float, how: str = ONCE, in_a_row: int = 0) -> None:
+        self.sent_at, self.how, self.in_a_row, self.relied = sent_at, how, in_a_row, 0
+        self.looks = LOOKS[how]
 
     def serves(self, now: float) -> bool:
         """Whether a commit that begins now need not notify, unless it takes long."""
-        return 0 <= now - self.sent_at < self.looks[-2]
+        return bool(self.looks) and 0 <= now - self.sent_at < self.looks[-2]
 
     def served(self, now: float) -> bool:
         """Whether what has been committed by now is seen by the last look."""
-        return 0 <= now - self.sent_at < self.looks[-1] - _MARGIN_S
+        return bool(self.looks) and 0 <= now - self.sent_at < self.looks[-1] - _MARGIN_S
 
-    def next(self, now: float) -> Sequence[float]:
-        """When the receivers of the next notification shall look again."""
-        just_now = 0 <= now - self.sent_at < 2 * self.looks[-1]
-        return _MANY if just_now and self.relied >= _DENSE * self.looks[-2] else _FEW
+    def next(self, now: float) -> _Notified:
+        """The notification of a commit now that this one does not serve."""
+        passed = now - self.sent_at
+        if not self.looks:
+            in_a_row = self.in_a_row + 1 if 0 <= passed < _SOON_S else 0
+            return _Notified(now, FEW if in_a_row >= _OFTEN else ONCE, in_a_row)
+        if self.relied >= _DENSE * self.looks[-2] and 0 <= passed < 2 * self.looks[-1]:
+            return _Notified(now, MANY)
+        if self.relied and 0 <= passed < 2 * self.looks[-2]:
+            return _Notified(now, FEW)
+        return _Notified(now)
 
 
 _notified: LRU[tuple[str, str], _Notified] = LRU(10_000)
@@ -88,9 +99,9 @@ def announcement(places: Collection[tuple[str, str]], *, alone: bool, using: str
             last.relied += 1
             left_out.append(payload)
         else:
-            looks = _FEW if last is None else last.next(now)
-            texts.append(payload if looks is _FEW else of_many(payload))
-            made.append((payload, _Notified(now, looks)))
+            notified = _Notified(now) if last is None else last.next(now)
+            texts.append(repeated(payload, notified.how))
+            made.append((payload, notified))
     return Announcement(texts, made, left_out)
 
 
@@ -108,7 +119,8 @@ def committed(announced: Announcement, *, using: str) -> None:
         if last is None or not last.served(now):
             late.append(payload)
     if late:
+        texts = [repeated(payload, FEW) for payload in late]
         with suppress(Error):
-            contention.alone(using, partial(inserting.notify, late, using=using))
+            contention.alone(using, partial(inserting.notify, texts, using=using))
         for payload in late:
-            _notified.put((using, payload), _Notified(now, _FEW))
+            _notified.put((using, payload), _Notified(now, FEW))

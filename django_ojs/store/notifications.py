@@ -18,14 +18,14 @@ from django_ojs.store import hung_sessions
 from django_ojs.store.inserting import CHANNEL
 from django_ojs.store.sockets import CONNECT_TIMEOUT_S, set_keepalive
 
-_FEW, _MANY = "q:", "Q:"
+ONCE, FEW, MANY = "q:", "r:", "R:"
+"""How a payload about jobs begins, by how often its receivers look again (:data:`LOOKS`)."""
 LOOKS: Mapping[str, tuple[float, ...]] = {
-    _FEW: (0.006, 0.012, 0.02, 0.04),
-    _MANY: (*(0.006 * number for number in range(1, 31)), 0.2),
+    ONCE: (),
+    FEW: (0.006, 0.012, 0.02, 0.04),
+    MANY: (*(0.006 * number for number in range(1, 31)), 0.2),
 }
-"""Seconds after a notification at which its receiver looks again, where not every commit notifies; by
-how the payload begins.
-"""
+"""Seconds after a notification at which its receiver looks again, where not every commit notifies."""
 
 logger = logging.getLogger("django_ojs.worker")
 
@@ -38,17 +38,17 @@ def payloads(places: Iterable[tuple[str, str]]) -> list[str]:
     types: dict[str, str] = {}
     for queue, job_type in places:
         types[queue] = job_type if types.get(queue, job_type) == job_type else ""
-    return [f"q:{queue}/{types[queue]}".rstrip("/") for queue in sorted(types)]
+    return [f"{ONCE}{queue}/{types[queue]}".rstrip("/") for queue in sorted(types)]
 
 
-def of_many(payload: str) -> str:
-    """The payload with which a process says that it enqueues many of such jobs."""
-    return _MANY + payload.removeprefix(_FEW)
+def repeated(payload: str, how: str) -> str:
+    """The payload whose receivers look again as often as ``how`` says."""
+    return how + payload.removeprefix(ONCE)
 
 
 def place_of(payload: str) -> tuple[str, str]:
     """The queue and the type of a ``q:`` payload; empty for any."""
-    queue, _, job_type = payload.removeprefix("q:").partition("/")
+    queue, _, job_type = payload.removeprefix(ONCE).partition("/")
     return queue, job_type
 
 
@@ -96,7 +96,7 @@ class Notifier(threading.Thread):
                 connection = self._connect()
                 self.listening.set()
                 # Commits before LISTEN took effect were not received.
-                self._received(_FEW)
+                self._received(FEW)
                 self._listen(connection.pgconn)
             except Exception as error:
                 logger.info("LISTEN was interrupted, reconnecting: %s", error)
@@ -121,8 +121,8 @@ class Notifier(threading.Thread):
 
     def _received(self, payload: str) -> None:
         delays = LOOKS.get(payload[:2], ())
-        if payload.startswith(_MANY):
-            payload = _FEW + payload.removeprefix(_MANY)
+        if delays:
+            payload = ONCE + payload[2:]
         if self._sparse and delays:
             now = clock.boottime()
             known = self._again.get(payload)

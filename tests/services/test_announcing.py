@@ -60,9 +60,30 @@ def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
     announcing._notified.clear()
 
 
+def enqueue_every(seconds: float, times: int, listening: Listening) -> list[str]:
+    """Enqueue so many times, so far apart; returns what was heard."""
+    for _ in range(times):
+        listening.now += seconds
+        enqueue("test.job")
+    return listening.heard()
+
+
+def enqueue_closely(listening: Listening) -> None:
+    """Until a notification serves others."""
+    heard = enqueue_every(0.008, 5, listening)
+    assert heard == ["q:default/test.job"] * 4 + ["r:default/test.job"]
+
+
+def test_who_enqueues_now_and_then_notifies_each_time(listening: Listening) -> None:
+    for gap in (0.031, 0.08):
+        assert enqueue_every(gap, 20, listening) == ["q:default/test.job"] * 20
+    for _ in range(5):
+        assert enqueue_every(0.008, 4, listening) == ["q:default/test.job"] * 4
+        listening.now += 0.031
+
+
 def test_what_was_notified_of_just_now_is_left_out(listening: Listening) -> None:
-    enqueue("test.job")
-    assert listening.heard() == ["q:default/test.job"]
+    enqueue_closely(listening)
     listening.now += 0.019
     enqueue_many("test.job", [[1], [2]])
     assert listening.heard() == []
@@ -71,22 +92,18 @@ def test_what_was_notified_of_just_now_is_left_out(listening: Listening) -> None
     assert listening.heard() == ["q:default/test.other", "q:mail/test.job"]
     listening.now += 0.002
     enqueue("test.job")
-    assert listening.heard() == ["q:default/test.job"]
+    assert listening.heard() == ["r:default/test.job"]
+    listening.now += 0.021
+    enqueue("test.job")
+    assert listening.heard() == ["q:default/test.job"], "nothing relied on the last one"
 
 
 def test_a_notification_serves_longer_where_many_follow(listening: Listening) -> None:
-    def follow(times: int) -> list[str]:
-        for _ in range(times):
-            listening.now += 0.008
-            enqueue("test.job")
-        return listening.heard()
-
-    enqueue("test.job")
-    assert listening.heard() == ["q:default/test.job"]
-    assert follow(2) == []
-    assert follow(1) == ["Q:default/test.job"]
-    assert follow(22) == []
-    assert follow(1) == ["Q:default/test.job"]
+    enqueue_closely(listening)
+    assert enqueue_every(0.008, 2, listening) == []
+    assert enqueue_every(0.008, 1, listening) == ["R:default/test.job"]
+    assert enqueue_every(0.008, 22, listening) == []
+    assert enqueue_every(0.008, 1, listening) == ["R:default/test.job"]
     listening.now += 1.0
     enqueue("test.job")
     assert listening.heard() == ["q:default/test.job"], "the many are over"
@@ -102,8 +119,7 @@ def test_nothing_is_left_out_unless_it_is_asked_for(listening: Listening) -> Non
 def test_nothing_is_left_out_in_a_transaction_that_may_commit_whenever(
     listening: Listening,
 ) -> None:
-    enqueue("test.job")
-    assert listening.heard() == ["q:default/test.job"]
+    enqueue_closely(listening)
     with transaction.atomic():
         enqueue("test.job")
     assert listening.heard() == ["q:default/test.job"]
@@ -117,8 +133,7 @@ def test_nothing_is_left_out_in_a_transaction_that_may_commit_whenever(
 def test_a_commit_that_took_too_long_is_notified_of_afterwards(
     listening: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enqueue("test.job")
-    listening.heard()
+    enqueue_closely(listening)
     insert = inserting.jobs
 
     def slowly(*args: Any, **options: Any) -> None:
@@ -127,23 +142,24 @@ def test_a_commit_that_took_too_long_is_notified_of_afterwards(
 
     monkeypatch.setattr(inserting, "jobs", slowly)
     enqueue("test.job")
-    assert listening.heard() == ["q:default/test.job"]
+    assert listening.heard() == ["r:default/test.job"]
 
 
 def test_a_statement_that_failed_has_notified_of_nothing(
     listening: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    enqueue_every(0.008, 4, listening)
     with monkeypatch.context() as failing, pytest.raises(OperationalError):
         failing.setattr(inserting, "jobs", _fail)
         enqueue("test.job")
     enqueue("test.job")
-    assert listening.heard() == ["q:default/test.job"]
+    assert listening.heard() == ["r:default/test.job"]
 
 
 def test_a_notification_that_fails_after_the_commit_is_no_failure_of_the_enqueue(
     listening: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enqueue("test.job")
+    enqueue_closely(listening)
     monkeypatch.setattr(announcing, "_MARGIN_S", 1.0)
     monkeypatch.setattr(inserting, "notify", _fail_for_some)
     job = enqueue("test.job")

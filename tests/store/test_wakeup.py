@@ -17,7 +17,7 @@ from django_ojs.services.commit import wake
 from django_ojs.store import due_times, sockets
 from django_ojs.store.due_times import DueProbe, NextDue
 from django_ojs.store.inserting import notify
-from django_ojs.store.notifications import LOOKS, Notifier, of_many
+from django_ojs.store.notifications import FEW, LOOKS, MANY, Notifier, repeated
 from django_ojs.worker.threads.polling import FileChangeSchedule
 from tests.services.support import make, take
 from tests.support import poll
@@ -100,23 +100,25 @@ def test_a_listener_of_sparse_notifications_repeats_each_for_what_was_left_out(v
     listener = Notifier(hear, "default")
     listener.start()
     try:
-        few, many = LOOKS.values()
+        few, many = LOOKS[FEW], LOOKS[MANY]
         poll(lambda: len(heard) == 1 + len(few))
         assert {payload for payload, _ in heard} == {"q:"}
         assert again == [False, *[True] * len(few)]
         heard.clear()
-        wake([("one", "test.job")], ["worker-Q:1"], using="default")
+        wake([], ["worker-r:1"], using="default")
+        notify([repeated("q:one/test.job", FEW)], using="default")
         poll(lambda: len(heard) == 2 + len(few))
-        assert [payload for payload, _ in heard if payload.startswith("w:")] == ["w:worker-Q:1"]
+        assert [payload for payload, _ in heard if payload.startswith("w:")] == ["w:worker-r:1"]
         of_queue = [(payload, at) for payload, at in heard if payload.startswith("q:")]
         assert [payload for payload, _ in of_queue] == ["q:one/test.job"] * (1 + len(few))
         first, *later = [at for _, at in of_queue]
         assert all(at - first >= delay for at, delay in zip(later, few, strict=True))
         heard.clear()
-        notify([of_many("q:two/test.job")], using="default")
+        notify([repeated("q:two/test.job", MANY)], using="default")
         poll(lambda: bool(heard))
+        notify([repeated("q:two/test.job", FEW)], using="default")
         wake([("two", "test.job")], using="default")
-        poll(lambda: len(heard) == 2 + len(many))
+        poll(lambda: len(heard) == 3 + len(many))
         assert {payload for payload, _ in heard} == {"q:two/test.job"}
         assert heard[-1][1] - heard[0][1] >= many[-1], "the second one does not end that earlier"
     finally:
