@@ -14,7 +14,7 @@ from django_ojs import clock
 from django_ojs.api import cancel, enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Event, Job, LeaseBeat, Queue, UniqueKey, Worker
-from django_ojs.services import http_workers, leases, promote, prune, reap, settle, workers
+from django_ojs.services import attempts, http_workers, leases, promote, prune, reap, settle, workers
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.contention import RowHeld, impatient, is_held
@@ -30,7 +30,7 @@ from tests.services.support import (
     now_stored,
     take,
 )
-from tests.support import family, poll
+from tests.support import family, not_none, poll
 
 pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
 
@@ -257,6 +257,40 @@ class TestBeats:
             assert Worker.objects.get().heartbeat_at == began
         http_workers.heard("w1", None)
         assert Worker.objects.get().heartbeat_at == frozen.time
+
+
+class TestDeadlines:
+    """Who ends attempts or moves their deadlines passes over held rows."""
+
+    def test_an_attempt_that_is_over_is_left_to_the_reaper(
+        self, row_locks: None, frozen: FrozenClock
+    ) -> None:
+        make(2, total_timeout=10)
+        jobs = take(2)
+        frozen.advance(10)
+        with bounded(), impatient(), holding(jobs[0]):
+            found = attempts.check([held(job) for job in jobs])
+        assert [lease.job_id for lease in found.kept] == [jobs[0].id]
+        assert found.reasons == {jobs[1].lease_id: "total_timeout"}
+
+    def test_after_an_outage_the_others_are_extended(
+        self, row_locks: None, frozen: FrozenClock
+    ) -> None:
+        make(2, timeout=10, grace_period=0)
+        jobs = take(2)
+        until = frozen.time + timedelta(seconds=60)
+        with bounded(), impatient(), holding(jobs[0]):
+            assert reap.recover(until=until, now=frozen.time, using="default") == 1
+        assert [now_stored(job).deadline_at for job in jobs] == [jobs[0].deadline_at, until]
+
+    def test_a_step_of_the_clock_moves_the_others(self, row_locks: None, frozen: FrozenClock) -> None:
+        make(2, timeout=10, grace_period=0)
+        jobs = take(2)
+        step = timedelta(hours=1)
+        with bounded(), impatient(), holding(jobs[0]):
+            assert reap.set_clock(step, now=frozen.time, using="default") == 1
+        moved = [now_stored(job).started_at for job in jobs]
+        assert moved == [jobs[0].started_at, not_none(jobs[1].started_at) + step]
 
 
 class TestReports:

@@ -24,9 +24,11 @@ from django_ojs.services.claim import claim, sources
 from django_ojs.services.rate_limits import operate as rate_limits
 from django_ojs.services.starting import Holder, start_at_once
 from django_ojs.store import candidates, picking
+from django_ojs.store.dialect import dialect
 from django_ojs.store.picking import PickLimits
 from django_ojs.store.sources import in_order
 from tests.conftest import empty_tables
+from tests.support import not_none
 
 from .support import bounded, elsewhere, fail, held, holding, make, now_stored, release, take
 
@@ -173,6 +175,23 @@ def test_a_paused_queue_starts_nothing_that_is_announced() -> None:
     assert announced(2) == []
     queues.resume(["default"])
     assert len(announced(2)) == 2
+
+
+def test_a_queue_whose_row_is_held_starts_nothing_that_is_announced(frozen: FrozenClock) -> None:
+    """As a pause holds it that has not committed yet: nobody else sees that."""
+    if not dialect("default").updates_what_it_locks:
+        pytest.skip("no database that starts them by one statement")
+    make(2)
+    lane = not_none(sources(["default"], ["test.job"], ranked=False).only)
+
+    def started() -> int:
+        pick = partial(picking.first, lane, PickLimits(2))
+        holder = Holder("w1", True, None)
+        return len(not_none(start_at_once(pick, in_order, holder, using="default")).jobs)
+
+    with elsewhere(lambda: list(Queue.objects.select_for_update())):
+        assert started() == 0
+    assert started() == 2
 
 
 def test_what_is_overdue_is_discarded_when_it_is_announced(frozen: FrozenClock) -> None:
