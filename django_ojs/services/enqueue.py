@@ -217,11 +217,11 @@ def _insert(
     fresh = records
     if named:
         records, fresh = _existing(records, chosen, known, using)
-    places.add(fresh, settled=settled, now=now, using=using)
     if publishing:
         publish(
             (job_event for job in fresh for job_event in creation_events(job)), now=now, using=using
         )
+    places.add(fresh, settled=settled, now=now, using=using)
     return records, announced
 
 

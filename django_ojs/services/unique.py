@@ -179,6 +179,11 @@ class _Admission:
                 raise self._refusal(index, record, job, words)
         if any(job.id in self._places for job in victims):
             self._flush()
+            # As they are stored: with the hooks of their limits.
+            victims = [
+                self._answers[self._places[job.id]] if job.id in self._places else job
+                for job in victims
+            ]
         now = clock.now(self._using)
         actor = Actor(reason=f"replaced by {record.id}")
         transitions = [

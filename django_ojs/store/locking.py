@@ -4,7 +4,8 @@ The order in which a transaction locks rows, so that no two wait for each other:
 schedule, unique keys (``store/unique_keys.py``) in their order, then jobs by id, then outermost
 workflows by id (nothing inside them is changed without them), then new rows. Queue rows are shared
 before the jobs that a claim takes. An admission locks the row of one rate limit, then jobs that
-nobody holds; one within a transaction that has locked jobs waits for neither.
+nobody holds; one within a transaction that has locked jobs waits for neither. A report that blocks a
+key waits for the key after the job.
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ from django_ojs.store.inserting import CHANNEL
 from django_ojs.store.sockets import CONNECT_TIMEOUT_S, set_keepalive
 
 ONCE, FEW, MANY = "q:", "r:", "R:"
-"""How a payload about jobs begins, by how often its receivers look again (:data:`LOOKS`)."""
+"""How a payload about jobs begins, by how often those of its receivers look again (:data:`LOOKS`) that
+have ``OJS["NOTIFY"]`` sparse.
+"""
 LOOKS: Mapping[str, tuple[float, ...]] = {
     ONCE: (),
     FEW: (0.006, 0.012, 0.02, 0.04),

@@ -11,10 +11,10 @@ import pytest
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_ojs import enqueue_many
+from django_ojs import enqueue_many, get_workflow, group, resume_workflow, step
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.job import JobRow
-from django_ojs.models import Queue, RateLimit, RateLimitDue, RateLimitPlace
+from django_ojs.models import Event, Job, Queue, RateLimit, RateLimitDue, RateLimitPlace
 from django_ojs.services import operate, queues
 from django_ojs.services.rate_limits import admission, policies
 from django_ojs.services.rate_limits import operate as limits
@@ -238,6 +238,46 @@ def test_what_an_admission_drops_is_admitted_for_afterwards() -> None:
         admission.admit_due(at_once=True, using="default")
     assert not nested.called
     assert {now_stored(job).state for job in jobs} == {"discarded"}
+
+
+def test_a_key_that_turns_away_is_for_the_admission_after_the_commit() -> None:
+    """A job is announced before its end is."""
+    drop = {**ONE, "on_limit": "drop"}
+    make(1, rate_limit=drop)
+    (job,) = make(1, rate_limit=drop)
+    kinds = Event.objects.filter(job_id=job.id).order_by("id").values_list("kind", flat=True)
+    assert list(kinds) == ["job.enqueued", "rate_limit.dropped", "job.discarded"]
+
+
+def test_a_resumed_workflow_counts_what_its_limit_turns_away() -> None:
+    limited = step("test.job", rate_limit={**ONE, "on_limit": "drop"})
+    record = group(limited, limited, limited).enqueue()
+    ack(*take(3))
+    assert get_workflow(record).state == "failed"
+    resume_workflow(record)
+    ack(*take(3))
+    found = get_workflow(record)
+    assert (found.state, found.completed, found.failed) == ("failed", 2, 1)
+
+
+def test_a_place_of_what_is_replaced_in_the_same_call_is_given_up() -> None:
+    known(ONE)
+    unique = {"keys": ["type"], "on_conflict": "replace"}
+    replaced, job = enqueue_many("test.job", [[1], [2]], unique=unique, rate_limit=ONE)
+    assert (replaced.state, now_stored(replaced).state) == ("cancelled", "cancelled")
+    assert [one.id for one in take(2)] == [job.id]
+
+
+def test_a_claim_that_takes_jobs_in_takes_nothing_back_that_it_starts() -> None:
+    make(1, queue="mail")
+    limits.override("queue:mail", {"concurrency": 2})
+    admitted = make(2, queue="mail", priority=5)
+    with nobody_admits():
+        limits.override("queue:mail", {"concurrency": 1})
+    assert [job.held for job in map(now_stored, admitted)] == [False, False]
+    started = take(3, queues=("mail",))
+    assert {job.id for job in started} == {job.id for job in admitted}
+    assert not Job.objects.filter(state="active", held=True).exists()
 
 
 def test_where_a_lock_does_not_show_the_latest_admissions_write_the_row(frozen: FrozenClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -16,14 +17,15 @@ from django.db import DatabaseError, OperationalError, connections
 from django_ojs import clock
 from django_ojs.domain.job import Actor, JobRow
 from django_ojs.services import leases, operate, reaper
-from django_ojs.services.settle import Outcome, Report, settle
+from django_ojs.services.settle import Outcome, Report, SettleResult, Verdict, settle
 from django_ojs.services.workers import WorkerInfo
 from django_ojs.store import batches
 from django_ojs.worker.threads.connection import Availability, ConnectionState
 from django_ojs.worker.threads.database import DatabaseThread
 from django_ojs.worker.threads.fetcher import Moment
 from django_ojs.worker.threads.heartbeat import HeartbeatThread, WorkerSnapshot
-from django_ojs.worker.threads.outcomes import Pending
+from django_ojs.worker.threads.outcomes import OutcomeWriter, Pending
+from django_ojs.worker.threads.progress import ProgressWriter
 from tests.services.support import bounded, held, holding, make, now_stored, take
 from tests.support import not_none, poll
 
@@ -184,6 +186,40 @@ def test_progress_that_is_refused_costs_no_report(
     assert [now_stored(job).state for job in jobs] == ["completed", "completed"]
     assert now_stored(jobs[1]).progress_data == "2"
     assert f"the database refused the progress of job {jobs[0].id}" in caplog.text
+
+
+def test_the_heartbeat_reads_what_is_unwritten_while_it_is_written(loop: Loop) -> None:
+    """Both at the same time, for as long as one needs to meet the other in the middle."""
+    make(1)
+    (job,) = take()
+    state = ConnectionState("default")
+    writer = OutcomeWriter(loop, state, ProgressWriter(state, "default"), "default")
+    outcome = Outcome(held(job), Report.ACK, claimed=job)
+    settled = SettleResult(Verdict.SETTLED, None)
+    over = threading.Event()
+    trouble: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not over.is_set():
+                assert len(writer.jobs()) <= 50
+        except BaseException as error:
+            trouble.append(error)
+
+    reader = threading.Thread(target=read)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        reader.start()
+        for _ in range(200):
+            some = [Pending(outcome, _far()) for _ in range(50)]
+            writer.add(some)
+            writer._settled(some, [settled] * 50)
+    finally:
+        over.set()
+        reader.join(10)
+        sys.setswitchinterval(before)
+    assert not trouble
 
 
 @pytest.mark.slow

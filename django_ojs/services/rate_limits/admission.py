@@ -53,13 +53,13 @@ _admitting: ContextVar[bool] = ContextVar("django_ojs.admitting", default=False)
 """Whether this is an admission: what it changes itself is for the next one."""
 
 
-def changed(keys: Keys, *, now: datetime, using: str) -> None:
+def changed(keys: Keys, *, at_once: bool = True, now: datetime, using: str) -> None:
     """Places of these keys have changed: admit. A key comes with its policy where jobs brought one.
 
-    Under one key in a transaction of ours that nobody can keep open, if nobody holds its row: then at
-    once. Otherwise when the transaction commits.
+    Under one key in a transaction of ours that nobody can keep open, if nobody holds its row: then
+    ``at_once``. Otherwise when the transaction commits.
     """
-    can = is_own_transaction(using) and dialect(using).lock_shows_latest
+    can = at_once and is_own_transaction(using) and dialect(using).lock_shows_latest
     if can and len(keys) == 1 and not _admitting.get():
         ((key, policy),) = keys.items()
         row = locked(key, using, skip=True)
@@ -165,12 +165,16 @@ def _admit(key: str, policy: RateLimitPolicy | None, *, using: str = "") -> _Don
 
 
 def _at_once(row: RateLimit, policy: RateLimitPolicy | None, using: str) -> _Done | None:
-    """``None`` for a key whose limits cannot be read: that is no reason to refuse what has changed."""
+    """``None`` for a key whose limits cannot be read: that is no reason to refuse a change. And for one
+    that turns jobs away, which commits changes of jobs that the caller knows nothing of.
+    """
     now = clock.now(using)
     has_other = _note_policy(row, policy, now)
     try:
-        effective(row, now)
+        limits = effective(row, now)
     except InvalidRequest:
+        return None
+    if limits.on_limit != "wait":
         return None
     found = rate_limit_keys.read(row.key, using=using)
     return _under(row, found, now, using, has_other=has_other)

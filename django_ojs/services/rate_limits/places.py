@@ -1,7 +1,7 @@
 """The transition hook of rate limits: places are taken, given up and waited for with the state of jobs.
 
-It writes places of its own jobs only, under their locks, and never waits for a key: who is let in
-next is for an admission.
+It writes places of its own jobs, under their locks, and never waits for a key: who is let in next is
+for an admission, after the commit or, where nobody holds the key, at once.
 """
 
 from __future__ import annotations
@@ -31,9 +31,16 @@ _HANDLER_GOES_ON = frozenset({Trigger.CANCEL, Trigger.TOTAL_TIMEOUT})
 """Ends of attempts after which the handler still has its grace period."""
 
 
-def add(records: Sequence[JobRow], *, settled: bool = False, now: datetime, using: str) -> None:
-    """Give new jobs, already inserted, their places; those that are ``held`` are let in after the
-    commit, unless it is ``settled`` that they wait.
+def add(
+    records: Sequence[JobRow],
+    *,
+    settled: bool = False,
+    at_once: bool = True,
+    now: datetime,
+    using: str,
+) -> None:
+    """Give new jobs, already inserted, their places. An admission lets in those that are ``held``,
+    ``at_once`` where it can be, unless it is ``settled`` that they wait.
     """
     new = [record for record in records if record.hooks & LIMITED]
     if not new:
@@ -46,11 +53,15 @@ def add(records: Sequence[JobRow], *, settled: bool = False, now: datetime, usin
     RateLimitPlace.objects.using(using).bulk_create(places, batch_size=_ROWS)
     waiting = [record for record in new if record.state == State.AVAILABLE and record.held]
     if waiting and not settled:
-        admission.changed(policies.asked(waiting), now=now, using=using)
+        admission.changed(policies.asked(waiting), at_once=at_once, now=now, using=using)
 
 
 def take_in(jobs: Sequence[JobRow], *, now: datetime, using: str) -> None:
-    """Hold available jobs, locked by the caller, that were enqueued before their queue had a limit."""
+    """Hold available jobs, locked by the caller, that were enqueued before their queue had a limit.
+
+    They are let in after the commit: under a lower limit an admission takes places back, which must
+    not meet jobs that the caller has locked to start them.
+    """
     if not jobs:
         return
     ids = [job.id for job in jobs]
@@ -62,7 +73,7 @@ def take_in(jobs: Sequence[JobRow], *, now: datetime, using: str) -> None:
         by_hooks[job.hooks].append(job.id)
     for bits, each in by_hooks.items():
         Job.objects.using(using).filter(pk__in=each).update(hooks=bits, held=True)
-    add(marked, now=now, using=using)
+    add(marked, at_once=False, now=now, using=using)
 
 
 def _places(job: JobRow, extra: str, now: datetime, *, admitted: bool = False) -> list[RateLimitPlace]:
@@ -273,7 +284,7 @@ def _purged(jobs: Sequence[JobRow], now: datetime, using: str) -> None:
 
 
 def _held(jobs: Sequence[JobRow], using: str) -> set[UUID]:
-    """The hook locks nothing that another transaction may hold."""
+    """The hook waits for nothing that another transaction may hold."""
     return set()
 
 

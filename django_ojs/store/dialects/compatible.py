@@ -12,6 +12,8 @@ class PostgresCompatible(Postgres):
     """
 
     notifies = False
+    # What some of them call READ COMMITTED is REPEATABLE READ.
+    lock_shows_latest = False  # type: ignore[assignment]
     place = Dialect.place
     at_places = Dialect.at_places
     limit = Dialect.limit

@@ -45,7 +45,7 @@ class Pending:
 
 
 class OutcomeWriter:
-    """The queue of outcomes to write. :class:`DatabaseThread` guards it with its lock."""
+    """The queue of outcomes to write: the supervisor adds to it, the database thread takes them out."""
 
     def __init__(
         self, loop: MainLoop, state: ConnectionState, progress: ProgressWriter, using: str
@@ -66,7 +66,8 @@ class OutcomeWriter:
 
     def jobs(self) -> list[JobRow]:
         """The jobs whose outcome is queued."""
-        known = (pending.outcome.claimed for pending in self._pending)
+        # A copy, made in one step: the database thread removes what it has written.
+        known = (pending.outcome.claimed for pending in list(self._pending))
         return [claimed for claimed in known if claimed is not None]
 
     def ready(self, now: float) -> list[Pending]:
@@ -177,7 +178,7 @@ class OutcomeWriter:
         After an outage it waits for reports instead (decision T9), so the leases are checked.
         """
         now = clock.boottime()
-        late = [pending for pending in self._pending if pending.until < now]
+        late = [pending for pending in list(self._pending) if pending.until < now]
         if not late:
             return
         try:

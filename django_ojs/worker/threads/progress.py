@@ -88,8 +88,7 @@ class ProgressWriter:
         try:
             kept = leases.progress(updates, wait=False, using=self._using)
         except OUTAGE as error:
-            if is_held(error):
-                self._tried(updates, now)
+            self._tried(updates, now if is_held(error) else None)
             raise
         held_up = {lease.lease_id for lease in kept if not lease.written}
         self._tried([update for update in updates if update.lease.lease_id in held_up], now)
@@ -97,9 +96,11 @@ class ProgressWriter:
             if update.lease.lease_id not in held_up:
                 self._replace(update, None)
 
-    def _tried(self, held_up: Sequence[Progress], now: datetime) -> None:
-        for update in held_up:
-            self._replace(update, replace(update, tried_at=update.tried_at or now))
+    def _tried(self, updates: Sequence[Progress], at: datetime | None) -> None:
+        """As of outcomes: it waits for a lock since then; ``None`` after an outage."""
+        for update in updates:
+            first = None if at is None else update.tried_at or at
+            self._replace(update, replace(update, tried_at=first))
 
     def _refuse(self, update: Progress, error: Exception) -> None:
         job_id = str(update.lease.job_id)
