@@ -281,6 +281,9 @@ def _page(
         fitting, items = fetch([row[-1] for row in shown])
     more = fitting < len(found) or seen is not None
     pagination = paging(part, total, more)
+    if more and only is not None:
+        # There are so many at least: the others were not looked at.
+        pagination["total_is_capped"] = True
     if more:
         end = seen if fitting == len(found) else shown[fitting - 1]
         pagination["next_cursor"] = signing.dumps(keyset.encode(end[:-1]), salt=salt)

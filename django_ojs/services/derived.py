@@ -34,7 +34,7 @@ DERIVABLE: frozenset[str] = frozenset({Kind.ENQUEUED, Kind.SCHEDULED, Kind.START
 SETTLING = timedelta(milliseconds=250)
 """Younger events may be overtaken by a pending commit; they are not returned yet."""
 _OLDER = timedelta(milliseconds=250)
-"""By how much at most an id may be older than its job: two clocks are no more alike."""
+"""By how much at most an id may be older or newer than its job: two clocks are no more alike."""
 WINDOW = 50_000
 """How many jobs, ends of jobs and stored events are looked through for a reader who wants some."""
 _ENTRY_COLUMNS = ("type", "queue", "priority", "created_at", "scheduled_at", "retry_delay_ms")
@@ -48,6 +48,8 @@ _ATTEMPT_COLUMNS = ("job_id", "lease_seq", "attempt", "worker_id", "outcome", "s
 _ENTRIES = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
 _MOST_ATTEMPTS = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_000
+"""The last second of the year 9999. An id has room for more."""
 _TICK = timedelta(microseconds=1)
 _FIRST = UUID(int=0)
 _LAST = UUID(int=(1 << 128) - 1)
@@ -259,11 +261,18 @@ def _entries(
     found = list(rows.only(*_ENTRY_COLUMNS)[:limit])
     horizon = clock.now(using) - SETTLING
     for job in found:
-        if job.created_at > horizon:
+        if not _is_settled(job.pk, job.created_at, horizon):
             return
         yield (time_of(job.pk), 0), _entry(job), {"job_id": job.pk}
-    if last is not None and len(found) < limit and last[1] <= horizon:
+    if last is not None and len(found) < limit and _is_settled(last[0], last[1], horizon):
         yield (time_of(last[0]), 0), None, {"job_id": last[0]}
+
+
+def _is_settled(job_id: UUID, created_at: datetime, horizon: datetime) -> bool:
+    """Whether no job is expected any more before this one: also by its id, which a client may have
+    chosen, or a host whose clock is ahead.
+    """
+    return created_at <= horizon and time_of(job_id) <= _ms(horizon + _OLDER)
 
 
 def _ends(
@@ -392,4 +401,4 @@ def _ms(moment: datetime) -> int:
 
 
 def _moment(ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=ms)
+    return _EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))

@@ -11,6 +11,7 @@ from django_ojs.domain.admission import JobDefaults
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.kept import NOT_BUILT
 from django_ojs.domain.retry import RetryPolicy, parse_policy, to_stored
+from django_ojs.domain.unique import UniquePolicy, parse_unique
 
 _NOTHING = DefaultsLayer()
 
@@ -43,10 +44,15 @@ def queue_of(envelope: Envelope) -> str:
 
 def is_unique(envelope: Envelope) -> bool:
     """Whether the request, or its job type, has a policy that makes the job unique."""
+    return unique_policy(envelope) is not None
+
+
+def unique_policy(envelope: Envelope) -> UniquePolicy | None:
+    """The policy of the request, or of its job type, that makes the job unique."""
     given = None if envelope.extra is None else envelope.extra.get("unique")
     if given is None:
-        return _known(envelope.type, envelope.queue).defaults.unique is not None
-    return given is not False
+        return _known(envelope.type, envelope.queue).defaults.unique
+    return None if given is False else parse_unique(given)
 
 
 def warnings_about(envelope: Envelope) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from django_ojs.models import AuditEntry, Schedule
 from django_ojs.services.schedules import fire
 from tests.http.conftest import Caller
 from tests.http.guarding import error
-from tests.http.support import Api, fetch
+from tests.http.support import Api, fetch, refused_field
 
 pytestmark = pytest.mark.every_database
 
@@ -258,10 +258,37 @@ def test_a_caller_sees_the_schedules_of_its_queues(caller: Caller, api: Api) -> 
     error(mine.get("/cron/daily"), 404, "not_found")
     error(mine("DELETE", "/cron/daily"), 404, "not_found")
     body = {"name": "daily", "cron": "@daily", "type": "a", "args": [], "options": {"queue": "mine"}}
-    error(mine.post("/cron", body), 403, "permission_denied")
+    refused = mine.post("/cron", body)
+    error(refused, 403, "permission_denied")
+    assert "reports" not in refused.raw.decode(), "whose it is, is not for this caller"
     body["options"] = {"queue": "reports"}
     error(mine.post("/cron", {**body, "name": "third"}), 403, "permission_denied")
     assert Schedule.objects.count() == 2
+
+
+def test_the_total_of_what_a_caller_sees_says_where_it_ends(caller: Caller, api: Api) -> None:
+    for name in "abc":
+        register(api, name=name, job_template={"type": "a", "options": {"queue": "mine"}})
+    mine = caller("inspect", queues=["mine"])
+    pages = [mine.get(f"/cron?limit={limit}").body["pagination"] for limit in (1, 3)]
+    assert [page["total_is_capped"] for page in pages] == [True, False]
+    assert [page["has_more"] for page in pages] == [True, False]
+
+
+@pytest.mark.parametrize("word", ["replace", "reject"])
+def test_jobs_of_a_schedule_meet_none_that_its_author_does_not_see(
+    caller: Caller, api: Api, word: str
+) -> None:
+    """At its ticks nobody asks for rights (decision L13)."""
+    mine = caller("produce", "administer", queues=["mine"])
+    unique: dict[str, Any] = {"keys": ["type"], "on_conflict": word}
+    job = {"type": "a", "args": [], "options": {"queue": "mine"}, "unique": unique}
+    body = {"name": "x", "expression": "@daily", "job_template": job}
+    refused_field(mine.post("/cron", body), "unique")
+    assert not Schedule.objects.exists()
+    register(api, name="all", job_template=job)
+    unique["keys"] = ["type", "queue"]
+    assert mine.post("/cron", body).status == 201
 
 
 def test_the_manifest_says_so(api: Api) -> None:

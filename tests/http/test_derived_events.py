@@ -76,6 +76,24 @@ def test_the_total_of_a_page_with_more_behind_it_is_no_promise(api: Api, setting
     assert (pages[0]["total"], "next_cursor" in pages[0]) == (1, True)
 
 
+def test_an_id_from_the_future_hides_no_other_job(api: Api) -> None:
+    """A client whose clock is wrong, or who means it."""
+    enqueue(api)
+    query = "/events?types=job.enqueued"
+    cursor = api.get(query).body["cursor"]
+    enqueue(api, id="ffffffff-ffff-7fff-bfff-ffffffffffff")
+    page = api.get(f"{query}&cursor={cursor}").body
+    assert page["events"] == []
+    job = enqueue(api)
+    found = api.get(f"{query}&cursor={page['cursor']}").body["events"]
+    assert [event["data"]["job_id"] for event in found] == [job["id"]]
+
+
+def test_a_place_behind_the_last_year_is_the_end(api: Api) -> None:
+    done(api)
+    assert told(api, "?after=evt_ffffffff-ffff-7fff-bfff-ffffffffffff") == []
+
+
 def test_the_life_of_a_job_is_told_and_not_stored(api: Api) -> None:
     job = done(api, {"n": 1}, queue="mail")
     assert Event.objects.exclude(kind__startswith="worker.").count() == 0

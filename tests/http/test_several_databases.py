@@ -86,6 +86,9 @@ def test_workflows_and_schedules() -> None:
     assert api.post("/cron", cron).status == 201
     assert Schedule.objects.using(SECOND).filter(pk="nightly").exists()
     assert api.get("/cron/nightly").status == 200
+    cron["options"] = {"queue": "default"}
+    refused = api.post("/cron", cron)
+    assert (refused.status, refused.code) == (409, "conflict"), "both would fire"
 
 
 def test_a_rate_limit_is_changed_where_it_counts() -> None:

@@ -114,3 +114,12 @@ def test_one_that_was_locked_is_taken_back_soon(vendor: str, frozen: FrozenClock
     frozen.advance(0.2)
     admission.admit_due(using="default")
     assert take(2) == []
+
+
+def test_an_operator_ends_a_block() -> None:
+    jobs = make(2, rate_limit={"key": "a", "concurrency": 2})
+    block(100 * 365 * 86_400)
+    assert take(2) == []
+    row = operate.clear_override("a")
+    assert row.blocked_until is None
+    assert {job.id for job in take(2)} == {job.id for job in jobs}

@@ -10,9 +10,10 @@ from rest_framework.response import Response
 
 from django_ojs import clock
 from django_ojs.domain.envelope import Envelope, from_wire
-from django_ojs.domain.errors import InvalidRequest
+from django_ojs.domain.errors import Conflict, InvalidRequest, PermissionDenied
 from django_ojs.domain.near import NearMisses
 from django_ojs.domain.schedule import ScheduleSource
+from django_ojs.domain.unique import UniquePolicy
 from django_ojs.http import cron_responses, listing
 from django_ojs.http.base import OJSViewSet, missing
 from django_ojs.http.cron_bodies import KNOWN, merged, spec_of
@@ -20,7 +21,7 @@ from django_ojs.http.limits import charge_enqueue
 from django_ojs.http.replica import from_replica
 from django_ojs.models import Schedule, ScheduleRun
 from django_ojs.services import databases
-from django_ojs.services.job_defaults import queue_of, warnings_about
+from django_ojs.services.job_defaults import queue_of, unique_policy, warnings_about
 from django_ojs.services.schedules import operate
 
 _FILTERS = frozenset({"enabled"})
@@ -144,12 +145,16 @@ class CronViewSet(OJSViewSet):
             return envelope
 
         spec = spec_of(body, parse)
+        if not self.caller.unrestricted:
+            _refuse_wide(unique_policy(spec.envelope))
         for field in sorted(body.keys() - KNOWN):
             self.warn(field[:80], "is not known, and ignored")
         self.use(databases.of_envelopes([spec.envelope]))
         known = Schedule.objects.using(self.using).filter(pk=spec.name).first()
-        if known is not None:
-            self.may_use(known.queue, "name")
+        if known is None:
+            self._refuse_second(spec.name)
+        elif not self.caller.sees(known.queue):
+            raise PermissionDenied("This credential may not change the schedule.", field="name")
         self.quota = charge_enqueue(self.caller, 1, self.body_bytes)
         self.first_use([queue_of(spec.envelope)])
         row, is_new = operate.put(
@@ -158,6 +163,12 @@ class CronViewSet(OJSViewSet):
         headers = {"Location": f"/ojs/v1/cron/{row.name}"} if is_new else {}
         return Response(cron_responses.answer(row), status=201 if is_new else 200, headers=headers)
 
+    def _refuse_second(self, name: str) -> None:
+        """Raise :class:`Conflict` if another database has a schedule of this name: both would fire."""
+        there = databases.of_schedule(name)
+        if there != self.using and Schedule.objects.using(there).filter(pk=name).exists():
+            raise Conflict("the schedule is in another database: delete it first", name=name)
+
     def _row(self, name: str) -> Schedule:
         """A schedule that the caller may see. Raises :class:`NotFound`, also for a foreign queue."""
         self.use(databases.of_schedule(name))
@@ -165,6 +176,16 @@ class CronViewSet(OJSViewSet):
         if row is None or not self.caller.sees(row.queue):
             raise missing("cron", name)
         return row
+
+
+def _refuse_wide(policy: UniquePolicy | None) -> None:
+    """Raise :class:`InvalidRequest` for jobs that would meet, or replace, those of any queue: at its
+    ticks nobody asks what the caller may see (decision L13).
+    """
+    if policy is not None and (policy.key is not None or "queue" not in policy.keys):
+        raise InvalidRequest(
+            "unique", "must have 'queue' among its keys: this credential has some queues only"
+        )
 
 
 def _shown(found: Sequence[Schedule]) -> list[Any]:

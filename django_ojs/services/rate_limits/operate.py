@@ -1,4 +1,4 @@
-"""What operators and handlers ask of a rate limit: an override, its end, a time without starts."""
+"""What operators and handlers ask of a rate limit: an override, a time without starts, their end."""
 
 from __future__ import annotations
 
@@ -58,12 +58,16 @@ def override(
 
 @in_transaction
 def clear_override(key: str, *, actor: Actor = API, using: str = "") -> RateLimit:
-    """Let the limits of the jobs hold again. Raises :class:`NotFound` for a key that was never used."""
+    """Let the limits of the jobs hold again, and jobs start that a :func:`block` holds.
+
+    Raises :class:`NotFound` for a key that was never used.
+    """
     row = admission.locked(key, using)
     if row is None:
         raise no_rate_limit(key)
-    if row.override is not None:
+    if row.override is not None or row.blocked_until is not None:
         row.override, row.override_until, row.override_by = None, None, ""
+        row.blocked_until = None
         row.save(using=using)
         if not row.policy:
             admission.free_queue_of(key, using)

@@ -13,7 +13,7 @@ class PostgresCompatible(Postgres):
 
     notifies = False
     # What some of them call READ COMMITTED is REPEATABLE READ.
-    lock_shows_latest = False  # type: ignore[assignment]
+    lock_shows_latest = False
     place = Dialect.place
     at_places = Dialect.at_places
     limit = Dialect.limit
