@@ -259,7 +259,8 @@ def _connection(alias: str, database: dict[str, Any], engine: str) -> Iterator[M
 def _sqlite(options: dict[str, Any]) -> Iterator[Message]:
     if str(options.get("transaction_mode", "")).upper() != "IMMEDIATE":
         yield checks.Warning(
-            "SQLite transactions are not IMMEDIATE: concurrent claims fail and are repeated",
+            "SQLite transactions are not IMMEDIATE: concurrent claims, and enqueues with a rate limit,"
+            " fail and are repeated",
             hint="Set OPTIONS['transaction_mode'] = 'IMMEDIATE'.",
             id="ojs.W004",
         )
