@@ -12,7 +12,7 @@ from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.options import EditOptions, names
 from django_ojs.domain.retry import from_stored, parse_policy, to_stored
-from django_ojs.services.job_defaults import resolve_defaults
+from django_ojs.services.job_defaults import resolve_defaults, without_type_policy
 
 EDITABLE = names(EditOptions)
 """What can be changed."""
@@ -37,6 +37,8 @@ def changes_of(job: JobRow, options: Mapping[str, Any], now: datetime) -> dict[s
     envelope = from_call(job.type, (), now=now, **options)
     if "queue" not in options:
         envelope = envelope._replace(queue=job.queue)
+    # The job keeps its key, which cannot be computed here: its arguments are not part of the options.
+    envelope = without_type_policy(envelope)
     asked = admit(envelope, resolve_defaults(envelope), job_id=job.id, now=now)
     columns = [column for name in options for column in _COLUMNS[name]]
     changes = {column: getattr(asked, column) for column in columns}

@@ -55,6 +55,14 @@ def unique_policy(envelope: Envelope) -> UniquePolicy | None:
     return None if given is False else parse_unique(given)
 
 
+def without_type_policy(envelope: Envelope) -> Envelope:
+    """The request of a job that is unique only if the request itself says so, not by its job type."""
+    given = None if envelope.extra is None else envelope.extra.get("unique")
+    if given is not None or not is_unique(envelope):
+        return envelope
+    return envelope._replace(extra={**(envelope.extra or {}), "unique": False})
+
+
 def warnings_about(envelope: Envelope) -> list[dict[str, str]]:
     """What the request asks for and does not get: field and message of each."""
     extra = envelope.extra or {}

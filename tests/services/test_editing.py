@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_ojs.api import InvalidRequest, InvalidTransition, cancel, edit, enqueue, get
+from django_ojs import hooks
+from django_ojs.api import Duplicate, InvalidRequest, InvalidTransition, cancel, edit, enqueue, get
 from django_ojs.clock import FrozenClock
+from django_ojs.conf import job_defaults
 from django_ojs.models import Event
 from tests.services.support import fail, make, now_stored, take
 
@@ -105,3 +107,31 @@ def test_who_has_changed_what_is_recorded() -> None:
     (event,) = Event.objects.filter(kind="job.edited")
     assert (event.data["actor"], event.data["reason"]) == ("ada", "urgent")
     assert set(event.data["changed"]) == {"priority", "timeout_explicit", "timeout_ms"}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"unique": {"args_keys": ["order"]}},
+        {"unique": {"meta_keys": ["tenant"]}},
+        {"debounce": "60s", "unique": {"args_keys": ["order"]}},
+    ],
+)
+def test_a_job_whose_type_is_unique_stays_so(
+    monkeypatch: pytest.MonkeyPatch, policy: dict[str, Any]
+) -> None:
+    """What is compared is of the job, which the change does not touch."""
+    monkeypatch.setitem(hooks._job_types, "test.order", job_defaults(policy, "test.order"))
+    given: dict[str, Any] = {"kwargs": {"order": 1}, "meta": {"tenant": "a"}}
+    job = enqueue("test.order", **given)
+    before = now_stored(job)
+    assert before.unique_key is not None
+    edited = edit(job, priority=5, timeout="5m", retry={"max_attempts": 7})
+    assert (edited.priority, edited.max_attempts) == (5, 7)
+    stored = now_stored(job)
+    assert (stored.unique_key, stored.extra) == (before.unique_key, before.extra)
+    assert (stored.state, stored.scheduled_at) == (before.state, before.scheduled_at)
+    if "debounce" not in policy:
+        with pytest.raises(Duplicate) as refused:
+            enqueue("test.order", **given)
+        assert refused.value.details["existing_job_id"] == str(job.id)
