@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
-from django_ojs import clock, signals
+from django_ojs import clock, hooks, signals
 from django_ojs.api import (
     cancel,
     chain,
@@ -19,15 +19,18 @@ from django_ojs.api import (
     enqueue_many,
     get,
     get_workflow,
+    group,
     new_id,
     resume_workflow,
     retry,
     step,
 )
 from django_ojs.clock import FrozenClock, using_clock
+from django_ojs.conf import job_defaults
 from django_ojs.domain.envelope import from_call
 from django_ojs.domain.errors import Duplicate, InvalidRequest
 from django_ojs.domain.job_record import JobRecord
+from django_ojs.handlers.workflows import steps
 from django_ojs.models import Event, Job, UniqueKey
 from django_ojs.services import operate, totals, unique
 from django_ojs.services.enqueue import enqueue as enqueue_each
@@ -411,6 +414,19 @@ class TestWorkflows:
         ack(*take())
         assert get_workflow(flow.id).state == "running"
         chain(step(TYPE, unique=True)).enqueue()
+
+    @pytest.mark.parametrize("unique", [{"args_keys": ["order"]}, {"meta_keys": ["tenant"]}])
+    def test_what_a_type_declares_is_not_asked_of_its_steps(
+        self, monkeypatch: pytest.MonkeyPatch, unique: dict[str, Any]
+    ) -> None:
+        """A fan has its arguments beside its call, and steps have no keys."""
+        monkeypatch.setitem(hooks._job_types, TYPE, job_defaults({"unique": unique}, TYPE))
+        flow = group(steps(TYPE, [[{"order": 1}], [{"order": 1}]]), step(TYPE)).enqueue()
+        jobs = Job.objects.filter(workflow_id=flow.id)
+        assert [job.unique_key for job in jobs] == [None] * 3
+        assert enqueue(TYPE, [{"order": 1}], meta={"tenant": "a"}).unique_key is not None
+        with pytest.raises(InvalidRequest, match=r"jobs\[0\]\.unique: is for the first step"):
+            group(steps(TYPE, [[1]], unique=True)).enqueue()
 
     def test_the_first_step_cannot_be_left_out(self) -> None:
         with pytest.raises(InvalidRequest, match="on_conflict: must not be ignore"):

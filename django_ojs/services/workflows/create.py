@@ -17,7 +17,7 @@ from django_ojs.domain.unique import OnConflict, parse_unique
 from django_ojs.domain.workflow import Call, Definition, Fan, Step, check, each_call
 from django_ojs.models import Workflow
 from django_ojs.services import databases, middleware
-from django_ojs.services.job_defaults import queue_of, resolve_defaults
+from django_ojs.services.job_defaults import queue_of, resolve_defaults, without_type_policy
 from django_ojs.services.workflows.tree import Tree
 from django_ojs.store.contention import in_transaction
 
@@ -124,6 +124,7 @@ def _check_call(call: Call, now: datetime, *, first: bool = False) -> None:
     if envelope.pending:
         raise InvalidRequest("pending", "is not for a step: nothing would activate it")
     _check_unique(envelope, first)
+    envelope = without_type_policy(envelope)
     admit(envelope, resolve_defaults(envelope), job_id=clock.new_id(), now=now)
 
 
