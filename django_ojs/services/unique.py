@@ -280,8 +280,7 @@ def _starting(record: JobRow, when: datetime, now: datetime, spelling: str | Non
     if kept := {name: text for name, text in verbatim.items() if text is not None}:
         extra[VERBATIM] = kept
     record = record._replace(scheduled_at=when, state=state, extra=json.dumps(extra))
-    if record.deadline_at is None:
-        return record
+    # Also where it had none: one that was to be put off may be available instead.
     return record._replace(deadline_at=waiting_deadline(record))
 
 

@@ -37,6 +37,7 @@ from django_ojs.services.enqueue import enqueue as enqueue_each
 from django_ojs.services.explain import explain
 from django_ojs.services.promote import promote
 from django_ojs.services.prune import prune
+from django_ojs.services.reap import reap
 from django_ojs.services.settle import Verdict
 from django_ojs.signals import EventRecord
 from django_ojs.store import invariants
@@ -240,6 +241,36 @@ class TestDebounce:
         assert (third.state, third.scheduled_at) == ("scheduled", began + timedelta(seconds=45))
         frozen.advance(6)
         assert enqueue(TYPE, [1], **options).state == "available"
+
+    @pytest.mark.parametrize(("attempt_ttl", "enqueue_ttl"), [(5, None), (5, 3), (None, 3)])
+    def test_what_starts_at_once_has_to_start_in_time(
+        self, frozen: FrozenClock, attempt_ttl: int | None, enqueue_ttl: int | None
+    ) -> None:
+        """It has become available, though it was to be put off."""
+        options: dict[str, Any] = {"debounce": {"wait": "10s", "max_wait": "10s"}}
+        limits: dict[str, Any] = {"attempt_ttl": attempt_ttl, "enqueue_ttl": enqueue_ttl}
+        enqueue(TYPE, [1], **options)
+        frozen.advance(11)
+        promote()
+        second = enqueue(TYPE, [1], **options, **limits)
+        assert second.state == "available"
+        first_end = min(one for one in (attempt_ttl, enqueue_ttl) if one is not None)
+        assert get(second).deadline_at == frozen.now("") + timedelta(seconds=first_end)
+        frozen.advance(first_end)
+        assert dict(reap().counts) == {"enqueue_ttl": 1}
+        assert get(second).state == "discarded"
+
+    def test_a_kept_schedule_that_is_due_counts_as_available(self, frozen: FrozenClock) -> None:
+        policy = {"keys": ["type"], "on_conflict": "replace_except_schedule"}
+        limits: dict[str, Any] = {"unique": policy, "attempt_ttl": "5s"}
+        enqueue(TYPE, [1], **limits, delay="10s")
+        frozen.advance(11)
+        second = enqueue(TYPE, [2], **limits, delay="1h")
+        assert second.state == "available"
+        assert get(second).deadline_at == frozen.now("") + timedelta(seconds=5)
+        enqueue(TYPE, [1], **{**limits, "unique": {**policy, "key": "later"}}, delay="10s")
+        third = enqueue(TYPE, [2], **{**limits, "unique": {**policy, "key": "later"}})
+        assert (third.state, get(third).deadline_at) == ("scheduled", None)
 
     def test_a_running_job_goes_on(self, frozen: FrozenClock) -> None:
         first = enqueue(TYPE, [1], debounce="30s")
