@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -66,9 +65,11 @@ def _id(job_id: object) -> str:
     return UUID(str(job_id)).hex
 
 
-@lru_cache(maxsize=1000)
 def config_of(name: str) -> Any:
-    """What Sentry is to expect: ``None`` of times that it cannot express, and of unknown schedules."""
+    """What Sentry is to expect: ``None`` of times that it cannot express, and of unknown schedules.
+
+    Read each time, since people and clients change schedules while this process runs.
+    """
     from django_ojs.models import Schedule
     from django_ojs.services import databases
 

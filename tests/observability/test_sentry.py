@@ -164,11 +164,28 @@ def test_the_jobs_of_a_schedule_are_check_ins(captured: Captured) -> None:
     assert config["timezone"] == "Europe/Berlin"
 
 
+def test_a_schedule_that_was_changed_is_checked_by_its_new_times(captured: Captured) -> None:
+    """In the same process: the monitor would wait for the old ones as long as it lives."""
+    Schedule.objects.create(name="shop.daily", source="code", expression="0 6 * * *")
+    make(2, meta={"cron_name": "shop.daily"})
+    with checking_in():
+        for changes in ({}, {"expression": "@every 90m", "timezone": "Europe/Berlin"}):
+            if changes:
+                Schedule.objects.update(**changes)
+            (job,) = take()
+            context = not_none(InProcessSupervisor(job, using="default").context())
+            sentry.isolate(context, lambda context: "ok")
+    configs = [one["monitor_config"] for one in captured.check_ins if one["status"] == "in_progress"]
+    assert [(config["schedule"], config["timezone"]) for config in configs] == [
+        ({"type": "crontab", "value": "0 6 * * *"}, "UTC"),
+        ({"type": "interval", "value": 90, "unit": "minute"}, "Europe/Berlin"),
+    ]
+
+
 @contextmanager
 def checking_in() -> Iterator[None]:
     integration = not_none(sentry._integration())
     integration.check_ins = True
-    sentry_check_ins.config_of.cache_clear()
     try:
         yield
     finally:
@@ -185,7 +202,6 @@ def checking_in() -> Iterator[None]:
     ],
 )
 def test_what_sentry_is_to_expect(expression: str, expected: Any) -> None:
-    sentry_check_ins.config_of.cache_clear()
     Schedule.objects.create(name="x", source="code", expression=expression)
     found = sentry_check_ins.config_of("x")
     assert (found and found["schedule"]) == expected
