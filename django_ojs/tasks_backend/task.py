@@ -164,7 +164,8 @@ def policy_of(task: AnyTask) -> dict[str, Any]:
 
 def mode_of(task: AnyTask, name: str) -> Any:
     """``heartbeat``, ``soft`` or ``isolate`` of a task: its own, or that of :func:`limits`."""
-    return getattr(task, name, None) or getattr(task.func, _LIMITS_OF, {}).get(name)
+    own = getattr(task, name, None)
+    return getattr(task.func, _LIMITS_OF, {}).get(name) if own is None else own
 
 
 def check_mode(name: str, value: object) -> None:

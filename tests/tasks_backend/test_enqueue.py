@@ -22,7 +22,7 @@ from django_ojs.domain.errors import Duplicate, InvalidRequest
 from django_ojs.handlers import registry
 from django_ojs.models import Job, Schedule
 from django_ojs.services.schedules import declared, fire
-from django_ojs.tasks_backend import OJSBackend, OJSTask, limits, task
+from django_ojs.tasks_backend import OJSBackend, OJSTask, handlers, limits, task
 from django_ojs.tasks_backend.compat import InvalidTask, Task, TaskResultStatus, task_backends
 from django_ojs.tasks_backend.handlers import TaskHandler, adopt, adopt_all
 from tests.support import not_none
@@ -346,6 +346,24 @@ def test_limits_say_how_a_task_is_told_to_stop() -> None:
     for name, wrong in (("soft", "hard"), ("heartbeat", "never")):
         with pytest.raises(InvalidRequest, match=f"{name}: must be one of"):
             limits(**{name: wrong})  # type: ignore[arg-type]
+
+
+async def alone() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("below", "own", "found"),
+    [(True, None, True), (True, False, False), (False, True, True), (None, None, False)],
+)
+def test_a_task_has_the_last_word_over_limits(
+    monkeypatch: pytest.MonkeyPatch, below: bool | None, own: bool | None, found: bool
+) -> None:
+    monkeypatch.setattr(registry, "_handlers", dict(registry._handlers))
+    monkeypatch.setattr(handlers, "_declared", dict(handlers._declared))
+    monkeypatch.setattr(alone, "__ojs_limits__", {}, raising=False)
+    declared = alone if below is None else limits(isolate=below)(alone)
+    task(type="test.alone", isolate=own)(declared)
+    assert registry.find("test.alone").isolate is found
 
 
 def test_a_task_is_enqueued_on_a_schedule(frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
