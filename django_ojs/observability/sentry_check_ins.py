@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import sentry_sdk
+from django.db import Error
 
 from django_ojs import clock
 from django_ojs.domain.cron import WORDS, Interval, timing_of
@@ -66,15 +67,19 @@ def _id(job_id: object) -> str:
 
 
 def config_of(name: str) -> Any:
-    """What Sentry is to expect: ``None`` of times that it cannot express, and of unknown schedules.
+    """What Sentry is to expect: ``None`` of times that it cannot express, of unknown schedules, and while
+    the database does not answer, which is no reason to fail the attempt.
 
     Read each time, since people and clients change schedules while this process runs.
     """
     from django_ojs.models import Schedule
     from django_ojs.services import databases
 
-    rows = Schedule.objects.using(databases.of_schedule(name)).filter(pk=name)
-    row = rows.values_list("expression", "timezone").first()
+    try:
+        rows = Schedule.objects.using(databases.of_schedule(name)).filter(pk=name)
+        row = rows.values_list("expression", "timezone").first()
+    except Error:
+        return None
     if row is None:
         return None
     times = _times(*row)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import sentry_sdk
+from django.db import OperationalError
 from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
@@ -16,7 +17,7 @@ from django_ojs.handlers import execution
 from django_ojs.models import Schedule
 from django_ojs.observability import sentry, sentry_check_ins
 from django_ojs.observability.sentry import OJSIntegration, frames_of
-from django_ojs.services import operate
+from django_ojs.services import databases, operate
 from django_ojs.signals import job_discarded, job_failed
 from django_ojs.testing.in_process import InProcessSupervisor
 from tests.services.support import fail, make, take
@@ -162,6 +163,14 @@ def test_the_jobs_of_a_schedule_are_check_ins(captured: Captured) -> None:
     config = captured.check_ins[0]["monitor_config"]
     assert config["schedule"] == {"type": "crontab", "value": "0 6 * * *"}
     assert config["timezone"] == "Europe/Berlin"
+
+
+def test_a_database_that_is_away_costs_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(name: str) -> str:
+        raise OperationalError("the server is gone")
+
+    monkeypatch.setattr(databases, "of_schedule", away)
+    assert sentry_check_ins.config_of("x") is None
 
 
 def test_a_schedule_that_was_changed_is_checked_by_its_new_times(captured: Captured) -> None:
