@@ -67,10 +67,10 @@ def _id(job_id: object) -> str:
 
 
 def config_of(name: str) -> Any:
-    """What Sentry is to expect: ``None`` of times that it cannot express, of unknown schedules, and while
-    the database does not answer, which is no reason to fail the attempt.
+    """What Sentry is to expect: ``None`` of times that it cannot express and of unknown schedules.
 
-    Read each time, since people and clients change schedules while this process runs.
+    Read each time, since people and clients change schedules while this process runs. ``None`` also
+    while the database does not answer: that is no reason to fail the attempt.
     """
     from django_ojs.models import Schedule
     from django_ojs.services import databases
