@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db.models import F
 
 from django_ojs import (
     WorkflowRecord,
@@ -25,9 +26,10 @@ from django_ojs.api import cancel, retry
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import Conflict, InvalidTransition
 from django_ojs.domain.states import LIVE
-from django_ojs.models import Job, Workflow
+from django_ojs.models import Job, RateLimitPlace, Workflow
 from django_ojs.services import operate, promote, reap
 from django_ojs.services.workflows import upkeep
+from django_ojs.services.workflows.starting import BIT
 
 from .support import ack, fail, take
 
@@ -47,7 +49,10 @@ class World:
     def a_step(self) -> Any:
         when: Any = "ended" if self.random.random() < 0.2 else "completed"
         attempts = {"max_attempts": self.random.choice([1, 1, 2]), "initial_interval": "PT1S"}
-        return step("test.job", retry=attempts, when=when)
+        options: dict[str, Any] = {}
+        if self.random.random() < 0.3:
+            options["rate_limit"] = {"key": "k", "concurrency": 2}
+        return step("test.job", retry=attempts, when=when, **options)
 
     def a_workflow(self, depth: int = 1) -> Any:
         kind: Any = self.random.choice([chain, group, batch, workflow])
@@ -123,8 +128,9 @@ class World:
 
     def check_callbacks(self) -> None:
         """Each callback at most once in a run, and in a run that has ended as often as it should."""
+        callbacks = Job.objects.alias(bit=F("hooks").bitand(BIT)).filter(workflow_step__lt=0, bit=BIT)
         fired: Counter[tuple[UUID | None, int | None]] = Counter(
-            Job.objects.filter(workflow_step__lt=0, hooks=1).values_list("workflow_id", "workflow_step")
+            callbacks.values_list("workflow_id", "workflow_step")
         )
         assert [place for place, count in fired.items() if count > 1] == []
         for row in Workflow.objects.filter(callbacks_fired=True):
@@ -171,4 +177,5 @@ def play(seeds: range, frozen: FrozenClock) -> None:
             raise
         Job.objects.all().delete()
         Workflow.objects.all().delete()
+        RateLimitPlace.objects.all().delete()
         frozen.advance(timedelta(days=1).total_seconds())

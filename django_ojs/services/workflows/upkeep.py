@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from django.db.models import Count, Q
+from django.db.models import Count, F, Q
 
 from django_ojs import clock, conf
 from django_ojs.domain.states import State
@@ -162,13 +162,14 @@ def _waiting(tree: Tree, workflow: Workflow) -> tuple[list[WorkflowStep], Plan]:
 
 
 def _by_rows(workflow: Workflow, using: str) -> dict[str, int]:
-    jobs = Job.objects.using(using).filter(workflow_id=workflow.id)
+    # Other hooks have other bits.
+    jobs = Job.objects.using(using).filter(workflow_id=workflow.id).alias(bit=F("hooks").bitand(BIT))
     members: Counter[str] = Counter()
-    own = jobs.filter(workflow_step__gte=0, hooks=BIT).values_list("state")
+    own = jobs.filter(workflow_step__gte=0, bit=BIT).values_list("state")
     for state, count in own.annotate(count=Count("pk")):
         members[state] += count
     # Who was retried too late runs by itself, and has failed for the workflow.
-    members[State.DISCARDED] += jobs.filter(workflow_step__gte=0, hooks=0).count()
+    members[State.DISCARDED] += jobs.filter(workflow_step__gte=0, bit=0).count()
     inner = Workflow.objects.using(using).filter(root_id=workflow.root_id, parent_id=workflow.id)
     ended = Counter(inner.filter(finished_at__isnull=False).values_list("state", flat=True))
     waiting = WorkflowStep.objects.using(using).filter(
@@ -177,7 +178,7 @@ def _by_rows(workflow: Workflow, using: str) -> dict[str, int]:
     terminal = {State.COMPLETED.value, State.DISCARDED.value, State.CANCELLED.value}
     live = sum(count for state, count in members.items() if state not in terminal)
     live += inner.filter(finished_at__isnull=True).count() + waiting.count()
-    callbacks = jobs.filter(~Q(state__in=sorted(terminal)), workflow_step__lt=0, hooks=BIT)
+    callbacks = jobs.filter(~Q(state__in=sorted(terminal)), workflow_step__lt=0, bit=BIT)
     return {
         "open": live,
         "completed": members[State.COMPLETED] + ended[WorkflowState.COMPLETED],
