@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from django_ojs import WorkflowRecord, get_workflow, group, resume_workflow, step
+from django_ojs import WorkflowRecord, batch, get_workflow, group, resume_workflow, step
 from django_ojs.api import retry
 from django_ojs.models import Job, Workflow
+from django_ojs.services.rate_limits import policies
 from django_ojs.services.workflows import upkeep
 
 from .support import ack, fail, take
@@ -61,6 +62,22 @@ def test_counters_of_limited_members_are_mended() -> None:
     found = get_workflow(made)
     assert (found.open, found.completed, found.state) == (2, 1, "running")
     assert_right(made)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limited_member_that_is_retried_too_late_runs_by_itself(limit: str) -> None:
+    options, settings = LIMITS[limit]
+    with override_settings(OJS=settings):
+        made = batch(step("test.job", retry=ONCE, **options), on_failure=step("test.told")).enqueue()
+        (job,) = take(1)
+        fail(job)
+        retry(job.id)
+        assert Job.objects.get(pk=job.id).hooks & policies.LIMITED
+        assert_right(made)
+        ack(*take(1))
+        found = counters(made)
+        assert (found.open, found.completed, found.failed, found.callbacks_open) == (0, 0, 1, 1)
+        assert_right(made)
 
 
 def test_a_limited_callback_that_was_given_up_is_not_counted() -> None:

@@ -12,6 +12,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.db.models import F
+
 from django_ojs import clock
 from django_ojs.domain.job import JobRow, Transition
 from django_ojs.domain.rate_limit import queue_key
@@ -245,7 +247,9 @@ def _start_over(
         held = bool(new)
         bits = bits if new else bits & ~BITS
         if (bits, held) != (job.hooks, job.held):
-            jobs.filter(pk=job.id).update(hooks=bits, held=held)
+            # The bits of other hooks are theirs: one before this may have cleared its own.
+            stored = F("hooks").bitand(~BITS).bitor(bits & BITS)
+            jobs.filter(pk=job.id).update(hooks=stored, held=held)
         changes.gone += [place.id for place in places[job.id]]
         changes.new += new
         if job.state == State.AVAILABLE:
