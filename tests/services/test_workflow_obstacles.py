@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.test import override_settings
 
 from django_ojs import (
@@ -26,7 +28,7 @@ from django_ojs.services.settle import Outcome, Report
 from django_ojs.services.workflows import operate, upkeep
 from django_ojs.store.contention import impatient
 
-from .support import ack, bounded, elsewhere, fail, held, take
+from .support import ack, bounded, elsewhere, fail, held, holding, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -85,9 +87,41 @@ def test_a_held_job_does_not_stop_the_end_of_its_workflow(row_locks: None, froze
         reap.reap()
         found = get_workflow(made)
         assert (found.state, found.open, found.cancelled) == ("failed", 1, 1)
-    assert upkeep.finish(using="default")
+    assert upkeep.finish(using="default") == (1, False, False)
     found = get_workflow(made)
     assert (found.open, found.finished_at is not None) == (0, True)
+
+
+def test_a_held_job_is_in_no_other_workflow_s_way(row_locks: None, frozen: FrozenClock) -> None:
+    """Neither does a task that can do no more begin again at once."""
+    busy = group(step("test.job"), step("test.job")).enqueue(workflow_timeout="9s")
+    first = take_one()
+    free = group(step("test.job"), on_failure=step("test.told")).enqueue(workflow_timeout="10s")
+    frozen.advance(11)
+    with bounded(), holding(first), impatient():
+        assert reap.reap().counts == {"workflow": 2}
+        found = get_workflow(free)
+        assert (found.state, found.open, found.cancelled) == ("failed", 0, 1)
+        assert len(take(1, types=("test.told",))) == 1
+        assert not upkeep.TASK.run("default").more
+        call_command("reap_timeouts", stdout=StringIO())
+        assert get_workflow(busy).open == 1
+    reap.reap()
+    assert get_workflow(busy).finished_at is not None
+
+
+def test_held_jobs_are_passed_over_page_by_page(
+    row_locks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operate, "PAGE", 2)
+    made = group(*[step("test.job")] * 5).enqueue()
+    jobs = take(5)
+    operate.stop(made.id, actor=operate.REAPER, using="default")
+    with bounded(), holding(*jobs[:2]), impatient():
+        assert upkeep.finish(seconds=0, using="default") == (2, True, True)
+        assert upkeep.finish(using="default") == (1, True, False)
+        assert get_workflow(made).open == 2
+    assert upkeep.finish(using="default") == (2, False, False)
 
 
 def test_a_database_that_answers_slowly_does_not_stop_the_end_of_a_workflow() -> None:
@@ -97,7 +131,7 @@ def test_a_database_that_answers_slowly_does_not_stop_the_end_of_a_workflow() ->
     for made in (first, second):
         operate.stop(made.id, actor=operate.REAPER, using="default")
     passes = 0
-    while not upkeep.finish(seconds=0, using="default"):
+    while upkeep.finish(seconds=0, using="default").late:
         passes += 1
         assert passes <= 2
     assert [get_workflow(made).open for made in (first, second)] == [0, 0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db.models import Q
@@ -35,6 +36,17 @@ _RUNNING, _FAILED = WorkflowState.RUNNING.value, WorkflowState.FAILED.value
 _CANCELLED = WorkflowState.CANCELLED.value
 _WAITING = WorkflowStep.States.WAITING
 REAPER = Actor("reaper")
+
+
+class Pass(NamedTuple):
+    """What came of cancelling members of stopped workflows."""
+
+    cancelled: int
+    """How many jobs."""
+    held: bool
+    """Whether some were left because another transaction holds them."""
+    late: bool = False
+    """Whether time was up before all had been looked at: there is more to cancel."""
 
 
 def no_workflow(workflow_id: UUID) -> NotFound:
@@ -158,41 +170,39 @@ def cancel_members(
     until: float | None = None,
     skip_locked: bool = True,
     using: str,
-) -> bool:
-    """The second phase: cancel the jobs that have not ended. Whether it is done before ``until``, and
-    with ``skip_locked`` without those that somebody holds.
+) -> Pass:
+    """The second phase: cancel the jobs that have not ended, with ``skip_locked`` without those that
+    another transaction holds. Stops at ``until``.
 
     Callbacks of a workflow that has failed go on; those of a cancelled one are cancelled. One page is
     cancelled even if it is late: where a few statements take longer than that, nothing would be.
     """
-    first = True
+    cancelled, held = 0, False
     for owner, members_only in _stopped(workflow_id, using):
         jobs = Job.objects.using(using).filter(workflow_id=owner, state__in=sorted(LIVE))
         if members_only:
             jobs = jobs.filter(workflow_step__gte=0)
-        while ids := list(jobs.order_by("pk").values_list("pk", flat=True)[:PAGE]):
-            if not first and until is not None and clock.boottime() >= until:
-                return False
-            if not _cancel_page(ids, skip_locked, actor, using=using):
-                return False
-            first = False
-    return True
+        left = jobs
+        while ids := list(left.order_by("pk").values_list("pk", flat=True)[:PAGE]):
+            if cancelled and until is not None and clock.boottime() >= until:
+                return Pass(cancelled, held, late=True)
+            page = _cancel_page(ids, skip_locked, actor, using=using)
+            cancelled += page.cancelled
+            held = held or page.held
+            left = jobs.filter(pk__gt=ids[-1])
+    return Pass(cancelled, held)
 
 
 @in_transaction
-def _cancel_page(ids: Sequence[UUID], skip_locked: bool, actor: Actor, *, using: str = "") -> int:
-    """Cancel these jobs; with ``skip_locked`` those that nobody holds. Returns how many."""
+def _cancel_page(ids: Sequence[UUID], skip_locked: bool, actor: Actor, *, using: str = "") -> Pass:
+    """Cancel these jobs; with ``skip_locked`` those that no other transaction holds."""
     found = locking.jobs(ids, skip_locked=skip_locked, brief=True, using=using)
-    held = hooks.held_by_others(found.values(), using=using) if skip_locked else set()
+    others = hooks.held_by_others(found.values(), using=using) if skip_locked else set()
+    free = [job for job in found.values() if job.id not in others]
     now = clock.now(using)
-    transitions = [
-        operations.cancel(job, actor=actor, now=now)
-        for job in found.values()
-        if job.state in LIVE and job.id not in held
-    ]
+    transitions = [operations.cancel(job, actor=actor, now=now) for job in free if job.state in LIVE]
     commit(transitions, now=now, using=using)
-    # Without a lock to wait for, jobs that have ended meanwhile are as good as cancelled.
-    return len(ids) if not skip_locked else len(transitions)
+    return Pass(len(transitions), held=skip_locked and len(free) < len(ids))
 
 
 def _stopped(workflow_id: UUID, using: str) -> list[tuple[UUID, bool]]:

@@ -22,7 +22,7 @@ from django_ojs.store.contention import in_transaction
 
 PAGE = 500
 _behind: set[str] = set()
-"""Databases in which this process has stopped a workflow with more members than one turn cancels."""
+"""Databases in which this process has left members of stopped workflows to its next turn."""
 
 
 def expire(using: str) -> int:
@@ -38,20 +38,28 @@ def expire(using: str) -> int:
     return stopped
 
 
-def finish(*, seconds: float = SLICE, using: str) -> bool:
-    """Cancel members of stopped workflows for about ``seconds``; whether all have ended."""
+def finish(*, seconds: float = SLICE, using: str) -> operate.Pass:
+    """Cancel members of stopped workflows for about ``seconds``; a held one is in no other's way."""
     until = clock.boottime() + seconds
+    done = operate.Pass(0, held=False)
     for workflow_id in operate.unfinished(using):
-        done = operate.cancel_members(workflow_id, actor=operate.REAPER, until=until, using=using)
-        if not done:
-            _behind.add(using)
-            return False
-    _behind.discard(using)
-    return True
+        # As for the pages of one: a pass that cancels nothing would not get further by the next.
+        if done.cancelled and clock.boottime() >= until:
+            done = done._replace(late=True)
+        if done.late:
+            break
+        one = operate.cancel_members(workflow_id, actor=operate.REAPER, until=until, using=using)
+        done = operate.Pass(done.cancelled + one.cancelled, done.held or one.held, one.late)
+    if done.held or done.late:
+        _behind.add(using)
+    else:
+        _behind.discard(using)
+    return done
 
 
 def _finish(using: str) -> MaintenanceResult:
-    return MaintenanceResult(more=not finish(using=using))
+    # What is held is for the next time: at once it would be held still.
+    return MaintenanceResult(more=finish(using=using).late)
 
 
 TASK = MaintenanceTask("workflows", 30.0, _finish, enforces=True)
