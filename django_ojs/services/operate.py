@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django_ojs import clock, hooks
+from django_ojs import clock, conf, hooks
 from django_ojs.domain import operations
-from django_ojs.domain.admission import VERBATIM
+from django_ojs.domain.admission import VERBATIM, admit
 from django_ojs.domain.envelope import Envelope, from_call
-from django_ojs.domain.errors import Conflict, no_job
+from django_ojs.domain.errors import Conflict, InvalidRequest, no_job
 from django_ojs.domain.job import Actor, JobRow, Transition
 from django_ojs.domain.leases import Lease
 from django_ojs.domain.reserved import RETRIED_FROM
@@ -21,6 +22,7 @@ from django_ojs.domain.unique import parse_unique
 from django_ojs.services import audit, databases, rollup
 from django_ojs.services.commit import commit, publish
 from django_ojs.services.enqueue import enqueue
+from django_ojs.services.job_defaults import resolve_defaults
 from django_ojs.services.verbs import (
     API,
     Decide,
@@ -32,7 +34,7 @@ from django_ojs.services.verbs import (
     rescheduling,
     retrying,
 )
-from django_ojs.store import deleting, locking, selectors
+from django_ojs.store import deleting, locking, selectors, unique_keys
 from django_ojs.store.contention import in_transaction
 
 
@@ -241,7 +243,6 @@ def _purge(ids: Collection[UUID], strict: bool, actor: Actor, *, using: str = ""
     return found
 
 
-@in_transaction
 def requeue(
     job_id: UUID,
     args: Sequence[Any],
@@ -251,7 +252,7 @@ def requeue(
     new_id: UUID | None = None,
     check: Callable[[JobRow], None] = lambda job: None,
     actor: Actor = API,
-    using: str = "",
+    using: str | None = None,
 ) -> JobRow:
     """A new job like a finished one, with these arguments; the old one stays as it is.
 
@@ -262,6 +263,40 @@ def requeue(
     :class:`NotFound`, :class:`Conflict` when the old one is not finished, :class:`InvalidRequest`, and
     :class:`Duplicate` for a unique job while an equal one waits or runs.
     """
+    using = using or conf.current().database
+    changes = {"args": args, "queue": queue, "meta": {**meta, RETRIED_FROM: str(job_id)}}
+    # Before the transaction: what it reads first may be all that it sees.
+    keys = _keys_of_copy(job_id, changes, using)
+    return _requeue(job_id, changes, keys, new_id, check, actor, using=using)
+
+
+def _keys_of_copy(job_id: UUID, changes: Mapping[str, Any], using: str) -> dict[str, str]:
+    """The unique key that a job like this one will have, with its job type; none of what is refused."""
+    old = selectors.jobs([job_id], using=using).get(job_id)
+    if old is None:
+        return {}
+    now = clock.now(using)
+    with suppress(InvalidRequest):
+        envelope = clone_with_changes(old, changes, now)
+        new = admit(envelope, resolve_defaults(envelope), job_id=job_id, now=now)
+        return {} if new.unique_key is None else {new.unique_key: new.type}
+    return {}
+
+
+@in_transaction
+def _requeue(
+    job_id: UUID,
+    changes: Mapping[str, Any],
+    keys: Mapping[str, str],
+    new_id: UUID | None,
+    check: Callable[[JobRow], None],
+    actor: Actor,
+    *,
+    using: str = "",
+) -> JobRow:
+    if keys:
+        # Before the job: one that is to replace it holds its key, and waits for the job.
+        unique_keys.lock(keys, clock.now(using), using=using)
     old = locking.job(job_id, using=using)
     # Read under the lock of the old job, so that a repeated request waits for the first.
     if new_id is not None and (made := selectors.jobs([new_id], using=using)):
@@ -274,12 +309,11 @@ def requeue(
             current_state=old.state,
         )
     now = clock.now(using)
-    changes = {"args": args, "queue": queue, "meta": {**meta, RETRIED_FROM: str(job_id)}}
     envelope = clone_with_changes(old, changes, now)
     if new_id is not None:
         envelope = envelope._replace(id=new_id)
-    if queue != old.queue:
-        databases.refuse_elsewhere(queue, using, "the job")
+    if changes["queue"] != old.queue:
+        databases.refuse_elsewhere(changes["queue"], using, "the job")
     new = enqueue([envelope], now=now, using=using)[0]
     target = ("job", str(old.id))
     audit.note("job.requeued", actor, target=target, using=using, new_job_id=str(new.id))

@@ -12,9 +12,10 @@ from django.db import connection, transaction
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Job, Worker
+from django_ojs.services import operate
 from tests.races.stepping import Player, Work
 from tests.races.test_singletons import everywhere
-from tests.services.support import make, take
+from tests.services.support import ack, make, take
 from tests.support import family
 
 pytestmark = pytest.mark.every_database
@@ -74,3 +75,31 @@ def test_a_job_that_is_replaced_is_claimed_before_or_not_at_all(
         old, new = Job.objects.order_by("pk")
         assert (old.state, new.state) in (("cancelled", "available"), ("cancelled", "active"))
         assert "available" in said, "it has replaced the other"
+
+
+@pytest.mark.parametrize("first", ["requeue", "replace"])
+def test_a_requeue_and_an_equal_job_wait_for_each_other_in_one_order(
+    players: Players, frozen: FrozenClock, first: str
+) -> None:
+    """Both in a transaction of the caller: what loses a deadlock there is not run again."""
+    policy: dict[str, Any] = {"unique": {"on_conflict": "replace"}}
+
+    def scene() -> tuple[Work, Work]:
+        Job.objects.all()._raw_delete("default")
+        old = make(1, **policy)[0]
+        ack(*take(1))
+
+        def requeue() -> str:
+            with transaction.atomic():
+                return operate.requeue(old.id, [0], queue="default", meta={}).state
+
+        def replace() -> str:
+            with transaction.atomic():
+                return make(1, **policy)[0].state
+
+        return (requeue, replace) if first == "requeue" else (replace, requeue)
+
+    for said in everywhere(players, scene):
+        assert set(said) <= {"available", "Duplicate"}
+        states = sorted(Job.objects.values_list("state", flat=True))
+        assert states in (["available", "completed"], ["available", "cancelled", "completed"])
