@@ -16,8 +16,8 @@ class Schedule(models.Model):
 
     ``due_at`` is the next tick, ``NULL`` while there is none: whoever moves it on enqueues the job,
     in the same transaction. ``fingerprint`` is that of the declaration in code or settings: a
-    process that has another one leaves the schedule alone. A pause is an operator's, and outlasts
-    deployments.
+    process that has another one leaves the schedule alone. It is empty once the schedule is given up,
+    until it is declared or changed again. A pause is an operator's, and outlasts deployments.
     """
 
     class Overlaps(models.TextChoices):

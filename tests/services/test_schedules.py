@@ -397,7 +397,56 @@ class TestDeclared:
         assert not jobs()
         declared.declare(spec())
         assert tick(frozen, START + 12 * MINUTE) == 0
+        assert sync(using="default") == ["report"]
+        assert Schedule.objects.get().due_at == START.replace(minute=15, second=0)
+        assert sync(using="default") == []
+        assert tick(frozen, START + 15 * MINUTE) == 1
+        assert outcomes() == [("missed", "undeclared"), ("fired", "")]
+
+    def test_an_interval_that_is_declared_again_counts_from_then(self, frozen: FrozenClock) -> None:
+        declared.declare(spec(None, every="5m"))
         sync(using="default")
+        declared._declared.clear()
+        assert tick(frozen, START + 7 * MINUTE) == 1
+        declared.declare(spec(None, every="5m"))
+        sync(using="default")
+        assert Schedule.objects.get().due_at == START + 12 * MINUTE
+
+    def test_a_pause_outlasts_that_nothing_declares_it(self, frozen: FrozenClock) -> None:
+        declared.declare(spec())
+        sync(using="default")
+        declared._declared.clear()
+        assert tick(frozen, START + 7 * MINUTE) == 1
+        operate.pause("report")
+        declared.declare(spec())
+        assert sync(using="default") == ["report"]
+        assert Schedule.objects.get().due_at is None
+        frozen.time = START + 12 * MINUTE
+        operate.resume("report")
+        assert tick(frozen, START + 15 * MINUTE) == 1
+        assert len(jobs()) == 1
+
+    def test_what_is_declared_in_the_meantime_is_not_given_up(
+        self, frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        declared.declare(spec())
+        sync(using="default")
+        frozen.time = START + 7 * MINUTE
+        real = declared.is_here
+
+        def declared_by_another(row: Schedule, using: str) -> bool:
+            declared._declared.clear()
+            found = real(row, using)
+            declared.declare(spec(description="of the next version"))
+            sync(using=using)
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(declared, "is_here", declared_by_another)
+            fire._turn(Schedule.objects.get(), using="default")
+        assert Schedule.objects.get().due_at == START.replace(minute=5, second=0)
+        assert tick(frozen, START + 7 * MINUTE) == 1
+        assert outcomes() == [("fired", "")]
 
     def test_it_is_changed_where_it_is_declared(self) -> None:
         declared.declare(spec())

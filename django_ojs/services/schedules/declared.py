@@ -59,7 +59,8 @@ def sync(only: Collection[str] | None = None, *, using: str) -> list[str]:
     those that changed.
 
     Who starts last wins. A schedule of the same name that somebody made over HTTP or in the admin
-    becomes the declared one. One statement where nothing has changed.
+    becomes the declared one; one that was given up has its next tick again. One statement where
+    nothing has changed.
     """
     wanted = {
         spec.name: (spec, source)

@@ -275,13 +275,16 @@ def record_run(
 
 @in_transaction
 def _give_up(seen: Schedule, result: TickResult, *, using: str = "") -> bool:
-    """Leave a schedule without a next tick until it is declared, or changed, again."""
+    """Leave a schedule without a next tick until it is declared, or changed, again.
+
+    Without its fingerprint, to a process that declares the same it is as one that has changed.
+    """
     row = rows.locked(seen.name, using=using)
     now = clock.now(using)
-    if row.due_at is None or row.due_at != seen.due_at:
+    if row.due_at is None or row.due_at != seen.due_at or row.fingerprint != seen.fingerprint:
         return True
     due = row.due_at
-    row.due_at = None
+    row.due_at, row.fingerprint = None, ""
     record_run(row, due, result, now=now, using=using)
-    row.save(using=using, update_fields=["due_at"])
+    row.save(using=using, update_fields=["due_at", "fingerprint"])
     return True
