@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, lru_cache
-from itertools import islice
+from itertools import takewhile
 from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -291,13 +291,6 @@ def latest(timing: Timing, after: datetime, until: datetime) -> datetime | None:
         back *= 30
 
 
-def count_until(timing: Timing, after: datetime, until: datetime, most: int) -> int:
-    """How many times jobs were to be enqueued after one moment and before another, up to ``most``."""
-    return sum(1 for moment in islice(_before(timing, after, until), most))
-
-
-def _before(timing: Timing, after: datetime, until: datetime) -> Iterator[datetime]:
-    for moment in firing(timing, after):
-        if moment >= until:
-            return
-        yield moment
+def firing_until(timing: Timing, after: datetime, until: datetime) -> Iterator[datetime]:
+    """The moments after one, and before another, at which jobs are enqueued, in their order."""
+    return takewhile(lambda moment: moment < until, firing(timing, after))

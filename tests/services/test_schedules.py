@@ -336,6 +336,44 @@ def test_missed_ticks_can_be_filled_in(frozen: FrozenClock) -> None:
         operate.missing_ticks("unknown", since, until, using="default")
 
 
+@pytest.mark.parametrize("catch_up", ["one", "none"])
+def test_what_was_filled_in_during_an_outage_is_not_missed(frozen: FrozenClock, catch_up: str) -> None:
+    row = put("@hourly", catch_up=catch_up, overlap="allow")
+    first = not_none(row.due_at)
+    frozen.time = first + timedelta(hours=3, minutes=5)
+    wanted = operate.backfill("report", first, frozen.time, using="default")
+    assert len(wanted) == 4
+    assert tick(frozen, frozen.time) == 1
+    runs = ScheduleRun.objects.order_by("tick")
+    assert list(runs.values_list("tick", "outcome", "job_id")) == [
+        (run.tick, "fired", run.job_id) for run in wanted
+    ]
+    assert operate.missing_ticks("report", first, frozen.time, using="default") == []
+    assert len(jobs()) == 4
+    assert not Event.objects.filter(kind="cron.missed")
+    row.refresh_from_db()
+    assert row.due_at == first + timedelta(hours=4)
+
+
+def test_only_ticks_that_were_not_filled_in_are_missed(frozen: FrozenClock) -> None:
+    first = not_none(put("@hourly", catch_up="none").due_at)
+    frozen.time = first + timedelta(hours=4, minutes=5)
+    for hours in (0, 2):
+        since = first + timedelta(hours=hours)
+        operate.backfill("report", since, since + MINUTE, using="default")
+    tick(frozen, frozen.time)
+    hour = timedelta(hours=1)
+    assert list(ScheduleRun.objects.order_by("tick").values_list("tick", "outcome", "count")) == [
+        (first, "fired", 1),
+        (first + hour, "missed", 3),
+        (first + 2 * hour, "fired", 1),
+    ]
+    (event,) = Event.objects.filter(kind="cron.missed")
+    assert event.data["count"] == 3
+    missing = operate.missing_ticks("report", first, frozen.time, using="default")
+    assert missing == [first + hour, first + 3 * hour, first + 4 * hour]
+
+
 def test_a_schedule_can_be_deleted(frozen: FrozenClock) -> None:
     put()
     operate.delete("report")
@@ -402,6 +440,16 @@ class TestDeclared:
         assert sync(using="default") == []
         assert tick(frozen, START + 15 * MINUTE) == 1
         assert outcomes() == [("missed", "undeclared"), ("fired", "")]
+
+    def test_a_run_that_was_filled_in_stays_when_it_is_given_up(self, frozen: FrozenClock) -> None:
+        declared.declare(spec())
+        sync(using="default")
+        declared._declared.clear()
+        frozen.time = START + 7 * MINUTE
+        operate.backfill("report", START, frozen.time, using="default")
+        assert tick(frozen, frozen.time) == 1
+        assert Schedule.objects.get().due_at is None
+        assert outcomes() == [("fired", "")]
 
     def test_an_interval_that_is_declared_again_counts_from_then(self, frozen: FrozenClock) -> None:
         declared.declare(spec(None, every="5m"))

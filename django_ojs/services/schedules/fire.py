@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import logging
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import DatabaseError, transaction
+from django.db.models import QuerySet
 
 from django_ojs import clock
-from django_ojs.domain.cron import count_until, latest
+from django_ojs.domain.cron import firing_until, latest
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import Duplicate, OJSError
@@ -127,19 +129,27 @@ def _caught_up(row: Schedule, due: datetime, now: datetime) -> datetime | None:
 
 
 def _missed(row: Schedule, due: datetime, *, until: datetime, now: datetime, using: str) -> None:
-    """Record the ticks from one on, and before a time, as missed."""
+    """Record the ticks from one on, and before a time, as missed, but those that were filled in."""
     end = until if row.ends_at is None else min(until, row.ends_at)
-    count = count_until(rows.timing(row), due - rows.MOMENT, end, _COUNTED)
-    if count:
-        record_run(row, due, TickResult(_MISSED, "late", ticks=count), now=now, using=using)
+    done = set(_done(row, using).filter(tick__gte=due, tick__lt=end).values_list("tick", flat=True))
+    ticks = firing_until(rows.timing(row), due - rows.MOMENT, end)
+    missed = islice((tick for tick in ticks if tick not in done), _COUNTED)
+    first = next(missed, None)
+    if first is not None:
+        count = 1 + sum(1 for _ in missed)
+        record_run(row, first, TickResult(_MISSED, "late", ticks=count), now=now, using=using)
 
 
 def _is_done(row: Schedule, tick: datetime, using: str) -> bool:
-    """Whether the tick has had its run: the times were changed and changed back, or it was filled
-    in.
+    """Whether the tick has had its run."""
+    return _done(row, using).filter(tick=tick).exists()
+
+
+def _done(row: Schedule, using: str) -> QuerySet[ScheduleRun]:
+    """The runs that a schedule has had, also of ticks ahead of it: the times were changed and changed
+    back, or they were filled in.
     """
-    runs = ScheduleRun.objects.using(using).filter(schedule=row.name, tick=tick)
-    return runs.exclude(outcome=_MISSED).exists()
+    return ScheduleRun.objects.using(using).filter(schedule=row.name).exclude(outcome=_MISSED)
 
 
 class TickResult(NamedTuple):
@@ -285,6 +295,7 @@ def _give_up(seen: Schedule, result: TickResult, *, using: str = "") -> bool:
         return True
     due = row.due_at
     row.due_at, row.fingerprint = None, ""
-    record_run(row, due, result, now=now, using=using)
+    if not _is_done(row, due, using):
+        record_run(row, due, result, now=now, using=using)
     row.save(using=using, update_fields=["due_at", "fingerprint"])
     return True

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import takewhile
 from typing import Any
 
 from django_ojs import clock
-from django_ojs.domain.cron import firing
+from django_ojs.domain.cron import firing_until
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import Actor
@@ -123,7 +122,7 @@ def missing_ticks(name: str, since: datetime, until: datetime, *, using: str) ->
         .filter(schedule=name, outcome=ScheduleRun.Outcomes.FIRED, tick__gte=since, tick__lt=until)
         .values_list("tick", flat=True)
     )
-    ticks = takewhile(lambda tick: tick < until, firing(rows.timing(row), since - rows.MOMENT))
+    ticks = firing_until(rows.timing(row), since - rows.MOMENT, until)
     found: list[datetime] = []
     for tick in ticks:
         if tick not in done:
