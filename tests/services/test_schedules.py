@@ -256,6 +256,45 @@ def test_a_schedule_that_cannot_be_read_holds_up_no_other(frozen: FrozenClock) -
     assert put(name="broken").due_at is not None
 
 
+@pytest.mark.parametrize("before", ["advance", "give_up"])
+def test_one_that_is_deleted_meanwhile_holds_up_no_other(
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    put(name="deleted")
+    put(name="report")
+    if before == "give_up":
+        Schedule.objects.filter(pk="deleted").update(timezone="Mars/Base")
+    owner, name = (declared, "is_here") if before == "advance" else (fire, "_give_up")
+    real: Any = getattr(owner, name)
+
+    def after_a_deletion(row: Schedule, *args: Any, **options: Any) -> Any:
+        Schedule.objects.filter(pk="deleted").delete()
+        return real(row, *args, **options)
+
+    monkeypatch.setattr(owner, name, after_a_deletion)
+    tick(frozen, START + 5 * MINUTE)
+    assert outcomes("report") == [("fired", "")]
+    assert outcomes("deleted") == []
+
+
+def test_a_last_job_that_is_purged_meanwhile_gives_no_schedule_up(
+    frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(overlap="cancel_previous")
+    tick(frozen, START + 5 * MINUTE)
+    real = fire._running
+
+    def purged_after_the_look(row: Schedule, using: str) -> Any:
+        found = real(row, using)
+        Job.objects.filter(pk=not_none(found)).delete()
+        return found
+
+    monkeypatch.setattr(fire, "_running", purged_after_the_look)
+    tick(frozen, START + 10 * MINUTE)
+    assert outcomes() == [("fired", ""), ("fired", "")]
+    assert Schedule.objects.get().due_at == START.replace(minute=15, second=0)
+
+
 @pytest.mark.slow
 def test_many_look_and_one_enqueues(frozen: FrozenClock) -> None:
     for index in range(20):

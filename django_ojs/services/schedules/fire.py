@@ -21,7 +21,7 @@ from django_ojs import clock
 from django_ojs.domain.cron import firing_until, latest
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.envelope import Envelope
-from django_ojs.domain.errors import Duplicate, OJSError
+from django_ojs.domain.errors import Duplicate, NotFound, OJSError
 from django_ojs.domain.events import Kind
 from django_ojs.domain.job import Actor, JobEvent
 from django_ojs.domain.schedule import CatchUp, Overlap
@@ -31,6 +31,7 @@ from django_ojs.services import operate
 from django_ojs.services.commit import publish
 from django_ojs.services.enqueue import DROPPED, enqueue
 from django_ojs.services.schedules import declared, rows
+from django_ojs.services.verbs import cancelling
 from django_ojs.store.contention import in_transaction, is_contention
 
 logger = logging.getLogger("django_ojs")
@@ -91,12 +92,21 @@ def _turn(row: Schedule, *, using: str) -> bool:
     return False
 
 
+def _locked(seen: Schedule, using: str) -> Schedule | None:
+    """Lock a schedule; ``None`` if it is not as it was seen: moved on, declared otherwise, deleted."""
+    try:
+        row = rows.locked(seen.name, using=using)
+    except NotFound:
+        return None
+    return row if (row.due_at, row.fingerprint) == (seen.due_at, seen.fingerprint) else None
+
+
 @in_transaction
 def _advance(seen: Schedule, *, using: str = "") -> bool:
-    row = rows.locked(seen.name, using=using)
-    now = clock.now(using)
-    if row.due_at is None or row.due_at != seen.due_at or row.fingerprint != seen.fingerprint:
+    row = _locked(seen, using)
+    if row is None or row.due_at is None:
         return True
+    now = clock.now(using)
     due = tick = row.due_at
     left_out = rows.tick_at(row, due).skipped
     if now - due > LATE and not left_out:
@@ -167,8 +177,9 @@ def _run(row: Schedule, tick: datetime, *, now: datetime, using: str) -> TickRes
     if row.overlap in (Overlap.SKIP, Overlap.CANCEL_PREVIOUS) and (running := _running(row, using)):
         if row.overlap == Overlap.SKIP:
             return TickResult(_SKIPPED, "overlap_skip", running)
-        told = Actor("cron", row.name, reason="the next run is due")
-        operate.cancel([running], actor=told, using=using)
+        decide = cancelling(actor=Actor("cron", row.name, reason="the next run is due"))
+        # It may be gone by now: cancelled and purged by another.
+        operate.change_each([running], decide, skip_gone=True, using=using)
     return enqueue_run(row, tick, now=now, using=using, later=_later(row))
 
 
@@ -289,10 +300,10 @@ def _give_up(seen: Schedule, result: TickResult, *, using: str = "") -> bool:
 
     Without its fingerprint, to a process that declares the same it is as one that has changed.
     """
-    row = rows.locked(seen.name, using=using)
-    now = clock.now(using)
-    if row.due_at is None or row.due_at != seen.due_at or row.fingerprint != seen.fingerprint:
+    row = _locked(seen, using)
+    if row is None or row.due_at is None:
         return True
+    now = clock.now(using)
     due = row.due_at
     row.due_at, row.fingerprint = None, ""
     if not _is_done(row, due, using):
