@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext, pgettext_lazy
 
-from django_ojs import clock
+from django_ojs import clock, conf
 from django_ojs.admin import links
 from django_ojs.admin.actions import ActionReport, Operation, Run
 from django_ojs.admin.base import OJSModelAdmin
@@ -24,9 +24,9 @@ from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.admin.schedule_forms import CopyForm, ScheduleForm, spec_from
 from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import Actor
-from django_ojs.domain.schedule import DECLARED, ScheduleSource
+from django_ojs.domain.schedule import ScheduleSource
 from django_ojs.models import Schedule, ScheduleRun
-from django_ojs.services.schedules import operate, read, rows
+from django_ojs.services.schedules import declared, operate, read, rows
 
 _AHEAD = 10
 _LAST = 20
@@ -101,7 +101,7 @@ def _copy(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> Acti
 
 
 def _is_own(row: Schedule) -> bool:
-    return row.source not in DECLARED
+    return not declared.is_declared(row, conf.current().database)
 
 
 _ADD = Operation(

@@ -232,6 +232,18 @@ def test_a_change_keeps_what_the_form_does_not_have() -> None:
     assert row.template["priority"] == 7
 
 
+def test_what_no_code_declares_any_more_is_deleted(frozen: FrozenClock) -> None:
+    row = make("code")
+    frozen.time = not_none(row.due_at) + timedelta(minutes=5)
+    fire.fire_due(using="default")
+    browser = operator()
+    text = page(browser, "schedule/report/change/")
+    assert "no process declares it" in text
+    assert "/do/edit/" in text
+    do(browser, "remove")
+    assert not Schedule.objects.exists()
+
+
 def test_what_the_code_declares_is_copied_and_not_changed() -> None:
     make("code")
     browser = operator()

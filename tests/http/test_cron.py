@@ -250,6 +250,16 @@ def test_what_the_code_declares_is_changed_there(api: Api) -> None:
     assert api.post("/cron/daily/pause", {}).status == 200
 
 
+def test_what_no_code_declares_any_more_gives_its_name_up(api: Api, frozen: FrozenClock) -> None:
+    register(api)
+    Schedule.objects.update(source="code")
+    frozen.advance(2 * 86400)
+    fire.fire_due(using="default")
+    assert register(api, 200)["next_run_at"] is not None
+    assert Schedule.objects.get().source == "http"
+    assert api("DELETE", "/cron/daily", {}).status == 200
+
+
 def test_a_caller_sees_the_schedules_of_its_queues(caller: Caller, api: Api) -> None:
     register(api)
     register(api, name="mine", job_template={"type": "a", "options": {"queue": "mine"}})

@@ -543,6 +543,33 @@ class TestDeclared:
         with pytest.raises(Conflict, match="declared in code"):
             operate.delete("report")
 
+    def test_the_name_of_one_that_was_given_up_is_free(self, frozen: FrozenClock) -> None:
+        declared.declare(spec())
+        sync(using="default")
+        declared._declared.clear()
+        with pytest.raises(Conflict, match="declared in code"):
+            operate.delete("report")
+        assert tick(frozen, START + 7 * MINUTE) == 1
+        made = put("@daily")
+        assert (made.source, made.due_at) == ("http", datetime(2026, 2, 13, tzinfo=UTC))
+        operate.delete("report")
+        assert not Schedule.objects.exists()
+
+    def test_what_was_given_up_can_be_deleted_where_no_code_declares_it(
+        self, frozen: FrozenClock
+    ) -> None:
+        declared.declare(spec())
+        sync(using="default")
+        declared._declared.clear()
+        assert tick(frozen, START + 7 * MINUTE) == 1
+        declared.declare(spec(description="of the next version"))
+        for change in (put, operate.delete):
+            with pytest.raises(Conflict, match="declared in code"):
+                change(name="report")
+        declared._declared.clear()
+        operate.delete("report")
+        assert not Schedule.objects.exists()
+
     def test_the_code_wins_over_the_settings_and_a_check_says_so(self) -> None:
         declared.declare(spec())
         with override_settings(OJS={"CRON": {"report": {"schedule": "@daily"}}}):

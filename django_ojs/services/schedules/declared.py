@@ -44,8 +44,25 @@ def is_here(row: Schedule, using: str) -> bool:
     """
     if row.source not in DECLARED:
         return True
-    spec = _declared.get(row.name) or conf.current().schedules.get(row.name)
-    return spec is not None and _is_in(spec, using) and spec.fingerprint() == row.fingerprint
+    spec = _spec_of(row.name, using)
+    return spec is not None and spec.fingerprint() == row.fingerprint
+
+
+def is_declared(row: Schedule, using: str) -> bool:
+    """Whether only code or settings change a schedule: this process declares one of its name for this
+    database, or another process does, as far as is known.
+    """
+    return rows.is_declared(row, here=declares(row.name, using))
+
+
+def declares(name: str, using: str) -> bool:
+    """Whether this process declares a schedule of the name for the database, the same or not."""
+    return _spec_of(name, using) is not None
+
+
+def _spec_of(name: str, using: str) -> ScheduleSpec | None:
+    spec = _declared.get(name) or conf.current().schedules.get(name)
+    return spec if spec is not None and _is_in(spec, using) else None
 
 
 def _is_in(spec: ScheduleSpec, using: str) -> bool:
@@ -80,4 +97,4 @@ def sync(only: Collection[str] | None = None, *, using: str) -> list[str]:
 
 @in_transaction
 def _put(spec: ScheduleSpec, source: ScheduleSource, *, using: str = "") -> None:
-    rows.put(spec, source, now=clock.now(using), using=using)
+    rows.put(spec, source, here=True, now=clock.now(using), using=using)

@@ -15,7 +15,7 @@ from django_ojs.domain.schedule import DECLARED, ScheduleSource, ScheduleSpec
 from django_ojs.models import Schedule, ScheduleRun
 from django_ojs.services import audit, databases
 from django_ojs.services.job_defaults import queue_of
-from django_ojs.services.schedules import rows
+from django_ojs.services.schedules import declared, rows
 from django_ojs.services.schedules.fire import TickResult, enqueue_run, record_run
 from django_ojs.store.contention import in_transaction
 
@@ -29,12 +29,14 @@ def put(
 ) -> tuple[Schedule, bool]:
     """Make a schedule, or change the one of that name; and whether it is new.
 
-    Raises :class:`Conflict` for one that is declared in code or settings, :class:`InvalidRequest` for
-    jobs whose queue is in another database.
+    Raises :class:`Conflict` for one that is declared in code or settings, unless it was given up and
+    this process does not declare it; :class:`InvalidRequest` for jobs whose queue is in another
+    database.
     """
     databases.refuse_elsewhere(queue_of(spec.envelope), using, "the schedule")
     databases.refuse_shared_keys(spec.envelope, using)
-    row, is_new = rows.put(spec, source, now=clock.now(using), using=using)
+    here = declared.declares(spec.name, using)
+    row, is_new = rows.put(spec, source, here=here, now=clock.now(using), using=using)
     _audit("made" if is_new else "changed", row, actor, using, expression=row.expression)
     return row, is_new
 
@@ -43,7 +45,7 @@ def put(
 def delete(name: str, *, actor: Actor = API, using: str = "") -> Schedule:
     """Delete a schedule; its jobs and the record of its runs stay. Raises as :func:`put`."""
     row = rows.locked(name, using=using)
-    rows.refuse_declared(row)
+    rows.refuse_declared(row, here=declared.declares(name, using))
     Schedule.objects.using(using).filter(pk=name).delete()
     _audit("deleted", row, actor, using)
     return row

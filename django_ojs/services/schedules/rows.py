@@ -33,19 +33,27 @@ def no_schedule(name: str) -> NotFound:
     )
 
 
-def refuse_declared(row: Schedule) -> None:
-    """Raise :class:`Conflict` for a schedule that is declared in code or settings."""
-    if row.source in DECLARED:
+def is_declared(row: Schedule, *, here: bool) -> bool:
+    """Whether a schedule belongs to code or settings: those of this process (``here``), or others, as
+    long as it is not given up.
+    """
+    return row.source in DECLARED and (here or row.fingerprint != "")
+
+
+def refuse_declared(row: Schedule, *, here: bool) -> None:
+    """Raise :class:`Conflict` for a schedule that :func:`is_declared`."""
+    if is_declared(row, here=here):
         raise Conflict(f"the schedule {row.name!r} is declared in {row.source}: change it there")
 
 
 def put(
-    spec: ScheduleSpec, source: ScheduleSource, *, now: datetime, using: str
+    spec: ScheduleSpec, source: ScheduleSource, *, here: bool, now: datetime, using: str
 ) -> tuple[Schedule, bool]:
     """Make or change a schedule, and whether it is new. To be called in a transaction.
 
     A change keeps what has run, and a pause; the next tick stays unless the times have changed. Only a
-    declaration changes a schedule that is declared: anything else raises :class:`Conflict`.
+    declaration changes a schedule that :func:`is_declared`, of which ``here`` is known: anything else
+    raises :class:`Conflict`.
     """
     values = {name: getattr(spec, name) for name in _SAME} | {
         "source": source,
@@ -66,7 +74,7 @@ def put(
         if row.created_at == now and row.fingerprint == fresh.fingerprint:
             return row, True
     if source not in DECLARED:
-        refuse_declared(row)
+        refuse_declared(row, here=here)
     times_changed = any(getattr(row, name) != values[name] for name in _TIMING)
     for name, value in values.items():
         setattr(row, name, value)
