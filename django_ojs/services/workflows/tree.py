@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -80,7 +80,7 @@ class Tree:
         self.starter = Starter(now, using)
         self._known: dict[UUID, Workflow] = {}
         self._changed: dict[UUID, Workflow] = {}
-        self._steps: dict[int, WorkflowStep] = {}
+        self._steps: dict[UUID, dict[int, WorkflowStep]] = defaultdict(dict)
         self._events: list[JobEvent] = []
 
     @classmethod
@@ -131,7 +131,7 @@ class Tree:
 
     def step_changed(self, step: WorkflowStep) -> None:
         """Have the step written."""
-        self._steps[step.pk] = step
+        self._steps[step.workflow_id][step.index] = step
 
     def event(self, kind: Kind, workflow: Workflow, actor: Actor | None = None, **data: Any) -> None:
         """Have an event about the workflow published."""
@@ -201,12 +201,21 @@ class Tree:
                 waiting += [one for one in self._waiting(workflow, None) if one.index not in known]
 
     def _waiting(self, workflow: Workflow, places: Sequence[int] | None) -> list[WorkflowStep]:
-        rows = WorkflowStep.objects.using(self.using).filter(
-            workflow_id=workflow.id, state=WorkflowStep.States.WAITING, index__gte=0
-        )
+        wanted = Q(state=WorkflowStep.States.WAITING)
         if places is not None:
-            rows = rows.filter(index__in=places)
-        return list(rows.order_by("index"))
+            wanted &= Q(index__in=places)
+        found = self._members(workflow, wanted)
+        return [step for step in found if step.state == WorkflowStep.States.WAITING]
+
+    def _members(self, workflow: Workflow, wanted: Q) -> list[WorkflowStep]:
+        """The members with ``wanted`` rows, and those that have changed since the last :meth:`write`,
+        as they are now: a workflow may be advanced several times in between.
+        """
+        rows = WorkflowStep.objects.using(self.using).filter(
+            wanted, workflow_id=workflow.id, index__gte=0
+        )
+        found = {step.index: step for step in rows} | self._steps[workflow.id]
+        return [step for index, step in sorted(found.items()) if index >= 0]
 
     def _start(self, workflow: Workflow, step: WorkflowStep) -> bool:
         """Start a step. One that the settings no longer allow is cancelled: the report that made it due
@@ -286,11 +295,14 @@ class Tree:
         """
         if workflow.kind not in ORDERED:
             return
-        rows = WorkflowStep.objects.using(self.using).filter(workflow_id=workflow.id, index__gte=0)
+        never, waiting = WorkflowStep.States.CANCELLED, WorkflowStep.States.WAITING
         # Steps for "ended" may have been told of an end that is none any more.
-        told = Q(state=WorkflowStep.States.WAITING, when=When.ENDED)
-        found = rows.filter(Q(state=WorkflowStep.States.CANCELLED) | told).order_by("index")
-        steps = {step.index: step for step in found}
+        found = self._members(workflow, Q(state=never) | Q(state=waiting, when=When.ENDED))
+        steps = {
+            step.index: step
+            for step in found
+            if step.state == never or (step.state == waiting and step.when == When.ENDED)
+        }
         ends = {index: end for index, end in self.endings(workflow).items() if index not in open_again}
         made = plan((planned(step) for step in steps.values()), ends)
         for index in (*made.waiting, *made.due):
@@ -356,7 +368,8 @@ class Tree:
         for workflow_id, workflow in sorted(self._changed.items()):
             if workflow_id not in new:
                 workflow.save(using=self.using, update_fields=_COUNTERS)
-        steps = [step for _, step in sorted(self._steps.items())]
+        changed = (step for steps in self._steps.values() for step in steps.values())
+        steps = sorted(changed, key=lambda step: step.pk)
         fields = ["state", "waits_for", "job_id", "child_id"]
         if steps:
             WorkflowStep.objects.using(self.using).bulk_update(steps, fields, batch_size=200)
@@ -366,7 +379,8 @@ class Tree:
         events = detailed(self._events, now=self.now, using=self.using)
         publish(events, now=self.now, using=self.using)
         self.starter = Starter(self.now, self.using)
-        self._changed, self._steps, self._events = {}, {}, []
+        self._changed, self._events = {}, []
+        self._steps.clear()
 
 
 def _count(workflow: Workflow, ending: MemberEnd) -> None:
