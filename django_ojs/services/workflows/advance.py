@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -37,10 +37,7 @@ def run(transitions: Sequence[Transition], now: datetime, using: str) -> None:
     for workflow_id, endings in ended.items():
         if (workflow := tree.find(workflow_id)) is not None:
             tree.ended(workflow, endings)
-    detached: list[UUID] = []
-    for workflow_id, jobs in retried.items():
-        if (workflow := tree.find(workflow_id)) is not None:
-            detached += [job.id for job in jobs if not reopen(tree, workflow, job)]
+    detached = reopen(tree, retried)
     tree.write()
     detach(detached, using)
 
@@ -67,26 +64,47 @@ def held(jobs: Sequence[JobRow], using: str) -> set[UUID]:
     return {job.id for job in jobs if job.workflow_id in roots and roots[job.workflow_id] not in locked}
 
 
-def reopen(tree: Tree, workflow: Workflow, job: JobRow) -> bool:
-    """A failed member gets a new life: count it as open again, with all that waits for it.
+def reopen(tree: Tree, retried: Mapping[UUID, Sequence[JobRow]]) -> list[UUID]:
+    """Failed members get a new life: count them as open again, with all that waits for them.
 
-    ``False`` if it is too late: callbacks have fired, or somebody cancelled the workflow. The job then
-    runs by itself.
+    Each workflow is reopened once, for all its members, inner ones first: by the rows of the jobs all
+    of them are open already. Returns the jobs for which it is too late, as callbacks have fired or the
+    workflow was cancelled: they run by themselves.
     """
-    line = [workflow]
-    while line[-1].parent_id is not None and (above := tree.find(line[-1].parent_id)) is not None:
-        line.append(above)
-    if any(one.detaches for one in line):
-        return False
-    assert job.workflow_step is not None
-    index, ending = job.workflow_step, ENDINGS[State(job.state).value]
-    for one in line:
-        was = one.state
-        tree.reopen(one, index, ending)
-        if was == WorkflowState.RUNNING or one.parent_step is None:
-            break
-        index, ending = one.parent_step, MEMBER_ENDS[was]
-    return True
+    again: dict[UUID, dict[int, MemberEnd]] = defaultdict(dict)
+    around: dict[UUID, tuple[int, Workflow]] = {}
+    late: list[UUID] = []
+    for workflow_id, jobs in retried.items():
+        line = _line(tree, workflow_id)
+        if any(one.detaches for one in line):
+            late += [job.id for job in jobs]
+            continue
+        around |= {one.id: (depth, one) for depth, one in enumerate(reversed(line))}
+        for job in jobs:
+            assert job.workflow_step is not None
+            again[workflow_id][job.workflow_step] = ENDINGS[State(job.state).value]
+    for _, workflow in sorted(around.values(), key=lambda one: one[0], reverse=True):
+        if workflow.id not in again:
+            continue
+        was = workflow.state
+        tree.reopen(workflow, again[workflow.id])
+        if (
+            was != WorkflowState.RUNNING
+            and workflow.parent_id is not None
+            and workflow.parent_step is not None
+        ):
+            again[workflow.parent_id][workflow.parent_step] = MEMBER_ENDS[was]
+    return late
+
+
+def _line(tree: Tree, workflow_id: UUID) -> list[Workflow]:
+    """A workflow and those around it, inner ones first."""
+    found: list[Workflow] = []
+    above: UUID | None = workflow_id
+    while above is not None and (one := tree.find(above)) is not None:
+        found.append(one)
+        above = one.parent_id
+    return found
 
 
 def detach(ids: Sequence[UUID], using: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -265,15 +265,16 @@ class Tree:
         if parent is not None and workflow.parent_step is not None:
             self.ended(parent, [(workflow.parent_step, MEMBER_ENDS[workflow.state])])
 
-    def reopen(self, workflow: Workflow, index: int, ending: MemberEnd) -> None:
-        """A member that had ended is open again, and so is what was cancelled because of it."""
+    def reopen(self, workflow: Workflow, members: Mapping[int, MemberEnd]) -> None:
+        """Members that had ended are open again, and so is what was cancelled because of them."""
         self.changed(workflow)
-        workflow.open += 1
-        workflow.completed -= ending is MemberEnd.COMPLETED
-        workflow.failed -= ending is MemberEnd.FAILED
+        ends = list(members.values())
+        workflow.open += len(ends)
+        workflow.completed -= ends.count(MemberEnd.COMPLETED)
+        workflow.failed -= ends.count(MemberEnd.FAILED)
         if workflow.state != _RUNNING:
-            self.restart(workflow, {index})
-        self.revive(workflow, {index})
+            self.restart(workflow, members)
+        self.revive(workflow, members)
 
     def restart(self, workflow: Workflow, open_again: Collection[int] = ()) -> None:
         """Back to running, with a new deadline. Members that were purged since the end count as
