@@ -24,7 +24,7 @@ from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import Conflict
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.workflow import MemberEnd
-from django_ojs.models import Job
+from django_ojs.models import Job, Workflow
 from django_ojs.services import inspect, operate, promote, reap, up_to_date
 from django_ojs.services.verbs import API
 from django_ojs.services.workflows import operate as workflows
@@ -447,3 +447,25 @@ def test_a_workflow_that_was_there_already_has_its_errors() -> None:
     again = made.enqueue(id=mine)
     assert (again.state, [error["attempt"] for error in again.errors]) == ("failed", [1])
     assert again == get_workflow(mine)
+
+
+@pytest.mark.every_database
+def test_a_nested_workflow_that_is_being_stopped_has_not_ended_for_the_one_around_it(
+    frozen: FrozenClock,
+) -> None:
+    """A member of it is retried after its deadline, before the other has been cancelled."""
+    inner = workflow("dag", timeout="10s")
+    inner.add(step(MEMBER, retry=ONCE))
+    inner.add(other())
+    record = group(inner).enqueue()
+    fail(member())
+    (running,) = take()
+    frozen.advance(11)
+    (nested,) = Workflow.objects.filter(parent_id=record.id)
+    assert workflows.stop(nested.id, actor=API, timed_out=True, using="default")
+    assert counts(record) == ("running", 0, 0, 0)
+    retry(waiting())
+    assert (counts(record), get_workflow(record).open) == (("running", 0, 0, 0), 1)
+    assert_sound(frozen)
+    ack(running, member())
+    assert counts(record) == ("completed", 1, 0, 0)

@@ -12,7 +12,7 @@ from django.db.models import F
 
 from django_ojs.domain.job import JobRow, Transition
 from django_ojs.domain.states import TERMINAL, State, Trigger
-from django_ojs.domain.workflow import ENDINGS, MemberEnd, WorkflowState
+from django_ojs.domain.workflow import ENDINGS, MemberEnd
 from django_ojs.hooks import TransitionHook
 from django_ojs.models import Job, Workflow
 from django_ojs.services.workflows.starting import BIT
@@ -86,13 +86,9 @@ def reopen(tree: Tree, retried: Mapping[UUID, Sequence[JobRow]]) -> list[UUID]:
     for _, workflow in sorted(around.values(), key=lambda one: one[0], reverse=True):
         if workflow.id not in again:
             continue
-        was = workflow.state
+        was, had_ended = workflow.state, workflow.finished_at is not None
         tree.reopen(workflow, again[workflow.id])
-        if (
-            was != WorkflowState.RUNNING
-            and workflow.parent_id is not None
-            and workflow.parent_step is not None
-        ):
+        if had_ended and workflow.parent_id is not None and workflow.parent_step is not None:
             again[workflow.parent_id][workflow.parent_step] = MEMBER_ENDS[was]
     return late
 
