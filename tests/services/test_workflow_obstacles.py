@@ -22,7 +22,7 @@ from django_ojs import (
     step,
 )
 from django_ojs.clock import FrozenClock
-from django_ojs.models import Job, Workflow
+from django_ojs.models import Job, Workflow, WorkflowStep
 from django_ojs.services import reap, settle
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.services.workflows import operate, upkeep
@@ -147,6 +147,34 @@ def test_a_step_that_the_settings_no_longer_allow_does_not_stop_the_report_befor
         assert found.error is not None and found.error["type"] == "step_refused"
         assert "step-1" in found.error["message"] and "total_timeout" in found.error["message"]
         assert (found.state, found.completed, found.cancelled, found.open) == ("running", 1, 1, 1)
+        ack(take_one())
+    found = get_workflow(made)
+    assert (found.state, found.completed, found.cancelled) == ("failed", 2, 1)
+    assert list(upkeep.drifts()) == []
+
+
+def nested_at_once() -> Any:
+    return group(step("test.job"), step("test.job", timeout="1h"))
+
+
+def nested_deeper() -> Any:
+    return group(group(step("test.job")), group(step("test.job", timeout="1h")))
+
+
+def nested_chain() -> Any:
+    return group(step("test.job"), chain(step("test.job", timeout="1h"), step("test.job")))
+
+
+@pytest.mark.parametrize("nested", [nested_at_once, nested_deeper, nested_chain])
+def test_of_a_nested_workflow_that_the_settings_no_longer_allow_nothing_starts(nested: Any) -> None:
+    made = chain(step("test.job"), nested(), step("test.job", when="ended")).enqueue()
+    with override_settings(OJS={"DEFAULTS": {"total_timeout": "10s", "timeout": "5s"}}):
+        ack(take_one())
+        found = get_workflow(made)
+        assert found.error is not None and found.error["type"] == "step_refused"
+        assert (found.state, found.completed, found.cancelled, found.open) == ("running", 1, 1, 1)
+        assert (Workflow.objects.count(), Job.objects.count()) == (1, 2)
+        assert list(WorkflowStep.objects.exclude(workflow_id=made.id)) == []
         ack(take_one())
     found = get_workflow(made)
     assert (found.state, found.completed, found.cancelled) == ("failed", 2, 1)

@@ -11,6 +11,7 @@ from uuid import UUID
 from django_ojs import clock
 from django_ojs.domain import stored_workflow
 from django_ojs.domain.admission import admit, copies_of
+from django_ojs.domain.errors import OJSError
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.workflow import (
     CALLBACKS,
@@ -112,12 +113,21 @@ class Starter:
         self._steps += rows
 
     def step(self, workflow: Workflow, row: WorkflowStep) -> None:
-        """Start a step: insert its job, or its workflow. The row is left to the caller to write."""
+        """Start a step: insert its job, or its workflow. The row is left to the caller to write.
+
+        Of a workflow in which a job is refused nothing is inserted.
+        """
         what = stored_workflow.load(row.call)
         row.state = WorkflowStep.States.STARTED
         row.waits_for = 0
         if isinstance(what, Definition):
-            row.child_id = self.workflow(what, parent=Parent(workflow, row.index)).id
+            gathered = [(rows, len(rows)) for rows in (self.workflows, self._steps, self._jobs)]
+            try:
+                row.child_id = self.workflow(what, parent=Parent(workflow, row.index)).id
+            except OJSError:
+                for rows, before in gathered:
+                    del rows[before:]
+                raise
         else:
             job = self._job(what, workflow.id, row.index, row.key)
             row.job_id = job.id
