@@ -12,6 +12,7 @@ from django_ojs.domain.events import Kind, job_event
 from django_ojs.domain.failures import Failure, error_object
 from django_ojs.domain.job import JobRow, Transition
 from django_ojs.domain.states import State, Trigger
+from django_ojs.domain.timeouts import waiting_deadline
 
 ERROR_TYPE = "rate_limited"
 
@@ -36,4 +37,9 @@ def drop(job: JobRow, *, key: str, now: datetime) -> Transition:
 def put_off(job: JobRow, *, key: str, until: datetime) -> Transition:
     """``on_limit: reschedule``: an available job is scheduled for when there may be a place."""
     moved = job_event(Kind.RESCHEDULED, job, scheduled_at=format_instant(until), rate_limit=key)
-    return Transition(Trigger.RATE_LIMIT, job, State.SCHEDULED, {"scheduled_at": until}, None, (moved,))
+    changes = {
+        "scheduled_at": until,
+        # What it has to start by once it is available counts from then on.
+        "deadline_at": waiting_deadline(job._replace(state=State.SCHEDULED)),
+    }
+    return Transition(Trigger.RATE_LIMIT, job, State.SCHEDULED, changes, None, (moved,))

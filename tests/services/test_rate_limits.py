@@ -14,12 +14,13 @@ from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import JobRow
 from django_ojs.models import Event, Job, RateLimit, RateLimitDue, RateLimitPlace
-from django_ojs.services import operate, promote, queues, reap
+from django_ojs.services import operate, promote, queues, reap, turns
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.prune import prune
 from django_ojs.services.rate_limits import admission, places, policies
 from django_ojs.services.rate_limits import operate as operate_limits
 from django_ojs.services.settle import Outcome, Report, settle
+from django_ojs.store import due_times
 
 from .support import (
     ack,
@@ -321,6 +322,18 @@ def test_what_finds_no_place_is_put_off_if_asked(frozen: FrozenClock) -> None:
     frozen.advance(11)
     promote.promote()
     assert ids(take(1)) == [second.id]
+
+
+def test_what_is_put_off_is_in_the_way_of_no_deadline(frozen: FrozenClock) -> None:
+    limit = {"key": "a", "rate": {"limit": 0, "period": "1h"}, "on_limit": "reschedule"}
+    jobs = [[number] for number in range(turns.BATCH)]
+    enqueue_many("test.job", jobs, rate_limit=limit, attempt_ttl=2)
+    assert set(Job.objects.values_list("state", flat=True)) == {"scheduled"}
+    plain = enqueue("test.job", enqueue_ttl=5)
+    frozen.advance(6)
+    reap.reap()
+    assert get(plain).state == "discarded"
+    assert due_times.next_deadline(using="default") is None
 
 
 @pytest.mark.slow
