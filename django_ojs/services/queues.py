@@ -151,14 +151,14 @@ def _first_use(
 
 def forget(before: datetime, most: int, *, now: datetime, dry_run: bool = False, using: str) -> int:
     """Delete queues unused since ``before``: no job ended, none is left to run, and they are neither
-    paused nor in the settings. Returns how many.
+    paused nor limited nor in the settings. Returns how many.
 
     A deleted queue is created again by its next use. One in use is checked again after as long.
     """
     settings = conf.current()
     # A queue counts as new for an hour, whatever the retention (``first_use``).
     before = min(before, now - _HOUR)
-    idle = Queue.objects.using(using).filter(paused=False, used_at__lt=before)
+    idle = Queue.objects.using(using).filter(paused=False, limited=False, used_at__lt=before)
     idle = idle.exclude(name__in=[*settings.queues, settings.queue])
     names = list(idle.order_by("used_at").values_list("name", flat=True)[:most])
     if not names:
@@ -170,7 +170,7 @@ def forget(before: datetime, most: int, *, now: datetime, dry_run: bool = False,
     unused = [name for name in names if name not in used]
     if not dry_run:
         enqueue.forget_queues(unused, using=using)
-        # ``idle`` excludes queues that were paused meanwhile.
+        # ``idle`` excludes queues that were paused or limited meanwhile.
         idle.filter(name__in=unused)._raw_delete(using)
         idle.filter(name__in=used).update(used_at=now)
     return len(unused)

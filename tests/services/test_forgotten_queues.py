@@ -15,6 +15,7 @@ from django_ojs import clock
 from django_ojs.models import Job, MinuteStat, Queue
 from django_ojs.services import enqueue as enqueue_service
 from django_ojs.services import prune, queues
+from django_ojs.services.rate_limits import operate, policies
 from django_ojs.store import inserting
 from tests.services.support import ack, make, take
 from tests.support import ROOT, database_url
@@ -139,11 +140,9 @@ def test_the_process_that_forgets_a_queue_gives_it_its_row_again() -> None:
     assert known() == ["q"]
 
 
-def test_a_pause_is_not_lost_with_a_row_that_is_forgotten_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Between the statement that finds the row and the one that locks it."""
-    used("q", 30)
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The row of ``q`` is forgotten once, between the statement that finds it and the next one."""
     insert, forgotten = inserting.queues, list[int]()
 
     def interrupted(names: Sequence[str], *, using: str) -> None:
@@ -152,7 +151,20 @@ def test_a_pause_is_not_lost_with_a_row_that_is_forgotten_meanwhile(
             forgotten.append(Queue.objects.filter(name="q").delete()[0])
 
     monkeypatch.setattr(inserting, "queues", interrupted)
+    return forgotten
+
+
+def test_a_pause_is_not_lost_with_a_row_that_is_forgotten_meanwhile(forgotten: list[int]) -> None:
+    used("q", 30)
     assert queues.pause(["q"]) == ["q"]
     assert forgotten == [1]
+    make(queue="q")
+    assert take(queues=["q"]) == []
+
+
+def test_a_limit_is_not_lost_with_a_row_that_is_forgotten_meanwhile(forgotten: list[int]) -> None:
+    operate.override("queue:q", {"concurrency": 0})
+    assert forgotten == [1]
+    policies.forget_limited()
     make(queue="q")
     assert take(queues=["q"]) == []

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from django.test import override_settings
 
 from django_ojs import batch, get_workflow, step
 from django_ojs.api import retry
+from django_ojs.clock import FrozenClock
+from django_ojs.models import Queue
+from django_ojs.services.prune import prune
+from django_ojs.services.rate_limits import operate, policies
 from django_ojs.services.rate_limits.policies import LIMITED
 
-from .support import ack, fail, now_stored, take
+from .support import ack, fail, make, now_stored, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -28,3 +33,26 @@ def test_a_member_that_is_retried_too_late_stays_detached_from_its_workflow() ->
     ack(*take(1, types=("test.callback",)))
     ended = get_workflow(made)
     assert (ended.open, ended.state, ended.failed) == (0, "completed", 1)
+
+
+def test_a_queue_with_a_limit_is_not_forgotten(frozen: FrozenClock) -> None:
+    operate.override("queue:mail", {"concurrency": 1})
+    Queue.objects.update(used_at=frozen.time)
+    frozen.advance(8 * 86_400)
+    prune()
+    policies.forget_limited()
+    make(3, queue="mail")
+    assert len(take(3, queues=("mail",))) == 1
+
+
+@pytest.mark.parametrize("by_settings", [False, True])
+def test_a_new_limit_of_a_queue_that_had_another_holds_for_all_its_jobs(by_settings: bool) -> None:
+    make(2, queue="mail")
+    operate.override("queue:mail", {"concurrency": 1})
+    operate.clear_override("queue:mail")
+    policies.forget_limited()
+    limit = {"concurrency": 1}
+    with override_settings(OJS={"QUEUES": {"mail": {"rate_limit": limit}} if by_settings else {}}):
+        make(1, queue="mail", **({} if by_settings else {"rate_limit": limit}))
+        policies.forget_limited()
+    assert len(take(3, queues=("mail",))) == 1

@@ -155,9 +155,11 @@ def _admit(key: str, policy: RateLimitPolicy | None, *, using: str = "") -> _Don
     now = clock.now(using)
     if is_new:
         policy = policy or _brought(key, using)
-        limit_queue_of(key, using)
     found = rate_limit_keys.read(key, using=using)
     has_other = _note_policy(row, policy, now)
+    if is_new or has_other:
+        # A queue that had limits before has none since its override was cleared.
+        limit_queue_of(key, using)
     if not found.dues and not has_other and (row.due_at is None or row.due_at > now):
         # Somebody has admitted since.
         return _Done()
@@ -165,8 +167,9 @@ def _admit(key: str, policy: RateLimitPolicy | None, *, using: str = "") -> _Don
 
 
 def _at_once(row: RateLimit, policy: RateLimitPolicy | None, using: str) -> _Done | None:
-    """``None`` for a key whose limits cannot be read: that is no reason to refuse a change. And for one
-    that turns jobs away, which commits changes of jobs that the caller knows nothing of.
+    """``None`` for a key whose limits cannot be read: that is no reason to refuse a change. For one
+    that turns jobs away, which commits changes of jobs that the caller knows nothing of. And for other
+    limits of a queue: they may have to be noted on its row, which others may hold.
     """
     now = clock.now(using)
     has_other = _note_policy(row, policy, now)
@@ -174,7 +177,7 @@ def _at_once(row: RateLimit, policy: RateLimitPolicy | None, using: str) -> _Don
         limits = effective(row, now)
     except InvalidRequest:
         return None
-    if limits.on_limit != "wait":
+    if limits.on_limit != "wait" or (has_other and row.key.startswith(QUEUE_PREFIX)):
         return None
     found = rate_limit_keys.read(row.key, using=using)
     return _under(row, found, now, using, has_other=has_other)
@@ -244,8 +247,9 @@ def limit_queue_of(key: str, using: str) -> None:
     name = check_queue_name(key.removeprefix(QUEUE_PREFIX), "key")
     rows = Queue.objects.using(using).filter(pk=name)
     if not rows.filter(limited=True).exists():
-        inserting.queues([name], using=using)
-        rows.update(limited=True)
+        # Again if the queue was pruned between the two statements: a limit must not be lost.
+        while not rows.update(limited=True):
+            inserting.queues([name], using=using)
     policies.know_limited([name], using=using)
 
 
