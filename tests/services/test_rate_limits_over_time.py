@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.test import override_settings
 
 from django_ojs import batch, get_workflow, step
 from django_ojs.api import retry
 from django_ojs.clock import FrozenClock
-from django_ojs.models import Queue
+from django_ojs.models import Queue, RateLimit
 from django_ojs.services.prune import prune
-from django_ojs.services.rate_limits import operate, policies
+from django_ojs.services.rate_limits import admission, operate, policies
 from django_ojs.services.rate_limits.policies import LIMITED
 
 from .support import ack, fail, make, now_stored, take
@@ -56,3 +58,22 @@ def test_a_new_limit_of_a_queue_that_had_another_holds_for_all_its_jobs(by_setti
         make(1, queue="mail", **({} if by_settings else {"rate_limit": limit}))
         policies.forget_limited()
     assert len(take(3, queues=("mail",))) == 1
+
+
+def test_an_override_with_a_shorter_window_forgets_no_starts(frozen: FrozenClock) -> None:
+    make(4, rate_limit={"key": "a", "rate": {"limit": 2, "period": "1h"}})
+    ack(*take(4))
+    frozen.advance(2)
+    until = frozen.time + timedelta(seconds=60)
+    operate.override("a", {"rate": {"limit": 1, "period": "1s"}}, until=until)
+    ack(*take(4))
+    frozen.advance(61)
+    admission.admit_due(using="default")
+    assert take(4) == []
+
+
+def test_an_override_holds_over_a_policy_that_cannot_be_read() -> None:
+    make(1, rate_limit={"key": "a", "rate": {"limit": 0, "period": "1h"}})
+    RateLimit.objects.update(policy={"rate": "many"})
+    operate.override("a", {"rate": {"limit": 1, "period": "1s"}})
+    assert len(take(1)) == 1

@@ -35,7 +35,14 @@ from django_ojs.services.rate_limits.letting_in import (
     make_due,
     turn_away,
 )
-from django_ojs.services.rate_limits.room import Room, effective, excess_of, room_of, standing
+from django_ojs.services.rate_limits.room import (
+    Room,
+    counted_for,
+    effective,
+    excess_of,
+    room_of,
+    standing,
+)
 from django_ojs.services.rate_limits.taking_back import TakenBack, take_back
 from django_ojs.store import due_times, inserting, rate_limit_keys
 from django_ojs.store.contention import in_transaction, is_contention, is_own_transaction
@@ -201,7 +208,7 @@ def _let_in_or_turn_away(
         places.filter(status=_Status.ENDING, until__lte=now).delete()
         found = rate_limit_keys.read(key, using=using)._replace(dues=found.dues)
     limits = effective(row, now)
-    if longest := max((window.period for _, window in limits.windows()), default=None):
+    if longest := counted_for(row, limits):
         starts = RateLimitStart.objects.using(using).filter(key=key)
         starts.filter(started_at__lte=now - longest).delete()
     room = room_of(row, limits, standing(found), now, using)

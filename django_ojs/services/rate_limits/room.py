@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import NamedTuple
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.rate_limit import (
     Opening,
     RateLimitPolicy,
@@ -24,14 +27,29 @@ def effective(row: RateLimit, now: datetime) -> RateLimitPolicy:
     limits = dict(row.policy)
     if row.override is not None and (row.override_until is None or row.override_until > now):
         limits |= row.override
-    if not limits.keys() - {"on_limit"}:
-        return RateLimitPolicy(row.key)
-    return parse_rate_limit(limits, named=False)._replace(key=row.key)
+    return _limits(row.key, limits)
+
+
+def _limits(key: str, stored: Mapping[str, Any]) -> RateLimitPolicy:
+    if not stored.keys() - {"on_limit"}:
+        return RateLimitPolicy(key)
+    return parse_rate_limit(stored, named=False)._replace(key=key)
 
 
 def counts_starts(row: RateLimit) -> bool:
     """Whether starts under this key are to be counted."""
     return any({"rate", "throttle"} & limits.keys() for limits in (row.policy, row.override or {}))
+
+
+def counted_for(row: RateLimit, limits: RateLimitPolicy) -> timedelta | None:
+    """For how long a start counts: under the limits in force, and under the policy, which holds again
+    after an override.
+    """
+    both = [limits]
+    # An override may be there because the policy cannot be read.
+    with suppress(InvalidRequest):
+        both.append(_limits(row.key, row.policy))
+    return max((window.period for one in both for _, window in one.windows()), default=None)
 
 
 class Room(NamedTuple):
