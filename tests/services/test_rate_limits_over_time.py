@@ -77,3 +77,14 @@ def test_an_override_holds_over_a_policy_that_cannot_be_read() -> None:
     RateLimit.objects.update(policy={"rate": "many"})
     operate.override("a", {"rate": {"limit": 1, "period": "1s"}})
     assert len(take(1)) == 1
+
+
+def test_a_blocked_key_is_not_forgotten(frozen: FrozenClock) -> None:
+    operate.block("a", frozen.time + timedelta(days=10))
+    operate.block("b", frozen.time + timedelta(days=1))
+    RateLimit.objects.update(used_at=frozen.time)
+    frozen.advance(8 * 86_400)
+    prune()
+    assert [row.key for row in RateLimit.objects.all()] == ["a"]
+    make(1, rate_limit=ONE)
+    assert take(1) == []

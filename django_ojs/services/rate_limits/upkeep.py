@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from django_ojs import clock
 from django_ojs.domain.rate_limit import MAX_PERIOD
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.models import RateLimit, RateLimitPlace, RateLimitStart
@@ -23,7 +24,7 @@ def prune(before: datetime, room: int, dry_run: bool, using: str) -> int:
     over = RateLimitPlace.objects.using(using).filter(until__lt=before)
     if not dry_run:
         over.filter(status=RateLimitPlace.Status.ENDING)._raw_delete(using)
-    rows = RateLimit.objects.using(using).filter(used_at__lt=before, override__isnull=True)
+    rows = _unused(before, using)
     rows = rows.filter(~Exists(RateLimitPlace.objects.using(using).filter(key=OuterRef("key"))))
     # A start counts for as long as a period may last.
     recent = RateLimitStart.objects.using(using).filter(started_at__gt=before - MAX_PERIOD)
@@ -34,10 +35,17 @@ def prune(before: datetime, room: int, dry_run: bool, using: str) -> int:
     return len(keys)
 
 
+def _unused(before: datetime, using: str) -> QuerySet[RateLimit]:
+    """Keys that nothing holds but perhaps jobs: no operator, and no handler that asked for a block."""
+    blocked = Q(blocked_until__gt=clock.now(using))
+    rows = RateLimit.objects.using(using).filter(used_at__lt=before, override__isnull=True)
+    return rows.exclude(blocked)
+
+
 @in_transaction
 def _delete(keys: list[str], before: datetime, *, using: str = "") -> None:
-    # In the order in which admissions lock them, and again by age: one may be in use by now.
-    rows = RateLimit.objects.using(using).select_for_update().filter(pk__in=keys, used_at__lt=before)
+    # In the order in which admissions lock them, and looked at again: one may be in use by now.
+    rows = _unused(before, using).select_for_update().filter(pk__in=keys)
     old = [row.key for row in rows.order_by("key")]
     RateLimitStart.objects.using(using).filter(key__in=old)._raw_delete(using)
     RateLimit.objects.using(using).filter(pk__in=old)._raw_delete(using)
