@@ -18,7 +18,9 @@ QUEUE_PREFIX = "queue:"
 MAX_STARTS = 10_000
 """The most starts in one window that are counted exactly."""
 MAX_CONCURRENCY = 100_000
-_KEY = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:-]{0,254}", re.ASCII)
+_KEY = re.compile(rf"(?:{QUEUE_PREFIX})?[a-zA-Z0-9][a-zA-Z0-9._:-]{{0,254}}", re.ASCII)
+MAX_KEY = len(QUEUE_PREFIX) + 255
+"""The length of the longest key, that of a queue with the longest name."""
 _PERIODS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 MAX_PERIOD = timedelta(days=31)
 _MAX_PERIOD_MS = MAX_PERIOD // timedelta(milliseconds=1)

@@ -515,7 +515,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='RateLimit',
             fields=[
-                ('key', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, primary_key=True, serialize=False, verbose_name='key')),
+                ('key', django_ojs.models.fields.CaseSensitiveCharField(max_length=261, primary_key=True, serialize=False, verbose_name='key')),
                 ('policy', models.JSONField(default=dict, verbose_name='limits of the jobs')),
                 ('override', models.JSONField(null=True, verbose_name='override')),
                 ('override_until', models.DateTimeField(null=True, verbose_name='override ends')),
@@ -537,7 +537,7 @@ class Migration(migrations.Migration):
             name='RateLimitDue',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('key', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='key')),
+                ('key', django_ojs.models.fields.CaseSensitiveCharField(max_length=261, verbose_name='key')),
                 ('due_at', models.DateTimeField()),
             ],
             options={
@@ -550,7 +550,7 @@ class Migration(migrations.Migration):
             name='RateLimitPlace',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('key', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='key')),
+                ('key', django_ojs.models.fields.CaseSensitiveCharField(max_length=261, verbose_name='key')),
                 ('status', models.SmallIntegerField(choices=[(0, 'idle'), (1, 'waiting'), (2, 'admitted'), (3, 'running'), (4, 'ending')], verbose_name='status')),
                 ('priority', models.SmallIntegerField(db_default=0, verbose_name='priority')),
                 ('enqueued_at', models.DateTimeField(verbose_name='enqueued')),
@@ -569,7 +569,7 @@ class Migration(migrations.Migration):
             name='RateLimitStart',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('key', django_ojs.models.fields.CaseSensitiveCharField(max_length=255, verbose_name='key')),
+                ('key', django_ojs.models.fields.CaseSensitiveCharField(max_length=261, verbose_name='key')),
                 ('started_at', models.DateTimeField(verbose_name='started')),
             ],
             options={

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from django_ojs.domain.rate_limit import MAX_KEY
 from django_ojs.models.fields import CaseSensitiveCharField
 from django_ojs.models.indexes import HotIndex, OrderedIndex
 
@@ -18,7 +19,7 @@ class RateLimit(models.Model):
     places open because of the time. ``exceeded`` holds while jobs wait.
     """
 
-    key = CaseSensitiveCharField(_("key"), primary_key=True, max_length=255)
+    key = CaseSensitiveCharField(_("key"), primary_key=True, max_length=MAX_KEY)
     policy = models.JSONField(_("limits of the jobs"), default=dict)
     override = models.JSONField(_("override"), null=True)
     override_until = models.DateTimeField(_("override ends"), null=True)
@@ -64,7 +65,7 @@ class RateLimitPlace(models.Model):
         ENDING = 4, _("ending")
 
     id = models.BigAutoField(primary_key=True)
-    key = CaseSensitiveCharField(_("key"), max_length=255)
+    key = CaseSensitiveCharField(_("key"), max_length=MAX_KEY)
     status = models.SmallIntegerField(_("status"), choices=Status.choices)
     priority = models.SmallIntegerField(_("priority"), db_default=0)
     enqueued_at = models.DateTimeField(_("enqueued"))
@@ -97,7 +98,7 @@ class RateLimitStart(models.Model):
     """A start under a key whose starts are counted."""
 
     id = models.BigAutoField(primary_key=True)
-    key = CaseSensitiveCharField(_("key"), max_length=255)
+    key = CaseSensitiveCharField(_("key"), max_length=MAX_KEY)
     started_at = models.DateTimeField(_("started"))
 
     class Meta:
@@ -115,7 +116,7 @@ class RateLimitDue(models.Model):
     """
 
     id = models.BigAutoField(primary_key=True)
-    key = CaseSensitiveCharField(_("key"), max_length=255)
+    key = CaseSensitiveCharField(_("key"), max_length=MAX_KEY)
     due_at = models.DateTimeField()
 
     class Meta:

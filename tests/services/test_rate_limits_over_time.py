@@ -10,6 +10,7 @@ from django.test import override_settings
 from django_ojs import batch, get_workflow, step
 from django_ojs.api import retry
 from django_ojs.clock import FrozenClock
+from django_ojs.domain.errors import InvalidRequest
 from django_ojs.models import Queue, RateLimit
 from django_ojs.services.prune import prune
 from django_ojs.services.rate_limits import admission, operate, policies
@@ -88,3 +89,12 @@ def test_a_blocked_key_is_not_forgotten(frozen: FrozenClock) -> None:
     assert [row.key for row in RateLimit.objects.all()] == ["a"]
     make(1, rate_limit=ONE)
     assert take(1) == []
+
+
+def test_a_queue_with_the_longest_name_can_have_a_limit() -> None:
+    queue = "q" * 255
+    make(3, queue=queue, rate_limit={"concurrency": 1})
+    operate.override(f"queue:{queue}", {"concurrency": 2})
+    assert len(take(3, queues=(queue,))) == 2
+    with pytest.raises(InvalidRequest):
+        operate.override(f"queue:{queue}q", {"concurrency": 2})
