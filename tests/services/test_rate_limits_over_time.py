@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import override_settings
@@ -54,9 +55,9 @@ def test_a_new_limit_of_a_queue_that_had_another_holds_for_all_its_jobs(by_setti
     operate.override("queue:mail", {"concurrency": 1})
     operate.clear_override("queue:mail")
     policies.forget_limited()
-    limit = {"concurrency": 1}
-    with override_settings(OJS={"QUEUES": {"mail": {"rate_limit": limit}} if by_settings else {}}):
-        make(1, queue="mail", **({} if by_settings else {"rate_limit": limit}))
+    limit: dict[str, Any] = {"rate_limit": {"concurrency": 1}}
+    with override_settings(OJS={"QUEUES": {"mail": limit} if by_settings else {}}):
+        make(1, queue="mail", **({} if by_settings else limit))
         policies.forget_limited()
     assert len(take(3, queues=("mail",))) == 1
 
