@@ -19,6 +19,7 @@ from django_ojs.domain.job import JobRow
 from django_ojs.domain.silence import Hearing, as_heard, clock_set
 from django_ojs.domain.timeouts import TimeoutKind, fired
 from django_ojs.services.commit import commit
+from django_ojs.services.rate_limits import upkeep
 from django_ojs.services.turns import BATCH, turn
 from django_ojs.store import due_times, leases, locking
 from django_ojs.store.batches import SetAside
@@ -192,12 +193,13 @@ def with_heartbeats(
 
 @in_transaction
 def set_clock(step: timedelta, *, now: datetime, using: str) -> int:
-    """Move the times of running attempts, and of their heartbeats, by a step of the server's clock.
-    Returns how many; to be called once per step.
+    """Move the times of running attempts, of their heartbeats and of rate limits by a step of the
+    server's clock. Returns how many attempts; to be called once per step.
     """
     transitions = [clock_set(job, step) for job in locking.active(None, using=using)]
     commit(transitions, now=now, using=using)
     leases.move_beats(step, using=using)
+    upkeep.set_clock(step, now=now, using=using)
     return len(transitions)
 
 

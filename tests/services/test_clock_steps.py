@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 from django.core.management import call_command
@@ -13,9 +14,10 @@ from django_ojs import clock
 from django_ojs.api import enqueue
 from django_ojs.clock import DatabaseClock, FrozenClock
 from django_ojs.models import LeaseBeat, MaintenanceRun
-from django_ojs.services import leases, reaper
+from django_ojs.services import leases, operate, reaper
+from django_ojs.services.rate_limits import admission
 from django_ojs.services.reaper import ReaperLoop
-from tests.services.support import held, holding, make, now_stored, take
+from tests.services.support import held, holding, make, nobody_admits, now_stored, take
 
 pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
 STEPS = [600, -600, 3600, -3600]
@@ -124,6 +126,35 @@ def test_beats_put_aside_move_too(vendor: str, frozen: FrozenClock) -> None:
     frozen.set_server(600)
     reaper.scan(cadence=timedelta(seconds=5), ran_by="test")
     assert LeaseBeat.objects.get().heartbeat_at == frozen.time
+
+
+@pytest.mark.parametrize("seconds", STEPS)
+def test_rate_limits_count_on(frozen: FrozenClock, seconds: int) -> None:
+    """Starts, and handlers that may still run, are as old as they were before the step."""
+    counted = make(2, rate_limit={"key": "a", "rate": {"limit": 1, "period": "10s"}})
+    ending = make(2, rate_limit={"key": "b", "concurrency": 1}, grace_period=30)
+    assert len(take(4)) == 2
+    operate.cancel([ending[0].id])
+    reaper.scan(cadence=timedelta(seconds=5), ran_by="test")
+    frozen.set_server(seconds)
+    reaper.scan(cadence=timedelta(seconds=5), ran_by="test")
+    taken: dict[UUID, int] = {}
+    for second in range(40):
+        admission.admit_due(using="default")
+        taken |= {job.id: second for job in take(4)}
+        frozen.advance(1)
+    assert taken == {counted[1].id: 10, ending[1].id: 35}
+
+
+def test_an_admission_that_died_before_a_step_is_made_up_for(frozen: FrozenClock) -> None:
+    reaper.scan(cadence=timedelta(seconds=5), ran_by="test")
+    with nobody_admits():
+        (job,) = make(1, rate_limit={"key": "a", "concurrency": 1})
+    frozen.set_server(-3600)
+    reaper.scan(cadence=timedelta(seconds=5), ran_by="test")
+    frozen.advance(1)
+    admission.admit_due(using="default")
+    assert [taken.id for taken in take()] == [job.id]
 
 
 class TestDatabaseClock:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from django_ojs import clock
 from django_ojs.domain.rate_limit import MAX_PERIOD
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
-from django_ojs.models import RateLimit, RateLimitPlace, RateLimitStart
+from django_ojs.models import RateLimit, RateLimitDue, RateLimitPlace, RateLimitStart
 from django_ojs.services.rate_limits import admission
+from django_ojs.services.rate_limits.letting_in import make_due
 from django_ojs.store.contention import in_transaction
 
 
@@ -51,6 +52,23 @@ def _delete(keys: list[str], before: datetime, *, using: str = "") -> None:
     RateLimit.objects.using(using).filter(pk__in=old)._raw_delete(using)
     for key in old:
         admission.free_queue_of(key, using)
+
+
+def set_clock(step: timedelta, *, now: datetime, using: str) -> None:
+    """Move what counts time by a step of the server's clock: starts, and handlers that may still run.
+
+    Waits for no key, which a user's transaction may hold: those that open by time are made due.
+    """
+    # In the order in which admissions delete them.
+    ending = RateLimitPlace.objects.using(using).filter(status=RateLimitPlace.Status.ENDING)
+    ending.update(until=F("until") + step)
+    RateLimitStart.objects.using(using).update(started_at=F("started_at") + step)
+    dues = RateLimitDue.objects.using(using)
+    # One that is inserted meanwhile has whoever made the change.
+    free = dues.select_for_update(skip_locked=True).order_by("id").values_list("pk", flat=True)
+    dues.filter(pk__in=list(free)).update(due_at=now)
+    timed = RateLimit.objects.using(using).filter(due_at__isnull=False)
+    make_due(list(timed.values_list("key", flat=True)), now, using)
 
 
 TASK = MaintenanceTask("rate_limits", 0.1, _admit, enforces=True, scheduled=True)
