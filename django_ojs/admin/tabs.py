@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +16,7 @@ from django_ojs.admin.charts import plain
 from django_ojs.admin.job_list import LAYOUTS, TabLayout
 from django_ojs.admin.limits import WINDOW, window_size
 from django_ojs.admin.sorting import Reach, Sort
-from django_ojs.domain.ids import time_of
+from django_ojs.domain.ids import made_at
 from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.services.phrases import full_moment
@@ -32,8 +31,6 @@ LENSES = {"timed_out": gettext_lazy("Timed out"), "overdue": gettext_lazy("Overd
 MOST_IN_LINE = 1000
 """How many of the jobs that are next in line are listed in that order."""
 _STATES = frozenset(str(state) for state in State)
-_LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-"""Ids of others may be of any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +176,7 @@ class Tab:
         size = plain(self.size(using))
         said = _among(self.path[0], further) % size
         if isinstance(edge, UUID):
-            edge = datetime.fromtimestamp(min(time_of(edge) / 1000, _LAST), UTC)
+            edge = made_at(edge)
         words = {"among": said, "moment": full_moment(edge)}
         if searched:
             return _("Looked among %(among)s, to %(moment)s.") % words

@@ -17,6 +17,7 @@ _LOW_BITS = 62
 _RANDOM_BITS = 74
 _MOST_MS = (1 << 48) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST = datetime(9999, 1, 1, tzinfo=UTC) - _EPOCH
 _V4 = (0x4 << 76) | (0b10 << 62)
 _V4_FREE = ((1 << 128) - 1) & ~((0xF << 76) | (0b11 << 62))
 _new, _set, _UNKNOWN = object.__new__, object.__setattr__, SafeUUID.unknown
@@ -136,3 +137,10 @@ def parse_uuid7(value: object, field: str) -> UUID:
 def time_of(value: UUID) -> int:
     """The millisecond since 1970 in a UUIDv7."""
     return value.int >> 80
+
+
+def made_at(value: UUID) -> datetime:
+    """The moment in a UUIDv7, at most the year 9999: clients choose ids, whose 48 bits go further than
+    a ``datetime`` does.
+    """
+    return _EPOCH + min(timedelta(milliseconds=time_of(value)), _LONGEST)

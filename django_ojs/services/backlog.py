@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 
 from django_ojs import clock, conf
-from django_ojs.domain.ids import time_of, uuid7
+from django_ojs.domain.ids import made_at, uuid7
 from django_ojs.models import Event, Job, MaintenanceRun
 from django_ojs.services import rollup
 from django_ojs.services.prune import JOBS
@@ -70,7 +70,7 @@ def _prunable(now: datetime, using: str) -> Iterator[tuple[datetime | None, Quer
         before = now - timedelta(milliseconds=age)
         events = Event.objects.using(using).filter(pk__lt=uuid7(int(before.timestamp() * 1000), 0))
         oldest = events.order_by("pk").values_list("pk", flat=True).first()
-        made = None if oldest is None else datetime.fromtimestamp(time_of(oldest) / 1000, UTC)
+        made = None if oldest is None else made_at(oldest)
         yield made, events, before
 
 

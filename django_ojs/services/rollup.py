@@ -32,7 +32,7 @@ from django.db.models import (
 from django_ojs import clock, conf
 from django_ojs.domain.events import Kind
 from django_ojs.domain.histogram import BUCKETS, COUNTS, Counters, floor
-from django_ojs.domain.ids import time_of, uuid7
+from django_ojs.domain.ids import made_at, uuid7
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
@@ -159,7 +159,7 @@ def _busy_from(at: datetime, using: str) -> datetime:
         made: QuerySet[Any] = model._default_manager.using(using).filter(pk__gte=since)
         oldest = made.order_by("pk").values_list("pk", flat=True).first()
         if oldest is not None:
-            found.append(datetime.fromtimestamp(time_of(oldest) / 1000, UTC))
+            found.append(made_at(oldest))
     return floor(min(found), MINUTE) if found else datetime.max.replace(tzinfo=UTC)
 
 

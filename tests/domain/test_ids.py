@@ -18,6 +18,7 @@ from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.ids import (
     Uuid7Generator,
     keyed_uuid7,
+    made_at,
     parse_uuid7,
     time_of,
     uuid4_of,
@@ -40,6 +41,15 @@ def test_what_is_made_unchecked_is_a_uuid_as_any_other(number: int) -> None:
     )
     assert pickle.loads(pickle.dumps(made)) == copy.copy(made) == made
     assert made.is_safe is checked.is_safe
+
+
+def test_when_it_was_made() -> None:
+    assert made_at(uuid7(MS, 0)) == datetime(2026, 2, 12, 10, 30, 0, 123_000, tzinfo=UTC)
+
+
+def test_no_moment_is_later_than_the_year_9999() -> None:
+    """The bits go on to the year 10889."""
+    assert made_at(uuid7(1 << 60, 0)) == datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @given(st.binary(min_size=16, max_size=16))

@@ -100,6 +100,18 @@ def test_quiet_minutes_and_gaps(at: clock.FrozenClock) -> None:
     assert stats_queries.watermark() == START + timedelta(days=9) - 2 * MINUTE
 
 
+def test_an_id_of_the_far_future_stops_nothing(at: clock.FrozenClock) -> None:
+    """Clients choose the ids of their jobs: this one has a time that no ``datetime`` can have."""
+    make(1, queue="later", id="ffffffff-ffff-7fff-bfff-ffffffffffff")
+    at.advance(600)
+    assert rollup.rollup()["minutes"] == 1, "that in which it was enqueued"
+    assert stats_queries.watermark() == START + 8 * MINUTE
+    run_jobs(at, 1)
+    at.advance(600)
+    assert rollup.rollup()["minutes"] == 1
+    assert [row[2] for row in rows(queue="")] == [1]
+
+
 def test_a_run_is_short(at: clock.FrozenClock) -> None:
     for _number in range(3):
         run_jobs(at, 1)
