@@ -245,7 +245,8 @@ _REAPS = {
 def requeue(job: JobRow, *, now: datetime) -> Transition:
     """The worker gives a started job back (NACK with ``requeue``); the attempt stays counted.
 
-    Unless it was the last one: then the job may run once more.
+    Unless it was the last one: then the job may run once more. Where it was the only one, the job loses
+    what it had to start by the first time: its attempts no longer say that it has started.
     """
     changes = {
         **NO_LEASE,
@@ -253,6 +254,8 @@ def requeue(job: JobRow, *, now: datetime) -> Transition:
         "started_at": None,
         **available_from(job, now),
     }
+    if not changes["attempt"]:
+        changes.update(enqueue_ttl_ms=None, expires_at=None)
     return Transition(
         Trigger.REQUEUE,
         job,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_ojs.domain import lifecycle
+from django_ojs.domain import lifecycle, timeouts
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import InvalidTransition
 from django_ojs.domain.failures import Directive, Failure
@@ -645,6 +645,14 @@ class TestGivingBack:
         assert kinds(move) == ["job.enqueued"]
         total = lifecycle.requeue(running(total_timeout_ms=60_000), now=at(9)).written
         assert total.deadline_at == at(60)
+
+    def test_requeue_of_the_only_attempt_takes_it_back_and_clears_the_ttl(self) -> None:
+        job = running(max_attempts=1, enqueue_ttl_ms=1000, expires_at=at(1), attempt_ttl_ms=5000)
+        waits = lifecycle.requeue(job, now=at(9)).written
+        assert (waits.attempt, waits.enqueue_ttl_ms, waits.expires_at) == (0, None, None)
+        assert waits.deadline_at == at(14) == timeouts.waiting_deadline(waits)
+        kept = lifecycle.requeue(job._replace(max_attempts=2), now=at(9)).written
+        assert (kept.attempt, kept.enqueue_ttl_ms, kept.expires_at) == (1, 1000, at(1))
 
     def test_release_gives_the_attempt_and_the_place_back(self) -> None:
         move = lifecycle.release(running(attempt=2, lease_seq=5, enqueued_at=at(-9)), now=at(1))

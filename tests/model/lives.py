@@ -305,6 +305,8 @@ class Life:
             self.enqueued = now
             self.deadline = self.waiting_end()
             self.attempt = min(self.attempt, self.most - 1)
+            if not self.attempt:
+                self.ttl = self.expires = None
         else:
             self.attempt -= 1
             self.deadline = self.waiting_end()

@@ -6,20 +6,23 @@ import itertools
 import math
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
-from django_ojs.api import enqueue, enqueue_many
+from django_ojs.api import edit, enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.timeouts import heartbeat_deadline
 from django_ojs.models import Attempt, Event, Job, MaintenanceRun
 from django_ojs.services import leases, operate, promote, reap, reaper, turns
+from django_ojs.services.settle import Outcome, Report, settle
+from django_ojs.services.up_to_date import find_up_to_date
 from django_ojs.store import due_times, selectors
 from tests.support import not_none
 
-from .support import ack, held, make, now_stored, take
+from .support import ack, held, make, now_stored, release, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -115,6 +118,28 @@ def test_enqueue_ttl_holds_until_the_first_start_only(frozen: FrozenClock) -> No
     assert {"job.ttl_expired", "job.expired", "job.discarded"} <= kinds
     assert ack(claimed)[0].job is not None
     assert now_stored(started).state == "completed"
+
+
+@pytest.mark.fault("F71")
+@pytest.mark.parametrize("limit", ["enqueue_ttl", "expires_at"])
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_what_has_started_has_no_enqueue_ttl_after_a_requeue(
+    frozen: FrozenClock, limit: str, most: int
+) -> None:
+    """Not even where the requeue takes the attempt back, so that the job may run once more."""
+    end = 5 if limit == "enqueue_ttl" else frozen.time + timedelta(seconds=5)
+    options: dict[str, Any] = {limit: end}
+    (job,) = make(retry={"max_attempts": most}, **options)
+    (claimed,) = take()
+    settle([Outcome(held(claimed), Report.REQUEUE)])
+    assert _reap(frozen, 6) == {}
+    assert find_up_to_date(job.id).state == "available"
+    edit(job, priority=1)
+    assert _reap(frozen, 0) == {}
+    assert find_up_to_date(job.id).state == "available"
+    release(*take())
+    assert _reap(frozen, 0) == {}
+    assert find_up_to_date(job.id).state == "available"
 
 
 @pytest.mark.fault("F71")
