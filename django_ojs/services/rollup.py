@@ -248,7 +248,7 @@ def _completed(at: datetime, using: str) -> list[totals.CompletedGroup]:
 
 
 class Elapsed(Func):
-    """The whole milliseconds from one column to another."""
+    """The whole milliseconds from one column to another; 0 if the clock was set back in between."""
 
     output_field = BigIntegerField()
     arity = 2
@@ -271,6 +271,8 @@ class Elapsed(Func):
     def _filled(self, template: str, compiler: Any) -> Any:
         # Columns only: there are no parameters whose order could matter.
         first, last = (compiler.compile(one)[0] for one in self.get_source_expressions())
+        # GREATEST of a value and NULL is no NULL on some databases.
+        template = f"CASE WHEN %(last)s < %(first)s THEN 0 ELSE {template} END"
         return template % {"first": first, "last": last}, []
 
 

@@ -232,6 +232,27 @@ def test_nothing_is_pruned_that_was_not_counted(at: clock.FrozenClock) -> None:
     assert values("ojs_job_failed_total") == {("default", "test.job"): 1}
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_clock_that_was_set_back_lowers_no_sum(at: clock.FrozenClock, deleted: bool) -> None:
+    """The first job waited and ran for less than no time, the second for two seconds, the third for a
+    time that is not known.
+    """
+    make(3)
+    at.advance(2)
+    first, _second, third = jobs = take(3)
+    at.advance(2)
+    ack(*jobs)
+    hour = timedelta(hours=1)
+    Job.objects.filter(pk=first.id).update(enqueued_at=START + 2 * hour, started_at=START + hour)
+    Job.objects.filter(pk=third.id).update(enqueued_at=None, started_at=None)
+    if deleted:
+        purge([job.id for job in jobs])
+    count(at)
+    for metric in ("wait", "first_wait", "execution"):
+        row = Total.objects.get(metric=metric)
+        assert (row.count, row.sum_ms) == (2, 2000)
+
+
 def test_what_is_deleted_by_hand_counts_once(at: clock.FrozenClock) -> None:
     """Jobs that end in the same minute: some are deleted before it is counted, some after."""
     make(6, retry={"max_attempts": 1})
