@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from django_ojs import clock, conf
@@ -42,20 +43,25 @@ def promote(*, limit: int | None = None, seconds: float | None = None, using: st
 
 
 def _promote_some(now: datetime, limit: int, using: str) -> int:
-    def work(part: Sequence[UUID]) -> int:
-        return _promote(part, now, using=using)
+    def work(part: Sequence[UUID], room: int) -> int:
+        return _promote(part, room, now, using=using)
 
-    due = locking.promotable(now, limit + len(_failed), using=using)
-    return turn(due, work, _failed, room=limit, using=using)
+    look = partial(locking.promotable, now, using=using)
+    due = look(limit + len(_failed))
+    return turn(due, work, _failed, room=limit, further=look, using=using)
 
 
 @in_transaction
-def _promote(ids: Sequence[UUID], now: datetime, *, using: str = "") -> int:
-    transitions = [
-        lifecycle.overdue(job, now=now, jitter=clock.jitter()) or lifecycle.promote(job, now=now)
+def _promote(ids: Sequence[UUID], room: int, now: datetime, *, using: str = "") -> int:
+    jobs = [
+        job
         for job in locking.jobs(ids, skip_locked=True, brief=True, using=using).values()
         # Read without a lock before.
         if job.state in DUE and job.scheduled_at is not None and job.scheduled_at <= now
+    ]
+    transitions = [
+        lifecycle.overdue(job, now=now, jitter=clock.jitter()) or lifecycle.promote(job, now=now)
+        for job in jobs[:room]
     ]
     commit(transitions, now=now, using=using)
     return len(transitions)

@@ -7,7 +7,7 @@ made under the row's lock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -92,14 +92,15 @@ class _Pass:
             room = self._room()
             if not room:
                 break
-            ids = locking.past_deadline(now, room + len(_failed), using=using)
+            look = partial(locking.past_deadline, now, using=using)
+            ids = look(room + len(_failed))
             if len(ids) >= room and not self.dry_run:
                 # With a backlog, running jobs go first.
                 self.end_active()
                 room = self._room()
                 running = locking.running_past_deadline(now, using=using)
                 ids = list(dict.fromkeys([*running, *ids]))
-            if not self._end(ids, room, now) or self.dry_run:
+            if not self._end(ids, room, now, look) or self.dry_run:
                 break
             first = due_times.next_deadline(using=using)
             now = self.at or clock.now(using)
@@ -122,7 +123,7 @@ class _Pass:
             excused = [due for due, silence in dues if due > now >= silence.due]
             known = [self.reaped.next_due] if self.reaped.next_due else []
             self.reaped.next_due = min([*later, *excused, *known], default=None)
-            done = self._end(overdue, room, now)
+            done = self._end(overdue, room, now, partial(self._silent, now))
             seen_all = bool(later) or len(silences) <= room
             if self.dry_run or not done or (seen_all and done == len(overdue)):
                 break
@@ -132,18 +133,31 @@ class _Pass:
             return most
         return max(0, min(most, self.limit - sum(self.reaped.counts.values())))
 
-    def _end(self, ids: Sequence[UUID], room: int, now: datetime) -> int:
+    def _silent(self, now: datetime, most: int) -> list[UUID]:
+        """The overdue ones of so many running jobs whose silence ends first."""
+        silences = due_times.next_stall_deadlines(most, using=self.using)
+        return [silence.id for silence in silences if _due(silence, self.hearing, now) <= now]
+
+    def _end(
+        self,
+        ids: Sequence[UUID],
+        room: int,
+        now: datetime,
+        further: Callable[[int], Sequence[UUID]],
+    ) -> int:
         """End those of the jobs that are overdue, up to ``room``, as far as a turn goes; returns how
-        many.
+        many. What is ``further`` overdue is looked up where others hold them.
 
         A job that cannot be ended is set aside for a while, so that it does not block others.
         """
 
-        def work(part: Sequence[UUID]) -> int:
-            decide = partial(_decide, part, self.hearing, now, self.dry_run, self.using)
+        def work(part: Sequence[UUID], room: int) -> int:
+            decide = partial(_decide, part, room, self.hearing, now, self.dry_run, self.using)
             return self.reaped.add(atomically(self.using, decide))
 
-        return turn(ids, work, _failed, room=room, whole=self.dry_run, using=self.using)
+        return turn(
+            ids, work, _failed, room=room, further=further, whole=self.dry_run, using=self.using
+        )
 
 
 def _due(silence: StallDeadline, hearing: Hearing, now: datetime) -> datetime:
@@ -152,15 +166,17 @@ def _due(silence: StallDeadline, hearing: Hearing, now: datetime) -> datetime:
 
 
 def _decide(
-    ids: Sequence[UUID], hearing: Hearing, now: datetime, dry_run: bool, using: str
+    ids: Sequence[UUID], room: int, hearing: Hearing, now: datetime, dry_run: bool, using: str
 ) -> ReapResult:
-    """End the overdue ones of these jobs, in the caller's transaction."""
+    """End the overdue ones of these jobs, up to ``room``, in the caller's transaction."""
     transitions = []
     done = ReapResult()
     found = locking.jobs(ids, skip_locked=True, brief=True, using=using)
     for job_id in hooks.held_by_others(found.values(), using=using):
         del found[job_id]
     for job in with_heartbeats(list(found.values()), hearing, now=now, using=using):
+        if len(transitions) >= room:
+            break
         due = fired(job, now)
         transition = lifecycle.overdue(job, now=now, jitter=clock.jitter())
         if due is None or transition is None:

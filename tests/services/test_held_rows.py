@@ -14,7 +14,17 @@ from django_ojs import clock
 from django_ojs.api import cancel, enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Event, Job, LeaseBeat, Queue, UniqueKey, Worker
-from django_ojs.services import attempts, http_workers, leases, promote, prune, reap, settle, workers
+from django_ojs.services import (
+    attempts,
+    http_workers,
+    leases,
+    promote,
+    prune,
+    reap,
+    settle,
+    turns,
+    workers,
+)
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.contention import RowHeld, impatient, is_held
@@ -359,6 +369,38 @@ class TestReports:
             assert promote.promote() == 2
         assert promote.promote() == 1
         assert {now_stored(job).state for job in jobs} == {"available"}
+
+    @pytest.mark.parametrize("limit", [None, 1])
+    def test_promotion_passes_over_more_held_rows_than_it_takes(
+        self, row_locks: None, frozen: FrozenClock, limit: int | None
+    ) -> None:
+        """Those of somebody who has cancelled them all in a transaction, say."""
+        first, (free,) = make(turns.BATCH, delay=5), make(1, delay=6)
+        frozen.advance(6)
+        with bounded(), holding(*first):
+            assert promote.promote(limit=limit) == 1
+            assert now_stored(free).state == "available"
+        assert promote.promote() == turns.BATCH
+
+    def test_waiting_deadlines_pass_over_more_held_rows_than_are_taken(
+        self, row_locks: None, frozen: FrozenClock
+    ) -> None:
+        first, (free,) = make(turns.BATCH, enqueue_ttl=5), make(1, enqueue_ttl=6)
+        frozen.advance(6)
+        with bounded(), holding(*first):
+            assert list(reap.reap(limit=1).jobs) == [free.id]
+        assert len(reap.reap().jobs) == turns.BATCH
+
+    def test_silences_pass_over_more_held_rows_than_are_taken(
+        self, row_locks: None, frozen: FrozenClock
+    ) -> None:
+        make(turns.BATCH, heartbeat_timeout=8)
+        make(1, heartbeat_timeout=9)
+        *first, silent = take(turns.BATCH + 1)
+        frozen.advance(9)
+        with bounded(), holding(*first):
+            assert list(reap.reap().jobs) == [silent.id]
+        assert len(reap.reap().jobs) == turns.BATCH
 
     def test_reaping_passes_over_held_rows(self, row_locks: None, frozen: FrozenClock) -> None:
         make(2, heartbeat_timeout=8)
