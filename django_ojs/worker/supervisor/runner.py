@@ -35,6 +35,7 @@ from django_ojs.worker.supervisor.garbage import collected_rarely
 from django_ojs.worker.supervisor.isolation import PartitionGuard
 from django_ojs.worker.supervisor.loop import EventLoop
 from django_ojs.worker.supervisor.metrics import Parts, families
+from django_ojs.worker.supervisor.quiet import Origin, Quiet
 from django_ojs.worker.supervisor.recycling import Recycler
 from django_ojs.worker.supervisor.registration import register_worker
 from django_ojs.worker.supervisor.shared_types import SharedTypes
@@ -69,7 +70,6 @@ class Runner:
         self._signals = SignalQueue(self._loop.wakeup_fd)
         self._pool = Pool(self._loop.selector, server, on_frame=self._on_frame, on_gone=self._on_gone)
         self._killed_early = False
-        self._quiet_by_directive = False
         self._started = clock.boottime()
         self._first_claim: float | None = None
         self._exit_code, self._stop_reason = EXIT_OK, "shutdown"
@@ -93,6 +93,7 @@ class Runner:
         self._heartbeat = HeartbeatThread(
             self.info, self._report, self._on_beat, self._on_directive, self._using
         )
+        self._quiet = Quiet(self.shutdown, self._heartbeat.now)
         self._partition_guard = PartitionGuard(
             self._heartbeat, self._database, self._dispatcher, using=self._using
         )
@@ -281,12 +282,9 @@ class Runner:
 
     def _on_directive(self, directive: str | None) -> None:
         if directive == "quiet":
-            self._quiet_by_directive = True
-            self._loop.call_soon(self.quiet)
-        elif directive is None and self._quiet_by_directive:
-            # The directive was withdrawn. This must not undo a signal.
-            self._quiet_by_directive = False
-            self._loop.call_soon(self.resume)
+            self._loop.call_soon(lambda: self._quiet.begin(Origin.DIRECTIVE))
+        elif directive is None:
+            self._loop.call_soon(lambda: self._quiet.end(Origin.DIRECTIVE))
         elif directive in ("terminate", "replaced"):
             if directive == "replaced":
                 logger.error("another worker has started under this id: %s", self.info.id)
@@ -306,28 +304,14 @@ class Runner:
 
     def _handle_signal(self, number: signal.Signals) -> None:
         if number == signal.SIGTSTP:
-            self.quiet()
+            self._quiet.begin(Origin.SIGNAL)
         elif number == signal.SIGCONT:
-            self.resume()
+            self._quiet.end(Origin.SIGNAL)
         else:
             again, self._stop_reason = self._stop_reason == "signal", "signal"
             self.stop(number.name, again=again)
             if number == signal.SIGINT and self._killed_early:
                 self._exit_code = EXIT_INTERRUPTED
-
-    def quiet(self) -> None:
-        """Claim nothing more; running jobs go on."""
-        if self.shutdown.phase is WorkerPhase.RUNNING:
-            self.shutdown.phase = WorkerPhase.QUIET
-            logger.info("quiet: claiming is suspended")
-            self._heartbeat.now()
-
-    def resume(self) -> None:
-        """Claim again, unless stopping."""
-        if self.shutdown.phase is WorkerPhase.QUIET:
-            self.shutdown.phase = WorkerPhase.RUNNING
-            logger.info("running again: claiming resumes")
-            self._heartbeat.now()
 
     def stop(self, reason: str, *, again: bool = False) -> None:
         """Shut down gracefully (decision L8); at the second signal, at once."""
