@@ -209,6 +209,19 @@ def test_max_jobs_exits_75(worker: StartWorker) -> None:
     assert states == ["available"] * 7 + ["completed"] * 3
 
 
+def test_a_cancelled_job_uses_up_none_of_max_jobs(
+    worker: StartWorker, diary: Diary, flag: Flag
+) -> None:
+    """Else the worker could claim no other, and would never have run enough of them to end."""
+    held = jobs.hold.enqueue(diary.path, flag.path)
+    runner = worker("--max-jobs", "1")
+    diary.wait("started")
+    api.cancel(held)
+    after = jobs.echo.enqueue("after")
+    assert runner.wait() == 75
+    assert (api.get(held).state, api.get(after).state) == ("cancelled", "completed")
+
+
 def test_max_runtime_exits_75(worker: StartWorker) -> None:
     assert worker("--max-runtime", "1").wait() == 75
 

@@ -237,7 +237,8 @@ class Runner:
         if self.config.once:
             found = found.within(1)
         elif self.config.max_jobs is not None:
-            found = found.within(self.config.max_jobs - self._dispatcher.claimed)
+            held = len(self._dispatcher.leases)
+            found = found.within(self.config.max_jobs - self._dispatcher.finished - held)
         self._claimer.want(*found)
 
     def _on_claimed(self, jobs: list[JobRow], at: Moment) -> None:
