@@ -9,11 +9,14 @@ import pytest
 from django.db import OperationalError
 
 from django_ojs import clock
+from django_ojs.domain.leases import Lease
 from django_ojs.models import Worker
-from django_ojs.services import workers
+from django_ojs.services import leases, workers
 from django_ojs.services.workers import WorkerInfo
 from django_ojs.worker.prefork import linux
+from django_ojs.worker.prefork.leased import Deadlines, LeasedJob
 from django_ojs.worker.threads.heartbeat import HeartbeatThread, WorkerSnapshot
+from tests.services.support import make, take
 
 pytestmark = pytest.mark.usefixtures("ojs_db")
 
@@ -62,6 +65,37 @@ def test_the_interval_begins_with_the_beat(
     beats = a_thread()
     assert beats.beat() == pytest.approx(pause)
     assert beats.silent_for(now[0]) == 0
+
+
+def test_a_sign_of_life_counts_until_a_beat_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In manual mode each counts once: a beat that fails must not use it up."""
+    make(1)
+    (job,) = take(1)
+    running = LeasedJob(job, clock.new_lease().hex, 1.0, Deadlines(100.0, 100.0))
+    running.manual, running.began_at, running.seen_at = True, 1.0, 2.0
+    sent: list[list[Lease]] = []
+    real = leases.beat
+
+    def once_away(held: list[Lease], **options: Any) -> Any:
+        sent.append(held)
+        if len(sent) == 1:
+            raise OperationalError("no answer")
+        return real(held, **options)
+
+    monkeypatch.setattr(leases, "beat", once_away)
+    beats = HeartbeatThread(
+        WorkerInfo("w1", clock.new_lease()),
+        lambda: WorkerSnapshot("running", [running]),
+        lambda sent, kept, at: None,
+        lambda directive: None,
+        "default",
+    )
+    for _ in range(3):
+        beats.beat()
+    assert sent == [[running.held]] * 2, "the third beat has nothing new to vouch for"
+    running.seen_at = 3.0
+    beats.beat()
+    assert len(sent) == 3
 
 
 @pytest.mark.usefixtures("ojs_db")

@@ -127,7 +127,6 @@ class HeartbeatThread(ConnectedThread):
                     else silent
                 ).append(running)
                 vouched_at[running.lease] = seen_at
-            self._vouched_at = vouched_at
             # After a failure, always send something, so that recovery is observable.
             due = now >= self._worker_due or self._trying_since is not None
             vouched = [running.held for running in alive]
@@ -138,6 +137,8 @@ class HeartbeatThread(ConnectedThread):
             if vouched:
                 renewed = kept = leases.beat(vouched, using=self._using)
                 self._on_beat([running.lease for running in alive], kept, now)
+            # Only now: a sign of life that a failed beat has not passed on counts for the next one.
+            self._vouched_at = vouched_at
             if silent:
                 # Not renewed, but to be stopped once their lease is lost.
                 held = [running.held for running in silent]
@@ -185,7 +186,8 @@ def _shows_life(running: LeasedJob, seen_at: float, vouched_at: float, now: floa
     """Whether the lease of this job may be renewed.
 
     Before it has begun the supervisor's own life is enough. Afterwards a liveness byte of its executor
-    must be fresh or, in manual mode, the handler must have sent something since the last beat.
+    must be fresh or, in manual mode, the handler must have sent something since the last beat that
+    arrived.
     """
     if running.began_at is None:
         return True
