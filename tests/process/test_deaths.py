@@ -19,8 +19,10 @@ from tests.process.tools import (
     attempts,
     failed,
     in_state,
+    outcomes,
     parent_of,
     sabotaged,
+    suspend,
 )
 from tests.support import alive, poll
 from tests.workload import jobs
@@ -222,3 +224,23 @@ def test_a_crash_among_short_jobs_costs_no_other_its_result(worker: StartWorker)
         assert [one.outcome for one in attempts(job) if one.outcome != "released"] == ["completed"]
     assert failed(guilty)["type"] == "worker_crash"
     assert [one.outcome for one in attempts(guilty)] == ["worker_crash"]
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["the worker stops", "the worker goes on"])
+def test_an_executor_that_does_not_begin_its_job_is_killed(worker: StartWorker, stops: bool) -> None:
+    """No clock of the job runs yet. The job goes back, and its attempt does not count."""
+    first = jobs.pid.enqueue(os.devnull)
+    runner = worker("--shutdown-timeout=1")
+    executor = int(str(in_state(first, "completed").result))
+    suspend(executor)
+    job = jobs.echo.enqueue("after")
+    in_state(job, "active")
+    if stops:
+        runner.send(signal.SIGTERM)
+        assert runner.wait(10) == 0
+        found = api.get(job)
+        assert (found.state, found.attempt) == ("available", 0)
+    else:
+        assert in_state(job, "completed").attempt == 1
+    assert not alive(executor)
+    assert set(outcomes(job)) <= {"completed"}

@@ -59,8 +59,8 @@ class LeasedJob:
     why_lost: str = "lost"
     log: LogTail | None = None
     """What it has logged, if it has logged something (``OJS["LOGS"]``)."""
-    asked_back: bool = False
-    """Whether its executor was asked to give it back unbegun."""
+    asked_back_at: float | None = None
+    """When its executor was asked to give it back unbegun."""
 
     @property
     def job_id(self) -> UUID:

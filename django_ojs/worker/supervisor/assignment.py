@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from functools import cache, lru_cache
+from math import inf
 from operator import attrgetter
 
 from django_ojs import clock, conf
@@ -21,8 +23,14 @@ from django_ojs.worker.supervisor.prefetch import QUEUED_BYTES, PrefetchPolicy
 from django_ojs.worker.supervisor.shared_types import SharedTypes
 from django_ojs.worker.supervisor.shutdown import Shutdown
 
+logger = logging.getLogger("django_ojs.worker")
+
 _STUCK_BEHIND = 0.1
 _UNSTARTED = 0.15
+_UNANSWERED = 5.0
+"""Seconds that an executor in which no job runs has to give back what it is asked for."""
+_UNANSWERED_AT_END = 0.5
+"""The same once the worker's time to stop is up."""
 _AMPLE = 24
 """Jobs queued in an executor, which is only done with short ones."""
 _TEXT_BYTES = attrgetter("text_bytes")
@@ -94,7 +102,7 @@ class Assignment:
             # The limit of the process is this job's alone.
             return False
         if slot.running is None:
-            return bool(slot.queued)
+            return bool(slot.queued) and slot.queued[0].asked_back_at is None
         return now - (slot.running.began_at or 0) <= _STUCK_BEHIND
 
     def _give(self, slot: Slot, running: LeasedJob, now: float) -> None:
@@ -105,7 +113,7 @@ class Assignment:
         handler = registry.handler_of(running.job.type)
         mode = None if handler is None else handler.heartbeat
         running.manual = (mode or self._heartbeat) == "manual"
-        running.asked_back = False
+        running.asked_back_at = None
         self._pool.send(slot.child, _run_frame(running))
 
     # Jobs that cannot begin soon.
@@ -113,32 +121,42 @@ class Assignment:
     def moments(self) -> list[float]:
         """The times at which :meth:`recall` has something to do (boottime)."""
         moments = [self.waiting[0].received_at + _UNSTARTED] if self.waiting else []
-        for slot in self._pool.slots():
-            if slot.queued and any(not job.asked_back for job in slot.queued):
-                if slot.running is not None:
-                    moments.append((slot.running.began_at or 0) + _STUCK_BEHIND)
-                elif slot.child.is_shared:
-                    moments.append(slot.queued[0].given_at + _UNSTARTED)
-        return moments
+        moments += [_stuck_at(slot) for slot in self._pool.slots() if _may_be_asked(slot)]
+        moments += [self._silent_at(child) for child in self._pool]
+        return [moment for moment in moments if moment < inf]
 
     def recall(self, now: float) -> None:
-        """Ask for jobs back that wait behind a long one; release jobs that cannot start soon."""
+        """Ask for jobs back that cannot begin soon where they are; release those that wait here. Kill
+        executors that begin nothing and give nothing back.
+        """
         for slot in self._pool.slots():
-            if not slot.queued:
-                continue
-            running = slot.running
-            if running is not None:
-                if now - (running.began_at or now) > _STUCK_BEHIND:
-                    self._ask_back(slot.child, slot.queued)
-            elif slot.child.is_shared and now - slot.queued[0].given_at >= _UNSTARTED:
-                # Another coroutine holds up the event loop.
+            if slot.queued and _stuck_at(slot) <= now:
                 self._ask_back(slot.child, slot.queued)
+        for child in list(self._pool):
+            if self._silent_at(child) <= now:
+                logger.error("an executor does not answer: process %d", child.pid)
+                self._pool.kill(child)
         late = False
         while self.waiting and now - self.waiting[0].received_at > _UNSTARTED:
             self._release(self.waiting.popleft())
             late = True
         if late:
             self.estimate.not_begun()
+
+    def _silent_at(self, child: Child) -> float:
+        """When an executor is killed that has been asked for jobs, and in which none runs whose
+        deadlines would end it.
+
+        Counted from the request, not from the assignment: all processes may have been suspended since.
+        """
+        if child.is_busy or child.phase is not Phase.READY:
+            return inf
+        asked = [leased.asked_back_at for leased in child.assigned]
+        since = min((at for at in asked if at is not None), default=inf)
+        since = max(since, *(slot.done_at for slot in child.slots))
+        if self._shutdown.kill_at is None:
+            return since + _UNANSWERED
+        return min(since + _UNANSWERED, max(since + _UNANSWERED_AT_END, self._shutdown.kill_at))
 
     def recall_all(self) -> None:
         """The worker stops: release what waits, ask for all that has not begun."""
@@ -158,13 +176,25 @@ class Assignment:
         return False
 
     def _ask_back(self, child: Child, queued: deque[LeasedJob]) -> None:
-        asked = False
-        for job in queued:
-            if not job.asked_back:
-                job.asked_back = asked = True
-                self._pool.send(child, messages.give_back(job.lease))
-        if asked:
+        unasked = [leased for leased in queued if leased.asked_back_at is None]
+        for leased in unasked:
+            leased.asked_back_at = clock.boottime()
+            self._pool.send(child, messages.give_back(leased.lease))
+        if unasked:
             self._pool.wake(child)
+
+
+def _may_be_asked(slot: Slot) -> bool:
+    return any(leased.asked_back_at is None for leased in slot.queued)
+
+
+def _stuck_at(slot: Slot) -> float:
+    """When the jobs that are queued here are to be asked for: the executor is stopped or, if it is
+    shared, another coroutine holds up the event loop; or they wait behind a job that runs for long.
+    """
+    if slot.running is not None:
+        return (slot.running.began_at or 0.0) + _STUCK_BEHIND
+    return max(slot.queued[0].given_at, slot.done_at) + _UNSTARTED
 
 
 def _has_room(
