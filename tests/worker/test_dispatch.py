@@ -69,6 +69,18 @@ class Database:
         then(work(), None)
 
 
+class SlowDatabase(Database):
+    """Keeps calls until the test answers them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Callable[[], None]] = []
+
+    def call(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
+        """Keep it."""
+        self.calls.append(lambda: then(work(), None))
+
+
 def of(child: Child) -> tuple[Dispatcher, Pool]:
     """A dispatcher with this executor alone, and its pool."""
     pool, database = Pool(), Database()
@@ -84,14 +96,17 @@ def taken(child: Child, count: int) -> Dispatcher:
     return dispatcher
 
 
-@pytest.fixture
-def child() -> Iterator[Child]:
+def ready_child() -> Iterator[Child]:
     """An executor that is ready."""
     ours, theirs = socket.socketpair()
     made = Child(ours, theirs, -1, clock.boottime(), phase=Phase.READY, pid=1)
     yield made
     ours.close()
     theirs.close()
+
+
+child = pytest.fixture(ready_child, name="child")
+second_child = pytest.fixture(ready_child, name="second_child")
 
 
 def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child) -> None:
@@ -241,3 +256,40 @@ def test_a_log_is_no_sign_of_life_and_may_come_late(child: Child) -> None:
     dispatcher.logs.close()
     row = AttemptLog.objects.get()
     assert (row.text, row.lines, row.dropped) == ("one", 1, 2)
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["answered", "out of patience"])
+def test_a_row_check_stops_its_own_jobs_only(
+    child: Child, second_child: Child, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    """A second job is due while the first check is on its way, and was extended before its own."""
+    make(2, timeout=60, grace_period=10)
+    pool, database, now = Pool(), SlowDatabase(), clock.boottime()
+    monkeypatch.setattr(clock, "boottime", lambda: now)
+    pool.children += [child, second_child]
+    dispatcher = Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1"))  # type: ignore[arg-type]
+    dispatcher.take(take(2), Moment(clock.now("default"), now))
+    first, second = (one.slots[0].queued[0] for one in pool)
+    dispatcher.on_frame(child, {"op": "begin", "lease": first.lease})
+    now += 0.15
+    dispatcher.on_frame(second_child, {"op": "begin", "lease": second.lease})
+    now += 59.9
+    dispatcher.tick(now)
+    operate.extend_timeout([second.job_id], 30_000, actor=Actor("operator"))
+    now += 0.1
+    dispatcher.tick(now)
+    assert len(database.calls) == 2
+    assert dispatcher.next_wait(now) == pytest.approx(0.1)
+    if answered:
+        database.calls[0]()
+    else:
+        now += 0.11
+        dispatcher.tick(now)
+    assert first.deadlines.stop_reason == "timeout"
+    assert second.deadlines.stop_reason is None
+    database.calls[1]()
+    dispatcher.tick(now)
+    assert second.deadlines.stop_reason is None
+    assert second.deadlines.soft_at == pytest.approx(now + 30, abs=1)
+    assert [frame["op"] for frame in pool.sent if isinstance(frame, dict)] == ["cancel"]
+    assert not pool.killed

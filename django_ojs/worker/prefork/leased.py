@@ -32,8 +32,8 @@ class Deadlines:
     kill_reason: str | None = None
     heard_at: float | None = None
     """When the last heartbeat was sent that arrived; ``None`` unless the job stops on a partition."""
-    checking: bool = False
-    """Whether its row is being read again before the enforcer acts."""
+    act_at: float | None = None
+    """While its row is being read again: when the enforcer acts without the answer."""
 
 
 @dataclass(slots=True, eq=False)

@@ -71,18 +71,20 @@ class DeadlineEnforcer:
         self._shutdown = shutdown
         self._on_lost = on_lost
         self._using = using
-        self._act_at: float | None = None
         self.soft_stops: Counter[str] = Counter()
         self.kills: Counter[str] = Counter()
 
     def moments(self) -> list[float]:
         """The times at which something is due (boottime)."""
-        moments = [] if self._act_at is None else [self._act_at]
+        moments: list[float] = []
         for slot in self._pool.slots():
             leased = slot.running
-            if leased is None or slot.child.phase is not Phase.READY or leased.deadlines.checking:
+            if leased is None or slot.child.phase is not Phase.READY:
                 continue
-            moments += [self._kill_at(leased), self._soft_at(leased)]
+            if leased.deadlines.act_at is not None:
+                moments.append(leased.deadlines.act_at)
+            else:
+                moments += [self._kill_at(leased), self._soft_at(leased)]
         return [moment for moment in moments if moment < inf]
 
     def tick(self, now: float) -> None:
@@ -92,14 +94,13 @@ class DeadlineEnforcer:
             if leased is not None and child.phase is Phase.READY and partition.kill_at(leased) <= now:
                 # There is nothing to ask first, and no time for it.
                 self._kill(child, leased, now)
-        if self._act_at is not None and now >= self._act_at:
-            self._act(now)
+        self._act(now, lambda act_at: act_at <= now)
         due = [
             slot.running
             for slot in self._pool.slots()
             if slot.running is not None
             and slot.child.phase is Phase.READY
-            and not slot.running.deadlines.checking
+            and slot.running.deadlines.act_at is None
             and self._is_due(slot.running, now)
         ]
         if due:
@@ -218,17 +219,17 @@ class DeadlineEnforcer:
     def _check(self, due: Sequence[LeasedJob], now: float) -> None:
         """Read the rows again before acting: a job may have been extended, or its lease lost."""
         held = [leased.held for leased in due]
+        at = now + _PATIENCE
         for leased in due:
-            leased.deadlines.checking = True
-        if self._act_at is None:
-            self._act_at = now + _PATIENCE
+            leased.deadlines.act_at = at
 
         def then(seen: attempts.LeaseCheck | None, error: Exception | None) -> None:
             if seen is not None:
                 for leased in due:
                     self._follow_total(leased, seen.now)
                 self.renewed([lease.lease_id.hex for lease in held], seen.kept, seen.reasons)
-            self._act(clock.boottime())
+            # Of another check, the rows may not have been read yet.
+            self._act(clock.boottime(), lambda act_at: act_at == at)
 
         self._database.call(lambda: attempts.check(held, using=self._using), then)
 
@@ -238,14 +239,19 @@ class DeadlineEnforcer:
         if total is not None:
             leased.deadlines.total_at = clock.boottime() + (total - database_now) / timedelta(seconds=1)
 
-    def _act(self, now: float) -> None:
-        """Stop what is still due by the deadlines as they are known now."""
-        self._act_at = None
+    def _act(self, now: float, is_concerned: Callable[[float], bool]) -> None:
+        """Stop what is still due by the deadlines as they are known now.
+
+        Of the jobs that are being checked only those whose ``act_at`` is concerned.
+        """
         for slot in list(self._pool.slots()):
             child, leased = slot.child, slot.running
-            if leased is None or not leased.deadlines.checking:
+            if leased is None:
                 continue
-            leased.deadlines.checking = False
+            act_at = leased.deadlines.act_at
+            if act_at is None or not is_concerned(act_at):
+                continue
+            leased.deadlines.act_at = None
             if child.phase is not Phase.READY:
                 continue
             if self._kill_at(leased) <= now:
