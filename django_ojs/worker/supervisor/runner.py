@@ -52,6 +52,8 @@ from django_ojs.worker.threads.receivers import Receivers
 logger = logging.getLogger("django_ojs.worker")
 
 _IDLE_WAIT = 2.0
+_ENDING_WAIT = 0.05
+"""Seconds between looks whether all has ended, once the worker's time to stop is up."""
 _MOST_UNWRITTEN = 2000
 """Reports that may wait for the database while the worker claims more."""
 
@@ -196,8 +198,8 @@ class Runner:
         dispatch = self._dispatcher.next_wait(now)
         if dispatch is not None:
             waits.append(dispatch)
-        if self.shutdown.kill_at is not None:
-            waits.append(max(0.0, self.shutdown.kill_at - now))
+        if (kill_at := self.shutdown.kill_at) is not None:
+            waits.append(kill_at - now if kill_at > now else _ENDING_WAIT)
         if any(child.is_busy for child in self._pool):
             # A monitor that a handler has stopped sends nothing: it must be checked.
             waits.append(max(0.0, self._recycler.due_at - now))
