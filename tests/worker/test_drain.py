@@ -34,6 +34,18 @@ class Database:
         """Nothing is looked for here."""
 
 
+def a_drain() -> tuple[DrainController, Any, Any, Any]:
+    """One that is asked to end, with the threads that it asks and its dispatcher."""
+    claimer: Any = Database()
+    database: Any = Database()
+    dispatcher: Any = SimpleNamespace(leases={})
+    where = sources(["default"], ["test.job"])
+    drain = DrainController(
+        claimer, database, dispatcher, Shutdown(), where, promotes=True, using="default"
+    )
+    return drain, claimer, database, dispatcher
+
+
 @pytest.mark.parametrize(
     ("left", "error", "held", "drained"),
     [
@@ -47,13 +59,7 @@ class Database:
 def test_a_drain_is_over_when_nothing_is_left_or_held(
     left: bool | None, error: Exception | None, held: bool, drained: bool
 ) -> None:
-    claimer: Any = Database()
-    database: Any = Database()
-    dispatcher: Any = SimpleNamespace(leases={})
-    where = sources(["default"], ["test.job"])
-    drain = DrainController(
-        claimer, database, dispatcher, Shutdown(), where, promotes=True, using="default"
-    )
+    drain, claimer, database, dispatcher = a_drain()
     drain.queue_was_empty(left=False)
     assert not drain.drained()
     assert drain.near
@@ -67,3 +73,22 @@ def test_a_drain_is_over_when_nothing_is_left_or_held(
     then(left, error)
     assert drain.drained() is drained
     assert drain.near is drained
+
+
+def test_a_look_during_which_work_went_on_decides_nothing() -> None:
+    """A job that has ended meanwhile may have enqueued another after the look."""
+    drain, claimer, database, _ = a_drain()
+    drain.queue_was_empty(left=False)
+    assert not drain.drained()
+    database.asked.pop()(None, None)
+    drain.work_goes_on()
+    drain.queue_was_empty(left=False)
+    assert not drain.drained()
+    assert database.asked == [], "there is one look at a time"
+    claimer.asked.pop()(False, None)
+    assert not drain.drained()
+    drain.queue_was_empty(left=False)
+    assert not drain.drained()
+    database.asked.pop()(None, None)
+    claimer.asked.pop()(False, None)
+    assert drain.drained(), "the next look sees what it enqueued"

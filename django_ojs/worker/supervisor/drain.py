@@ -43,6 +43,8 @@ class DrainController:
         self._asked = False
         self._checking = False
         self._drained = False
+        self._changes = 0
+        """How often work went on."""
         self._barrier: bool | None = None
 
     @property
@@ -53,6 +55,7 @@ class DrainController:
     def work_goes_on(self) -> None:
         """Something was claimed, or a job ended and may have enqueued another."""
         self._empty = self._asked = False
+        self._changes += 1
 
     def queue_was_empty(self, left: bool) -> None:
         """A claim found nothing; ``left`` if there are jobs, but others hold them."""
@@ -63,7 +66,7 @@ class DrainController:
         """Whether nothing is available any more, and nothing scheduled is due."""
         if self._database.unwritten:
             return False
-        if not self._asked and not self._drained:
+        if not self._asked and not self.near:
             self._asked = True
             if self._empty:
                 self._look_again()
@@ -90,6 +93,7 @@ class DrainController:
 
     def _look_again(self) -> None:
         """Promote what is due and look again, while nothing is claimed."""
+        before = self._changes
 
         def work() -> bool:
             if self._promotes:
@@ -101,8 +105,10 @@ class DrainController:
 
         def then(left: bool | None, error: Exception | None) -> None:
             self._checking = self._asked = False
-            # Jobs may have been claimed and released since the last empty claim.
-            self._drained = error is None and not left and not self._dispatcher.leases
+            # Jobs may have been claimed and released since the last empty claim; one that has ended
+            # since the look may have enqueued another.
+            idle = self._changes == before and not self._dispatcher.leases
+            self._drained = error is None and not left and idle
             self._empty = self._empty and self._drained
             self._claimer.wake()
 
