@@ -236,6 +236,21 @@ def test_a_handler_has_its_grace_period_behind_the_total_timeout_and_no_more(
     assert child.slots[0].running.deadlines.kill_reason == "total_timeout"
 
 
+def test_an_end_that_is_malformed_is_handled_as_a_crash(child: Child) -> None:
+    """Nothing of it counts: the job fails with its executor, and its lease is kept no longer."""
+    dispatcher = taken(child, 1)
+    lease = child.slots[0].queued[0].lease
+    dispatcher.on_frame(child, {"op": "begin", "lease": lease})
+    done = {"op": "done", "lease": lease, "ok": True, "result": None, "took": 0.2}
+    for wrong in ({"left": 5}, {"took": "x"}, {"took": -1}):
+        with pytest.raises(MALFORMED):
+            dispatcher.on_frame(child, {**done, **wrong})
+        assert dispatcher.reported == {}
+    dispatcher.on_gone(child, 0)
+    assert dispatcher.leases == {}
+    assert dispatcher.reported == {Report.FAIL: 1}
+
+
 def test_a_log_is_no_sign_of_life_and_may_come_late(child: Child) -> None:
     """Else a thread that logs would keep a handler alive that has stopped sending heartbeats."""
     dispatcher = taken(child, 1)

@@ -189,6 +189,7 @@ class Dispatcher:
         took, ok = float(frame["took"]), frame["ok"]
         if not 0 <= took < inf:
             raise ValueError("invalid duration")
+        left = ", ".join(map(str, frame.get("left", ())))
         result = frame.get("result") if ok else None
         reported = {} if ok else frame["failure"]
         reason = reported.get("stopped")
@@ -210,9 +211,8 @@ class Dispatcher:
         slot.done_at = now
         if not watched:
             self.last_done = now
-        if left := frame.get("left"):
-            text = "a handler left behind: " + ", ".join(map(str, left))
-            child.recycle = Replacement("left_behind", text)
+        if left:
+            child.recycle = Replacement("left_behind", f"a handler left behind: {left}")
         elif running.deadlines.stop_reason and not child.is_shared:
             child.recycle = Replacement("stopped", "a handler was asked to stop")
         elif ok and running.job.type in self._shared.suspects and not child.is_shared:
