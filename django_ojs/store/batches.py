@@ -82,13 +82,23 @@ def in_batches(
 
     What is tried again in halves is a part that failed, unless the database is away or the part lost
     a race: those errors are raised, and the parts that were done stay done. An item that fails alone
-    is given to ``refused`` with its error; by an error that an outage may have caused, twice.
+    is given to ``refused`` with its error; by an error that an outage may have caused, twice. So is an
+    item that has no ``size``.
     """
 
     def fits(held: int) -> bool:
         return held <= _SMALL or held <= min(most_bytes, max_bytes(using))
 
-    for part in parts(items, size, fits, most=most):
+    def measurable() -> Iterator[T]:
+        for item in items:
+            try:
+                size(item)
+            except Exception as error:
+                refused(item, error)
+            else:
+                yield item
+
+    for part in parts(measurable(), size, fits, most=most):
         _halving(part, work, refused, using)
         if until is not None and clock.boottime() >= until:
             break

@@ -91,6 +91,28 @@ def test_a_report_that_is_refused_becomes_a_failure(database: DatabaseThread) ->
     assert now_stored(jobs[1]).json("error")["type"] == "report_refused"
 
 
+def test_a_report_or_progress_that_cannot_be_measured_holds_up_no_other(
+    database: DatabaseThread,
+) -> None:
+    """No frame gets through with such a value; if one did, what comes after it is written."""
+    make(3, retry={"max_attempts": 1})
+    jobs = take(3)
+    wrong: Any = 5
+    database.progress(leases.Progress(held(jobs[0]), 0.25, wrong, None))
+    database.progress(leases.Progress(held(jobs[1]), 0.5, "half", None))
+    poll(lambda: now_stored(jobs[1]).progress == 0.5)
+    results = ["1", wrong, "3"]
+    database.settle(
+        [
+            Pending(Outcome(held(job), Report.ACK, result), _far())
+            for job, result in zip(jobs, results, strict=True)
+        ]
+    )
+    poll(lambda: not database.unwritten)
+    assert [now_stored(job).state for job in jobs] == ["completed", "discarded", "completed"]
+    assert now_stored(jobs[1]).json("error")["type"] == "report_refused"
+
+
 def test_outcomes_survive_an_outage_and_expire_with_their_deadline(
     database: DatabaseThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:

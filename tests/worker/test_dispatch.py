@@ -55,14 +55,19 @@ class Pool:
 
 
 class Database:
-    """Keeps outcomes and calls."""
+    """Keeps outcomes and progress, and makes calls."""
 
     def __init__(self) -> None:
         self.outcomes: list[Any] = []
+        self.reported: list[Any] = []
 
     def settle(self, outcomes: Sequence[Any]) -> None:
         """Keep them."""
         self.outcomes.extend(outcomes)
+
+    def progress(self, progress: Any) -> None:
+        """Keep it."""
+        self.reported.append(progress)
 
     def call(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
         """Do it at once."""
@@ -242,13 +247,29 @@ def test_an_end_that_is_malformed_is_handled_as_a_crash(child: Child) -> None:
     lease = child.slots[0].queued[0].lease
     dispatcher.on_frame(child, {"op": "begin", "lease": lease})
     done = {"op": "done", "lease": lease, "ok": True, "result": None, "took": 0.2}
-    for wrong in ({"left": 5}, {"took": "x"}, {"took": -1}):
+    values: list[Frame] = [{"left": 5}, {"took": "x"}, {"took": -1}, {"result": 5}, {"result": {}}]
+    for wrong in values:
         with pytest.raises(MALFORMED):
             dispatcher.on_frame(child, {**done, **wrong})
         assert dispatcher.reported == {}
     dispatcher.on_gone(child, 0)
     assert dispatcher.leases == {}
     assert dispatcher.reported == {Report.FAIL: 1}
+
+
+def test_progress_that_is_malformed_does_not_reach_the_database(child: Child) -> None:
+    dispatcher = taken(child, 1)
+    lease = child.slots[0].queued[0].lease
+    dispatcher.on_frame(child, {"op": "begin", "lease": lease})
+    said = {"op": "progress", "lease": lease, "fraction": 0.5, "message": "half", "data": None}
+    values: list[Frame] = [{"message": None}, {"message": 5}, {"data": 5}, {"data": {}}]
+    for wrong in [*values, {"fraction": "x"}]:
+        with pytest.raises(MALFORMED):
+            dispatcher.on_frame(child, {**said, **wrong})
+    kept: list[Any] = dispatcher._database.reported  # type: ignore[attr-defined]
+    assert kept == []
+    dispatcher.on_frame(child, said)
+    assert [(each.fraction, each.message, each.data) for each in kept] == [(0.5, "half", None)]
 
 
 def test_a_log_is_no_sign_of_life_and_may_come_late(child: Child) -> None:

@@ -166,11 +166,9 @@ class Dispatcher:
             else:
                 self._unexpected(slot.child, op)
         elif op == "progress":
-            self._database.progress(
-                leases.Progress(
-                    running.held, frame["fraction"], frame["message"], frame["data"], running.job
-                )
-            )
+            fraction, message = float(frame["fraction"]), _text(frame["message"])
+            data = _text_or_none(frame["data"])
+            self._database.progress(leases.Progress(running.held, fraction, message, data, running.job))
         elif op == "call":
             self._calls.take(slot, running, frame)
         elif op == "blocked":
@@ -190,7 +188,7 @@ class Dispatcher:
         if not 0 <= took < inf:
             raise ValueError("invalid duration")
         left = ", ".join(map(str, frame.get("left", ())))
-        result = frame.get("result") if ok else None
+        result = _text_or_none(frame.get("result")) if ok else None
         reported = {} if ok else frame["failure"]
         reason = reported.get("stopped")
         failure = None
@@ -346,3 +344,13 @@ class Dispatcher:
 
 def _heads(queued: deque[LeasedJob], lease: object) -> bool:
     return bool(queued) and queued[0].lease == lease
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not text")
+    return value
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else _text(value)
