@@ -86,9 +86,21 @@ class SlowDatabase(Database):
         self.calls.append(lambda: then(work(), None))
 
 
-def of(child: Child) -> tuple[Dispatcher, Pool]:
+class FailingDatabase(Database):
+    """Keeps what a call is answered with, until the test fails it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[Callable[[Any, Exception | None], None]] = []
+
+    def call(self, work: Callable[[], Any], then: Callable[[Any, Exception | None], None]) -> None:
+        """Keep it."""
+        self.answers.append(then)
+
+
+def of(child: Child, database: Database | None = None) -> tuple[Dispatcher, Pool]:
     """A dispatcher with this executor alone, and its pool."""
-    pool, database = Pool(), Database()
+    pool, database = Pool(), database or Database()
     pool.children.append(child)
     return Dispatcher(pool, database, Shutdown(), SharedTypes(0), Config("w1")), pool  # type: ignore[arg-type]
 
@@ -270,6 +282,26 @@ def test_progress_that_is_malformed_does_not_reach_the_database(child: Child) ->
     assert kept == []
     dispatcher.on_frame(child, said)
     assert [(each.fraction, each.message, each.data) for each in kept] == [(0.5, "half", None)]
+
+
+def test_a_call_that_is_malformed_is_not_made(child: Child) -> None:
+    """Its answer comes where no error would be handled as that of one executor."""
+    make()
+    database = FailingDatabase()
+    dispatcher, pool = of(child, database)
+    dispatcher.take(take(1), Moment(clock.now("default"), clock.boottime()))
+    lease = child.slots[0].queued[0].lease
+    dispatcher.on_frame(child, {"op": "begin", "lease": lease})
+    call = {"op": "call", "lease": lease, "verb": "checkpoint", "state": "1"}
+    for wrong in ({}, {"number": None}, {"number": "\ud800"}):
+        with pytest.raises(MALFORMED):
+            dispatcher.on_frame(child, {**call, **wrong})
+    assert database.answers == []
+    dispatcher.on_frame(child, {**call, "number": 7})
+    database.answers[0](None, RuntimeError("refused: \ud800"))
+    reply = pool.sent[-1]
+    assert isinstance(reply, dict)
+    assert (reply["number"], reply["message"]) == (7, "refused: \N{REPLACEMENT CHARACTER}")
 
 
 def test_a_log_is_no_sign_of_life_and_may_come_late(child: Child) -> None:

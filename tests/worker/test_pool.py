@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork import pool as pool_module
 from django_ojs.worker.prefork.child import Phase
+from django_ojs.worker.prefork.frames import MAX_PACKET
 from django_ojs.worker.prefork.pool import EXIT_TIMEOUT, Pool
 from django_ojs.worker.prefork.zygote import SpawnServer
 
@@ -82,3 +84,15 @@ def test_one_that_is_leaving_keeps_its_time_when_it_is_asked_again(pool: Pool, s
         pool.check()
         phases.append(child.phase)
     assert phases == [Phase.LEAVING, Phase.DYING]
+
+
+@pytest.mark.parametrize("text", ["\ud800", "x" * MAX_PACKET])
+def test_what_cannot_be_packed_costs_only_the_executor_that_it_is_for(pool: Pool, text: str) -> None:
+    child, other = pool.spawn(), pool.spawn()
+    child.phase = other.phase = Phase.READY
+    pool.send(child, {"op": "reply", "number": 1, "value": text})
+    pool.send(other, messages.give_back("a lease"))
+    pool.flush()
+    assert (child.phase, other.phase) == (Phase.DYING, Phase.READY)
+    assert not child.unsent
+    pool.flush()

@@ -40,7 +40,9 @@ def pack(*frames: Frame) -> bytes:
 
 
 def pack_texts(texts: Sequence[str]) -> bytes:
-    """Encode frames that are JSON text already as packets."""
+    """Encode frames that are JSON text already as packets. Raises ``ValueError`` for a frame that is
+    larger than a packet, or is no Unicode text.
+    """
     packets = bytearray()
     waiting: list[bytes] = []
     size = 0
@@ -55,6 +57,8 @@ def pack_texts(texts: Sequence[str]) -> bytes:
 
 def _packet(frames: Sequence[bytes]) -> bytes:
     payload = b"[" + b",".join(frames) + b"]"
+    if len(payload) > MAX_PACKET:
+        raise ValueError(f"a frame of {len(payload)} bytes is larger than a packet")
     return _HEADER.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
 
 

@@ -239,7 +239,11 @@ class Pool:
     def _write(self, child: Child) -> None:
         was_blocked = bool(child.unsent)
         if child.limiting is None:
-            child.unsent += pack_texts(child.outbox)
+            try:
+                child.unsent += pack_texts(child.outbox)
+            except ValueError as error:
+                logger.error("a frame cannot be sent to an executor: %s", error)
+                self.kill(child)
             child.outbox.clear()
         try:
             while child.unsent:

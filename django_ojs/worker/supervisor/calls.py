@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from django_ojs.domain import stored_envelope
+from django_ojs.domain import jsonvalue, stored_envelope
 from django_ojs.domain.errors import Conflict, LeaseLost
 from django_ojs.domain.job import Actor
 from django_ojs.services import leases, operate
@@ -38,13 +38,16 @@ class HandlerCalls:
 
     def take(self, slot: Slot, running: LeasedJob, frame: Frame) -> None:
         """Carry out the call of a running job."""
+        # Read here: only of a malformed frame an error is handled as a crash of the executor.
+        number = int(frame["number"])
 
         def answer(value: Any, error: Exception | None) -> None:
-            reply = messages.reply(frame["number"], value)
+            reply = messages.reply(number, value)
             if error is not None:
                 kind = "lost" if isinstance(error, LeaseLost) else "trouble"
                 kind = "conflict" if type(error) is Conflict else kind
-                reply = messages.refusal(frame["number"], kind, str(error))
+                message = jsonvalue.sanitise_text(str(error), jsonvalue.MAX_ERROR_MESSAGE_BYTES)
+                reply = messages.refusal(number, kind, message)
             if slot.running is running:
                 self._pool.send(slot.child, reply)
 
