@@ -158,7 +158,8 @@ class JobContext:
 
         In a chain those of all steps before it, in a DAG of what it depends on, in a callback of all
         members, in their order. ``None`` stands for one without a result; of a nested workflow there is
-        an object by index. Raises :class:`LeaseGone`.
+        an object by index. Raises :class:`LeaseGone`, and :class:`Conflict` for such an object of more
+        than 8,000,000 bytes.
         """
         if self._parent_results is None:
             self._parent_results = list(self.iter_parent_results())

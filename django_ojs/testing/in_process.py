@@ -106,7 +106,7 @@ class InProcessSupervisor:
         source = results.sources([self.job], using=self._using).get(self.job.id)
         if source is None:
             return [], None
-        page = results.page(source, after=after, using=self._using)
+        page = results.page(source, after=after, largest=results.LARGEST, using=self._using)
         return [json.loads(text) for text in page.texts], page.after
 
     def add(self, call: dict[str, Any]) -> str:

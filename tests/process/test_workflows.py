@@ -54,6 +54,20 @@ def test_results_of_a_dag_come_in_the_order_of_what_was_waited_for(worker: Start
     assert result(dag.record, 2) == ["b", "a"]
 
 
+def test_an_object_that_no_message_can_carry_is_refused(worker: StartWorker, diary: Diary) -> None:
+    """It has an error of its own: the executor that asked for it goes on."""
+    worker("--concurrency", "1")
+    before = in_state(jobs.pid.enqueue(diary.path), "completed").result
+    made = chain(
+        group(*(jobs.echo.step("x" * 1_000_000) for _ in range(10))),
+        jobs.parents.using(retry={"max_attempts": 1}).step(),
+    ).enqueue()
+    found = ended(made)
+    assert found.state == "failed"
+    assert "have more than 8000000 bytes together" in found.errors[0]["message"]
+    assert in_state(jobs.pid.enqueue(diary.path), "completed").result == before
+
+
 def test_a_job_without_a_workflow_has_none(worker: StartWorker) -> None:
     worker()
     assert in_state(jobs.parents.enqueue(), "completed").result == []

@@ -12,8 +12,9 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 import django_ojs
-from django_ojs import InvalidRequest, JobContext, batch, chain, job
+from django_ojs import InvalidRequest, JobContext, batch, chain, group, job
 from django_ojs.models import Attempt, Job
+from django_ojs.services.workflows import results
 from django_ojs.signals import job_completed
 from django_ojs.testing import Drained, JobClock, drain, enqueued, fail_next
 from tests.support import not_none
@@ -141,6 +142,34 @@ def test_jobs_of_jobs_and_workflows_go_on() -> None:
     assert Job.objects.get(type="kit.whole").result == 60
     chain(part.step(1), part.step(2)).enqueue()
     assert drain() == Drained(completed=2)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(300, True), (400, False)])
+@pytest.mark.parametrize("letter", ["x", "\N{FIRE}"])
+def test_the_object_of_a_nested_workflow_is_as_large_as_a_worker_carries(
+    size: int, fits: bool, letter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many members it has, and however many nested workflows are read together."""
+    monkeypatch.setattr(results, "MOST_BYTES", 250)
+    monkeypatch.setattr(results, "LARGEST", 1000)
+    monkeypatch.setattr(results, "_MOST_INNER", 2)
+
+    @job("kit.large")
+    def large() -> str:
+        return letter * (size // len(letter.encode()))
+
+    @job("kit.reads", retry={"max_attempts": 1})
+    def reads(ctx: JobContext) -> int:
+        return sum(len(each) for each in ctx.iter_parent_results())
+
+    nested = [group(*(large.step() for _ in range(3))) for _ in range(2)]
+    chain(*nested, reads.step()).enqueue()
+    drain()
+    found = Job.objects.get(type="kit.reads")
+    if fits:
+        assert found.result == 6
+    else:
+        assert "at index 0 have more than 1000 bytes together" in not_none(found.error)["message"]
 
 
 def test_a_member_adds_to_its_workflow() -> None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from django_ojs.worker.prefork.frames import FrameReader, ProtocolError, pack, pack_texts, text_of
+from django_ojs.services.workflows import results
+from django_ojs.worker.prefork import messages
+from django_ojs.worker.prefork.frames import (
+    MAX_PACKET,
+    FrameReader,
+    ProtocolError,
+    pack,
+    pack_texts,
+    text_of,
+)
 
 DEEP = pack_texts(["[" * 100_000 + "]" * 100_000])
 LARGE = "\N{FIRE}" * 262_000
@@ -26,6 +35,13 @@ def test_large_frames_get_packets_of_their_own() -> None:
     data = pack_texts([text_of(frame) for frame in frames])
     assert FrameReader().feed(data) == frames
     assert FrameReader().feed(pack_texts([])) == []
+
+
+def test_the_largest_result_fits_into_a_packet() -> None:
+    reply = messages.reply(1 << 40, {"values": ["x" * results.LARGEST], "after": 1 << 40})
+    assert FrameReader().feed(pack(reply)) == [reply]
+    with pytest.raises(ValueError, match="larger than a packet"):
+        pack({"op": "reply", "value": "x" * MAX_PACKET})
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import Case, Q, TextField, When
 from django.db.models.functions import Cast, Length
 
+from django_ojs.domain.errors import Conflict
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.workflow import ORDERED, WorkflowKind
 from django_ojs.models import Job, Workflow, WorkflowStep
@@ -19,6 +21,10 @@ MOST_BYTES = 1 << 20
 """How much text of results one job is given inline; more is read page by page."""
 MOST_TOGETHER = 8 << 20
 """How much text of results the jobs of one claim are given inline."""
+LARGEST = 8_000_000
+"""Bytes of the largest result that a handler is given, an object of a nested workflow: the reply of the
+supervisor must fit into one packet.
+"""
 MOST_INLINE = 10_000
 """How many results a job is given inline."""
 _PAGE = 100
@@ -159,19 +165,40 @@ def of_jobs(jobs: Iterable[JobRow], *, using: str) -> dict[UUID, ParentResults]:
     return given
 
 
-def page(source: Source, *, after: int, limit: int = _PAGE, using: str) -> ResultPage:
+def page(
+    source: Source, *, after: int, limit: int = _PAGE, largest: float = inf, using: str
+) -> ResultPage:
     """A page of results with no more text than ``MOST_BYTES``, or one result.
 
-    ``after`` is a place in the order of the source, -1 for the start.
+    ``after`` is a place in the order of the source, -1 for the start. Raises :class:`Conflict` for a
+    result of more than ``largest`` bytes, before it is read where its length says so.
     """
     asked = source.steps[after + 1 : after + 1 + limit]
     members = _Members({source.workflow_id: asked}, {source.workflow_id: source.nested}, using)
     steps, _ = members.fitting(source, after + 1, limit, MOST_BYTES)
-    steps = steps or asked[:1]
-    members.load((source.workflow_id, step) for step in steps)
+    if asked and not steps:
+        steps, texts = asked[:1], [_alone(source, asked[0], largest, using)]
+    else:
+        members.load((source.workflow_id, step) for step in steps)
+        texts = [members.text((source.workflow_id, step)) for step in steps]
     last = after + len(steps)
-    texts = [members.text((source.workflow_id, step)) for step in steps]
     return ResultPage(texts, last if last + 1 < len(source.steps) else None)
+
+
+def _alone(source: Source, step: int, largest: float, using: str) -> str:
+    """The text of a result that fits into no page. It is measured again by itself: the members of all
+    that were asked for may have been too many to look at.
+    """
+    place, nested = (source.workflow_id, step), {source.workflow_id: source.nested}
+    members = _Members({source.workflow_id: [step]}, nested, using, alone=True)
+    if members.size(place) <= largest:
+        members.load([place])
+        text = members.text(place)
+        if len(text.encode()) <= largest:
+            return text
+    raise Conflict(
+        f"the results of the nested workflow at index {step} have more than {largest} bytes together"
+    )
 
 
 def inline(workflow: Workflow, *, most: int, using: str) -> dict[int, Any]:
@@ -196,8 +223,10 @@ class _Members:
         using: str,
         *,
         whole: bool = False,
+        alone: bool = False,
     ) -> None:
         self._using = using
+        self._alone = alone
         self._sizes: dict[Place, int] = {}
         self._texts: dict[Place, str] = {}
         self._inner = {
@@ -231,7 +260,7 @@ class _Members:
         """Results of nested workflows: objects by index (OJS workflows 7.3)."""
         children = Workflow.objects.using(self._using).filter(pk__in=set(self._inner.values()))
         totals = dict(children.values_list("pk", "total"))
-        if not whole and sum(totals.values()) > _MOST_INNER:
+        if not (whole or self._alone) and sum(totals.values()) > _MOST_INNER:
             self._sizes.update(dict.fromkeys(self._inner, MOST_TOGETHER + 1))
             return
         wanted = {child: range(total) for child, total in totals.items()}
@@ -242,7 +271,7 @@ class _Members:
         for workflow_id, index, child in rows.values_list("workflow_id", "index", "child_id"):
             if child is not None:
                 nested[workflow_id][index] = child
-        inner = _Members(wanted, nested, self._using, whole=whole)
+        inner = _Members(wanted, nested, self._using, whole=whole, alone=self._alone)
         for place, child in self._inner.items():
             members = [(child, step) for step in wanted.get(child, ())]
             self._sizes[place] = sum(inner.size(member) + _COMMAS for member in members)

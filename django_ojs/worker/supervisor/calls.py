@@ -94,7 +94,7 @@ class HandlerCalls:
             source = results.sources([job], using=self._using).get(job.id)
             if source is None:
                 return {"values": [], "after": None}
-            page = results.page(source, after=after, using=self._using)
+            page = results.page(source, after=after, largest=results.LARGEST, using=self._using)
             return {"values": [json.loads(text) for text in page.texts], "after": page.after}
 
         self._database.call(read, answer)
