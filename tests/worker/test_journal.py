@@ -8,12 +8,15 @@ import platform
 import selectors
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from django_ojs.worker.executor.channel import Channel
+from django_ojs.worker.executor.process import Executor
+from django_ojs.worker.executor.shared import SharedExecutor
 from django_ojs.worker.prefork import journal as module
 from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork.child import Child, Phase
@@ -336,3 +339,35 @@ def test_an_executor_that_leaves_nonsense_is_killed(played: Played) -> None:
     pool.read_journals()
     assert child.phase is Phase.DYING
     assert seen == []
+
+
+class TakenBetween(deque[Frame]):
+    """Frames that the wake-up signal takes between a look at them and the next one taken."""
+
+    def __bool__(self) -> bool:
+        found = len(self) > 0
+        if found:
+            self.interrupt()
+        return found
+
+    def interrupt(self) -> None:
+        """What the signal does."""
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_frames_that_the_wake_up_signal_has_just_taken_are_not_taken_again(shared: bool) -> None:
+    ours, theirs = socket.socketpair()
+    reader, writer = os.pipe()
+    with ours, theirs:
+        ours.sendall(b"n")
+        executor: Any = Executor(theirs, writer)
+        channel = executor._channel
+        if shared:
+            executor = SharedExecutor(channel, executor._liveness, 2)
+        arrived = channel.arrived = TakenBetween([messages.cancel("a lease", "timeout")])
+        taken = []
+        arrived.interrupt = lambda: taken.append(arrived.popleft())  # type: ignore[method-assign]
+        executor._sort()
+        assert not len(arrived)
+    os.close(reader)
+    os.close(writer)

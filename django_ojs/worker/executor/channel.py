@@ -157,6 +157,14 @@ class Channel:
             self.arrived.extend(self._reader.feed(data))
             return bool(data)
 
+    def take(self) -> Frame | None:
+        """Take the first of the frames that have arrived, if there are any."""
+        try:
+            return self.arrived.popleft()
+        except IndexError:
+            # Not looked at before: the wake-up signal may take the last one in between.
+            return None
+
     def peek(self) -> None:
         """Read what has arrived, without waiting."""
         with self._deferred, contextlib.suppress(OSError):

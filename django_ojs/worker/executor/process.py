@@ -209,8 +209,7 @@ class Executor(Requests):
 
         What stands behind ``share``, the first frame if there is one, is for the shared executor.
         """
-        while self._channel.arrived and not self._slots:
-            frame = self._channel.arrived.popleft()
+        while not self._slots and (frame := self._channel.take()) is not None:
             match frame["op"]:
                 case "run":
                     self._jobs.append(frame)

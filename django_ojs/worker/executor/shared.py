@@ -122,8 +122,7 @@ class SharedExecutor:
 
     def _sort(self) -> None:
         """Begin jobs, hand over replies, carry out orders. In the loop."""
-        while self.channel.arrived:
-            frame = self.channel.arrived.popleft()
+        while (frame := self.channel.take()) is not None:
             match frame["op"]:
                 case "run":
                     self._begin(frame)
