@@ -96,3 +96,21 @@ def test_what_cannot_be_packed_costs_only_the_executor_that_it_is_for(pool: Pool
     assert (child.phase, other.phase) == (Phase.DYING, Phase.READY)
     assert not child.unsent
     pool.flush()
+
+
+def test_a_process_that_may_not_be_signalled_ends_nothing_else(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler may have replaced its executor by a program that runs as another user."""
+    refused = []
+
+    def kill(pid: int, number: int) -> None:
+        refused.append(pid)
+        raise PermissionError(pid)
+
+    monkeypatch.setattr(os, "kill", kill)
+    child = pool.spawn()
+    child.phase, child.pid, child.monitor = Phase.READY, 101, 102
+    pool.wake(child)
+    pool.kill(child)
+    assert refused == [101, 101, 102]

@@ -120,6 +120,17 @@ def rss_bytes(pid: int) -> int:
         return 0
 
 
+def send_signal(pid: int, number: signal.Signals) -> bool:
+    """Send a signal; return False if the process is gone or belongs to another user: a handler may have
+    replaced it by a program that does.
+    """
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
 def kill_below(pid: int, *, spare: frozenset[int] = frozenset(), patience: float = 5.0) -> int:
     """Kill everything below ``pid``, which is this process, and wait until it is gone.
 
@@ -140,8 +151,7 @@ def kill_below(pid: int, *, spare: frozenset[int] = frozenset(), patience: float
         if not targets or time.monotonic() > until:
             return len(killed)
         for target in targets:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(target, signal.SIGKILL)
+            if send_signal(target, signal.SIGKILL):
                 killed.add(target)
         time.sleep(pause)
         pause = min(0.02, pause * 2)

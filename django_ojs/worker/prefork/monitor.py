@@ -56,8 +56,7 @@ def run_monitor(
     limit = _Limit()
     status = _watch(control, readable, executor, limit)
     if status is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(executor, signal.SIGKILL)
+        linux.send_signal(executor, signal.SIGKILL)
     limit.lift()
     swept = linux.kill_below(me)
     if not linux.LINUX:

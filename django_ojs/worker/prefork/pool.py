@@ -161,8 +161,7 @@ class Pool:
 
     def _signal(self, child: Child) -> None:
         if child.pid and child.phase is not Phase.DYING:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, WAKEUP_SIGNAL)
+            linux.send_signal(child.pid, WAKEUP_SIGNAL)
 
     def end(self, child: Child) -> None:
         """Let an executor without a job end by itself; ``check`` kills it if it does not in time."""
@@ -184,8 +183,7 @@ class Pool:
             return
         child.phase = Phase.DYING
         if child.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGKILL)
+            linux.send_signal(child.pid, signal.SIGKILL)
         self._order(child, messages.KILL)
 
     def limit(self, child: Child, moments: tuple[float, float] | None, *, wait: bool = False) -> None:
@@ -229,8 +227,7 @@ class Pool:
 
     def _signal_monitor(self, child: Child, number: signal.Signals) -> None:
         if child.monitor and not child.closed:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.monitor, number)
+            linux.send_signal(child.monitor, number)
 
     def close(self) -> None:
         """End the fork server, after the last child."""
@@ -330,8 +327,7 @@ class Pool:
             if frame["op"] == "born":
                 child.pid, child.monitor = frame["pid"], frame["monitor"]
                 if child.phase is Phase.DYING:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(child.pid, signal.SIGKILL)
+                    linux.send_signal(child.pid, signal.SIGKILL)
             elif frame["op"] == "limited" and frame["at"] == child.limiting:
                 child.limiting = None
             elif frame["op"] == "gone":
