@@ -22,7 +22,7 @@ from django.db.models.functions import Cast, Length
 from django_ojs import clock, conf
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.events import Kind
-from django_ojs.domain.ids import time_of, uuid7
+from django_ojs.domain.ids import made_at, time_of, uuid7
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import elapsed
 from django_ojs.models import Attempt, Event, Job
@@ -48,8 +48,6 @@ _ATTEMPT_COLUMNS = ("job_id", "lease_seq", "attempt", "worker_id", "outcome", "s
 _ENTRIES = frozenset({Kind.ENQUEUED, Kind.SCHEDULED})
 _MOST_ATTEMPTS = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS = 253_402_300_799_000
-"""The last second of the year 9999. An id has room for more."""
 _TICK = timedelta(microseconds=1)
 _FIRST = UUID(int=0)
 _LAST = UUID(int=(1 << 128) - 1)
@@ -167,7 +165,7 @@ def place_of(event_id: UUID, *, using: str | None = None) -> Place:
                 job.pk,
                 half,
             )
-    return Place(before, event_id, _moment(ms))
+    return Place(before, event_id, made_at(event_id))
 
 
 def place_at(moment: datetime, *, using: str | None = None) -> Place:
@@ -393,12 +391,8 @@ def asks(wanted: Wanted, kind: str) -> bool:
 
 
 def _behind(ms: int) -> Place:
-    return Place(0, uuid7(ms, _ALL_BITS), _moment(ms + 1))
+    return Place(0, uuid7(ms, _ALL_BITS), made_at(uuid7(ms + 1, 0)))
 
 
 def _ms(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
-
-
-def _moment(ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))
