@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django_ojs import clock, conf, hooks
 from django_ojs.domain import lifecycle
-from django_ojs.domain.job import JobRow
+from django_ojs.domain.job import JobRow, Transition
 from django_ojs.domain.silence import Hearing, as_heard, clock_set
 from django_ojs.domain.timeouts import TimeoutKind, fired
 from django_ojs.services.commit import commit
@@ -169,7 +169,7 @@ def _decide(
     ids: Sequence[UUID], room: int, hearing: Hearing, now: datetime, dry_run: bool, using: str
 ) -> ReapResult:
     """End the overdue ones of these jobs, up to ``room``, in the caller's transaction."""
-    transitions = []
+    transitions: list[Transition] = []
     done = ReapResult()
     found = locking.jobs(ids, skip_locked=True, brief=True, using=using)
     for job_id in hooks.held_by_others(found.values(), using=using):
