@@ -11,7 +11,7 @@ from django_ojs.worker.supervisor.shutdown import Shutdown, WorkerPhase
 logger = logging.getLogger("django_ojs.worker")
 
 
-class Origin(Enum):
+class QuietBy(Enum):
     """What can make a worker quiet."""
 
     SIGNAL = "signal"
@@ -24,9 +24,9 @@ class Quiet:
     def __init__(self, shutdown: Shutdown, on_change: Callable[[], None]) -> None:
         self._shutdown = shutdown
         self._on_change = on_change
-        self._wanted_by: set[Origin] = set()
+        self._wanted_by: set[QuietBy] = set()
 
-    def begin(self, origin: Origin) -> None:
+    def begin(self, origin: QuietBy) -> None:
         """Claim nothing more; running jobs go on."""
         self._wanted_by.add(origin)
         if self._shutdown.phase is WorkerPhase.RUNNING:
@@ -34,7 +34,7 @@ class Quiet:
             logger.info("quiet: claiming is suspended")
             self._on_change()
 
-    def end(self, origin: Origin) -> None:
+    def end(self, origin: QuietBy) -> None:
         """Claim again, unless stopping or while the other origin still asks for quiet."""
         self._wanted_by.discard(origin)
         if not self._wanted_by and self._shutdown.phase is WorkerPhase.QUIET:

@@ -35,7 +35,7 @@ from django_ojs.worker.supervisor.garbage import collected_rarely
 from django_ojs.worker.supervisor.isolation import PartitionGuard
 from django_ojs.worker.supervisor.loop import EventLoop
 from django_ojs.worker.supervisor.metrics import Parts, families
-from django_ojs.worker.supervisor.quiet import Origin, Quiet
+from django_ojs.worker.supervisor.quiet import Quiet, QuietBy
 from django_ojs.worker.supervisor.recycling import Recycler
 from django_ojs.worker.supervisor.registration import register_worker
 from django_ojs.worker.supervisor.shared_types import SharedTypes
@@ -285,9 +285,9 @@ class Runner:
 
     def _on_directive(self, directive: str | None) -> None:
         if directive == "quiet":
-            self._loop.call_soon(lambda: self._quiet.begin(Origin.DIRECTIVE))
+            self._loop.call_soon(lambda: self._quiet.begin(QuietBy.DIRECTIVE))
         elif directive is None:
-            self._loop.call_soon(lambda: self._quiet.end(Origin.DIRECTIVE))
+            self._loop.call_soon(lambda: self._quiet.end(QuietBy.DIRECTIVE))
         elif directive in ("terminate", "replaced"):
             if directive == "replaced":
                 logger.error("another worker has started under this id: %s", self.info.id)
@@ -307,9 +307,9 @@ class Runner:
 
     def _handle_signal(self, number: signal.Signals) -> None:
         if number == signal.SIGTSTP:
-            self._quiet.begin(Origin.SIGNAL)
+            self._quiet.begin(QuietBy.SIGNAL)
         elif number == signal.SIGCONT:
-            self._quiet.end(Origin.SIGNAL)
+            self._quiet.end(QuietBy.SIGNAL)
         else:
             again, self._stop_reason = self._stop_reason == "signal", "signal"
             self.stop(number.name, again=again)
