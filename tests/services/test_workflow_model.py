@@ -22,16 +22,19 @@ from django_ojs import (
     step,
     workflow,
 )
-from django_ojs.api import cancel, retry
+from django_ojs.api import cancel
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import Conflict, InvalidTransition
+from django_ojs.domain.failures import Failure
+from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import LIVE
 from django_ojs.models import Job, RateLimitPlace, Workflow
 from django_ojs.services import operate, promote, reap
+from django_ojs.services.settle import Outcome, Report, settle
 from django_ojs.services.workflows import upkeep
 from django_ojs.services.workflows.starting import BIT
 
-from .support import ack, fail, take
+from .support import held, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -45,6 +48,8 @@ class World:
         self.random = random.Random(seed)
         self.clock = frozen
         self.made: list[WorkflowRecord] = []
+        self.failing = self.random.choice([0.3, 0.3, 0.7])
+        self.telling = self.random.choice([0.4, 0.1])
 
     def a_step(self) -> Any:
         when: Any = "ended" if self.random.random() < 0.2 else "completed"
@@ -61,7 +66,7 @@ class World:
             for _ in range(self.random.randint(1, 4))
         ]
         names = ["on_complete", "on_success", "on_failure"]
-        chosen = [name for name in names if self.random.random() < 0.4]
+        chosen = [name for name in names if self.random.random() < self.telling]
         if kind is batch and not chosen:
             chosen = ["on_complete"]
         callbacks: dict[str, Any] = {
@@ -79,6 +84,7 @@ class World:
     def act(self) -> None:
         """Do one thing."""
         acts = [self.create, self.work, self.work, self.work, self.work, self.people, self.time]
+        acts += [self.retry, self.retry]
         with suppress(Conflict, InvalidTransition):
             self.random.choice(acts)()
         self.check()
@@ -90,26 +96,41 @@ class World:
 
     def work(self) -> None:
         promote.promote(seconds=1, using="default")
-        for job in take(self.random.randint(1, 4)):
-            end = ack if self.random.random() < 0.7 else fail
-            end(job)
+        outcomes = [self.an_end(job) for job in take(self.random.randint(1, 8))]
+        at_once = self.random.choice([1, 8])
+        for start in range(0, len(outcomes), at_once):
+            settle(outcomes[start : start + at_once])
+
+    def an_end(self, job: JobRow) -> Outcome:
+        if self.random.random() > self.failing:
+            return Outcome(held(job), Report.ACK)
+        return Outcome(held(job), Report.FAIL, failure=Failure("test.Error", "no"))
 
     def people(self) -> None:
         if not self.made:
             return
         one = self.random.choice(self.made)
         job = self.random.choice([None, *Job.objects.filter(workflow_id__isnull=False).order_by("pk")])
-        act = self.random.randrange(6)
+        act = self.random.randrange(5)
         if act == 0:
             cancel_workflow(one)
         elif act in (1, 2):
             resume_workflow(one)
         elif job is not None and act == 3:
             cancel(job.id)
-        elif job is not None and act == 4:
-            retry(job.id)
         elif job is not None and self.random.random() < 0.3:
             operate.purge([job.id])
+
+    def retry(self) -> None:
+        """Of one tree, all that have failed for good, or some of them."""
+        dead = Job.objects.filter(state="discarded", hooks=1, workflow_step__gte=0).order_by("pk")
+        found = dict(dead.values_list("pk", "workflow_id"))
+        rows = Workflow.objects.filter(pk__in=found.values())
+        roots = dict(rows.order_by("pk").values_list("pk", "root_id"))
+        if roots:
+            root = self.random.choice(list(roots.values()))
+            ids = [job_id for job_id, owner in found.items() if owner and roots[owner] == root]
+            operate.retry_dead(self.random.sample(ids, self.random.choice([1, len(ids)])))
 
     def time(self) -> None:
         self.clock.advance(self.random.choice([1, 5, 15]))
