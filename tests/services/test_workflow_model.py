@@ -123,13 +123,13 @@ class World:
 
     def retry(self) -> None:
         """Of one tree, all that have failed for good, or some of them."""
-        dead = Job.objects.filter(state="discarded", hooks=1, workflow_step__gte=0).order_by("pk")
-        found = dict(dead.values_list("pk", "workflow_id"))
-        rows = Workflow.objects.filter(pk__in=found.values())
+        dead = Job.objects.filter(state="discarded", workflow_step__gte=0).order_by("pk")
+        found = {job.pk: job.workflow_id for job in dead if job.workflow_id and job.hooks & BIT}
+        rows = Workflow.objects.filter(pk__in=list(found.values()))
         roots = dict(rows.order_by("pk").values_list("pk", "root_id"))
         if roots:
             root = self.random.choice(list(roots.values()))
-            ids = [job_id for job_id, owner in found.items() if owner and roots[owner] == root]
+            ids = [job_id for job_id, owner in found.items() if roots[owner] == root]
             operate.retry_dead(self.random.sample(ids, self.random.choice([1, len(ids)])))
 
     def time(self) -> None:
