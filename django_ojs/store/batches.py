@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import inf
+from operator import itemgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -89,17 +90,17 @@ def in_batches(
     def fits(held: int) -> bool:
         return held <= _SMALL or held <= min(most_bytes, max_bytes(using))
 
-    def measurable() -> Iterator[T]:
+    def measured() -> Iterator[tuple[T, int]]:
         for item in items:
             try:
-                size(item)
+                held = size(item)
             except Exception as error:
                 refused(item, error)
             else:
-                yield item
+                yield item, held
 
-    for part in parts(measurable(), size, fits, most=most):
-        _halving(part, work, refused, using)
+    for part in parts(measured(), itemgetter(1), fits, most=most):
+        _halving([item for item, _ in part], work, refused, using)
         if until is not None and clock.boottime() >= until:
             break
 

@@ -28,7 +28,7 @@ from django_ojs.domain.workflow import (
 )
 from django_ojs.models import Workflow, WorkflowStep
 from django_ojs.services.enqueue import insert
-from django_ojs.services.job_defaults import is_unique, queue_of, resolve_defaults
+from django_ojs.services.job_defaults import queue_of, resolve_defaults, without_type_policy
 
 BIT = 1
 """The bit of workflows in the ``hooks`` of a job."""
@@ -151,10 +151,8 @@ class Starter:
         envelope = call.due(self.now)
         if key:
             envelope = envelope._replace(extra={**(envelope.extra or {}), "workflow_step_id": key})
-        given = envelope.extra.get("unique") if envelope.extra else None
-        if given is None and is_unique(envelope):
-            # What the job type declares is for jobs by themselves.
-            envelope = envelope._replace(extra={**(envelope.extra or {}), "unique": False})
+        # What the job type declares is for jobs by themselves.
+        envelope = without_type_policy(envelope)
         record = admit(envelope, resolve_defaults(envelope), job_id=clock.new_id(), now=self.now)
         return record._replace(hooks=record.hooks | BIT, workflow_id=workflow_id, workflow_step=index)
 
