@@ -471,6 +471,16 @@ def test_a_locked_job_holds_nobody_up(vendor: str, frozen: FrozenClock) -> None:
     assert ids(take(3)) == ids(jobs[1:2])
 
 
+def test_many_locked_jobs_hold_nobody_up(vendor: str) -> None:
+    if vendor == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    jobs = make(40, rate_limit=ONE)
+    (first,) = take(1)
+    with bounded(), holding(*jobs[1:39]):
+        ack(first)
+        assert ids(take(3)) == ids(jobs[39:])
+
+
 def test_one_that_was_locked_is_let_in_soon(vendor: str, frozen: FrozenClock) -> None:
     if vendor == "sqlite":
         pytest.skip("SQLite locks no rows")

@@ -46,12 +46,17 @@ def let_in(
 ) -> LetIn:
     """Let in up to so many of those who wait, in their turn, passing over jobs that somebody holds."""
     waiting = _waiting(places, paused)
-    most = wanted + _SPARE
-    seen = dict(waiting.values_list("job_id", "pk")[:most])
-    if not seen:
-        return LetIn(wait=_wait(places))
-    locked = locking.jobs(seen, skip_locked=True, brief=True, using=using)
-    able = [job for job in map(locked.get, seen) if job and job.state == State.AVAILABLE and job.held]
+    # First as few as will do; many only where those are not enough, because others hold them.
+    for most in (wanted + _SPARE, wanted + PAGE):
+        seen = dict(waiting.values_list("job_id", "pk")[:most])
+        if not seen:
+            return LetIn(wait=_wait(places))
+        locked = locking.jobs(seen, skip_locked=True, brief=True, using=using)
+        able = [
+            job for job in map(locked.get, seen) if job and job.state == State.AVAILABLE and job.held
+        ]
+        if len(able) >= wanted or len(seen) < most:
+            break
     # Read again under the locks of the jobs, without which no place of theirs changes.
     still = places.filter(pk__in=[seen[job.id] for job in able], status=_Status.WAITING)
     there = set(still.values_list("job_id", flat=True))
