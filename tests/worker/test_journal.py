@@ -292,12 +292,13 @@ class Interrupted:
         self._end = end
         self._done = False
 
-    def sendall(self, data: bytes) -> None:
+    def send(self, data: bytes, flags: int) -> int:
         """Send, then raise; the second time only send."""
-        self._end.sendall(data)
+        sent = self._end.send(data, flags)
         if not self._done:
             self._done = True
             raise InterruptedError("an alarm of the handler")
+        return sent
 
 
 def test_an_alarm_while_sending_costs_no_order(played: Played) -> None:

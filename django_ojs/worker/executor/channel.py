@@ -7,6 +7,7 @@ writes, the handler only records the signal; it is handled when the operation is
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 from collections import deque
@@ -104,10 +105,17 @@ class Channel:
                 self._write()
 
     def _write(self) -> None:
-        self._socket.sendall(self._rest + self._packed(self._unsent))
-        self._rest = b""
+        self._rest += self._packed(self._unsent)
         self._place = None
         self._unsent.clear()
+        while self._rest:
+            # Not by ``sendall``: when the exception of an alarm ends a wait, nobody knows what is sent.
+            try:
+                sent = self._socket.send(self._rest, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                _wait_for_room(self._socket)
+            else:
+                self._rest = self._rest[sent:]
 
     def _packed(self, texts: list[str]) -> bytes:
         """The packets of these frames; their place among those in the journal is marked before them,
@@ -173,6 +181,13 @@ class Channel:
                 if len(data) < _CHUNK:
                     return
             self.closed = True
+
+
+def _wait_for_room(end: socket.socket) -> None:
+    """Wait until something can be sent."""
+    poll = select.poll()
+    poll.register(end, select.POLLOUT)
+    poll.poll()
 
 
 def _text(frame: Frame | str) -> str:
