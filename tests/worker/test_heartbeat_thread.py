@@ -67,6 +67,25 @@ def test_the_interval_begins_with_the_beat(
     assert beats.silent_for(now[0]) == 0
 
 
+def test_a_beat_that_is_asked_for_during_a_beat_reports_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A directive may have been given after the report of that beat had read it."""
+    reports = 0
+
+    def report(*args: Any, **kwargs: Any) -> None:
+        nonlocal reports
+        reports += 1
+        if reports == 1:
+            beats.now()
+
+    monkeypatch.setattr(workers, "report", report)
+    beats = a_thread()
+    for _ in range(3):
+        beats.beat()
+    assert reports == 2
+
+
 def test_a_sign_of_life_counts_until_a_beat_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
     """In manual mode each counts once: a beat that fails must not use it up."""
     make(1)

@@ -64,6 +64,8 @@ class HeartbeatThread(ConnectedThread):
         self._wake = threading.Event()
         self._closing = False
         self._worker_due = 0.0
+        self._asked = False
+        """Whether the worker is to be reported by the next beat, due or not."""
         self._interval = LONGEST
         self._trying_since: float | None = None
         self._vouched_at: dict[str, float] = {}
@@ -83,7 +85,7 @@ class HeartbeatThread(ConnectedThread):
 
     def now(self) -> None:
         """Beat at once: a lease may be lost, or a directive may be waiting."""
-        self._worker_due = 0.0
+        self._asked = True
         self._wake.set()
 
     def close(self) -> None:
@@ -111,6 +113,7 @@ class HeartbeatThread(ConnectedThread):
     def _beat(self, now: float) -> bool:
         """Send what is due; return False if that failed."""
         try:
+            asked, self._asked = self._asked, False
             report = self._report()
             jobs = [*(running.job for running in report.held), *report.held_up]
             shortest = min((job.heartbeat_timeout_ms for job in jobs), default=1 << 30)
@@ -128,7 +131,7 @@ class HeartbeatThread(ConnectedThread):
                 ).append(running)
                 vouched_at[running.lease] = seen_at
             # After a failure, always send something, so that recovery is observable.
-            due = now >= self._worker_due or self._trying_since is not None
+            due = asked or now >= self._worker_due or self._trying_since is not None
             vouched = [running.held for running in alive]
             vouched += [Lease(job.id, job.lease_id) for job in report.held_up if job.lease_id]
             if (vouched or due) and self._trying_since is None:
