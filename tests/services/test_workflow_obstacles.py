@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from io import StringIO
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.core.management import call_command
@@ -20,15 +21,21 @@ from django_ojs import (
     group,
     resume_workflow,
     step,
+    workflow,
 )
 from django_ojs.clock import FrozenClock
+from django_ojs.domain.errors import Conflict
 from django_ojs.models import Job, Workflow, WorkflowStep
 from django_ojs.services import reap, settle
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.services.workflows import operate, upkeep
+from django_ojs.services.workflows.tree import Tree
 from django_ojs.store.contention import impatient
 
 from .support import ack, bounded, elsewhere, fail, held, holding, take
+
+STRICT: dict[str, Any] = {"DEFAULTS": {"total_timeout": "10s", "timeout": "5s"}}
+"""Settings by which no step may take an hour."""
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 
@@ -141,7 +148,7 @@ def test_a_step_that_the_settings_no_longer_allow_does_not_stop_the_report_befor
     first = step("test.job")
     second = step("test.job", timeout="1h")
     made = chain(first, second, step("test.job", when="ended")).enqueue()
-    with override_settings(OJS={"DEFAULTS": {"total_timeout": "10s", "timeout": "5s"}}):
+    with override_settings(OJS=STRICT):
         ack(take_one())
         found = get_workflow(made)
         assert found.error is not None and found.error["type"] == "step_refused"
@@ -150,6 +157,40 @@ def test_a_step_that_the_settings_no_longer_allow_does_not_stop_the_report_befor
         ack(take_one())
     found = get_workflow(made)
     assert (found.state, found.completed, found.cancelled) == ("failed", 2, 1)
+    assert list(upkeep.drifts()) == []
+
+
+def test_a_step_that_is_refused_again_is_not_resumed() -> None:
+    made = chain(step("test.job"), step("test.job", timeout="1h"), step("test.job")).enqueue()
+    with override_settings(OJS=STRICT):
+        ack(take_one())
+        assert get_workflow(made).state == "failed"
+        with pytest.raises(Conflict, match=r"step-1 cannot be enqueued: .*total_timeout"):
+            resume_workflow(made)
+        assert get_workflow(made).state == "failed"
+    resume_workflow(made)
+    for _ in range(2):
+        ack(take_one())
+    assert get_workflow(made).state == "completed"
+
+
+def test_what_waits_for_a_step_that_is_refused_by_a_repair_goes_on() -> None:
+    """Of two that were cancelled with it, one waits for its success and one for its end."""
+    made = workflow("dag")
+    first = made.add(step("test.job"))
+    refused = made.add(step("test.job", timeout="1h"), after=first)
+    other = made.add(step("test.job"), after=refused)
+    made.add(step("test.job", when="ended"), after=other)
+    record = made.enqueue()
+    with patch.object(Tree, "ended"):
+        # The workflow is not told.
+        ack(take_one())
+    with override_settings(OJS=STRICT):
+        assert upkeep.repair(record.id, using="default") is not None
+        found = get_workflow(record)
+        assert (found.state, found.completed, found.cancelled, found.open) == ("running", 1, 2, 1)
+        ack(take_one())
+    assert get_workflow(record).state == "failed"
     assert list(upkeep.drifts()) == []
 
 
@@ -168,7 +209,7 @@ def nested_chain() -> Any:
 @pytest.mark.parametrize("nested", [nested_at_once, nested_deeper, nested_chain])
 def test_of_a_nested_workflow_that_the_settings_no_longer_allow_nothing_starts(nested: Any) -> None:
     made = chain(step("test.job"), nested(), step("test.job", when="ended")).enqueue()
-    with override_settings(OJS={"DEFAULTS": {"total_timeout": "10s", "timeout": "5s"}}):
+    with override_settings(OJS=STRICT):
         ack(take_one())
         found = get_workflow(made)
         assert found.error is not None and found.error["type"] == "step_refused"

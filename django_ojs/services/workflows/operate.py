@@ -292,7 +292,8 @@ def resume(
     for one in complete:
         tree.advance(one)
     if not (left or workflow.callbacks_open):
-        raise Conflict("nothing of the workflow has failed or was cancelled", **known)
+        why = workflow.error and workflow.error["message"]
+        raise Conflict(why or "nothing of the workflow has failed or was cancelled", **known)
     tree.write()
     return workflow
 

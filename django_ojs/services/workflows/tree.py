@@ -311,8 +311,7 @@ class Tree:
             workflow.open += step.state == WorkflowStep.States.CANCELLED
             step.state, step.waits_for = WorkflowStep.States.WAITING, made.waiting.get(index, 0)
             self.step_changed(step)
-            if not step.waits_for and not self._start(workflow, step):
-                workflow.open -= 1
+        self._start_all(workflow, [steps[index] for index in made.due])
 
     def follow_rows(self, workflow: Workflow, steps: Sequence[WorkflowStep], made: Plan) -> None:
         """Do what was planned for the steps that wait; those to cancel are no longer counted."""
@@ -322,8 +321,14 @@ class Tree:
                 step.state = WorkflowStep.States.CANCELLED
                 continue
             step.waits_for = made.waiting.get(step.index, 0)
-            if not step.waits_for and not self._start(workflow, step):
-                workflow.open -= 1
+        self._start_all(workflow, [step for step in steps if step.index in made.due])
+
+    def _start_all(self, workflow: Workflow, steps: Sequence[WorkflowStep]) -> None:
+        """Start these steps. Those that are refused have ended, for all that wait for them."""
+        refused = [step.index for step in steps if not self._start(workflow, step)]
+        workflow.open -= len(refused)
+        if refused:
+            self._follow(workflow, [(index, MemberEnd.CANCELLED) for index in refused])
 
     def endings(self, workflow: Workflow) -> dict[int, MemberEnd]:
         """How the started members of a workflow have ended, by the rows of their jobs and workflows.
