@@ -413,6 +413,14 @@ def test_only_ticks_that_were_not_filled_in_are_missed(frozen: FrozenClock) -> N
     assert missing == [first + hour, first + 3 * hour, first + 4 * hour]
 
 
+def test_only_ticks_between_start_and_end_are_missing(frozen: FrozenClock) -> None:
+    put(starts_at=START + 10 * MINUTE, ends_at=START + 20 * MINUTE)
+    frozen.time = START + 60 * MINUTE
+    missing = operate.missing_ticks("report", START - 60 * MINUTE, frozen.time, using="default")
+    first = START.replace(second=0)
+    assert missing == [first + 15 * MINUTE, first + 20 * MINUTE]
+
+
 def test_a_schedule_can_be_deleted(frozen: FrozenClock) -> None:
     put()
     operate.delete("report")
@@ -569,6 +577,29 @@ class TestDeclared:
         declared._declared.clear()
         operate.delete("report")
         assert not Schedule.objects.exists()
+
+    @pytest.mark.parametrize(
+        "options", [{"enabled": False}, {"ends_at": START + MINUTE}], ids=["disabled", "ended"]
+    )
+    def test_what_has_no_ticks_can_be_deleted_where_no_code_declares_it(
+        self, options: dict[str, Any], frozen: FrozenClock
+    ) -> None:
+        declared.declare(spec(**options))
+        sync(using="default")
+        frozen.time = START + 2 * MINUTE
+        with pytest.raises(Conflict, match="declared in code"):
+            operate.delete("report")
+        declared._declared.clear()
+        operate.delete("report")
+        assert not Schedule.objects.exists()
+
+    def test_what_is_paused_has_ticks_to_come(self) -> None:
+        declared.declare(spec())
+        sync(using="default")
+        operate.pause("report")
+        declared._declared.clear()
+        with pytest.raises(Conflict, match="declared in code"):
+            operate.delete("report")
 
     def test_the_code_wins_over_the_settings_and_a_check_says_so(self) -> None:
         declared.declare(spec())

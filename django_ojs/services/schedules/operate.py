@@ -29,9 +29,9 @@ def put(
 ) -> tuple[Schedule, bool]:
     """Make a schedule, or change the one of that name; and whether it is new.
 
-    Raises :class:`Conflict` for one that is declared in code or settings, unless it was given up and
-    this process does not declare it; :class:`InvalidRequest` for jobs whose queue is in another
-    database.
+    Raises :class:`Conflict` for one that is declared in code or settings, unless it was given up or
+    has no ticks any more, and this process does not declare it; :class:`InvalidRequest` for jobs whose
+    queue is in another database.
     """
     databases.refuse_elsewhere(queue_of(spec.envelope), using, "the schedule")
     databases.refuse_shared_keys(spec.envelope, using)
@@ -109,7 +109,8 @@ def _made(run: ScheduleRun) -> dict[str, str]:
 
 
 def missing_ticks(name: str, since: datetime, until: datetime, *, using: str) -> Sequence[datetime]:
-    """The ticks from one time on and before another without a job, in their order.
+    """The ticks from one time on and before another without a job, in their order: as far as the
+    schedule goes, from its start to its end.
 
     Raises :class:`InvalidRequest` for more than 1,000, or where ``until`` is not after ``since``.
     """
@@ -118,7 +119,8 @@ def missing_ticks(name: str, since: datetime, until: datetime, *, using: str) ->
         raise rows.no_schedule(name)
     if until <= since:
         raise InvalidRequest("to", "must be after from")
-    until = min(until, clock.now(using))
+    since = max(since, row.starts_at or since)
+    until = min(until, row.ends_at or until, clock.now(using))
     done = set(
         ScheduleRun.objects.using(using)
         .filter(schedule=name, outcome=ScheduleRun.Outcomes.FIRED, tick__gte=since, tick__lt=until)

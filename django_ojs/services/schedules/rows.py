@@ -35,9 +35,10 @@ def no_schedule(name: str) -> NotFound:
 
 def is_declared(row: Schedule, *, here: bool) -> bool:
     """Whether a schedule belongs to code or settings: those of this process (``here``), or others, as
-    long as it is not given up.
+    long as it is not given up and has ticks to come: without one nobody would ever give it up.
     """
-    return row.source in DECLARED and (here or row.fingerprint != "")
+    has_ticks = row.due_at is not None or row.paused_at is not None
+    return row.source in DECLARED and (here or (row.fingerprint != "" and has_ticks))
 
 
 def refuse_declared(row: Schedule, *, here: bool) -> None:
