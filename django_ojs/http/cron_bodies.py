@@ -9,6 +9,7 @@ from django_ojs.domain import schedule
 from django_ojs.domain.envelope import Envelope
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.schedule import ScheduleSpec
+from django_ojs.http import option_names
 
 _EXPRESSION = ("expression", "cron", "schedule")
 _OF_JOB = ("type", "args", "meta", "metadata", "options")
@@ -45,15 +46,13 @@ def spec_of(body: Mapping[str, Any], parse: Parse) -> ScheduleSpec:
 
     Raises :class:`InvalidRequest` naming the field as the client wrote it.
     """
-    template = body.get(_TEMPLATE)
-    if template is not None and not isinstance(template, Mapping):
-        raise InvalidRequest(_TEMPLATE, "must be an object")
+    template = _template(body)
     flat = {name: body[name] for name in _OF_JOB if body.get(name) is not None}
-    given = {"args": [], **flat, **{k: v for k, v in (template or {}).items() if v is not None}}
+    given = {"args": [], **flat, **{k: v for k, v in template.items() if v is not None}}
     try:
         envelope = parse(given)
     except InvalidRequest as error:
-        written = _written(error.field, given, template or {})
+        written = _written(error.field, given, template)
         error.details = {**error.details, "field": written}
         error.message = f"{written}{error.message.removeprefix(error.field)}"
         raise
@@ -68,8 +67,16 @@ def spec_of(body: Mapping[str, Any], parse: Parse) -> ScheduleSpec:
     except InvalidRequest as error:
         named = {"expression": field, "schedule": field}
         named |= {name: _first(body, names)[0] for name, names in _OPTIONS.items()}
-        named |= {name: _written(name, given, template or {}) for name in schedule.NOT_REPEATED}
+        named |= {name: _written(name, given, template) for name in schedule.NOT_REPEATED}
         raise InvalidRequest(named.get(error.field, error.field), error.rule) from None
+
+
+def _template(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What ``job_template`` has, if it is there. Raises :class:`InvalidRequest` if it is no object."""
+    template = body.get(_TEMPLATE)
+    if template is not None and not isinstance(template, Mapping):
+        raise InvalidRequest(_TEMPLATE, "must be an object")
+    return template or {}
 
 
 def _written(field: str, given: Mapping[str, Any], template: Mapping[str, Any]) -> str:
@@ -97,13 +104,23 @@ def merged(known: Mapping[str, Any], body: Mapping[str, Any]) -> dict[str, Any]:
         for name in names
         if any(one in body for one in names)
     }
-    template = dict(known[_TEMPLATE])
-    given = body.get(_TEMPLATE)
-    template |= given if isinstance(given, Mapping) else {}
-    template |= {name: body[name] for name in _OF_JOB if name in body}
+    changes = {**_template(body), **{name: body[name] for name in _OF_JOB if name in body}}
+    template = _changed(known[_TEMPLATE], changes)
     kept = {name: known[name] for name in KNOWN if name in known and name not in replaced}
     kept = {name: value for name, value in kept.items() if name not in _OF_JOB}
     return {**kept, **{k: v for k, v in body.items() if k not in _OF_JOB}, _TEMPLATE: template}
+
+
+def _changed(template: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The request for the jobs with its changes: what they name goes, wherever it was and whichever
+    name it had. Options that are no object, such as ``null``, stand for all of them.
+    """
+    options = changes.get("options", {})
+    if not isinstance(options, Mapping):
+        return {**option_names.without(template, changes), **changes}
+    named = [*changes, *options]
+    options = {**option_names.without(template["options"], named), **options}
+    return {**option_names.without(template, named), **changes, "options": options}
 
 
 def _first(body: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, Any]:

@@ -24,13 +24,12 @@ from django_ojs.domain.workflow import (
     WorkflowKind,
     check,
 )
+from django_ojs.http import option_names
 
 _KINDS = {kind.value: kind for kind in WorkflowKind}
 _MEMBERS = ("steps", "jobs")
 _NESTED = (*_MEMBERS, "callbacks")
 _OF_STEPS = frozenset({"id", "depends_on", "when", "callback_type"})
-_FAMILIES = {"retry_policy": "retry", "delay_until": "scheduled_at", "metadata": "meta"}
-"""The options that have two names."""
 KNOWN = frozenset(
     {*_NESTED, "type", "id", "name", "options", "meta", "metadata", "state", "specversion"}
     | {"workflow_timeout", "workflow_timeout_ms"}
@@ -158,8 +157,8 @@ class _Reader:
 
 def _left_out(defaults: Mapping[str, Any], *given: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults of options that a job does not have by any of their names; not its meta."""
-    known = {_family(name) for place in given for name in place if place[name] is not None}
-    return {name: defaults[name] for name in defaults if _family(name) not in known | {"meta"}}
+    known = [name for place in given for name in place if place[name] is not None]
+    return option_names.without(defaults, [*known, "meta"])
 
 
 def _meta_below(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,11 +168,6 @@ def _meta_below(own: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str
     if not (lowest or above) or not isinstance(given, (Mapping, type(None))):
         return {}
     return {"metadata": {**lowest, **above, **(given or {})}}
-
-
-def _family(name: str) -> str:
-    plain = name.removesuffix("_ms")
-    return _FAMILIES.get(plain, plain)
 
 
 def _split(

@@ -169,6 +169,43 @@ def test_patch_changes_what_it_names(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "options", "meta"),
+    [
+        ({"job_template": {"queue": "slow"}}, {"queue": "slow", "priority": 5}, {"a": 1}),
+        ({"job_template": {"queue": None}}, {"queue": "default", "priority": 5}, {"a": 1}),
+        ({"options": {"priority": 7}}, {"queue": "reports", "priority": 7}, {"a": 1}),
+        ({"options": None}, {"queue": "default"}, {"a": 1}),
+        ({"metadata": {"b": 2}}, {"queue": "reports", "priority": 5}, {"b": 2}),
+        ({"job_template": {"metadata": {"a": 2}}}, {"queue": "reports", "priority": 5}, {"a": 2}),
+    ],
+)
+def test_patch_changes_the_job_wherever_it_is_written(
+    api: Api, change: Any, options: dict[str, Any], meta: dict[str, Any]
+) -> None:
+    register(api, job_template=TEMPLATE | {"options": {"queue": "reports", "priority": 5}})
+    shown = api("PATCH", "/cron/daily", change).body["cron"]
+    assert {"priority": None, **options}.items() <= {"priority": None, **shown["options"]}.items()
+    assert (shown["queue"], shown["meta"], shown["args"]) == (options["queue"], meta, ["eu"])
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"job_template": 5}, "job_template"), ({"options": 5}, "job_template.options")],
+)
+def test_patch_refuses_what_is_no_object(api: Api, change: Any, field: str) -> None:
+    register(api)
+    refused_field(api("PATCH", "/cron/daily", change), field)
+
+
+def test_patch_in_another_unit_replaces_the_limit(api: Api) -> None:
+    register(api, job_template=TEMPLATE | {"options": {"timeout": 60}})
+    shown = api("PATCH", "/cron/daily", {"job_template": {"timeout_ms": 1500}}).body["cron"]
+    assert (shown["options"]["timeout_ms"], "timeout" in shown["options"]) == (1500, False)
+    shown = api("PATCH", "/cron/daily", {"options": {"timeout": 20}}).body["cron"]
+    assert (shown["options"]["timeout"], "timeout_ms" in shown["options"]) == (20, False)
+
+
+@pytest.mark.parametrize(
     ("change", "field"),
     [
         ({"expression": "99 25 32 13 8"}, "expression"),
