@@ -12,6 +12,7 @@ from django_ojs.domain.job import Actor
 from django_ojs.models import AuditEntry, Event, Job, Queue
 from django_ojs.services import bulk, operate
 from django_ojs.services.bulk import QUEUE, Filter
+from django_ojs.services.rate_limits import operate as operate_limits
 from tests.http.guarding import everything
 from tests.http.support import Api, enqueue, fetch
 from tests.http.test_foreign import job_operations
@@ -105,6 +106,19 @@ def test_who_may_inspect_learns_neither_the_address_nor_the_user(api: Api) -> No
     assert job["meta"]["operation"] == "purge"
     listed = api.get(f"/jobs?queue={QUEUE}").body["items"]
     assert [item.get("args", []) for item in listed] == [[]]
+
+
+def test_their_queue_gets_no_limit(api: Api) -> None:
+    operate_limits.override(f"queue:{QUEUE}", {"concurrency": 3})
+    for method, path in (
+        ("PUT", f"/rate-limits/queue:{QUEUE}"),
+        ("DELETE", f"/rate-limits/queue:{QUEUE}/override"),
+        ("PUT", f"/admin/queues/{QUEUE}/rate-limit"),
+    ):
+        answer = api(method, path, {"concurrency": 0} if method == "PUT" else None)
+        assert (answer.status, answer.code) == (403, "permission_denied"), path
+    shown = api.get(f"/rate-limits/queue:{QUEUE}").body
+    assert shown["concurrency"]["limit"] == 3
 
 
 def test_the_address_is_not_in_the_order() -> None:

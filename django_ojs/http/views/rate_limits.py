@@ -50,7 +50,7 @@ class RateLimitViewSet(OJSViewSet):
 
     def update(self, request: Request, key: str) -> Response:
         """Override the limits of a key, until ``expires_at`` or for good."""
-        return self._override(self._seen(key))
+        return self._override(self._changeable(key))
 
     def update_queue(self, request: Request, name: str) -> Response:
         """Limit all jobs of a queue, whatever limits they have of their own."""
@@ -59,7 +59,7 @@ class RateLimitViewSet(OJSViewSet):
 
     def destroy_override(self, request: Request, key: str) -> Response:
         """Let the limits that the jobs ask for hold again."""
-        key = self._seen(key)
+        key = self._changeable(key)
         try:
             operate.clear_override(key, actor=self.acting(), using=self.using)
         except NotFound:
@@ -92,6 +92,13 @@ class RateLimitViewSet(OJSViewSet):
             return self._found(check_key(key))
         except InvalidRequest:
             raise missing("rate_limit", key) from None
+
+    def _changeable(self, key: str) -> str:
+        """As :meth:`_seen`. Raises for the key of a queue that nobody may act on."""
+        key = self._seen(key)
+        if key.startswith(QUEUE_PREFIX):
+            self.may_use(key.removeprefix(QUEUE_PREFIX), "key")
+        return key
 
     def _found(self, key: str) -> str:
         """Answer from the database in which the key counts."""
