@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from functools import cache
-
 from django_ojs import clock, hooks
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.services import promote, prune, queues, rollup, shared_tasks
 from django_ojs.services.rate_limits import upkeep as rate_limits
 from django_ojs.services.schedules import upkeep as schedules
-from django_ojs.services.workers import process_name
 from django_ojs.services.workflows import upkeep
 from django_ojs.store.contention import repeating_statements
 
@@ -26,26 +22,16 @@ _fronts: dict[str, prune.Front] = {}
 """Where prunes that are not done go on, by database."""
 
 
-@cache
-def _name_of(pid: int) -> str:
-    """This process keeps its name; one that is forked gets another."""
-    return process_name()
-
-
-def _process() -> str:
-    return _name_of(os.getpid())
-
-
 def _prune(using: str) -> MaintenanceResult:
     front = _fronts.setdefault(using, prune.Front())
-    pruned = prune.prune(seconds=SLICE, front=front, ran_by=_process(), using=using)
+    pruned = prune.prune(seconds=SLICE, front=front, ran_by=shared_tasks.this_process(), using=using)
     if not pruned.more:
         _fronts.pop(using, None)
     return MaintenanceResult(pruned.counts, more=pruned.more)
 
 
 def _discover(using: str) -> MaintenanceResult:
-    ran_by = _process()
+    ran_by = shared_tasks.this_process()
     with repeating_statements(using):
         last = shared_tasks.last_run(_DISCOVER, using=using)
         now = clock.now(using)

@@ -2,9 +2,9 @@
 screens.
 
 A minute is counted when it is 90 seconds old, so that late commits are in it; ``watermark_at`` of
-the maintenance run ``rollup`` is how far that has got. Counting happens before the transaction that
-stores it. Concurrent runs compute the same counts; the compare-and-set on the watermark lets one store
-them.
+the maintenance run ``rollup`` is how far that has got. One process counts (``services.shared_tasks``).
+Counting happens before the transaction that stores it: should two do so, the compare-and-set on the
+watermark lets one store the counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,14 @@ from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 from django_ojs.hooks import SLICE, MaintenanceResult, MaintenanceTask
 from django_ojs.models import Event, FailureStat, Job, MaintenanceRun, MinuteStat
-from django_ojs.services import deploys, incidents, queue_samples, totals, type_stats
+from django_ojs.services import (
+    deploys,
+    incidents,
+    queue_samples,
+    shared_tasks,
+    totals,
+    type_stats,
+)
 from django_ojs.services.incidents import FailureCounts
 from django_ojs.store.contention import alone, in_transaction, is_contention
 
@@ -53,6 +60,10 @@ KEPT = timedelta(hours=26)
 LATE = timedelta(seconds=90)
 MOST_MINUTES = 120
 MOST_QUEUES = 500
+_TURN = "statistics"
+"""The record of the process that counts; that of ``NAME`` is how far it has got."""
+_EVERY = 30.0
+"""Twice a minute, so that each minute has its sample."""
 _PAUSE = 15.0
 """Seconds between runs in one process: ``reap_timeouts --loop`` calls five times a second."""
 
@@ -67,6 +78,8 @@ def task(using: str) -> MaintenanceResult:
     began = clock.boottime()
     _next[using] = began + _PAUSE
     try:
+        if not shared_tasks.take(_TURN, _EVERY, ran_by=shared_tasks.this_process(), using=using):
+            return MaintenanceResult()
         counts = Counter(rollup(seconds=SLICE, using=using))
         more = bool(counts) and clock.boottime() - began >= SLICE
         # Afterwards: what cannot be sampled is counted all the same.
@@ -80,8 +93,7 @@ def task(using: str) -> MaintenanceResult:
     return MaintenanceResult(+counts, more=more)
 
 
-TASK = MaintenanceTask(NAME, 30.0, task, enforces=True)
-"""Twice a minute, so that each minute has its sample."""
+TASK = MaintenanceTask(NAME, _EVERY, task, enforces=True)
 
 
 def rollup(

@@ -2,17 +2,20 @@
 
 Nobody is appointed. Each process reads the record when it is its turn, and leaves the task to another
 that was there lately; when that one has died, the record becomes old. Two that begin at the same moment
-both run once: the record then names one of them, and the other one leaves it to that.
+both run once: the record then names one of them, and the other one leaves it to that. Where that is too
+much, :func:`take` lets one begin.
 """
 
 from __future__ import annotations
 
+import os
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from django_ojs import clock
 from django_ojs.models import MaintenanceRun
+from django_ojs.services.workers import process_name
 from django_ojs.store.contention import alone
 
 RECENT = 0.75
@@ -21,6 +24,17 @@ RECENT = 0.75
 Less than all of it, so that who finds a fresh record at its turn finds an old one at the next: when the
 process that ran the task dies, another takes over within 1.75 periods. For pruning, 45 s and 105 s.
 """
+
+
+def this_process() -> str:
+    """The name of this process in records: its own for as long as it lives."""
+    return _name_of(os.getpid())
+
+
+@cache
+def _name_of(pid: int) -> str:
+    # One that is forked gets another.
+    return process_name()
 
 
 def last_run(name: str, *, using: str) -> MaintenanceRun | None:
@@ -39,6 +53,23 @@ def is_left_to_another(
     if last is None or last.ran_by == ran_by:
         return False
     return abs(now - last.last_run_at) < timedelta(seconds=RECENT * every)
+
+
+def take(name: str, every: float, *, ran_by: str, using: str) -> bool:
+    """Record that ``ran_by`` runs the task now; ``False`` if it is left to another, also to one that
+    was quicker: workers that were started together have their turns together. The record is no sign
+    that the task has done anything.
+    """
+    last, now = last_run(name, using=using), clock.now(using)
+    if is_left_to_another(last, every, ran_by=ran_by, now=now):
+        return False
+    runs = MaintenanceRun.objects.using(using).filter(name=name)
+    if last is not None:
+        seen = runs.filter(last_run_at=last.last_run_at, ran_by=last.ran_by)
+        return bool(seen.update(last_run_at=now, ran_by=ran_by))
+    made = MaintenanceRun(name=name, last_run_at=now, ran_by=ran_by)
+    alone(using, partial(runs.bulk_create, [made], ignore_conflicts=True))
+    return runs.filter(ran_by=ran_by).exists()
 
 
 def record(

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django_ojs.clock import FrozenClock
 from django_ojs.hooks import MaintenanceResult, MaintenanceTask
 from django_ojs.models import Job, MaintenanceRun, Queue
-from django_ojs.services import health, maintenance, prune
+from django_ojs.services import health, maintenance, prune, rollup, shared_tasks
 from django_ojs.store import unique_keys
 from tests.management.test_commands import run
 from tests.services.support import ack, make, take
@@ -32,8 +32,9 @@ class Process:
     def turn(self, task: MaintenanceTask) -> MaintenanceResult:
         """One slice of a task in this process."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(maintenance, "_process", lambda: self.name, raising=False)
+            patch.setattr(shared_tasks, "this_process", lambda: self.name)
             patch.setattr(maintenance, "_fronts", self.fronts)
+            patch.setattr(rollup, "_next", {})
             return task.run("default")
 
     def prune(self) -> int:
@@ -197,6 +198,36 @@ def test_a_person_prunes_at_any_time(
     old()
     frozen.advance(10)
     assert one.prune() == 1
+
+
+def test_one_counts_and_samples(one: Process, other: Process, frozen: FrozenClock) -> None:
+    make(2)
+    assert one.turn(rollup.TASK).counts["samples"] > 0
+    for seconds, process, samples in ((22, other, 0), (38, one, 2), (22, other, 0), (60, other, 2)):
+        frozen.advance(seconds)
+        assert process.turn(rollup.TASK).counts.get("samples", 0) == samples
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_of_those_whose_turns_come_together_one_counts(
+    one: Process, other: Process, frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    """As those of workers do that were started together."""
+    make(2)
+    if not is_first:
+        one.turn(rollup.TASK)
+        frozen.advance(60)
+    real = shared_tasks.last_run
+    with monkeypatch.context() as patch:
+
+        def meanwhile(name: str, *, using: str) -> MaintenanceRun | None:
+            patch.undo()
+            found = real(name, using=using)
+            assert other.turn(rollup.TASK).counts["samples"] > 0
+            return found
+
+        patch.setattr(shared_tasks, "last_run", meanwhile)
+        assert one.turn(rollup.TASK) == MaintenanceResult()
 
 
 def test_one_gives_rows_to_queues(one: Process, other: Process, frozen: FrozenClock) -> None:
