@@ -68,8 +68,11 @@ def look(where: Sources, limit: int, *, whole: bool = False, using: str) -> Look
     now = clock.boottime()
     if now >= where.foreign_until:
         place = where.resumed.place(now) if sql.skip_locked and not whole else None
-        if place is not None and (rest := _from(place, where, limit, want, sql)) is not None:
-            return rest
+        if place is not None:
+            rest = _from(place, where, limit, want, sql)
+            where.resumed.looked_on(clock.boottime() - now)
+            if rest is not None:
+                return rest
         # Do not read pair by pair because of a few jobs of others in front.
         for read in sorted({want, max(want, _WIDE)}):
             began = clock.boottime()

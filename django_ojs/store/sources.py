@@ -12,8 +12,10 @@ from django_ojs.domain.states import State
 from django_ojs.models import Job, Queue
 from django_ojs.store.dialects.base import Dialect
 
-SLOW = 0.05
-"""Seconds from which on a look at the front of an index shows that it is full of dead entries."""
+SLOW = 0.01
+"""Seconds from which on a look at the front of an index may have read many dead entries."""
+FASTER = 0.5
+"""The part of its time that a look behind the dead entries takes at most."""
 RESTS = 20
 """So many times as long as such a look took none is made again, and no longer than ``LONGEST_REST``."""
 LONGEST_REST = 5.0
@@ -95,21 +97,29 @@ class Resumed:
 
     A server keeps the entries of jobs that were claimed for as long as somebody's snapshot may need
     them, and every look from the beginning reads them again. After two such looks in turn were slow,
-    further ones begin with the first job that was locked last, until it is time to look at all of it.
+    further ones begin with the first job that was locked last, until it is time to look at all of it;
+    or until one of them is about as slow: then dead entries are not why.
     """
 
     def __init__(self, allowed: bool) -> None:
         self._allowed = allowed
         self._slow = 0
         self._whole_at = 0.0
+        self._took = 0.0
         self._place: tuple[int, datetime] | None = None
 
     def looked(self, now: float, took: float) -> None:
         """A look from the beginning has taken so many seconds."""
         self._slow = self._slow + 1 if took > SLOW else 0
+        self._took = took
         self._whole_at = rests_until(now, took)
         if not self.is_slow:
             self._place = None
+
+    def looked_on(self, took: float) -> None:
+        """A look from the place has taken so many seconds."""
+        if took > FASTER * self._took:
+            self._slow, self._place = 0, None
 
     def found(self, priority: int, enqueued_at: datetime | None) -> None:
         """This is the first job that a claim has locked."""

@@ -92,6 +92,7 @@ def test_every_claim_is_what_comes_first(
     if slow:
         # Every look from the beginning is, and there is none for hours.
         monkeypatch.setattr("django_ojs.store.sources.SLOW", -1.0)
+        monkeypatch.setattr("django_ojs.store.sources.FASTER", 1e9)
         monkeypatch.setattr("django_ojs.store.sources.RESTS", 1e9)
         monkeypatch.setattr("django_ojs.store.sources.LONGEST_REST", 1e9)
     monkeypatch.setattr(candidates, "_FOREIGN_FOR", dice.choice((0.0, 100.0)))

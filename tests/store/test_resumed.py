@@ -45,7 +45,7 @@ def snapshot(ojs_db: None) -> Iterator[None]:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look from the beginning is slow, and none is made again for hours."""
-    for name, value in (("SLOW", -1.0), ("RESTS", 1e9), ("LONGEST_REST", 1e9)):
+    for name, value in (("SLOW", -1.0), ("FASTER", 1e9), ("RESTS", 1e9), ("LONGEST_REST", 1e9)):
         monkeypatch.setattr(f"django_ojs.store.sources.{name}", value)
 
 
@@ -111,6 +111,16 @@ def test_one_slow_look_changes_nothing(ojs_db: None, monkeypatch: pytest.MonkeyP
         where.resumed.found(3, NOW)
         assert where.resumed.place(102.0 + rest - 0.1) == (3, NOW)
         assert where.resumed.place(102.0 + rest + 0.1) is None, "then it is time for a whole look"
+
+
+def test_where_looks_are_as_slow_behind_the_place_dead_entries_are_not_why() -> None:
+    where = sources(None, TYPES, resumes=True)
+    for _ in range(2):
+        where.resumed.looked(100.0, 0.1)
+    where.resumed.found(3, NOW)
+    for took, goes_on in ((0.001, True), (0.049, True), (0.051, False)):
+        where.resumed.looked_on(took)
+        assert (where.resumed.is_slow, where.resumed.place(101.0) is not None) == (goes_on, goes_on)
 
 
 def test_a_probe_reads_no_entries_of_deadlines_that_were_met(
