@@ -149,6 +149,8 @@ class JobVerbs(OJSCommand):
             changes[name] = _value(name, value)
         if not changes:
             raise InvalidRequest("--set", "say what to change: --set NAME=VALUE, --clear NAME")
+        # Before any job is looked at: a bad value is one for all of them.
+        from_call("any", (), now=clock.now(alias), **changes)
 
         def work(ids: Sequence[UUID]) -> list[JobRow]:
             return operate.edit(ids, changes, actor=actor_of(options), using=alias)
@@ -176,7 +178,12 @@ class JobVerbs(OJSCommand):
         if options["ids"] and filtered:
             raise InvalidRequest("ID", "name jobs or filters, not both")
         if options["ids"]:
-            jobs = work([parse_id(text, "job") for text in options["ids"]])
+            ids = [parse_id(text, "job") for text in options["ids"]]
+            if options["dry_run"]:
+                found = selectors.jobs(ids, using=alias).values()
+                self._count(sum(job.state in states for job in found), options)
+                return
+            jobs = work(ids)
             lines = (f"{job.id} {job.type} is {job.state}" for job in jobs)
             self.confirm(options, [inspect.describe(job) for job in jobs], lines)
             return
@@ -188,15 +195,17 @@ class JobVerbs(OJSCommand):
             raise InvalidRequest("--state", f"{verb} is for {', '.join(states)}, not for {wrong[0]}")
         asked = _query(options, alias)
         number = query.count(asked, using=alias)
-        shown = _MANY if number >= selectors.COUNT_CAP else str(number)
         if options["dry_run"] or not number:
-            self.confirm(options, {"matching": number}, [f"{shown} match"])
+            self._count(number, options)
             return
-        self._ask(f"{verb} {shown} {'job' if number == 1 else 'jobs'}?", options)
+        self._ask(f"{verb} {_shown(number)} {'job' if number == 1 else 'jobs'}?", options)
         done, left, why = self._each(work, asked, alias)
         said = [f"{verb}: {plural(done, 'job')}" + (f", {left} left as before" if left else "")]
         said += [f"  {job_id}: {reason}" for job_id, reason in why.items()]
         self.confirm(options, {"done": done, "left": left, "why": why}, said)
+
+    def _count(self, number: int, options: Mapping[str, Any]) -> None:
+        self.confirm(options, {"matching": number}, [f"{_shown(number)} match"])
 
     def _ask(self, question: str, options: Mapping[str, Any]) -> None:
         """Go on only if it is wanted; where nobody can be asked, ``--yes`` is needed."""
@@ -204,7 +213,10 @@ class JobVerbs(OJSCommand):
             return
         if not sys.stdin.isatty():
             raise CommandError(f"{question} Say --yes, or --dry-run to count only.", returncode=2)
-        if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        # Not by ``input``, which asks on the output that may go into a pipe.
+        self.stderr.write(f"{question} [y/N] ", style_func=str, ending="")
+        self.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise CommandError("nothing was changed")
 
     def _each(
@@ -256,6 +268,10 @@ def _query(options: Mapping[str, Any], alias: str) -> JobQuery:
         if given[name] is not None:
             given[name] = past_moment(given[name], f"--{name}", alias)
     return JobQuery.of(using=alias, **given)
+
+
+def _shown(number: int) -> str:
+    return _MANY if number >= selectors.COUNT_CAP else str(number)
 
 
 def _value(name: str, text: str) -> Any:

@@ -25,6 +25,8 @@ from django_ojs.store import deleting, leases, locking, unique_keys
 from django_ojs.store.contention import alone, atomically, repeating_statements
 
 BATCH = 200
+MOST_COUNTED = 10_000
+"""Up to how many rows of a kind a dry run counts; queues up to ``BATCH``."""
 _LOOKS = 10
 """How many batches of unique keys are looked at in one go."""
 UNIQUE_KEYS = timedelta(days=1)
@@ -37,7 +39,7 @@ JOBS: Sequence[tuple[str, State, bool | None]] = (
     ("dead_letter", State.DISCARDED, True),
 )
 """The retention of finished jobs: its name, their state, whether they are in the dead letter."""
-_WORKFLOWS = "workflows"
+_WORKFLOWS, _QUEUES, _KEYS = "workflows", "queues", "unique_keys"
 _AFTER_WORKFLOWS = frozenset(name for name, _, _ in JOBS)
 """Kinds that wait for the workflows that are due: the jobs of a workflow are kept as long as it is."""
 _COUNTED = frozenset({*_AFTER_WORKFLOWS, _WORKFLOWS, "events"})
@@ -93,6 +95,8 @@ class Pruned:
 
     counts: Counter[str] = field(default_factory=Counter)
     more: bool = False
+    capped: set[str] = field(default_factory=set)
+    """The kinds of which a dry run has not counted all."""
 
 
 def prune(
@@ -143,10 +147,16 @@ def _prune(
 ) -> None:
     """Prune into ``done``, until the time is up."""
     kinds = _due(now, front, using)
+    if dry_run:
+        # Which of them no job needs, only the deletion finds out.
+        kinds = {name: kind for name, kind in kinds.items() if name != _KEYS}
     done.counts.update(dict.fromkeys(kinds, 0))
 
+    def cap(name: str) -> int:
+        return MOST_COUNTED if dry_run and name != _QUEUES else BATCH
+
     def room(name: str) -> int:
-        most = 0 if name not in kinds else 10_000 if dry_run else BATCH
+        most = cap(name) if name in kinds else 0
         return most if limit is None else min(most, limit - done.counts[name])
 
     def has_more(name: str) -> bool:
@@ -164,6 +174,8 @@ def _prune(
             before, delete = kinds[name]
             batch = delete(before, most, dry_run, using)
             done.counts[name] += batch
+            if dry_run and batch >= cap(name) and limit != batch:
+                done.capped.add(name)
             if batch < most or dry_run:
                 front.full.discard(name)
                 front.places.pop(name, None)
@@ -185,9 +197,9 @@ def _due(now: datetime, front: Front, using: str) -> Mapping[str, tuple[datetime
         "stats": rollup.forget,
         "workers": _workers,
     }
-    kinds["queues"] = partial(_queues, now)
+    kinds[_QUEUES] = partial(_queues, now)
     kinds |= {"rate_limits": rate_limits.prune, "cron": schedules.prune}
-    due: dict[str, tuple[datetime, _Delete]] = {"unique_keys": (now - UNIQUE_KEYS, _unique_keys)}
+    due: dict[str, tuple[datetime, _Delete]] = {_KEYS: (now - UNIQUE_KEYS, _unique_keys)}
     keep = conf.current().retention_ms
     counted = rollup.counted_until(using)
     for name, delete in kinds.items():

@@ -23,7 +23,7 @@ from django_ojs.domain.failures import Failure
 from django_ojs.domain.job import Actor, JobRow
 from django_ojs.domain.states import State
 from django_ojs.models import Event, Job, Queue
-from django_ojs.services import attempt_logs, leases, queues, reaper, tokens, workers
+from django_ojs.services import attempt_logs, leases, prune, queues, reaper, tokens, workers
 from django_ojs.services.attempt_logs import LoggedAttempt
 from django_ojs.services.settle import Outcome, Report, settle
 from django_ojs.services.workers import WorkerInfo
@@ -394,6 +394,18 @@ class TestOjs:
         assert as_json("ojs", "prune", "--dry-run")["completed"] == 1
         assert "completed 1" in run("ojs", "prune")
         assert not Job.objects.exists()
+
+    def test_what_a_dry_run_of_prune_has_not_counted_is_marked(
+        self, frozen: FrozenClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(prune, "MOST_COUNTED", 2)
+        make(3)
+        ack(*take(3))
+        frozen.advance(8 * 86_400)
+        said = run("ojs", "prune", "--dry-run")
+        assert "completed 2+," in said and "cancelled 0," in said and "unique_keys" not in said
+        assert "completed 2," in run("ojs", "prune", "--dry-run", "--limit", "2")
+        assert "completed 3," in run("ojs", "prune")
 
     @pytest.mark.slow
     def test_check(self) -> None:

@@ -23,10 +23,10 @@ from tests.services.support import fail, make, take
 pytestmark = pytest.mark.usefixtures("ojs_db")
 
 
-def said(*words: str) -> str:
-    """What ``ojs`` prints."""
+def said(*words: str, stderr: StringIO | None = None) -> str:
+    """What ``ojs`` prints; on ``stderr`` too, unless that is given."""
     out = StringIO()
-    call_command("ojs", *words, stdout=out, stderr=out)
+    call_command("ojs", *words, stdout=out, stderr=stderr or out)
     return out.getvalue()
 
 
@@ -100,23 +100,36 @@ def test_retry_by_filter_counts_first_and_wants_a_yes(monkeypatch: pytest.Monkey
     }
 
 
-@pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 2), ("", 2)])
+@pytest.mark.parametrize("verb", ["cancel", "edit"])
+def test_a_dry_run_only_counts_the_jobs_that_are_named(verb: str) -> None:
+    jobs = make(3)
+    operate.cancel([jobs[0].id])
+    named = [str(job.id) for job in jobs]
+    options = ["--set", "priority=5"] if verb == "edit" else []
+    assert said(verb, *named, *options, "--dry-run") == "2 match\n"
+    assert Job.objects.filter(state="available", priority=0).count() == 2
+
+
+@pytest.mark.parametrize("change", ["timeout=soon", "priority=500", "queue=No Queue"])
+def test_a_bad_value_is_refused_before_any_job_is_looked_at(change: str) -> None:
+    for matching in ("default", "nobody"):
+        with pytest.raises(CommandError, match=change.partition("=")[0]) as refused:
+            said("edit", "--queue", matching, "--set", change, "--yes")
+        assert refused.value.returncode == 2
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y\n", 0), ("n\n", 2), ("\n", 2), ("", 2)])
 def test_a_person_is_asked(monkeypatch: pytest.MonkeyPatch, answer: str, left: int) -> None:
     make(2)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    asked: list[str] = []
-
-    def reply(text: str) -> str:
-        asked.append(text)
-        return answer
-
-    monkeypatch.setattr("builtins.input", reply)
+    monkeypatch.setattr(sys.stdin, "readline", lambda: answer, raising=False)
+    asked = StringIO()
     if left:
         with pytest.raises(CommandError, match="nothing was changed"):
-            said("cancel", "--type", "test.job")
+            said("cancel", "--type", "test.job", stderr=asked)
     else:
-        assert said("cancel", "--type", "test.job") == "cancel: 2 jobs\n"
-    assert asked == ["cancel 2 jobs? [y/N] "]
+        assert said("cancel", "--type", "test.job", stderr=asked) == "cancel: 2 jobs\n"
+    assert asked.getvalue() == "cancel 2 jobs? [y/N] "
     assert Job.objects.filter(state="available").count() == left
 
 

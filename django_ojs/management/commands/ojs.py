@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.core.management import load_command_class
 from django.core.management.base import CommandError, CommandParser
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError
 
-from django_ojs import clock
+from django_ojs import clock, conf
 from django_ojs.domain import exposition
 from django_ojs.domain.durations import format_instant
 from django_ojs.domain.errors import InvalidRequest
@@ -25,6 +26,7 @@ from django_ojs.management.base import (
     first_line,
     parse_id,
     plural,
+    require_migrations,
     standard_options,
 )
 from django_ojs.management.cron_verbs import CronVerbs
@@ -146,6 +148,10 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
                 f" ({'; '.join(getattr(error, '__notes__', []))})",
                 returncode=EXIT_UNAVAILABLE,
             ) from error
+        except DatabaseError as error:
+            for alias in conf.current().databases.aliases:
+                require_migrations(alias)
+            raise CommandError(f"a database refused: {first_line(error)}") from error
 
     def do_status(self, alias: str, options: dict[str, Any]) -> None:
         report = inspect.status(using=alias)
@@ -204,7 +210,8 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
         if options["format"] == "json":
             self.emit([_family(one) for one in families])
         else:
-            self.stdout.write(exposition.render(families), ending="")
+            with suppress(OSError):
+                self.stdout.write(exposition.render(families), ending="")
 
     def _send_metrics(self, alias: str) -> None:
         try:
@@ -262,10 +269,11 @@ class Command(JobVerbs, RunVerb, WorkflowVerbs, CronVerbs, RateLimitVerbs, Token
     def do_prune(self, alias: str, options: dict[str, Any]) -> None:
         if options["limit"] is not None and options["limit"] < 1:
             raise InvalidRequest("--limit", "must be at least 1")
-        counts = prune.prune(limit=options["limit"], dry_run=options["dry_run"], using=alias).counts
+        done = prune.prune(limit=options["limit"], dry_run=options["dry_run"], using=alias)
         word = "would delete" if options["dry_run"] else "deleted"
-        shown = ", ".join(f"{name} {count}" for name, count in counts.items())
-        self.confirm(options, dict(counts), [f"{word}: {shown}"])
+        counts = ((name, count, "+" * (name in done.capped)) for name, count in done.counts.items())
+        shown = ", ".join(f"{name} {count}{plus}" for name, count, plus in counts)
+        self.confirm(options, dict(done.counts), [f"{word}: {shown}"])
 
     def do_mark_deploy(self, alias: str, options: dict[str, Any]) -> None:
         """Record that something is deployed now."""

@@ -30,6 +30,8 @@ from django_ojs.worker.threads.receivers import Receivers
 _RECEIVERS_S = 25.0
 """Seconds for pending signal receivers at the end; the same as a worker's shutdown timeout."""
 _SHOWN = 20
+_COUNTED = 10_000
+"""Up to how many jobs a dry run names."""
 _ALIVE_EVERY = 1.0
 _PATIENCE = 5.0
 """Seconds for the current transaction at the end."""
@@ -73,7 +75,7 @@ class Command(OJSCommand):
                 self._loop(alias, _interval(options["interval"]), limit, options)
             elif options["dry_run"] or options["check"]:
                 hears = reaper.hearing_of(now=clock.now(alias), using=alias)
-                found = reap.reap(hearing=hears, dry_run=True, limit=limit or 10_000, using=alias)
+                found = reap.reap(hearing=hears, dry_run=True, limit=limit or _COUNTED, using=alias)
                 self._print_result(found, options, "overdue")
                 if options["check"] and found.jobs:
                     sys.exit(EXIT_OVERDUE)
@@ -132,7 +134,8 @@ class Command(OJSCommand):
         }
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(reaped.counts.items()))
         late = f" ({kinds}; at most {reaped.lateness_ms / 1000:.2f} s late)" if total else ""
-        lines = [f"{total} {word}{late}"]
+        shown = f"{total}+" if word == "overdue" and total == _COUNTED else str(total)
+        lines = [f"{shown} {word}{late}"]
         if word == "overdue":
             lines += [f"  {job_id} {kind}" for job_id, kind in islice(reaped.jobs.items(), _SHOWN)]
             if len(reaped.jobs) > _SHOWN:
