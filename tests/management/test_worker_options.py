@@ -55,6 +55,16 @@ def test_a_flag_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
         assert parser().parse_args([]).drain is False
 
 
+def test_the_queues_of_the_command_line_replace_those_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OJS_QUEUE", "mail,default")
+    assert parser().parse_args([]).queue == ["mail", "default"]
+    given = ["--queue", "bulk", "--queue", "slow"]
+    assert [parser().parse_args(given).queue for _ in range(2)] == [["bulk", "slow"]] * 2
+    assert parser().parse_args([]).queue == ["mail", "default"]
+
+
 @pytest.mark.parametrize(
     ("variable", "text"),
     [

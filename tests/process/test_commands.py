@@ -172,6 +172,17 @@ def test_quiet_and_running_again(worker: StartWorker, diary: Diary, flag: Flag) 
     poll(lambda: Worker.objects.filter(phase="running").exists())
 
 
+@pytest.mark.parametrize("program", [("manage.py",), ("-m", "django")])
+def test_a_worker_that_reloads_starts_as_it_was_started(
+    python: Start, program: tuple[str, ...]
+) -> None:
+    job = jobs.echo.enqueue(1)
+    runner = python(*program, "runworker", "--reload", "--concurrency=1")
+    in_state(job, "completed")
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 0
+
+
 @pytest.mark.every_database
 def test_drain_ends_with_a_summary(worker: StartWorker) -> None:
     made = jobs.echo.enqueue_many([[number] for number in range(500)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import sys
@@ -42,7 +43,7 @@ class Command(OJSCommand):
         """Every option can be given as ``OJS_<OPTION>`` in the environment too."""
         super().add_arguments(parser)
         option = partial(_add_option, parser)
-        several: Any = {"action": "append", "read": _names, "default": []}
+        several: Any = {"action": _Append, "read": _names, "default": []}
         option("--queue", "queue to serve; repeat in the order of service; default all", **several)
         option("--exclude-queue", "queue not to serve", **several)
         option("--concurrency", "jobs at a time, each in a process of its own (default 2)", int, 2)
@@ -180,6 +181,16 @@ class Command(OJSCommand):
         )
         for line in banner.splitlines():
             self.print_line(line)
+
+
+class _Append(argparse.Action):
+    """Collects values; the first one replaces the default, which may be of the environment."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        known = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, [*([] if known is self.default else known), values])
 
 
 def _heartbeat_mode(text: str) -> HeartbeatMode:

@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from django.utils.autoreload import iter_all_python_module_files
+from django.utils.autoreload import get_child_arguments, iter_all_python_module_files
 
 from django_ojs import clock
 
@@ -54,7 +54,7 @@ def run_reloading() -> int:
 
 def _start() -> subprocess.Popen[bytes]:
     environment = {**os.environ, "OJS_RELOADING": "1"}
-    return subprocess.Popen([sys.executable, *sys.argv], env=environment)
+    return subprocess.Popen(get_child_arguments(), env=environment)
 
 
 def _modified() -> dict[Path, float]:
