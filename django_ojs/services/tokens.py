@@ -139,13 +139,7 @@ def rotate(
     newest = max(old, key=lambda token: token.pk)
     if not set(newest.scopes) <= set(allowed):
         raise PermissionDenied(f"the token of {name!r} has scopes that you do not have")
-    expiry: datetime | None
-    if not isinstance(expires_at, bool):
-        expiry = expires_at
-    elif newest.expires_at is None:
-        expiry = None
-    else:
-        expiry = moment + min(newest.expires_at - newest.created_at, LATEST)
+    expiry = _renewed(name, moment, using) if isinstance(expires_at, bool) else expires_at
     check_expiry(expiry, moment)
     rows = ApiToken.objects.using(using)
     until = moment + overlap
@@ -157,6 +151,16 @@ def rotate(
     ended: dict[str, Any] = {"ended": [token.prefix for token in older]} if older else {}
     _note("rotated", name, actor, using, prefix=made[0].prefix, old=newest.prefix, **ended)
     return made
+
+
+def _renewed(name: str, moment: datetime, using: str) -> datetime | None:
+    """From now the time that the client's last token was given, though it may be revoked: only that
+    of those before it was shortened, when it followed them.
+    """
+    last = ApiToken.objects.using(using).filter(name=name).latest("pk")
+    if last.expires_at is None:
+        return None
+    return moment + min(last.expires_at - last.created_at, LATEST)
 
 
 @in_transaction

@@ -60,6 +60,17 @@ def test_rotation_overlaps(frozen: FrozenClock) -> None:
         tokens.rotate("unknown")
 
 
+def test_a_revoked_successor_has_the_lifetime_of_the_client(frozen: FrozenClock) -> None:
+    """The life of the one before it was cut short by the overlap."""
+    make()
+    revoked, _ = tokens.rotate("billing")
+    tokens.revoke(revoked.prefix)
+    frozen.advance(60)
+    made, text = tokens.rotate("billing")
+    assert made.expires_at is None
+    assert tokens.verify(text)
+
+
 def test_an_overlap_lengthens_no_life(frozen: FrozenClock) -> None:
     old = make(expires_at=frozen.now("default") + timedelta(seconds=10))
     tokens.rotate("billing", overlap=timedelta(seconds=60))
