@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import get_commands
-from django.db import DatabaseError, connections, router
+from django.db import Error, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.module_loading import import_string
 
@@ -389,6 +389,9 @@ def check_reaper(config: conf.Settings, **kwargs: Any) -> Iterator[Message]:
     from django_ojs.services.health import enforcement
 
     for alias in config.databases.aliases:
-        with suppress(DatabaseError):
+        # Other checks say what is wrong with a database.
+        if alias not in connections:
+            continue
+        with suppress(Error, ImproperlyConfigured):
             for problem in enforcement(clock.now(alias), alias):
                 yield checks.Warning(problem.problem, hint=problem.remedy, id="ojs.W008")

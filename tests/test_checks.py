@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
@@ -324,6 +325,12 @@ def test_a_reaper_that_never_ran(ojs_db: None) -> None:
     assert [message.id for message in checks.check_reaper(None)] == ["ojs.W008"]
     reaper.scan(cadence=None, ran_by="test")
     assert checks.check_reaper(None) == []
+
+
+def test_a_database_that_is_not_there_is_named_by_the_check_for_it(ojs_db: None) -> None:
+    with override_settings(OJS={"DATABASE": "jbos"}):
+        found = {message.id for message in run_checks(tags=["ojs"], include_deployment_checks=True)}
+    assert "ojs.E002" in found
 
 
 class Elsewhere:
