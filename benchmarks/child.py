@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 _RESULT = "RESULT "
+_STOPS = 90
+"""Seconds for it to stop its workers: many of them take up to a minute."""
 
 
 class Child:
@@ -49,7 +51,7 @@ class Child:
         """Let it stop the workers that it started."""
         self._process.terminate()
         try:
-            self._process.wait(20)
+            self._process.wait(_STOPS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
