@@ -21,10 +21,10 @@ from django_ojs.models import (
     Schedule,
     Workflow,
 )
+from django_ojs.store import sources
 from django_ojs.store.columns import DUE, ColumnType, among
 from django_ojs.store.contention import alone
 from django_ojs.store.dialect import cursor, dialect, repeated
-from django_ojs.store.sources import rests_until
 
 _HORIZON = timedelta(seconds=60)
 _TABLE = Job._meta.db_table
@@ -105,12 +105,13 @@ class DueProbe:
     """Reads many times a second what falls due next, by one statement with a probe for each state.
 
     Keeps a cursor of the driver, since creating one costs more than the statement. Not thread-safe.
-    For a while after a slow look it reads no deadlines that are over a minute ahead: if there are no
-    others, it says that there is none within the minute (ADR 46).
+    For a while after two slow looks in turn it reads no deadlines that are over a minute ahead: if
+    there are no others, it says that there is none within the minute (ADR 46).
     """
 
     def __init__(self, using: str) -> None:
         self._using = using
+        self._slow = 0
         self._near_until = 0.0
         self._connection: Any = None
         self._cursor: Any = None
@@ -141,7 +142,10 @@ class DueProbe:
             job, workflow, *starts, scanned, time, steps = row
             clock.carried(self._using, time, steps, sent)
             if near is None:
-                self._near_until = rests_until(clock.boottime(), clock.boottime() - sent)
+                now = clock.boottime()
+                self._slow = self._slow + 1 if now - sent > sources.SLOW else 0
+                if self._slow > 1:
+                    self._near_until = sources.rests_until(now, now - sent)
         self.scanned_at = _first([scanned], self._using)
         deadline = _first([job, workflow], self._using)
         if near is not None:

@@ -138,15 +138,16 @@ def test_a_probe_reads_no_entries_of_deadlines_that_were_met(
         probe._connection, probe._cursor = connection.connection, connection.cursor()
         probe.look()
 
-    whole, read = _read(look), _read(look)
-    assert read * 5 < whole
+    first, second, third = (_read(look) for _ in range(3))
+    assert third * 5 < min(first, second)
 
 
 def test_a_probe_that_looks_near_sees_what_is_near(
     ojs_db: None, slow: None, frozen: clock.FrozenClock
 ) -> None:
     probe = DueProbe("default")
-    assert probe.look().deadline is None
+    for _ in range(2):
+        assert probe.look().deadline is None
     for seconds in (7200, 50, -50):
         Job.objects.all().delete()
         at = frozen.time + timedelta(seconds=seconds)
