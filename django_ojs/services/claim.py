@@ -237,7 +237,8 @@ def _start_at_once(
 
 
 def _by_place(places: Mapping[UUID, int]) -> Callable[[JobRow], int]:
-    return lambda job: places[job.id]
+    """In the order of the look; what it has not seen comes last."""
+    return lambda job: places.get(job.id, len(places))
 
 
 class _Room(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
@@ -25,9 +26,11 @@ from django_ojs.services import (
     turns,
     workers,
 )
+from django_ojs.services import claim as claims
 from django_ojs.services.claim import claim, sources
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.store.contention import RowHeld, impatient, is_held
+from django_ojs.store.sources import Sources
 from tests.faults.mutants import MUTANTS
 from tests.services.support import (
     ack,
@@ -75,6 +78,29 @@ class TestClaims:
             claim(where, limit=2, worker_id="w", beats=True)
         assert is_held(caught.value)
         assert len(claim(where, limit=2, worker_id="w", beats=True)) == 1
+
+    def test_no_job_is_started_and_lost_that_came_after_the_look(
+        self, row_locks: None, monkeypatch: pytest.MonkeyPatch, settings: Any
+    ) -> None:
+        """One queue is left, and of what was seen in it not all can be started by one statement."""
+        settings.OJS = {**settings.OJS, "EVENTS": "problems"}
+        enqueue_many("test.job", [[0]] * 600, queue="held", priority=1)
+        plain = enqueue("test.job", [1], queue="free")
+        timed = enqueue("test.job", [2], queue="free", total_timeout="1h")
+        lock = claims._lock
+
+        def late(where: Sources, *others: Any) -> Any:
+            if where.only is not None:
+                enqueue("test.job", [3], queue="free")
+            return lock(where, *others)
+
+        monkeypatch.setattr(claims, "_lock", late)
+        where = sources(["held", "free"], ["test.job"])
+        with bounded(), pausing("held"):
+            got = claim(where, limit=4, immediate=4, worker_id="w", beats=True)
+        assert [job.id for job in got][:2] == [plain.id, timed.id]
+        running = Job.objects.filter(state="active").values_list("pk", flat=True)
+        assert {*running} == {job.id for job in got}
 
 
 def pausing(queue: str) -> AbstractContextManager[None]:
