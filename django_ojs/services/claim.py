@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cache, partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import Error
 
-from django_ojs import clock, conf, hooks
+from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRow, Transition
+from django_ojs.hooks import SLICE
+from django_ojs.services import overdue
 from django_ojs.services.promote import promote
 from django_ojs.services.rate_limits import admission, places, policies
 from django_ojs.services.starting import Holder, start, start_at_once
@@ -31,7 +33,11 @@ _AT_ONCE = 0.05
 _TAKEN_IN = 200
 """How many jobs of a queue that has a rate limit since are taken in at once."""
 _ROUNDS = 8
-"""How often a claim does so before it leaves the rest to the next one."""
+"""How often a claim does so, or passes over jobs that it cannot end, before it leaves the rest."""
+_BEHIND = 200
+"""How many more jobs are locked at once when all that were locked had expired."""
+_BEHIND_BYTES = 8 << 20
+"""How much text of theirs is read at once."""
 _WIDER = 6
 """How often the number of rows looked at is multiplied by four when all were locked."""
 
@@ -73,6 +79,7 @@ def claim(
     patience: int = 0,
     probe: bool = True,
     promote_for: float = 0.0,
+    expire_for: float = SLICE,
     using: str | None = None,
 ) -> list[JobRow]:
     """Claim up to ``limit`` available jobs; an empty list when there is nothing to do.
@@ -80,15 +87,15 @@ def claim(
     ``immediate`` is how many of them the worker can start at once: of jobs that have one attempt
     only, no more than that are taken, and of the others beyond it no more than ``ahead_bytes`` of text.
     Of all that is claimed, ``most_bytes`` is how much text it may hold, but for one job.
-    Jobs whose deadline has passed are discarded on the way, not
+    Jobs whose deadline has passed are discarded on the way, for about ``expire_for`` seconds, not
     returned. ``beats``, ``visibility_ms`` and ``principal`` are as in :func:`lifecycle.claim`. The
     records are what was written; nothing is read again.
 
-    Rows that another transaction holds are passed over, on MariaDB also some that it merely looks
-    at: ``patience`` is how often to look again when there was work and none was got. Without
-    ``probe``, one type of one queue is claimed without a read first: it was just announced.
-    ``promote_for`` is for how many seconds to make due jobs available, and to let in those that a rate
-    limit holds, first (decision L5).
+    Rows that another transaction holds are passed over, as are overdue jobs of a workflow that one
+    holds; on MariaDB also rows that it merely looks at: ``patience`` is how often to look again when
+    there was work and none was got. Without ``probe``, one type of one queue is claimed without a read
+    first: it was just announced. ``promote_for`` is for how many seconds to make due jobs available,
+    and to let in those that a rate limit holds, first (decision L5).
     """
     using = using or conf.current().database
     if promote_for:
@@ -116,7 +123,8 @@ def claim(
     probe = probe or where.only is None
     # A worker of one range locks it in a transaction: there it takes those that it may claim ahead.
     at_once = visibility_ms is None and (ahead or (lane is not None and immediate is None))
-    rounds = _ROUNDS
+    rounds, most, blocked = _ROUNDS, limit, set[UUID]()
+    until = clock.boottime() + expire_for
     tries, widened, room = patience, 0, _Room(immediate, ahead_bytes, most_bytes)
     everything, narrow = where, where.crowding
     if at_once and probe and where.flows:
@@ -126,7 +134,9 @@ def claim(
     while where and limit > 0:
         seen, none_free = None, False
         if probe:
-            seen = candidates.look(where, limit if ahead else 1, using=using)
+            seen = candidates.look(where, most + len(blocked) if ahead else 1, using=using)
+            if blocked:
+                seen = seen._replace(found=[one for one in seen.found if one.id not in blocked])
             if not seen.found:
                 break
         if at_once and seen is not None and clock.boottime() >= where.usual_until:
@@ -139,7 +149,7 @@ def claim(
                 widened += 1
                 where.crowding *= 4
                 continue
-        got = _claim(where, seen if ahead else None, limit, decide, room, using=using)
+        got = _claim(where, seen if ahead else None, limit, decide, room, most=most, using=using)
         if none_free and got.claimed:
             # Free, but not for one statement: their queue has a rate limit, perhaps.
             where.usual_until = clock.boottime() + _USUAL_FOR
@@ -153,9 +163,15 @@ def claim(
             continue
         if got.passed_over:
             # There may be work behind them.
-            rounds -= got.taken_in > 0
-            if rounds <= 0:
-                break
+            rounds -= bool(got.taken_in or got.blocked)
+            if rounds <= 0 or (most > limit and clock.boottime() >= until):
+                return []
+            if not got.taken_in:
+                most, at_once = limit + _BEHIND, False
+                room = room._replace(most_bytes=room.most_bytes or _BEHIND_BYTES)
+                # Left where they are, they would be locked again instead of those behind them.
+                blocked |= got.blocked
+                ahead = ahead or bool(blocked)
             continue
         if ahead and seen is not None and seen.cut_off and widened < _WIDER:
             # Other claimers have locked all rows that were looked at.
@@ -268,6 +284,8 @@ class _Got(NamedTuple):
     """How many of them these are."""
     held: frozenset[str] = frozenset()
     """Queues that were passed over because another transaction holds their row."""
+    blocked: Set[UUID] = frozenset()
+    """Overdue jobs that cannot be ended because another transaction holds their workflow."""
 
 
 @in_transaction
@@ -278,15 +296,15 @@ def _claim(
     decide: Callable[..., Transition],
     room: _Room,
     *,
+    most: int = 0,
     waits: bool = False,
     using: str = "",
 ) -> _Got:
-    found, states = _lock(where, seen, limit, room.most_bytes, using, waits)
+    found, states = _lock(where, seen, max(limit, most), room.most_bytes, using, waits)
     if found:
         where.resumed.found(found[0].priority, found[0].enqueued_at)
     # After the locks: a time from before a step of the clock would make the jobs overdue at once.
     now = clock.read(using, within=_AT_ONCE)
-    overdue: list[Transition] = []
     chosen: list[JobRow] = []
     immediate, ahead = room.immediate, room.ahead_bytes
     early = _early(found, states.limited)
@@ -301,12 +319,12 @@ def _claim(
         every = {job.id: job for job in (*early, *_early(behind, states.limited))}
         places.take_in(list(every.values()), now=now, using=using)
         found = [job for job in found if job.id not in every]
-    for job in found:
-        if job.deadline_at is not None and job.deadline_at <= now:
-            expired = lifecycle.overdue(job, now=now, jitter=clock.jitter())
-            if expired is not None and not hooks.held_by_others([job], using=using):
-                overdue.append(expired)
-                continue
+    late = [job for job in found if job.deadline_at is not None and job.deadline_at <= now]
+    ended, blocked = overdue.ends(late, now=now, using=using) if late else ({}, set[UUID]())
+    passed = ended.keys() | blocked
+    for job in [job for job in found if job.id not in passed] if passed else found:
+        if len(chosen) >= limit:
+            break
         if immediate is not None and len(chosen) >= immediate:
             if job.max_attempts <= 1:
                 continue
@@ -316,9 +334,9 @@ def _claim(
                     # In order: smaller jobs behind it wait too.
                     break
         chosen.append(job)
-    claimed = start(chosen, decide, overdue, now=now, using=using)
-    passed_over = len(overdue) + len(early)
-    return _Got(claimed, len(found) + len(early), passed_over, len(early), states.held)
+    claimed = start(chosen, decide, list(ended.values()), now=now, using=using)
+    passed_over = len(passed) + len(early)
+    return _Got(claimed, len(found) + len(early), passed_over, len(early), states.held, blocked)
 
 
 def _early(jobs: Sequence[JobRow], limited: frozenset[str]) -> list[JobRow]:
@@ -340,7 +358,7 @@ def _lock(
     ``held``, unless this ``waits`` or there is only one queue.
     """
     lane = where.only
-    if lane is not None and lane.queue is not None:
+    if seen is None and lane is not None and lane.queue is not None:
         states = claiming.shared([lane.queue], using=using)
         if states.paused:
             return [], states

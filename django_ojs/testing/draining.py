@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import groupby
+from math import inf
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -180,9 +181,8 @@ def _claim(places: Sequence[_Place], with_scheduled: bool) -> tuple[JobRow, str]
 
 def claim_one(where: Sources, *, using: str) -> JobRow | None:
     """Claim one job, if one is available."""
-    found = as_committed(
-        using, partial(claims.claim, where, limit=1, worker_id=WORKER, beats=True, using=using)
-    )
+    claim = partial(claims.claim, where, limit=1, worker_id=WORKER, beats=True, expire_for=inf)
+    found = as_committed(using, partial(claim, using=using))
     return found[0] if found else None
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
-from django_ojs.api import enqueue
+from django_ojs.api import enqueue, enqueue_many
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Job, Queue
 from django_ojs.services import queues
@@ -118,3 +120,30 @@ def test_a_claim_goes_on_behind_what_has_expired(frozen: FrozenClock) -> None:
     good = make()[0]
     assert [job.id for job in take(1)] == [good.id]
     assert Job.objects.filter(state="discarded").count() == 25
+
+
+@pytest.mark.parametrize("queues", [("default",), ("default", "other")])
+def test_expired_jobs_are_discarded_many_at_a_time(
+    frozen: FrozenClock, queues: tuple[str, ...]
+) -> None:
+    """A claim of one job is not one transaction for each job that has expired before it."""
+    enqueue_many("test.job", [[number] for number in range(2000)], enqueue_ttl="1s")
+    frozen.advance(2)
+    good = make()[0]
+    with CaptureQueriesContext(connection) as made:
+        assert [job.id for job in take(1, queues=queues, expire_for=60)] == [good.id]
+    assert len(made) < 500
+    assert Job.objects.filter(state="discarded").count() == 2000
+
+
+def test_a_claim_ends_though_more_has_expired(frozen: FrozenClock) -> None:
+    """The next one goes on."""
+    enqueue_many("test.job", [[number] for number in range(600)], enqueue_ttl="1s")
+    frozen.advance(2)
+    good = make()[0]
+    assert take(1, expire_for=0) == []
+    left = Job.objects.filter(state="available").count()
+    assert 300 < left < 600
+    assert take(1, expire_for=0) == []
+    assert Job.objects.filter(state="available").count() < left
+    assert [job.id for job in take(1)] == [good.id]

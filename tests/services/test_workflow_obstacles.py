@@ -86,6 +86,34 @@ def test_a_held_workflow_is_in_no_deadline_s_way(row_locks: None, frozen: Frozen
     assert get_workflow(busy).state == "failed"
 
 
+@pytest.mark.parametrize("queues", [("default",), ("default", "other")])
+def test_a_job_that_has_expired_never_starts(
+    row_locks: None, frozen: FrozenClock, queues: tuple[str, ...]
+) -> None:
+    """Neither while its workflow is held; those behind it do."""
+    made = group(*[step("test.job", enqueue_ttl="1s")] * 3).enqueue()
+    frozen.advance(2)
+    with bounded(), locking_workflow(made), impatient():
+        assert take(1, queues=queues) == []
+        plain = enqueue("test.job")
+        assert [job.id for job in take(1, queues=queues)] == [plain.id]
+        assert Job.objects.filter(state="available").count() == 3
+    assert take(1, queues=queues) == []
+    found = get_workflow(made)
+    assert (found.state, found.failed) == ("failed", 3)
+
+
+def test_more_expired_jobs_of_a_held_workflow_than_are_locked_hold_up_no_claim(
+    row_locks: None, frozen: FrozenClock
+) -> None:
+    made = group(*[step("test.job", enqueue_ttl="1s")] * 450).enqueue()
+    frozen.advance(2)
+    with bounded(), locking_workflow(made), impatient():
+        assert take(1, expire_for=60) == []
+        plain = enqueue("test.job")
+        assert [job.id for job in take(1, expire_for=60)] == [plain.id]
+
+
 def test_a_held_job_does_not_stop_the_end_of_its_workflow(row_locks: None, frozen: FrozenClock) -> None:
     made = group(step("test.job"), step("test.job")).enqueue(workflow_timeout="10s")
     first = take_one()
