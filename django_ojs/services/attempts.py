@@ -8,12 +8,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from django_ojs import clock, conf
-from django_ojs.domain import lifecycle
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
 from django_ojs.domain.timeouts import Stop, TimeoutKind, out_of_time, stop_of, total_deadline
 from django_ojs.models import Attempt
+from django_ojs.services import overdue
 from django_ojs.services.commit import commit
 from django_ojs.store import leases, locking
 from django_ojs.store.contention import in_transaction
@@ -39,8 +39,8 @@ class LeaseCheck(NamedTuple):
 def check(held: Sequence[Lease], *, using: str | None = None) -> LeaseCheck:
     """Read which of these leases hold, after ending the attempts whose total timeout has passed.
 
-    Renews nothing; rows that another transaction holds are left to the reaper. One statement while
-    every lease holds and none is over.
+    Renews nothing; jobs whose row, or whose workflow, another transaction holds are left to the reaper.
+    One statement while every lease holds and none is over.
     """
     using = using or conf.current().database
     kept = leases.find(held, using=using)
@@ -57,13 +57,11 @@ def check(held: Sequence[Lease], *, using: str | None = None) -> LeaseCheck:
 @in_transaction
 def _end(ids: Sequence[UUID], now: datetime, *, using: str = "") -> int:
     """End the jobs whose total timeout has passed."""
-    transitions = []
-    for job in locking.jobs(ids, skip_locked=True, using=using).values():
-        if out_of_time(job, now) is TimeoutKind.TOTAL:
-            transition = lifecycle.overdue(job, now=now, jitter=clock.jitter())
-            transitions += [transition] if transition is not None else []
-    commit(transitions, now=now, using=using)
-    return len(transitions)
+    locked = locking.jobs(ids, skip_locked=True, using=using).values()
+    over = [job for job in locked if out_of_time(job, now) is TimeoutKind.TOTAL]
+    ended, _ = overdue.ends(over, now=now, using=using)
+    commit(list(ended.values()), now=now, using=using)
+    return len(ended)
 
 
 def reasons(gone: Sequence[Lease], *, using: str) -> dict[UUID, str]:

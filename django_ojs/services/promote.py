@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django_ojs import clock, conf
 from django_ojs.domain import lifecycle
+from django_ojs.services import overdue
 from django_ojs.services.commit import commit
 from django_ojs.services.turns import BATCH, turn
 from django_ojs.store import due_times, locking
@@ -59,9 +60,8 @@ def _promote(ids: Sequence[UUID], room: int, now: datetime, *, using: str = "") 
         # Read without a lock before.
         if job.state in DUE and job.scheduled_at is not None and job.scheduled_at <= now
     ]
-    transitions = [
-        lifecycle.overdue(job, now=now, jitter=clock.jitter()) or lifecycle.promote(job, now=now)
-        for job in jobs[:room]
-    ]
+    ended, held = overdue.ends(jobs, now=now, using=using)
+    able = [job for job in jobs if job.id not in held][:room]
+    transitions = [ended.get(job.id) or lifecycle.promote(job, now=now) for job in able]
     commit(transitions, now=now, using=using)
     return len(transitions)

@@ -26,13 +26,14 @@ from django_ojs import (
 from django_ojs.clock import FrozenClock
 from django_ojs.domain.errors import Conflict
 from django_ojs.models import Job, Workflow, WorkflowStep
-from django_ojs.services import reap, settle
+from django_ojs.services import attempts, promote, reap, settle
+from django_ojs.services.rate_limits import admission
 from django_ojs.services.settle import Outcome, Report
 from django_ojs.services.workflows import operate, upkeep
 from django_ojs.services.workflows.tree import Tree
 from django_ojs.store.contention import impatient
 
-from .support import ack, bounded, elsewhere, fail, held, holding, take
+from .support import ack, bounded, elsewhere, fail, held, holding, nobody_admits, take
 
 STRICT: dict[str, Any] = {"DEFAULTS": {"total_timeout": "10s", "timeout": "5s"}}
 """Settings by which no step may take an hour."""
@@ -112,6 +113,47 @@ def test_more_expired_jobs_of_a_held_workflow_than_are_locked_hold_up_no_claim(
         assert take(1, expire_for=60) == []
         plain = enqueue("test.job")
         assert [job.id for job in take(1, expire_for=60)] == [plain.id]
+
+
+def test_a_held_workflow_is_in_no_promotion_s_way(row_locks: None, frozen: FrozenClock) -> None:
+    made = group(step("test.job", delay=5, enqueue_ttl="5s"), step("test.job", delay=5)).enqueue()
+    plain = enqueue("test.job", delay=5)
+    frozen.advance(6)
+    with bounded(), locking_workflow(made), impatient():
+        assert promote.promote(limit=1) == 1
+        assert promote.promote() == 1
+        assert get(plain).state == "available"
+        assert get_workflow(made).open == 2
+    assert promote.promote() == 1
+    assert get_workflow(made).failed == 1
+
+
+def test_a_held_workflow_is_in_no_total_timeout_s_way(row_locks: None, frozen: FrozenClock) -> None:
+    made = group(step("test.job", total_timeout="10s")).enqueue()
+    enqueue("test.job", total_timeout="10s")
+    jobs = take(2)
+    frozen.advance(11)
+    with bounded(), locking_workflow(made), impatient():
+        found = attempts.check([held(job) for job in jobs])
+        assert [lease.job_id for lease in found.kept] == [jobs[0].id]
+    reap.reap()
+    assert get_workflow(made).failed == 1
+
+
+def test_a_held_workflow_is_in_no_other_way_that_a_rate_limit_turns_away(
+    row_locks: None, frozen: FrozenClock
+) -> None:
+    limit = {"key": "a", "concurrency": 1, "on_limit": "drop"}
+    enqueue("test.job", rate_limit=limit)
+    with nobody_admits():
+        made = group(step("test.job", rate_limit=limit)).enqueue()
+        other = enqueue("test.job", rate_limit=limit)
+    with bounded(), locking_workflow(made), impatient():
+        admission.admit_due(at_once=True, using="default")
+        assert (get(other).state, get_workflow(made).open) == ("discarded", 1)
+    frozen.advance(1)
+    admission.admit_due(using="default")
+    assert get_workflow(made).failed == 1
 
 
 def test_a_held_job_does_not_stop_the_end_of_its_workflow(row_locks: None, frozen: FrozenClock) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from django_ojs import clock
+from django_ojs import clock, hooks
 from django_ojs.domain import over_limit
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.rate_limit import RateLimitPolicy
@@ -83,13 +83,17 @@ def turn_away(
     seen = list(_waiting(places, paused).values_list("job_id", flat=True)[:PAGE])
     locked = locking.jobs(seen, skip_locked=True, brief=True, using=using)
     jobs = [job for job in locked.values() if job.state == State.AVAILABLE and job.held]
+    held = set[UUID]()
     if limits.on_limit == "drop":
+        # The row of the key is locked: their workflows are not waited for.
+        held = hooks.held_by_others(jobs, using=using)
+        jobs = [job for job in jobs if job.id not in held]
         transitions = [over_limit.drop(job, key=limits.key, now=now) for job in jobs]
     else:
         until = max(filter(None, (room.opens_at, now + _PUT_OFF)))
         transitions = [over_limit.put_off(job, key=limits.key, until=until) for job in jobs]
     commit(transitions, now=now, using=using)
-    locked_out = done.locked_out or len(locked) < len(seen)
+    locked_out = done.locked_out or bool(held) or len(locked) < len(seen)
     return done._replace(locked_out=locked_out, wait=_wait(places))
 
 
