@@ -13,8 +13,7 @@ from django_ojs.domain.ids import made_at, uuid7
 from django_ojs.models import Event, Job, MaintenanceRun
 from django_ojs.services import rollup
 from django_ojs.services.prune import JOBS
-from django_ojs.store import due_times, selectors
-from django_ojs.store.columns import DUE
+from django_ojs.store import due_times, locking, selectors
 
 _ORDINARY_MINUTES = 3
 """Minutes that may wait while the roll-up is healthy: it runs once a minute and counts whole ones."""
@@ -33,14 +32,15 @@ def backlog(*, now: datetime | None = None, using: str | None = None) -> Mapping
     """What is overdue, by ``deadlines``, ``promotion``, ``pruning`` and ``rollup``.
 
     Deadlines are the fixed ones (``deadline_at``); ``rollup`` counts minutes. Costs an index probe per
-    kind and a count of what waits. Pruning is normally up to a minute behind.
+    kind and a count of what waits. Pruning is normally up to a minute behind; of finished jobs past
+    their retention, of which there may be more that are kept, the oldest and the newest are looked at.
     """
     using = using or conf.current().database
     now = now or clock.now(using)
     jobs = Job.objects.using(using)
     overdue = jobs.filter(deadline_at__lte=now)
-    due = jobs.filter(state__in=DUE, scheduled_at__lte=now)
-    old = [_behind(first, rows, before) for first, rows, before in _prunable(now, using)]
+    due = selectors.waiting_for_a_time(jobs).filter(scheduled_at__lte=now)
+    old = list(_prunable(now, using))
     return {
         "deadlines": _behind(due_times.next_deadline(using=using), overdue, now),
         "promotion": _behind(due_times.next_due(using=using), due, now),
@@ -52,26 +52,31 @@ def backlog(*, now: datetime | None = None, using: str | None = None) -> Mapping
 def _behind(first: datetime | None, rows: QuerySet[Any], until: datetime) -> Behind:
     if first is None or first >= until:
         return Behind()
-    waiting = selectors.capped(rows)
-    return Behind(waiting, round((until - first).total_seconds(), 1)) if waiting else Behind()
+    return _since(first, until, selectors.capped(rows))
 
 
-def _prunable(now: datetime, using: str) -> Iterator[tuple[datetime | None, QuerySet[Any], datetime]]:
-    """For each kind with many rows: the oldest, the rows past retention, and the cut-off."""
+def _since(first: datetime | None, until: datetime, rows: int) -> Behind:
+    if first is None or not rows:
+        return Behind()
+    return Behind(rows, round((until - first).total_seconds(), 1))
+
+
+def _prunable(now: datetime, using: str) -> Iterator[Behind]:
+    """What is past its retention, of each kind with many rows."""
     keep = conf.current().retention_ms
     for name, state, dead in JOBS:
         if (age := keep[name]) is not None:
             before = now - timedelta(milliseconds=age)
-            rows = Job.objects.using(using).filter(finished_at__lt=before, state=state)
-            rows = rows if dead is None else rows.filter(dead_letter=dead)
-            first = rows.order_by("finished_at").values_list("finished_at", flat=True).first()
-            yield first, rows, before
+            rows, first = locking.count_finished_before(
+                state, before, selectors.COUNT_CAP, dead_letter=dead, using=using
+            )
+            yield _since(first, before, rows)
     if (age := keep["events"]) is not None:
         before = now - timedelta(milliseconds=age)
         events = Event.objects.using(using).filter(pk__lt=uuid7(int(before.timestamp() * 1000), 0))
         oldest = events.order_by("pk").values_list("pk", flat=True).first()
         made = None if oldest is None else made_at(oldest)
-        yield made, events, before
+        yield _behind(made, events, before)
 
 
 def _uncounted(now: datetime, using: str) -> Behind:

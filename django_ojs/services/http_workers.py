@@ -22,7 +22,7 @@ from django_ojs.domain.states import State
 from django_ojs.models import Job, Worker
 from django_ojs.services import deploys
 from django_ojs.services.workers import STALE, announce, named
-from django_ojs.store import known_rows
+from django_ojs.store import known_rows, selectors
 from django_ojs.store.contention import atomically, in_transaction
 
 _SEEN_EVERY = timedelta(seconds=1)
@@ -217,10 +217,9 @@ def silent(*, now: datetime, using: str, most: int = 1000) -> list[Silent]:
     """
     same = {"name": OuterRef("worker_id"), "principal": OuterRef("lease_principal")}
     held = (
-        Job.objects.using(using)
+        selectors.in_state(Job.objects.using(using), State.ACTIVE)
         .filter(
             ~Exists(Worker.objects.using(using).filter(beats=True, **same)),
-            state=State.ACTIVE,
             heartbeat_explicit=True,
             heartbeat_at=F("started_at"),
             lease_principal__isnull=False,

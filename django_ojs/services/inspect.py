@@ -221,14 +221,18 @@ def figures(queues: Sequence[str], principal: str, *, using: str | None = None) 
     else:
         names, workers = names.filter(any_of("name", queues)), workers.filter(principal=principal)
         rows = rows.filter(any_of("queue", queues))
-        jobs = {str(state): selectors.capped(rows.filter(state=state)) for state in State}
-    ended = rows.filter(finished_at__gt=clock.now(using) - timedelta(minutes=1))
+        jobs = {str(state): selectors.capped(selectors.in_state(rows, state)) for state in State}
+    since = clock.now(using) - timedelta(minutes=1)
+    ended = {
+        state: selectors.capped(selectors.in_state(rows, state).filter(finished_at__gt=since))
+        for state in (State.COMPLETED, State.DISCARDED)
+    }
     return {
         "queues": names.count(),
         "workers": workers.exclude(phase=Worker.Phase.STOPPED).count(),
         "jobs": jobs,
         "throughput": {
-            "processed_per_minute": selectors.capped(ended.filter(state=State.COMPLETED)),
-            "failed_per_minute": selectors.capped(ended.filter(state=State.DISCARDED)),
+            "processed_per_minute": ended[State.COMPLETED],
+            "failed_per_minute": ended[State.DISCARDED],
         },
     }

@@ -46,6 +46,7 @@ from django_ojs.services import (
     type_stats,
 )
 from django_ojs.services.incidents import FailureCounts
+from django_ojs.store import selectors
 from django_ojs.store.contention import alone, in_transaction, is_contention
 
 NAME = "rollup"
@@ -162,7 +163,7 @@ def _busy_from(at: datetime, using: str) -> datetime:
     """
     found: list[datetime] = []
     for state in (State.COMPLETED, State.DISCARDED, State.CANCELLED):
-        rows = Job.objects.using(using).filter(state=state, finished_at__gte=at)
+        rows = selectors.in_state(Job.objects.using(using), state).filter(finished_at__gte=at)
         first = rows.order_by("finished_at").values_list("finished_at", flat=True).first()
         if first is not None:
             found.append(first)
@@ -236,7 +237,7 @@ def _minute(at: datetime, using: str) -> _Minute:
 
 def _finished(state: State, at: datetime, using: str) -> QuerySet[Job]:
     """The jobs of one minute: a range of the index ``ojs_job_finished``."""
-    rows = Job.objects.using(using).filter(state=state)
+    rows = selectors.in_state(Job.objects.using(using), state)
     return rows.filter(finished_at__gte=at, finished_at__lt=at + MINUTE)
 
 

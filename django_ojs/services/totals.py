@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, QuerySet
 
 from django_ojs.domain import histogram
 from django_ojs.domain.events import Kind
@@ -21,6 +21,7 @@ from django_ojs.domain.ids import uuid7
 from django_ojs.domain.job import JobRow
 from django_ojs.domain.states import State
 from django_ojs.models import Event, Job, Total
+from django_ojs.store import selectors
 
 MOST_PAIRS = 200
 """The pairs of queue and type with totals of their own; later ones count together."""
@@ -43,6 +44,9 @@ class Metric(StrEnum):
     WAIT = "wait"
     FIRST_WAIT = "first_wait"
     DEDUPLICATED = "deduplicated"
+
+
+_ENDED = {State.DISCARDED: Metric.DISCARDED, State.CANCELLED: Metric.CANCELLED}
 
 
 class Key(NamedTuple):
@@ -106,13 +110,13 @@ def of_minute(
     increments = Increments()
     for group in completed:
         _count_completed(increments, group)
-    ended = Q(state=State.DISCARDED) | Q(state=State.CANCELLED)
-    rows = Job.objects.using(using).filter(ended, finished_at__gte=at, finished_at__lt=until)
-    for state, queue, job_type, count in _grouped(rows, "state", "queue", "type"):
-        metric = Metric.DISCARDED if state == State.DISCARDED else Metric.CANCELLED
-        increments[Key(metric, queue, job_type)].add(count)
+    jobs = Job.objects.using(using)
+    for state, metric in _ENDED.items():
+        rows = selectors.in_state(jobs, state).filter(finished_at__gte=at, finished_at__lt=until)
+        for queue, job_type, count in _grouped(rows, "queue", "type"):
+            increments[Key(metric, queue, job_type)].add(count)
     first, end = (uuid7(int(moment.timestamp() * 1000), 0) for moment in (at, until))
-    made = Job.objects.using(using).filter(pk__gte=first, pk__lt=end)
+    made = jobs.filter(pk__gte=first, pk__lt=end)
     for queue, job_type, count in _grouped(made, "queue", "type"):
         increments[Key(Metric.ENQUEUED, queue, job_type)].add(count)
     events = Event.objects.using(using).filter(pk__gte=first, pk__lt=end, kind__in=_EVENTS)
@@ -132,8 +136,7 @@ def of_deleted(jobs: Iterable[JobRow], since: datetime) -> Increments:
         if job.finished_at is None or job.finished_at < since:
             continue
         if job.state != State.COMPLETED:
-            metric = Metric.DISCARDED if job.state == State.DISCARDED else Metric.CANCELLED
-            increments[Key(metric, job.queue, job.type)].add(1)
+            increments[Key(_ENDED[State(job.state)], job.queue, job.type)].add(1)
             continue
         ran_ms = _elapsed_ms(job.started_at, job.finished_at)
         waited_ms = _elapsed_ms(job.enqueued_at, job.started_at)

@@ -14,21 +14,19 @@ from collections.abc import Iterable
 from datetime import datetime
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from django_ojs.domain.errors import no_job
 from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.domain.states import State
 from django_ojs.models import Job, Workflow
+from django_ojs.store import selectors
 from django_ojs.store.columns import DUE, ENDED, ColumnType, among
 from django_ojs.store.dialect import cursor, dialect
 
 _TABLE = Job._meta.db_table
 _MOST = 1000
 """The most ids of one statement."""
-
-_IN_NO_WORKFLOW = (
-    " AND (j.workflow_id IS NULL OR NOT EXISTS"
-    f" (SELECT 1 FROM {Workflow._meta.db_table} w WHERE w.id = j.workflow_id))"
-)
 
 _UNREAD = LARGE.keys() - {"errors"}
 """Columns that no timeout, promotion or recovery depends on."""
@@ -152,7 +150,7 @@ def finished_before(
     with cursor(using) as cur:
         cur.execute(
             f"SELECT j.id, j.finished_at FROM {_TABLE} j WHERE j.state = '{state}'"
-            f" AND {among(ENDED, 'j.')} AND j.finished_at < %s{more}{_IN_NO_WORKFLOW}"
+            f" AND {among(ENDED, 'j.')} AND j.finished_at < %s{more} AND {_in_no_workflow('j')}"
             f" ORDER BY j.finished_at LIMIT %s{sql.skip_locked}",
             [*parameters, limit],
         )
@@ -160,6 +158,45 @@ def finished_before(
             (sql.decode(ColumnType.UUID, job_id), sql.decode(ColumnType.TIME, finished_at))
             for job_id, finished_at in cur.fetchall()
         ]
+
+
+def count_finished_before(
+    state: State, before: datetime, most: int, *, dead_letter: bool | None = None, using: str
+) -> tuple[int, datetime | None]:
+    """How many jobs :func:`finished_before` would find, and when the first of them ended.
+
+    Only among the ``most`` that ended first or last: of the others, any number may be kept.
+    """
+    rows = _finished(state, before, using).values("id", "finished_at", "dead_letter", "workflow_id")
+    windows = [
+        rows.order_by(way)[: most // 2].query.get_compiler(using).as_sql()
+        for way in ("finished_at", "-finished_at")
+    ]
+    both = " UNION ".join(f"SELECT * FROM ({text}) w{n}" for n, (text, _) in enumerate(windows))
+    parameters = [value for _, bound in windows for value in bound]
+    more = ""
+    if dead_letter is not None:
+        more = " AND dead_letter = %s"
+        parameters.append(dead_letter)
+    with cursor(using) as cur:
+        cur.execute(
+            f"SELECT COUNT(*), MIN(finished_at) FROM ({both}) old WHERE {_in_no_workflow('old')}{more}",
+            parameters,
+        )
+        count, first = cur.fetchone()
+        return count, dialect(using).decode(ColumnType.TIME, first)
+
+
+def _in_no_workflow(row: str) -> str:
+    workflows = Workflow._meta.db_table
+    return (
+        f"({row}.workflow_id IS NULL"
+        f" OR NOT EXISTS (SELECT 1 FROM {workflows} w WHERE w.id = {row}.workflow_id))"
+    )
+
+
+def _finished(state: State, before: datetime, using: str) -> QuerySet[Job]:
+    return selectors.in_state(Job.objects.using(using), state).filter(finished_at__lt=before)
 
 
 def active(before: datetime | None, *, using: str) -> list[JobRow]:

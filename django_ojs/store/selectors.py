@@ -299,6 +299,11 @@ def in_state(rows: QuerySet[Any], state: State) -> QuerySet[Any]:
     return rows.extra(where=[_in_state(state, rows.db)])  # noqa: S610 - our own literals
 
 
+def waiting_for_a_time(rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Filter rows by being ``scheduled`` or ``retryable``, in the words of the index of these."""
+    return rows.extra(where=[among(DUE, f"{_TABLE}.")])  # noqa: S610 - our own literals
+
+
 def dead_letters(rows: QuerySet[Any]) -> QuerySet[Any]:
     """Filter rows by being in the dead letter. Nothing is said of other states, unlike in
     :func:`in_state`: SQLite would then read all discarded jobs instead of the index of these.
@@ -378,8 +383,8 @@ def ended_since(queue: str, since: datetime, *, using: str) -> list[Ended]:
     found: list[Ended] = []
     for state in (State.COMPLETED, State.DISCARDED):
         rows = (
-            Job.objects.using(using)
-            .filter(state=state, finished_at__gt=since)
+            in_state(Job.objects.using(using), state)
+            .filter(finished_at__gt=since)
             .order_by("-finished_at")
             .values_list(*Ended._fields, "queue")[:COUNT_CAP]
         )

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from django_ojs import clock
+from django_ojs import clock, group, step
 from django_ojs.models import Job
 from django_ojs.services import backlog, promote, prune, reap, rollup
 from django_ojs.services.backlog import Behind
+from django_ojs.store import selectors
 from tests.services.support import ack, fail, make, take
 
 pytestmark = [pytest.mark.usefixtures("ojs_db"), pytest.mark.every_database]
@@ -62,6 +63,32 @@ def test_each_is_seen_and_gone_when_it_is_done() -> None:
         promote.promote()
         prune.prune()
         assert set(backlog.backlog().values()) == {Behind()}
+
+
+def test_jobs_that_are_kept_for_their_workflow_are_no_backlog() -> None:
+    made = group(step("test.job"), step("test.other")).enqueue()
+    ack(*take(1))
+    make(1)
+    ack(*take(1))
+    now = clock.now("default")
+    Job.objects.filter(state="completed").update(finished_at=now - timedelta(days=8))
+    assert backlog.backlog(now=now)["pruning"] == Behind(1, 86_400.0)
+    prune.prune()
+    assert Job.objects.filter(state="completed", workflow_id=made.id).count() == 1
+    assert backlog.backlog(now=now)["pruning"] == Behind()
+
+
+def test_a_backlog_between_jobs_that_are_kept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody counts them all; the newest are the last to be pruned."""
+    monkeypatch.setattr(selectors, "COUNT_CAP", 4)
+    make(6, retry={"max_attempts": 1})
+    jobs = take(6)
+    fail(*jobs)
+    now = clock.now("default")
+    for days, job in enumerate(jobs, 31):
+        ended = now - timedelta(days=days)
+        Job.objects.filter(pk=job.id).update(finished_at=ended, dead_letter=days > 32)
+    assert backlog.backlog(now=now)["pruning"] == Behind(2, 2 * 86_400.0)
 
 
 def test_the_roll_up_is_behind_when_nobody_runs_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from django_ojs.domain.job import JobRow
 from django_ojs.domain.leases import Lease, RenewedLease
 from django_ojs.domain.states import State
 from django_ojs.models import Job
+from django_ojs.services import backlog, http_workers, inspect, rollup
 from django_ojs.store import due_times, inserting, leases, locking, selectors
 from tests.support import analyze_jobs, family
 
@@ -180,6 +181,25 @@ def test_pruning(full: None) -> None:
             )
         )
         assert found == []
+
+
+def test_the_roll_up(full: None) -> None:
+    """Several times a minute, however long the history."""
+    reads: dict[str, Callable[[], object]] = {
+        "the next minute with work": lambda: rollup._busy_from(NOW, "default"),
+        "a minute": lambda: rollup._minute(NOW, "default"),
+    }
+    assert {name: _check(read) for name, read in reads.items()} == {name: [] for name in reads}
+
+
+def test_figures(full: None) -> None:
+    reads: dict[str, Callable[[], object]] = {
+        "a queue": lambda: selectors.ended_since("q0", NOW, using="default"),
+        "what waits for maintenance": lambda: backlog.backlog(now=NOW, using="default"),
+        "silent workers": lambda: http_workers.silent(now=NOW, using="default"),
+        "jobs of the last minute": lambda: inspect.figures(["*"], "", using="default"),
+    }
+    assert {name: _check(read) for name, read in reads.items()} == {name: [] for name in reads}
 
 
 def test_a_scan_would_be_noticed(full: None) -> None:
