@@ -19,14 +19,14 @@ def _promote(using: str) -> MaintenanceResult:
 _DISCOVER = "queues"
 _DISCOVER_EVERY = 30.0
 _fronts: dict[str, prune.Front] = {}
-"""Where prunes that are not done go on, by database."""
+"""Where prunes go on, by database."""
 
 
 def _prune(using: str) -> MaintenanceResult:
     front = _fronts.setdefault(using, prune.Front())
     pruned = prune.prune(seconds=SLICE, front=front, ran_by=shared_tasks.this_process(), using=using)
     if not pruned.more:
-        _fronts.pop(using, None)
+        front.end_pass()
     return MaintenanceResult(pruned.counts, more=pruned.more)
 
 

@@ -27,6 +27,8 @@ from django_ojs.store.contention import alone, atomically, repeating_statements
 BATCH = 200
 MOST_COUNTED = 10_000
 """Up to how many rows of a kind a dry run counts; queues up to ``BATCH``."""
+WINDOW = 2000
+"""Among how many finished jobs of a state those are looked for that are not kept."""
 _LOOKS = 10
 """How many batches of unique keys are looked at in one go."""
 UNIQUE_KEYS = timedelta(days=1)
@@ -52,6 +54,8 @@ EVERY = 60.0
 """Seconds between the passes of a worker; between those of several, see ``services.shared_tasks``."""
 WHOLE_EVERY = 60.0
 """Seconds after which a long pass looks at every kind again, from the front."""
+KEPT_EVERY = 3600.0
+"""Seconds after which the jobs that passes have kept are looked at again."""
 
 
 @dataclass(slots=True)
@@ -67,26 +71,52 @@ class Front:
     the one before ended, because one that began at the front would read them all again. What lies
     before that, locked by others or committed late, is left to the next pass, or the next minute of a
     long one.
+
+    Finished jobs may be kept for much longer than others of their state: while their workflow is, or in
+    the dead letter. They are looked at window by window; of a full one no pass looks at what is left,
+    until workflows of that time were deleted, or an hour is over.
     """
 
     places: dict[str, Any] = field(default_factory=dict)
     """Up to where finished jobs and events have been deleted, by kind."""
+    windows: dict[str, datetime] = field(default_factory=dict)
+    """Where the windows of finished jobs begin, by kind, but for first ones."""
+    ends: dict[str, datetime] = field(default_factory=dict)
+    """Where those end that others follow."""
     round: deque[str] = field(default_factory=deque)
     """The kinds that this round has yet to look at."""
     full: set[str] = field(default_factory=set)
-    """The kinds of which the last batch was a full one, or failed: there may be more."""
+    """The kinds of which there may be more: the last batch was a full one, or failed, or another window
+    follows."""
     since: float = field(default_factory=clock.boottime)
+    kept_since: float = field(default_factory=clock.boottime)
 
     def begin_round(self, kinds: Iterable[str]) -> None:
         """Take those of the kinds of which there is more; all of them, from the front, when there is
         no more of any, or those that had an end were looked at long ago.
         """
-        if not self.full or clock.boottime() - self.since > WHOLE_EVERY:
+        now = clock.boottime()
+        if not self.full or now - self.since > WHOLE_EVERY:
             self.places.clear()
-            self.since = clock.boottime()
+            self.since = now
+            if now - self.kept_since > KEPT_EVERY:
+                self.windows.clear()
+                self.kept_since = now
             self.round.extend(kinds)
         else:
             self.round.extend(name for name in kinds if name in self.full)
+
+    def end_pass(self) -> None:
+        """Begin the next pass with all kinds, wherever this one was."""
+        self.round.clear()
+        self.full.clear()
+
+    def look_again(self, since: datetime) -> None:
+        """Jobs that ended since then may be kept no more."""
+        for name, begin in self.windows.items():
+            if begin > since:
+                self.windows[name] = since
+                self.places.pop(name, None)
 
 
 @dataclass(slots=True)
@@ -176,7 +206,7 @@ def _prune(
             done.counts[name] += batch
             if dry_run and batch >= cap(name) and limit != batch:
                 done.capped.add(name)
-            if batch < most or dry_run:
+            if (batch < most and name not in front.ends) or dry_run:
                 front.full.discard(name)
                 front.places.pop(name, None)
             if until is not None and clock.boottime() >= until:
@@ -188,7 +218,7 @@ def _prune(
 
 def _due(now: datetime, front: Front, using: str) -> Mapping[str, tuple[datetime, _Delete]]:
     """Each kind with a retention: the cut-off, and the function that deletes it."""
-    kinds: dict[str, _Delete] = {_WORKFLOWS: upkeep.prune}
+    kinds: dict[str, _Delete] = {_WORKFLOWS: partial(_workflows, front)}
     kinds |= {name: partial(_jobs, name, front, state, dead) for name, state, dead in JOBS}
     kinds |= {
         "events": partial(_events, front),
@@ -211,6 +241,13 @@ def _due(now: datetime, front: Front, using: str) -> Mapping[str, tuple[datetime
     return due
 
 
+def _workflows(front: Front, before: datetime, room: int, dry_run: bool, using: str) -> int:
+    made = upkeep.prune(before, room, dry_run, using)
+    if made and not dry_run:
+        front.look_again(min(made))
+    return len(made)
+
+
 def _jobs(
     name: str,
     front: Front,
@@ -221,17 +258,29 @@ def _jobs(
     dry_run: bool,
     using: str,
 ) -> int:
-    since = front.places.get(name)
+    look = partial(locking.finished_before, state, dead_letter=dead, using=using)
+    if dry_run:
+        return len(atomically(using, partial(look, before, room)))
+    begin = front.windows.get(name)
+    if name not in front.places:
+        end = locking.end_of_window(state, before, WINDOW, since=begin, using=using)
+        front.ends.pop(name, None)
+        if end is not None:
+            front.ends[name] = end
+    until = front.ends.get(name, before)
 
     def work() -> list[tuple[UUID, datetime]]:
-        found = locking.finished_before(state, before, room, since=since, dead_letter=dead, using=using)
-        if not dry_run:
-            deleting.jobs([job_id for job_id, _ in found], using=using)
+        found = look(until, room, since=front.places.get(name, begin))
+        deleting.jobs([job_id for job_id, _ in found], using=using)
         return found
 
     gone = atomically(using, work)
-    if gone:
+    if len(gone) == room:
         front.places[name] = gone[-1][1]
+    else:
+        front.places.pop(name, None)
+        if name in front.ends:
+            front.windows[name] = until
     return len(gone)
 
 

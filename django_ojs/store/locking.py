@@ -160,6 +160,25 @@ def finished_before(
         ]
 
 
+def end_of_window(
+    state: State, before: datetime, size: int, *, since: datetime | None = None, using: str
+) -> datetime | None:
+    """When a window of the jobs that ended in ``state``, ``since`` a time and ``before`` another, ends
+    if it has ``size`` jobs; ``None`` if they are not more than that.
+
+    Reads so many entries of one index, and no rows. A window has all that ended at its first moment,
+    and none that ended at its last.
+    """
+    times = (
+        _finished(state, before, using).order_by("finished_at").values_list("finished_at", flat=True)
+    )
+    there = times if since is None else times.filter(finished_at__gte=since)
+    end = next(iter(there[size : size + 1]), None)
+    if end is not None and end == since:
+        return times.filter(finished_at__gt=since).first()
+    return end
+
+
 def count_finished_before(
     state: State, before: datetime, most: int, *, dead_letter: bool | None = None, using: str
 ) -> tuple[int, datetime | None]:

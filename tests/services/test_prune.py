@@ -250,6 +250,48 @@ def test_a_long_pass_looks_at_all_again_every_minute(frozen: clock.FrozenClock) 
     assert not Job.objects.filter(pk=early).exists()
 
 
+@pytest.mark.parametrize("apart", [0, 1], ids=["at one moment", "one by one"])
+def test_what_is_behind_jobs_that_are_kept_is_deleted(
+    frozen: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch, apart: int
+) -> None:
+    """Of those only the last window is looked at by the next pass, until an hour is over."""
+    monkeypatch.setattr(prune, "WINDOW", 2)
+    make(9, retry={"max_attempts": 1})
+    jobs = take(9)
+    fail(*jobs)
+    kept = jobs[:5]
+    for number, job in enumerate(jobs):
+        ended = frozen.time + timedelta(seconds=apart * number)
+        Job.objects.filter(pk=job.id).update(finished_at=ended, dead_letter=job in kept)
+    frozen.advance(60 * 86_400)
+    front = prune.Front()
+    assert sum(slices(front), Counter())["discarded"] == 4
+    assert {*Job.objects.values_list("pk", flat=True)} == {job.id for job in kept}
+    early = frozen.time - timedelta(days=70)
+    Job.objects.filter(pk=jobs[0].id).update(dead_letter=False, finished_at=early)
+    assert sum(slices(front), Counter())["discarded"] == 0
+    front.kept_since -= prune.KEPT_EVERY + 1
+    assert sum(slices(front), Counter())["discarded"] == 1
+    assert Job.objects.count() == 4
+
+
+def test_jobs_that_were_kept_for_their_workflow_go_with_it(
+    frozen: clock.FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prune, "WINDOW", 1)
+    group(*[step("test.job")] * 3, step("test.other")).enqueue()
+    for job in take(3):
+        frozen.advance(1)
+        ack(job)
+    frozen.advance(8 * 86_400)
+    make(2)
+    front = prune.Front()
+    assert sum(slices(front), Counter())["completed"] == 0
+    ack(*take(1, types=("test.other",)), *take(2))
+    frozen.advance(8 * 86_400)
+    assert sum(slices(front), Counter()) >= Counter(workflows=1, completed=6)
+
+
 def test_events_go_on_where_they_ended() -> None:
     make(1, retry={"max_attempts": 1})
     fail(*take(1))

@@ -66,29 +66,30 @@ TASK = MaintenanceTask("workflows", 30.0, _finish, enforces=True)
 """Finishes cancellations of processes that died; a reaper and a canceller finish their own."""
 
 
-def prune(before: datetime, room: int, dry_run: bool, using: str) -> int:
-    """Delete up to ``room`` outermost workflows that ended before a time, with all inside them.
+def prune(before: datetime, room: int, dry_run: bool, using: str) -> list[datetime]:
+    """Delete up to ``room`` outermost workflows that ended before a time, with all inside them; returns
+    when each was created.
 
     Their jobs are pruned after them, by their own retention.
     """
     rows = Workflow.objects.using(using)
     old = rows.filter(finished_at__lt=before, parent_id__isnull=True).order_by("finished_at")
-    roots = list(old.values_list("pk", flat=True)[:room])
-    return len(roots) if dry_run or not roots else _delete(roots, before, using=using)
+    found = dict(old.values_list("pk", "created_at")[:room])
+    return list(found.values()) if dry_run or not found else _delete(list(found), before, using=using)
 
 
 @in_transaction
-def _delete(roots: list[UUID], before: datetime, *, using: str = "") -> int:
+def _delete(roots: list[UUID], before: datetime, *, using: str = "") -> list[datetime]:
     # Locked, and again by age: one may have been resumed since.
     locked = lock_roots(roots, using)
-    roots = [one.id for one in locked if one.finished_at is not None and one.finished_at < before]
-    everything = Workflow.objects.using(using).filter(root_id__in=roots)
+    due = [one for one in locked if one.finished_at is not None and one.finished_at < before]
+    everything = Workflow.objects.using(using).filter(root_id__in=[one.id for one in due])
     ids = list(everything.values_list("pk", flat=True))
     for start in range(0, len(ids), PAGE):
         part = ids[start : start + PAGE]
         WorkflowStep.objects.using(using).filter(workflow_id__in=part)._raw_delete(using)
     everything._raw_delete(using)
-    return len(roots)
+    return [one.created_at for one in due]
 
 
 DEADLINES = DeadlineHook("workflow", expire)
