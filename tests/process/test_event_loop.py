@@ -51,3 +51,9 @@ def test_an_exit_of_a_coroutine_is_its_own_failure(worker: StartWorker, name: st
     pids = [in_state(job, "completed").result for job in (first, *after)]
     assert (pids[0] == pids[1]) is (where == "itself")
     assert [api.get(job).attempt for job in after] == [1] * 5
+
+
+def test_each_coroutine_has_the_context_of_its_own_job(drained: StartWorker) -> None:
+    made = [jobs.current_job_async.enqueue() for _ in range(3)]
+    drained("--concurrency=1")
+    assert [in_state(job, "completed").result for job in made] == [[str(job.id)] * 3 for job in made]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -71,7 +72,8 @@ class CoroutineRunner:
         loop.set_exception_handler(None)
         loop.set_task_factory(None)
         try:
-            return self._runner.run(self._alone(main))
+            # The context of the runner itself stays that of its first job.
+            return self._runner.run(self._alone(main), context=contextvars.copy_context())
         except (SystemExit, KeyboardInterrupt):
             # A task has left the loop in the middle: the others would go on beside the next job.
             self._left = 1
