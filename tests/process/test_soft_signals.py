@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -14,14 +15,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from django_ojs.domain.job import JobRow
 from django_ojs.worker.prefork import messages
 from django_ojs.worker.prefork.frames import Frame, FrameReader, pack, pack_texts, text_of
 from django_ojs.worker.prefork.journal import Journal
 from tests.domain.records import running
 from tests.faults import tally
-from tests.process.tools import Diary, StartWorker, attempts, in_state, on_time, sabotaged
+from tests.process.tools import Diary, Flag, StartWorker, attempts, in_state, on_time, sabotaged
 from tests.support import ROOT, database_url
-from tests.workload import coroutines, jobs, misbehaving
+from tests.workload import coroutines, jobs, misbehaving, stopping
 
 pytestmark = pytest.mark.process
 
@@ -70,23 +72,30 @@ class Executor:
 
     def run(self, *leases: str) -> None:
         """Give it jobs that hardly take a moment."""
-        job = running(type=misbehaving.spin.type, args="[0.0002]")
-        self._channel.sendall(
-            pack_texts(
-                [messages.run(job, lease, deadline="2030-01-01T00:00:00+00:00") for lease in leases]
-            )
-        )
+        self.give(running(type=misbehaving.spin.type, args="[0.0002]"), *leases)
 
     def share(self, slots: int, *leases: str) -> None:
         """Have it share from the first frame on, with jobs in the same packet."""
         job = running(type=coroutines.sleep.type, args="[0.5]")
-        runs = [messages.run(job, one, deadline="2030-01-01T00:00:00+00:00") for one in leases]
-        self._channel.sendall(pack_texts([text_of(messages.share(slots)), *runs]))
+        self._channel.sendall(pack_texts([text_of(messages.share(slots)), *_runs(job, *leases)]))
+
+    def give(self, job: JobRow, *leases: str) -> None:
+        """Give it jobs like this one."""
+        self._channel.sendall(pack_texts(_runs(job, *leases)))
 
     def stop(self, lease: str) -> None:
         """Tell it to stop a job."""
         self._channel.sendall(pack({"op": "cancel", "lease": lease, "reason": "timeout"}))
         os.kill(self.pid, WAKEUP_SIGNAL)
+
+    def ends(self, *leases: str) -> dict[str, Frame]:
+        """How these jobs end, by their leases, as they come."""
+        ends: dict[str, Frame] = {}
+        while not ends.keys() >= set(leases):
+            frame = self.next()
+            if frame["op"] == "done":
+                ends[frame["lease"]] = frame
+        return ends
 
     def close(self) -> None:
         """Hang up; the monitor ends what is left."""
@@ -94,6 +103,10 @@ class Executor:
             end.close()
         os.close(self._liveness)
         assert self._monitor.wait(30) == 0
+
+
+def _runs(job: JobRow, *leases: str) -> list[str]:
+    return [messages.run(job, one, deadline="2030-01-01T00:00:00+00:00") for one in leases]
 
 
 @pytest.fixture
@@ -142,11 +155,7 @@ def race(executor: Executor, times: int) -> int:
         while time.perf_counter() < until:
             pass
         executor.stop(first)
-        ends: dict[str, Frame] = {}
-        while len(ends) < 2:
-            frame = executor.next()
-            if frame["op"] == "done":
-                ends[frame["lease"]] = frame
+        ends = executor.ends(first, second)
         assert list(ends) == [first, second]
         assert ends[second]["ok"], "it was the first that was to stop"
         if not ends[first]["ok"]:
@@ -171,6 +180,25 @@ def test_soft_signal_as_the_handler_returns_never_hits_the_next_job(
     hit = race(executor, times)
     assert times // 20 < hit < times - times // 20, "neither always in time nor always too late"
     tally.injected("F30", times=times - 1)
+
+
+@pytest.mark.parametrize("how", ["returns", "raises"])
+def test_soft_signal_after_the_end_of_a_coroutine_changes_nothing(
+    executor: Executor, diary: Diary, flag: Flag, how: str
+) -> None:
+    """What it has left is being ended meanwhile, and the loop goes on."""
+    job = running(type=stopping.leaving.type, args=json.dumps([diary.path, flag.path, how]))
+    executor.give(job, "first")
+    diary.wait("ending")
+    executor.stop("first")
+    flag.set()
+    executor.give(job, "second")
+    ends = executor.ends("first", "second")
+    assert [one.get("left", []) for one in ends.values()] == [[], []]
+    if how == "returns":
+        assert [one["result"] for one in ends.values()] == ['"returns"'] * 2
+    else:
+        assert [one["failure"]["type"] for one in ends.values()] == ["builtins.ValueError"] * 2
 
 
 def test_soft_signal_does_not_wait_behind_a_payload(worker: StartWorker, diary: Diary) -> None:

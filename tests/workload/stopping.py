@@ -146,3 +146,25 @@ async def decide_async(diary: str) -> None:
         await asyncio.sleep(300)
     except asyncio.CancelledError:
         raise Discard("no use") from None
+
+
+_kept: list[asyncio.Task[None]] = []
+
+
+@job("stop.leaving", **TERMS)
+async def leaving(diary: str, flag: str, how: str) -> str:
+    """Has ended, but a task that it leaves ends only when the file appears."""
+
+    async def linger() -> None:
+        try:
+            await asyncio.sleep(300)
+        except asyncio.CancelledError:
+            note(diary, "ending")
+            while not os.path.exists(flag):
+                await asyncio.sleep(0.01)
+
+    _kept.append(asyncio.create_task(linger()))
+    await asyncio.sleep(0)
+    if how == "raises":
+        raise ValueError(how)
+    return how

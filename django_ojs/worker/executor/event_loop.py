@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -71,12 +72,14 @@ class CoroutineRunner:
         loop.set_default_executor(self.pool)
         loop.set_exception_handler(None)
         loop.set_task_factory(None)
+        alone = self._alone(main)
         try:
             # The context of the runner itself stays that of its first job.
-            return self._runner.run(self._alone(main), context=contextvars.copy_context())
-        except (SystemExit, KeyboardInterrupt):
-            # A task has left the loop in the middle: the others would go on beside the next job.
-            self._left = 1
+            return self._runner.run(alone, context=contextvars.copy_context())
+        except BaseException:
+            if inspect.getcoroutinestate(alone) != inspect.CORO_CLOSED:
+                # The loop was left in the middle: the tasks would go on beside the next job.
+                self._left = 1
             raise
 
     async def _alone(self, main: Coroutine[Any, Any, T]) -> T:

@@ -18,7 +18,7 @@ from django_ojs.worker import sessions
 from django_ojs.worker.executor.event_loop import CoroutineRunner
 from django_ojs.worker.prefork.frames import Frame
 
-Canceller = Callable[[Callable[[str], None] | None], None]
+Canceller = Callable[[Callable[[str], object] | None], None]
 _DIRECTIVES: dict[type[HandlerDecision], Directive] = {
     Retry: Directive.RETRY,
     Discard: Directive.DISCARD,
@@ -41,11 +41,21 @@ def invoke(
     loop: CoroutineRunner,
     set_canceller: Canceller,
 ) -> Any:
-    """Run the handler; a coroutine runs in ``loop``."""
+    """Run the handler; a coroutine runs in ``loop``.
+
+    It is asked to stop by the canceller that is set, which is ``None`` once it has ended: what the
+    wake-up signal's handler raised would leave the loop in the middle.
+    """
     if not handler.is_async:
         return handler.call(context)
+    early: list[str] = []
     exited: list[BaseException] = []
-    result = loop.run(_run_coroutine(_guarded(handler.call(context), exited), context, set_canceller))
+    set_canceller(early.append)
+    try:
+        call = _guarded(handler.call(context), exited)
+        result = loop.run(_run_coroutine(call, context, early, set_canceller))
+    finally:
+        set_canceller(None)
     if exited:
         raise exited[0]
     return result
@@ -60,20 +70,20 @@ async def _guarded(call: Awaitable[Any], exited: list[BaseException]) -> Any:
 
 
 async def _run_coroutine(
-    call: Coroutine[Any, Any, Any], context: JobContext, set_canceller: Canceller
+    call: Coroutine[Any, Any, Any], context: JobContext, early: list[str], set_canceller: Canceller
 ) -> Any:
     loop = asyncio.get_running_loop()
     task = loop.create_task(call)
 
-    def cancel(reason: str) -> None:
-        # Called by the wake-up signal's handler, in the loop's own thread.
-        def stop() -> None:
+    def stop(reason: str) -> None:
+        if not task.done():
             sessions.close_connections()
             task.cancel(reason)
 
-        loop.call_soon_threadsafe(stop)
-
-    set_canceller(cancel)
+    # Called by the wake-up signal's handler, in the loop's own thread.
+    set_canceller(lambda reason: loop.call_soon_threadsafe(stop, reason))
+    for reason in early:
+        stop(reason)
     try:
         # A signal interrupts the wait of the loop through asyncio's wake-up descriptor.
         return await task

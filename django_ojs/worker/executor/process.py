@@ -66,7 +66,7 @@ class Executor(Requests):
         self._armed = False
         self._early: str | None = None
         self._context: JobContext | None = None
-        self._cancel_task: Callable[[str], None] | None = None
+        self._cancel_task: Callable[[str], object] | None = None
         self._spoilt = False
         self._ended: Frame | str | None = None
         """The end of the last job, which is sent with the start of the next."""
@@ -193,7 +193,10 @@ class Executor(Requests):
             return self._logged
         return None if is_background(threading.current_thread()) else self._logged
 
-    def _set_canceller(self, cancel: Callable[[str], None] | None) -> None:
+    def _set_canceller(self, cancel: Callable[[str], object] | None) -> None:
+        if cancel is None:
+            # Before: the signal must find it disarmed, or somebody to tell.
+            self._armed = False
         self._cancel_task = cancel
 
     def _woken(self, number: int, stack: object) -> None:
