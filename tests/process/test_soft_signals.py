@@ -201,6 +201,20 @@ def test_soft_signal_after_the_end_of_a_coroutine_changes_nothing(
         assert [one["failure"]["type"] for one in ends.values()] == ["builtins.ValueError"] * 2
 
 
+def test_a_job_that_arrives_with_the_order_to_stop_another_is_its_own(
+    executor: Executor, diary: Diary
+) -> None:
+    """The signal interrupts the one that is to stop, in its task and its context."""
+    executor.share(2)
+    executor.give(running(type=coroutines.hold.type, args=json.dumps([diary.path])), "holds")
+    diary.wait("began")
+    executor.give(running(type=coroutines.sleep.type, args="[0.01]"), "waits")
+    executor.stop("holds")
+    ends = executor.ends("holds", "waits")
+    assert ends["holds"]["failure"]["stopped"] == "timeout"
+    assert ends["waits"]["ok"]
+
+
 def test_soft_signal_does_not_wait_behind_a_payload(worker: StartWorker, diary: Diary) -> None:
     """900 kB of arguments fill the channel of an executor that is busy until it is told to stop."""
     worker()

@@ -8,6 +8,7 @@ that, and releases the others.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 import threading
@@ -90,6 +91,7 @@ class SharedExecutor:
         self._asked = 0
         self._asking = ThreadPoolExecutor(slots, thread_name_prefix="django_ojs-call")
         self._period = 1.0
+        self._context = contextvars.copy_context()
 
     def run(self) -> None:
         """Serve until the supervisor closes the channel."""
@@ -142,7 +144,8 @@ class SharedExecutor:
             if orders[frame["lease"]]["op"] in ("return", "cancel"):
                 self.channel.arrived.remove(frame)
                 self.channel.send(messages.returned(frame["lease"]))
-        self.loop.call_soon_threadsafe(self._sort)
+        # Not in the context of the interrupted one: the jobs would begin as tasks of its job.
+        self.loop.call_soon_threadsafe(self._sort, context=self._context)
         task = asyncio.current_task(self.loop)
         if not isinstance(task, JobTask) or task.job is None:
             return
