@@ -25,7 +25,10 @@ MAX_PROGRESS_BYTES = 64 << 10
 
 
 class Supervisor(Protocol):
-    """The supervisor, as a context uses it. All but the first two raise :class:`LeaseGone`."""
+    """The supervisor, as a context uses it.
+
+    All raise :class:`LeaseGone`, the first two only once the job has ended.
+    """
 
     def heartbeat(self) -> None:
         """Send a sign of life."""

@@ -74,6 +74,21 @@ def test_one_that_times_out_is_stopped_and_the_others_go_on(
     assert {job.attempt for job in found} == {1}
 
 
+def test_a_thread_that_outlives_its_job_costs_the_others_nothing(
+    worker: StartWorker, diary: Diary, flag: Flag
+) -> None:
+    sibling = coroutines.until.enqueue(diary.path, flag.path)
+    runner = worker("--drain", "--async-slots=2", "--concurrency=1")
+    pid, *_ = diary.wait("began")
+    assert failed(coroutines.report.enqueue(diary.path))["type"] == "timeout"
+    assert diary.wait("refused") == ["LeaseGone"]
+    flag.set()
+    assert runner.wait(60) == 0
+    found = in_state(sibling, "completed")
+    assert (str(found.result), found.attempt) == (pid, 1)
+    assert "unexpected" not in runner.stderr
+
+
 @pytest.mark.parametrize("handler", [coroutines.swallow, coroutines.deaf], ids=["swallows", "blocks"])
 def test_one_that_does_not_stop_costs_the_others_no_attempt(
     worker: StartWorker, diary: Diary, flag: Flag, handler: AnyHandler

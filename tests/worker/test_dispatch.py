@@ -113,10 +113,10 @@ def taken(child: Child, count: int) -> Dispatcher:
     return dispatcher
 
 
-def ready_child() -> Iterator[Child]:
+def ready_child(size: int = 1) -> Iterator[Child]:
     """An executor that is ready."""
     ours, theirs = socket.socketpair()
-    made = Child(ours, theirs, -1, clock.boottime(), phase=Phase.READY, pid=1)
+    made = Child(ours, theirs, -1, clock.boottime(), phase=Phase.READY, pid=1, size=size)
     yield made
     ours.close()
     theirs.close()
@@ -124,6 +124,12 @@ def ready_child() -> Iterator[Child]:
 
 child = pytest.fixture(ready_child, name="child")
 second_child = pytest.fixture(ready_child, name="second_child")
+
+
+@pytest.fixture
+def shared_child() -> Iterator[Child]:
+    """One that coroutines share, ready."""
+    yield from ready_child(2)
 
 
 def test_a_job_that_begins_while_it_is_asked_back_keeps_its_clocks(child: Child) -> None:
@@ -324,6 +330,23 @@ def test_a_log_is_no_sign_of_life_and_may_come_late(child: Child) -> None:
     dispatcher.logs.close()
     row = AttemptLog.objects.get()
     assert (row.text, row.lines, row.dropped) == ("one", 1, 2)
+
+
+def test_what_a_thread_sends_after_its_job_costs_the_others_in_its_process_nothing(
+    shared_child: Child,
+) -> None:
+    """The end of the job may overtake it."""
+    dispatcher, pool = of(shared_child)
+    late: list[Frame] = [
+        {"op": "heartbeat", "lease": "gone"},
+        {"op": "progress", "lease": "gone", "fraction": 0.5, "message": "", "data": None},
+        {"op": "blocked", "lease": "gone", "seconds": 1.0},
+    ]
+    for frame in late:
+        dispatcher.on_frame(shared_child, frame)
+    assert not pool.killed
+    dispatcher.on_frame(shared_child, {"op": "begin", "lease": "gone"})
+    assert pool.killed == [shared_child]
 
 
 @pytest.mark.parametrize("answered", [True, False], ids=["answered", "out of patience"])

@@ -169,3 +169,20 @@ async def stubborn() -> None:
             await asyncio.sleep(300)
         except asyncio.CancelledError:
             continue
+
+
+@job("slots.report", **SOFT)
+async def report(ctx: JobContext, diary: str) -> None:
+    """Waits for a thread that reports its progress until it must not any more."""
+    await asyncio.to_thread(_report_on, ctx, diary)
+
+
+def _report_on(ctx: JobContext, diary: str) -> None:
+    while True:
+        try:
+            ctx.progress(0.5)
+            ctx.heartbeat()
+        except Exception as error:
+            note(diary, "refused", type(error).__name__)
+            return
+        time.sleep(0.01)

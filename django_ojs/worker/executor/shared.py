@@ -258,7 +258,9 @@ class SharedJob(Requests):
         return str(self._lease)
 
     def send(self, frame: Frame) -> None:
-        """Send a frame; from any thread of the handler."""
+        """Send a frame; from any thread of the handler. Raises :class:`LeaseGone` after its end."""
+        if self._lease not in self._executor._jobs:
+            raise LeaseGone("the job has ended")
         self._executor.channel.send(frame)
 
     def ask(self, verb: str, **arguments: Any) -> Any:

@@ -37,6 +37,8 @@ _KEEP_REPORT = 15.0
 _GATHER = 0.02
 """Seconds for which reports are gathered while the executors have ample work."""
 _GATHERED = 400
+_MAY_BE_LATE = ("heartbeat", "progress", "blocked")
+"""What a thread sends that has outlived its job, in an executor where others go on."""
 
 
 class Dispatcher:
@@ -123,7 +125,8 @@ class Dispatcher:
             if running is not None and running.lease == lease:
                 self.logs.take(running, frame)
         elif slot is None:
-            self._unexpected(child, op)
+            if op not in _MAY_BE_LATE:
+                self._unexpected(child, op)
         elif running is not None and running.lease == lease:
             self._about_running(slot, running, str(op), frame, clock.boottime())
         elif op == "begin" and running is None and _heads(slot.queued, lease):
