@@ -130,6 +130,11 @@ def parse_policy(value: object, field: str = "retry", base: RetryPolicy = DEFAUL
     return policy
 
 
+def given_fields(value: Mapping[str, Any]) -> frozenset[str]:
+    """The fields that a partial policy gives, whatever it calls them; intervals in any unit."""
+    return frozenset(str(name).removesuffix("_ms") for name in _given(value, "retry"))
+
+
 def _unknown(key: str, field: str) -> UnknownRetryKey:
     shown = sanitise_text(key, 100)
     hint = did_you_mean(shown, DEFAULT.to_wire(), "fields", _KEYS)

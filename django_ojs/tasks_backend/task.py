@@ -26,12 +26,17 @@ from django_ojs.domain.options import (
     check_names,
     names,
 )
+from django_ojs.domain.retry import given_fields
 from django_ojs.domain.workflow import Fan, Step
 from django_ojs.handlers import registry, workflows
 from django_ojs.tasks_backend.compat import AnyResult, AnyTask, task_backends
 
 F = TypeVar("F", bound=Callable[..., Any])
-_SHORTHANDS = ("max_attempts", "backoff")
+_SHORTHANDS: Mapping[str, frozenset[str]] = {
+    "max_attempts": frozenset({"max_attempts"}),
+    "backoff": frozenset({"backoff_strategy", "initial_interval"}),
+}
+"""The short forms, and the fields of ``retry`` that each stands for."""
 _DECLARED = names(TaskLimits)
 POLICY = tuple(name for name in _DECLARED if name not in _SHORTHANDS)
 """What a task declares for its job type."""
@@ -92,6 +97,7 @@ class OJSTask(PreparedTask):
         Takes ``priority``, ``queue_name``, ``backend``, ``run_after`` (an aware ``datetime`` or a
         ``timedelta``), ``delay`` (seconds, ``timedelta``, ``"5m"``), ``id``, ``meta``, ``tags``, and
         the limits, the retry policy, ``unique``, ``throttle`` and ``debounce`` of :class:`OJSTask`.
+        What ``retry`` names holds over ``max_attempts`` and ``backoff`` of the declaration.
         Raises ``TypeError`` for another name.
         """
         check_names("using()", options, names(TaskUsingOptions))
@@ -104,6 +110,8 @@ class OJSTask(PreparedTask):
         if isinstance(changes.get("run_after"), timedelta):
             queue = changes.get("queue_name", self.queue_name)
             changes["run_after"] += clock.now(conf.current().databases.of(queue))
+        for name in _replaced(changes.get("retry")):
+            changes.setdefault(name, None)
         return replace(self, **changes)
 
     def enqueue(self, *args: Any, **kwargs: Any) -> AnyResult:
@@ -143,6 +151,12 @@ class OJSTask(PreparedTask):
         backend: Any = task_backends[self.backend]
         found: tuple[str, dict[str, Any]] = backend.call_of(self)
         return found
+
+
+def _replaced(retry: object) -> list[str]:
+    """The short forms of which a policy gives a part itself."""
+    given = given_fields(retry) if isinstance(retry, Mapping) else frozenset()
+    return [name for name, parts in _SHORTHANDS.items() if given & parts]
 
 
 def type_of(task: AnyTask) -> str:

@@ -166,6 +166,20 @@ def test_the_short_forms_are_parts_of_the_policy() -> None:
     assert (row.max_attempts, row.retry["backoff_strategy"]) == (4, "exponential")
 
 
+def test_a_policy_of_the_call_replaces_what_short_forms_have_declared() -> None:
+    """Each for the parts that it names; a short form of the same call holds."""
+    called = flaky.using(retry={"max_attempts": 9, "initial_interval": 30})
+    row = Job.objects.get(pk=called.enqueue(1).id)
+    assert (row.max_attempts, row.retry["initial_interval"]) == (9, "PT30S")
+    row = Job.objects.get(pk=flaky.using(retry={"maxAttempts": 9, "backoff": "linear"}).enqueue(1).id)
+    assert (row.max_attempts, row.retry["backoff_strategy"]) == (9, "linear")
+    row = Job.objects.get(pk=flaky.using(retry={"jitter": False}).enqueue(1).id)
+    assert (row.max_attempts, row.retry["initial_interval"]) == (2, "PT1S")
+    short = flaky.using(retry={"max_attempts": 9, "backoff_strategy": "exponential"}, backoff=60)
+    row = Job.objects.get(pk=short.enqueue(1).id)
+    assert (row.max_attempts, row.retry["backoff_strategy"]) == (9, "constant")
+
+
 def test_meta_and_tags() -> None:
     with two_backends():
         tagged = add.using(meta={"tenant": "acme"}, tags=["a"], backend="second")
