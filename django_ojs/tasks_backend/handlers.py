@@ -41,25 +41,26 @@ class TaskHandler(JobHandler[..., Any]):
                 # Its annotation did not say that it is the context.
                 others = list(self._signature.parameters.values())[1:]
                 self._signature = self._signature.replace(parameters=others)
-            self.function = _with_context(task.func)
+            self.function = _with_context(task)
             self.wants_context = True
 
 
-def _with_context(function: Any) -> Any:
-    """The function, called with a ``TaskContext`` for the context of its job.
+def _with_context(task: AnyTask) -> Any:
+    """The function of a task, called with a ``TaskContext`` for the context of its job.
 
     Not ``Task.call()``: it runs a coroutine in a thread, which would be left behind.
     """
+    function: Any = task.func
 
     @wraps(function)
     def call(context: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(TaskContext(context), *args, **kwargs)
+        return function(TaskContext(context, task.backend), *args, **kwargs)
 
     @wraps(function)
     async def call_async(context: Any, *args: Any, **kwargs: Any) -> Any:
-        given = TaskContext(context)
+        given = TaskContext(context, task.backend)
         # It could not be read there when it is asked for.
-        await sync_to_async(given.load)()
+        await sync_to_async(given.load_ahead)()
         return await function(given, *args, **kwargs)
 
     return call_async if iscoroutinefunction(function) else call

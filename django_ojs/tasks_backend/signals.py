@@ -80,11 +80,12 @@ def _sender(result: AnyResult) -> type:
 
 def _result(event: EventRecord) -> AnyResult | None:
     """The result that an event is about, if it is about one."""
-    if declared(str(event.data["job_type"])) is None:
+    task = declared(str(event.data["job_type"]))
+    if task is None:
         return None
     job_id = UUID(str(event.data["job_id"]))
     without = sorted(LARGE.keys() - {"args", "meta", "result", "error"})
     job = selectors.jobs([job_id], without=without, using=databases.of_job(job_id)).get(job_id)
     if job is None:
         return None
-    return results.from_job(job, job.json("meta").get(BACKEND, "default"))
+    return results.from_job(job, job.json("meta").get(BACKEND, task.backend))

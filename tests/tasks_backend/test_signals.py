@@ -8,18 +8,20 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.test import override_settings
 
 from django_ojs import api
 from django_ojs import signals as ours
 from django_ojs.models import Job
-from django_ojs.tasks_backend import OJSBackend, signals
-from django_ojs.tasks_backend.compat import task_enqueued, task_finished, task_started
+from django_ojs.tasks_backend import OJSBackend, signals, task
+from django_ojs.tasks_backend.compat import Task, task_enqueued, task_finished, task_started
 from tests.services.support import ack, fail, take
 from tests.workload.django_tasks import add, flaky
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db")]
 ADD = ["tests.workload.django_tasks.add"]
 FLAKY = ["tests.workload.django_tasks.flaky"]
+PATH = "django_ojs.tasks_backend.OJSBackend"
 OURS = (ours.job_started, ours.job_completed, ours.job_discarded, ours.job_cancelled)
 
 
@@ -65,6 +67,23 @@ def test_a_task_that_succeeds(heard: list[tuple[str, Any]]) -> None:
     ]
     assert heard[0][1] is result
     assert heard[2][1].return_value == 2
+
+
+def elsewhere() -> None:
+    """A task of another backend than the default one."""
+
+
+def test_the_sender_is_the_backend_of_the_task_though_it_has_not_enqueued_it(
+    heard: list[tuple[str, Any]],
+) -> None:
+    """A client over HTTP has, or a schedule."""
+    immediate = f"{Task.__module__.rpartition('.')[0]}.backends.immediate.ImmediateBackend"
+    both = {"default": {"BACKEND": immediate}, "ojs": {"BACKEND": PATH}}
+    with override_settings(TASKS=both):
+        task(type="test.elsewhere", backend="ojs")(elsewhere)
+        api.enqueue("test.elsewhere")
+        ack(*take(types=["test.elsewhere"]))
+    assert [name for name, _ in heard] == ["started", "finished"]
 
 
 def test_a_retry_finishes_nothing(heard: list[tuple[str, Any]]) -> None:

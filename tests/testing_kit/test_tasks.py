@@ -12,8 +12,14 @@ from tests.settings import HAS_TASKS
 if not HAS_TASKS:
     pytest.skip("django-tasks is not installed", allow_module_level=True)
 
-from django_ojs.tasks_backend import OJSTask, task
-from django_ojs.tasks_backend.compat import TaskResultStatus, task_backends
+from django_ojs import enqueue, get
+from django_ojs.tasks_backend import OJSTask, TaskContext, task
+from django_ojs.tasks_backend.compat import (
+    Task,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_backends,
+)
 from django_ojs.testing import Drained, assert_enqueued, drain, fail_next, perform
 from tests.workload.django_tasks import add, patient
 
@@ -28,6 +34,16 @@ def backend(name: str) -> Any:
 def double(number: int) -> int:
     """A task."""
     return 2 * number
+
+
+async def needless(context: TaskContext, number: int) -> int:
+    """A task that never asks for its result."""
+    return number
+
+
+async def curious(context: TaskContext) -> list[str]:
+    """A task that does."""
+    return [context.task_result.id, context.task_result.backend]
 
 
 def test_immediately() -> None:
@@ -76,3 +92,22 @@ def test_a_task_with_a_context_is_performed_and_found(database: str) -> None:
         perform(patient)
     patient.enqueue("diary")
     assert_enqueued(patient, kwargs={"diary": "diary"}, count=1)
+
+
+@pytest.mark.usefixtures("ojs_db")
+def test_a_coroutine_that_does_not_ask_for_its_result_needs_none() -> None:
+    """That is read before it runs; of an attempt that is only performed there is none."""
+    assert perform(task(takes_context=True)(needless), 2).result == 2
+    assert isinstance(perform(task(takes_context=True)(curious)).error, TaskResultDoesNotExist)
+
+
+@pytest.mark.usefixtures("ojs_db")
+def test_the_backend_of_a_task_is_that_of_its_declaration_if_no_other_has_enqueued_it() -> None:
+    immediate = f"{Task.__module__.rpartition('.')[0]}.backends.immediate.ImmediateBackend"
+    ours = "django_ojs.tasks_backend.OJSBackend"
+    both = {"default": {"BACKEND": immediate}, "ojs": {"BACKEND": ours}}
+    with override_settings(TASKS=both):
+        task(type="kit.curious", backend="ojs", takes_context=True)(curious)
+        made = enqueue("kit.curious")
+        assert drain() == Drained(completed=1)
+        assert get(made).result == [str(made.id), "ojs"]
