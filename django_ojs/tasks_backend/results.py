@@ -70,7 +70,13 @@ class JobTaskError(TaskError):
         Nothing is imported for it: a row, which a client may have written, does not choose that.
         """
         module, _, name = self.exception_class_path.rpartition(".")
+        inner: list[str] = []
+        while module and module not in sys.modules:
+            inner.insert(0, name)
+            module, _, name = module.rpartition(".")
         found = getattr(sys.modules.get(module), name, None)
+        for one in inner:
+            found = vars(found).get(one) if isinstance(found, type) else None
         if isinstance(found, type) and issubclass(found, BaseException):
             return found
         return ends.JobFailed

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 
@@ -91,6 +92,9 @@ def test_errors_and_workers_are_those_of_the_attempts() -> None:
         ("ValidationError", exceptions.JobFailed),
         ("com.example.Trouble", exceptions.JobFailed),
         ("os.path", exceptions.JobFailed),
+        ("django.contrib.auth.models.User.DoesNotExist", User.DoesNotExist),
+        ("django.contrib.auth.models.User.objects", exceptions.JobFailed),
+        ("django.contrib.auth.models.User.DoesNotExist.nothing", exceptions.JobFailed),
     ],
 )
 def test_each_kind_of_error_has_a_class(stored: str, found: type[BaseException]) -> None:
