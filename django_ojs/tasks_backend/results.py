@@ -119,7 +119,7 @@ def make(
     _set(result, "task", task)
     _set(result, "id", str(job.id))
     _set(result, "status", STATUS[job.state])
-    _set(result, "enqueued_at", job.enqueued_at)
+    _set(result, "enqueued_at", job.created_at)
     _set(result, "started_at", started_at)
     _set(result, "finished_at", job.finished_at)
     _set(result, "last_attempted_at", last_attempted_at)

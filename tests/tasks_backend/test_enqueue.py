@@ -45,7 +45,7 @@ def test_a_task_is_a_job() -> None:
     assert (row.type, row.queue, row.priority, row.state) == (TYPE, "low_priority", 7, "available")
     assert (row.args, row.meta) == ([1, 2, {"scale": 3}], {"ojs.kwargs": True})
     assert (result.args, result.kwargs, result.status) == ([1, 2], {"scale": 3}, TaskResultStatus.READY)
-    assert (result.task.queue_name, result.enqueued_at) == ("low_priority", row.enqueued_at)
+    assert (result.task.queue_name, result.enqueued_at) == ("low_priority", row.created_at)
     assert result == add.get_result(result.id)
 
 

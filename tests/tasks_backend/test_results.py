@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django_ojs import api, clock, exceptions
 from django_ojs.domain.job import JobRow
 from django_ojs.models import Attempt, Job
+from django_ojs.services.promote import promote
 from django_ojs.services.reap import reap
 from django_ojs.tasks_backend.compat import (
     InvalidTask,
@@ -202,6 +203,19 @@ def test_a_retry_moves_no_time_of_the_task() -> None:
     fail(claimed(flaky))
     result = flaky.get_result(result.id)
     assert (result.status, result.task.run_after) == (READY, None)
+
+
+def test_a_task_was_enqueued_once(frozen: clock.FrozenClock) -> None:
+    """Its job becomes available again and again: when its time comes, and for each attempt."""
+    result = flaky.using(delay="1h").enqueue(1)
+    enqueued_at = result.enqueued_at
+    assert enqueued_at == clock.now("default")
+    for _ in range(2):
+        frozen.advance(3600)
+        assert promote(using="default") == 1
+        result.refresh()
+        assert result.enqueued_at == enqueued_at
+        fail(claimed(flaky))
 
 
 def test_middleware_that_drops_a_task_fails_it() -> None:
