@@ -21,7 +21,7 @@ from sentry_sdk.integrations.logging import ignore_logger
 from django_ojs import hooks
 from django_ojs.handlers import execution
 from django_ojs.observability import sentry_check_ins as check_ins
-from django_ojs.signals import EventRecord, job_discarded, job_failed
+from django_ojs.signals import EventRecord, job_cancelled, job_discarded, job_failed
 
 if TYPE_CHECKING:
     from django_ojs.handlers.context import JobContext
@@ -61,6 +61,7 @@ class OJSIntegration(Integration):
         execution.chain.prepend(isolate, NAME)
         job_failed.connect(_failed, dispatch_uid=f"{__name__}.failed")
         job_discarded.connect(_discarded, dispatch_uid=f"{__name__}.discarded")
+        job_cancelled.connect(_cancelled, dispatch_uid=f"{__name__}.cancelled")
 
 
 def isolate(context: JobContext, next: execution.Next) -> Any:
@@ -111,8 +112,24 @@ def _failed(*, event: EventRecord, **_: object) -> None:
 def _discarded(*, event: EventRecord, **_: object) -> None:
     """A job has been given up, unless a person has decided it, who needs no event."""
     integration, error = _integration(), event.data.get("last_error")
-    if integration is not None and error is not None:
+    if integration is None:
+        return
+    _end_check_in(integration, event)
+    if error is not None:
         _capture(integration, event, error)
+
+
+def _cancelled(*, event: EventRecord, **_: object) -> None:
+    """A job was cancelled, which is no error."""
+    integration = _integration()
+    if integration is not None:
+        _end_check_in(integration, event)
+
+
+def _end_check_in(integration: OJSIntegration, event: EventRecord) -> None:
+    if integration.check_ins:
+        job_id = event.data["job_id"]
+        check_ins.given_up(job_id, _stored_job(job_id).get("meta"))
 
 
 def _unseen(error: Mapping[str, Any]) -> bool:
@@ -128,8 +145,6 @@ def _capture(integration: OJSIntegration, event: EventRecord, error: Mapping[str
         if name in data
     }
     stored, backtrace = _stored(data["job_id"], data["attempt"])
-    if integration.check_ins and data["state"] == "discarded":
-        check_ins.given_up(data["job_id"], stored.get("meta"))
     about |= {name: value for name, value in stored.items() if name not in ("args", "meta")}
     if integration.send_arguments and "args" in stored:
         about["args"] = stored["args"]
@@ -160,19 +175,26 @@ def _capture(integration: OJSIntegration, event: EventRecord, error: Mapping[str
 
 def _stored(job_id: str, attempt: int) -> tuple[dict[str, Any], list[str]]:
     """What the rows say: the job, if it is still there, and the traceback of the attempt."""
-    from django_ojs.models import Attempt, Job
+    from django_ojs.models import Attempt
     from django_ojs.services import databases
 
     using = databases.of_job(UUID(job_id))
     ended = Attempt.objects.using(using).filter(job_id=job_id, attempt=attempt)
     error = ended.order_by("-lease_seq").values_list("error", "worker_id").first()
-    columns = ("max_attempts", "args", "meta")
-    row = Job.objects.using(using).filter(pk=job_id).values(*columns).first() or {}
-    stored = {name: _value(value) for name, value in row.items()}
+    stored = _stored_job(job_id)
     if error is None:
         return stored, []
     stored["worker_id"] = error[1]
     return stored, (_value(error[0]) or {}).get("backtrace") or []
+
+
+def _stored_job(job_id: str) -> dict[str, Any]:
+    from django_ojs.models import Job
+    from django_ojs.services import databases
+
+    columns = ("max_attempts", "args", "meta")
+    rows = Job.objects.using(databases.of_job(UUID(job_id))).filter(pk=job_id)
+    return {name: _value(value) for name, value in (rows.values(*columns).first() or {}).items()}
 
 
 def _value(stored: Any) -> Any:

@@ -49,7 +49,7 @@ def around(context: JobContext, next: execution.Next) -> Any:
 
 
 def given_up(job_id: str, meta: object) -> None:
-    """The job was discarded: if it is that of a schedule, its check-in is an error."""
+    """The job will not complete: if it is that of a schedule, its check-in is an error."""
     name = meta.get("cron_name") if isinstance(meta, Mapping) else None
     if isinstance(name, str):
         sentry_sdk.crons.capture_checkin(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from django_ojs.models import Schedule
 from django_ojs.observability import sentry, sentry_check_ins
 from django_ojs.observability.sentry import OJSIntegration, frames_of
 from django_ojs.services import databases, operate
-from django_ojs.signals import job_discarded, job_failed
+from django_ojs.signals import job_cancelled, job_discarded, job_failed
 from django_ojs.testing.in_process import InProcessSupervisor
 from tests.services.support import fail, make, take
 from tests.support import not_none
@@ -59,6 +59,7 @@ def captured() -> Iterator[Captured]:
     sentry_sdk.get_global_scope().set_client(before)
     job_failed.disconnect(dispatch_uid="django_ojs.observability.sentry.failed")
     job_discarded.disconnect(dispatch_uid="django_ojs.observability.sentry.discarded")
+    job_cancelled.disconnect(dispatch_uid="django_ojs.observability.sentry.cancelled")
     execution.chain.reset()
 
 
@@ -163,6 +164,20 @@ def test_the_jobs_of_a_schedule_are_check_ins(captured: Captured) -> None:
     config = captured.check_ins[0]["monitor_config"]
     assert config["schedule"] == {"type": "crontab", "value": "0 6 * * *"}
     assert config["timezone"] == "Europe/Berlin"
+
+
+@pytest.mark.parametrize("end", [operate.cancel, operate.discard])
+def test_a_check_in_ends_when_a_person_ends_its_job(
+    captured: Captured, end: Callable[..., Any]
+) -> None:
+    """Sentry would wait for it, and report that it has run for too long."""
+    (scheduled,) = make(1, meta={"cron_name": "shop.daily"})
+    (plain,) = make(1)
+    with checking_in():
+        end([scheduled.id, plain.id])
+    found = [(one["monitor_slug"], one["check_in_id"], one["status"]) for one in captured.check_ins]
+    assert found == [("shop-daily", scheduled.id.hex, "error")]
+    assert captured.events == []
 
 
 def test_a_database_that_is_away_costs_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
