@@ -4,6 +4,7 @@ middleware 3 and 5).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -30,6 +31,7 @@ enqueues, with its first request and the number of its jobs; it returns ``store(
 
 M = TypeVar("M", bound=Callable[..., Any])
 Members = tuple[tuple[str, M], ...]
+Change = Callable[[list[tuple[str, M]]], None]
 
 
 class MiddlewareChain(Generic[M]):
@@ -38,14 +40,18 @@ class MiddlewareChain(Generic[M]):
     It begins as a list of dotted names in ``OJS``. Each member has a name: its dotted name, or the one
     that it is added under. Changes hold for this process alone and for later jobs: make them when
     Django starts, in ``AppConfig.ready``. Those made while the settings are being read are carried out
-    when the chain is first used.
+    when the chain is first used. All are carried out again when a test overrides ``OJS``, but for what
+    has no place in the list of that; those made within the override end with it.
     """
 
     def __init__(self, kind: str, listed: Callable[[], Sequence[str]]) -> None:
         self._kind = kind
         self._listed = listed
         self._lock = threading.RLock()
-        self._early: list[Callable[[list[tuple[str, M]]], None]] = []
+        self._early: list[Change[M]] = []
+        self._changes: tuple[Change[M], ...] = ()
+        self._overridden: list[tuple[Change[M], ...]] = []
+        """The changes as they were before each override of the settings."""
         self._members: Members[M] | None = None
         setting_changed.connect(self._settings_changed, dispatch_uid=f"django_ojs.{kind}_middleware")
 
@@ -60,6 +66,9 @@ class MiddlewareChain(Generic[M]):
                 members = [(name, import_string(name)) for name in self._listed()]
                 for change in self._early:
                     change(members)
+                for change in self._changes:
+                    with contextlib.suppress(LookupError, ValueError):
+                        change(members)
                 self._members = tuple(members)
         return self._members
 
@@ -90,6 +99,7 @@ class MiddlewareChain(Generic[M]):
     def reset(self) -> None:
         """Back to the settings."""
         with self._lock:
+            self._changes = ()
             self._members = None
 
     def _insert(self, middleware: M, name: str, place: Callable[[list[str]], int]) -> None:
@@ -103,7 +113,7 @@ class MiddlewareChain(Generic[M]):
 
         self._change(change)
 
-    def _change(self, change: Callable[[list[tuple[str, M]]], None]) -> None:
+    def _change(self, change: Change[M]) -> None:
         with self._lock:
             if not settings.configured:
                 self._early.append(change)
@@ -111,6 +121,7 @@ class MiddlewareChain(Generic[M]):
             members = list(self.members())
             change(members)
             self._members = tuple(members)
+            self._changes += (change,)
 
     def _place(self, name: str, names: list[str]) -> int:
         if name not in names:
@@ -118,9 +129,15 @@ class MiddlewareChain(Generic[M]):
             raise LookupError(f"there is no {self._kind} middleware named {name!r}: there is {known}")
         return names.index(name)
 
-    def _settings_changed(self, *, setting: str, **_: object) -> None:
-        if setting == "OJS":
-            self.reset()
+    def _settings_changed(self, *, setting: str, enter: bool = False, **_: object) -> None:
+        if setting != "OJS":
+            return
+        with self._lock:
+            if enter:
+                self._overridden.append(self._changes)
+            elif self._overridden:
+                self._changes = self._overridden.pop()
+            self._members = None
 
 
 chain: MiddlewareChain[EnqueueMiddleware] = MiddlewareChain(

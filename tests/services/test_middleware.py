@@ -79,6 +79,20 @@ def test_the_five_operations() -> None:
         enqueue_middleware.add(first, "b")
 
 
+def test_what_an_app_has_added_is_there_after_and_under_other_settings() -> None:
+    listed = f"{__name__}.first"
+    enqueue_middleware.add(second, "of the app")
+    with override_settings(OJS={"ENQUEUE_MIDDLEWARE": [listed]}):
+        assert enqueue_middleware.names() == [listed, "of the app"]
+        enqueue_middleware.insert_after(listed, refusing, "of the test")
+        with override_settings(OJS={}):
+            assert enqueue_middleware.names() == ["of the app"], "beside what is not listed there"
+        assert enqueue_middleware.names() == [listed, "of the test", "of the app"]
+    assert enqueue_middleware.names() == ["of the app"]
+    enqueue_middleware.reset()
+    assert enqueue_middleware.names() == []
+
+
 def test_what_is_dropped_is_not_stored_and_says_so() -> None:
     enqueue_middleware.add(dropping)
     assert enqueue("test.job", ["drop"]).state == "dropped"
