@@ -20,7 +20,6 @@ from django_ojs.models import (
     MaintenanceRun,
     Queue,
     RateLimit,
-    RateLimitPlace,
     Schedule,
     Total,
     Worker,
@@ -28,7 +27,7 @@ from django_ojs.models import (
 )
 from django_ojs.services import reading, reaper, totals, workers
 from django_ojs.services.totals import Metric
-from django_ojs.store import due_times, selectors
+from django_ojs.store import due_times, rate_limit_keys, selectors
 
 MOST_QUEUES = 200
 """The queues with gauges of their own: the first by name."""
@@ -273,12 +272,8 @@ def _rate_limits(using: str) -> list[Family]:
     running = Family("ojs_rate_limit_running", "gauge", text, ("key",))
     rows = RateLimit.objects.using(using).filter(exceeded=True).order_by("key")
     keys = list(rows.values_list("key", flat=True)[:MOST_QUEUES])
-    status = RateLimitPlace.Status
-    for key in keys:
-        places = RateLimitPlace.objects.using(using).filter(key=key)
-        waiting.values[key,] = selectors.capped(places.filter(status=status.WAITING))
-        busy = places.filter(status__in=(status.RUNNING, status.ENDING))
-        running.values[key,] = selectors.capped(busy)
+    for key, crowd in rate_limit_keys.crowds(keys, cap=selectors.COUNT_CAP, using=using).items():
+        waiting.values[key,], running.values[key,] = crowd
     return [waiting, running]
 
 

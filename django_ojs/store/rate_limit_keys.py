@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django_ojs.models import Queue, RateLimitDue, RateLimitPlace
 from django_ojs.store.columns import ColumnType
-from django_ojs.store.dialect import dialect, repeated
+from django_ojs.store.dialect import cursor, dialect, repeated
 
 _Status = RateLimitPlace.Status
 _TAKEN = (_Status.ADMITTED, _Status.RUNNING, _Status.ENDING)
@@ -55,3 +55,29 @@ def read(key: str, *, using: str) -> KeyRows:
         any(kind == "waits" for kind, *_ in rows),
         [queue for kind, *_, queue in rows if kind == "paused"],
     )
+
+
+class Crowd(NamedTuple):
+    """How many jobs wait for a place under a key, and how many places run or end."""
+
+    waiting: int
+    running: int
+
+
+def crowds(keys: Sequence[str], *, cap: int, using: str) -> dict[str, Crowd]:
+    """Count what waits and what runs under each key, up to ``cap``, by one statement over ranges of an
+    index.
+    """
+    if not keys:
+        return {}
+    name = dialect(using).quote("key")
+    busy = f"{_Status.RUNNING.value}, {_Status.ENDING.value}"
+    counted = ", ".join(
+        f"(SELECT COUNT(*) FROM (SELECT id FROM {_PLACES} WHERE {name} = %s AND status IN ({those})"
+        f" LIMIT {cap}) s)"
+        for those in (_Status.WAITING.value, busy)
+    )
+    statement = " UNION ALL ".join(f"SELECT {place}, {counted}" for place in range(len(keys)))
+    with cursor(using) as cur:
+        cur.execute(statement, [key for one in keys for key in (one, one)])
+        return {keys[place]: Crowd(waiting, running) for place, waiting, running in cur.fetchall()}

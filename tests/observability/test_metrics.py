@@ -13,8 +13,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from django_ojs.api import enqueue
+from django_ojs import clock
+from django_ojs.api import enqueue, new_id
 from django_ojs.domain import exposition
+from django_ojs.models import RateLimit, RateLimitPlace
 from django_ojs.observability import otel_metrics, prometheus
 from django_ojs.services import metrics, totals
 from django_ojs.services.totals import Increments, Key, Metric
@@ -67,6 +69,27 @@ def test_registering_asks_the_database_nothing() -> None:
     with CaptureQueriesContext(connection) as asked:
         CollectorRegistry().register(prometheus.collector())
     assert len(asked) == 0
+
+
+@pytest.mark.every_database
+@pytest.mark.usefixtures("counted")
+def test_a_scrape_takes_eleven_statements_however_many_keys_are_full() -> None:
+    keys = [f"key-{number}" for number in range(20)]
+    RateLimit.objects.bulk_create([RateLimit(key=key, exceeded=True) for key in keys])
+    status, now = RateLimitPlace.Status, clock.now(DEFAULT_DB_ALIAS)
+    standing = [status.WAITING] * 3 + [status.RUNNING, status.ENDING, status.ADMITTED, status.IDLE]
+    RateLimitPlace.objects.bulk_create(
+        [
+            RateLimitPlace(key=key, status=one, enqueued_at=now, job_id=new_id(), queue="mail")
+            for key in keys
+            for one in standing
+        ]
+    )
+    with CaptureQueriesContext(connection) as asked:
+        found = {family.name: family.values for family in metrics.collect()}
+    assert len(asked) == 11
+    assert found["ojs_rate_limit_waiting"] == {(key,): 3 for key in keys}
+    assert found["ojs_rate_limit_running"] == {(key,): 2 for key in keys}
 
 
 @pytest.mark.slow
