@@ -183,7 +183,7 @@ def test_a_cancelled_job_is_cancelled(worker: StartWorker, diary: Diary) -> None
     assert in_state(job, "cancelled").attempt == 1
 
 
-@pytest.mark.parametrize("what", ["task", "stubborn"])
+@pytest.mark.parametrize("what", ["task", "stubborn", "thread"])
 def test_what_a_coroutine_leaves_ends_with_it_or_costs_the_process(
     worker: StartWorker, diary: Diary, flag: Flag, what: str
 ) -> None:

@@ -153,13 +153,16 @@ async def save(ctx: JobContext, diary: str) -> None:
 
 @job("slots.leave", retry=LATER)
 async def leave_task(what: str) -> int:
-    """Leaves a task behind, that ends with its cancellation or does not."""
-    _kept.append(asyncio.create_task(stubborn() if what == "stubborn" else asyncio.sleep(300)))
+    """Leaves a task behind, that ends with its cancellation or does not, or a call in a thread."""
+    if what == "thread":
+        _kept.append(asyncio.get_running_loop().run_in_executor(None, time.sleep, 2))
+    else:
+        _kept.append(asyncio.create_task(stubborn() if what == "stubborn" else asyncio.sleep(300)))
     await asyncio.sleep(0)
     return os.getpid()
 
 
-_kept: list[asyncio.Task[Any]] = []
+_kept: list[asyncio.Future[Any]] = []
 
 
 async def stubborn() -> None:

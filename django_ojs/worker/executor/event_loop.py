@@ -7,10 +7,13 @@ import contextlib
 import contextvars
 import inspect
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from django_ojs.handlers import execution
+from django_ojs.handlers.context import JobContext
 from django_ojs.worker import sessions
 
 T = TypeVar("T")
@@ -19,12 +22,12 @@ PATIENCE_S = 1.0
 
 
 class CountingPool(ThreadPoolExecutor):
-    """The threads of ``asyncio.to_thread``; it knows how many calls are under way."""
+    """The threads of ``asyncio.to_thread``; it knows for which jobs calls are under way."""
 
     def __init__(self) -> None:
         super().__init__(thread_name_prefix="django_ojs-to-thread")
         self._lock = threading.Lock()
-        self._running = 0
+        self._running: Counter[JobContext | None] = Counter()
 
     def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Run a call in a thread, and tidy up the connections that it used there."""
@@ -35,20 +38,26 @@ class CountingPool(ThreadPoolExecutor):
             finally:
                 sessions.tidy_connections()
 
-        future = super().submit(run)
+        future, job = super().submit(run), execution.current()
         with self._lock:
-            self._running += 1
-        future.add_done_callback(self._ended)
+            self._running[job] += 1
+        future.add_done_callback(lambda _: self._ended(job))
         return future
 
-    def _ended(self, future: Future[Any]) -> None:
+    def _ended(self, job: JobContext | None) -> None:
         with self._lock:
-            self._running -= 1
+            self._running[job] -= 1
+            if not self._running[job]:
+                del self._running[job]
 
     @property
-    def running(self) -> int:
-        """How many calls have not ended."""
-        return self._running
+    def running(self) -> bool:
+        """Whether a call has not ended."""
+        return bool(self._running)
+
+    def runs_for(self, job: JobContext) -> bool:
+        """Whether a call of this job has not ended."""
+        return job in self._running
 
     def owns(self, thread: threading.Thread) -> bool:
         """Whether it is one of the pool's."""

@@ -89,6 +89,7 @@ class SharedExecutor:
         self._jobs: dict[str, SharedJob] = {}
         self._threads: list[JobThread] = []
         self._asked = 0
+        self._pool = CountingPool()
         self._asking = ThreadPoolExecutor(slots, thread_name_prefix="django_ojs-call")
         self._period = 1.0
         self._context = contextvars.copy_context()
@@ -98,7 +99,7 @@ class SharedExecutor:
         with asyncio.Runner() as runner:
             self.loop = runner.get_loop()
             self.loop.set_task_factory(_task)
-            self.loop.set_default_executor(CountingPool())
+            self.loop.set_default_executor(self._pool)
             self._watch = LoopWatch(self.loop, self._report_blocked)
             self._watch.start()
             runner.run(self._serve())
@@ -173,9 +174,10 @@ class SharedExecutor:
             # The handler has forked, and this is the child: it must not report for the job.
             os._exit(0)
         left = await job.end_tasks()
-        if await thread.tidy():
+        tidy = await thread.tidy()
+        if tidy:
             self._threads.append(thread)
-        else:
+        if not tidy or self._pool.runs_for(job.context):
             left.append("threads")
         took = round(clock.boottime() - began, 6)
         if self._capture is not None and job.logged is not None:
