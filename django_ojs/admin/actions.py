@@ -21,10 +21,13 @@ _GO_BACK = gettext_lazy("Go back")
 
 
 class Chosen(NamedTuple):
-    """The keys of the selected rows, up to a limit, and whether these are all."""
+    """The keys of the selected rows, up to a limit, whether these are all, and those of which there is
+    no row any more.
+    """
 
     keys: list[Any]
     whole: bool
+    gone: Sequence[Any] = ()
 
 
 @dataclass(slots=True)
@@ -85,3 +88,8 @@ def report_to_user(
         more = len(report.skipped) - 5
         left = ngettext("%d more was left as it is.", "%d more were left as they are.", more)
         page.message_user(request, left % more, messages.WARNING)
+
+
+def say_gone(key: object) -> str:
+    """That a row no longer exists."""
+    return _("%s is no longer there.") % key

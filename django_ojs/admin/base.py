@@ -22,7 +22,7 @@ from django.views.defaults import permission_denied
 
 from django_ojs import conf
 from django_ojs.admin import banner, links, live, refresh
-from django_ojs.admin.actions import ActionReport, Chosen, Operation, report_to_user
+from django_ojs.admin.actions import ActionReport, Chosen, Operation, report_to_user, say_gone
 from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.database import JobsDatabaseAdmin
 from django_ojs.admin.forms import ReasonForm
@@ -150,16 +150,31 @@ class OJSModelAdmin(JobsDatabaseAdmin):
             if many:
                 self.act_on_many(request, operation, form.cleaned_data)
             else:
-                self._perform(request, operation, chosen.keys, form.cleaned_data)
+                self._perform(request, operation, chosen.keys, form.cleaned_data, chosen.gone)
             return None
         more: dict[str, Any] = {"narrowed": self.narrowed(request)} if across else {}
         more |= self.describe_many(request, len(chosen.keys)) if many else {}
         return self._confirmation(request, operation, form, chosen.keys, hidden, **more)
 
     def chosen(self, request: HttpRequest, queryset: QuerySet[Any], most: int) -> Chosen:
-        """The keys of up to ``most`` selected rows."""
-        keys = list(queryset.values_list("pk", flat=True)[: most + 1])
-        return Chosen(keys[:most], len(keys) <= most)
+        """The keys of up to ``most`` selected rows, or with "select all" of rows that match.
+
+        Selected rows need not match any more: the operation says what it leaves as it is.
+        """
+        if request.POST.get("select_across") == "1":
+            keys = list(queryset.values_list("pk", flat=True)[: most + 1])
+            return Chosen(keys[:most], len(keys) <= most)
+        field: Any = self.opts.pk
+        wanted = dict.fromkeys(map(field.to_python, request.POST.getlist(ACTION_CHECKBOX_NAME)))
+        there = set(self.selectable(request).filter(pk__in=wanted).values_list("pk", flat=True))
+        keys = [key for key in wanted if key in there]
+        gone = [key for key in wanted if key not in there]
+        return Chosen(keys[:most], len(keys) <= most, gone)
+
+    def selectable(self, request: HttpRequest) -> QuerySet[Any]:
+        """The rows that can be selected, whatever the filters of the list."""
+        rows: QuerySet[Any] = self.model._default_manager.using(self.using)
+        return rows
 
     def narrowed(self, request: HttpRequest) -> list[str]:
         """The filters of the list, in words."""
@@ -271,12 +286,14 @@ class OJSModelAdmin(JobsDatabaseAdmin):
         operation: Operation,
         keys: Sequence[Any],
         cleaned: Mapping[str, Any],
+        gone: Sequence[Any] = (),
     ) -> ActionReport:
         try:
             report = operation.run(keys, cleaned, self.actor(request, cleaned.get("reason", "")))
         except OJSError as error:
             self.message_user(request, error.message, messages.ERROR)
             return ActionReport()
+        report.skipped += map(say_gone, gone)
         report_to_user(self, request, operation, report)
         return report
 

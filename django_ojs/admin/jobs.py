@@ -50,6 +50,7 @@ from django_ojs.store.sessions import statement_timeout
 
 MOST_QUEUES = 100
 _WINDOW = "_ojs_window"
+_DEAD = {"state": State.DISCARDED, "dead_letter": True}
 
 
 @admin.register(Job)
@@ -332,8 +333,7 @@ class JobAdmin(DetailsAdmin):
         found within a time limit.
         """
         if request.POST.get("select_across") != "1":
-            rows = queryset.order_by(*keyset.order(self.tab(request.GET).keys))
-            return super().chosen(request, rows, most)
+            return super().chosen(request, queryset, most)
         return first(self.narrowing(request), most, **self._reading(request))
 
     def describe_many(self, request: HttpRequest, known: int) -> dict[str, Any]:
@@ -360,7 +360,11 @@ class DeadLetterAdmin(JobAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Only dead-lettered jobs, on the pages of single jobs too."""
-        return super().get_queryset(request).filter(state=State.DISCARDED, dead_letter=True)
+        return super().get_queryset(request).filter(**_DEAD)
+
+    def selectable(self, request: HttpRequest) -> QuerySet[Any]:
+        """Only these: who sees the dead letter need not see other jobs."""
+        return super().selectable(request).filter(**_DEAD)
 
     def tab(self, params: Mapping[str, Any]) -> Tab:
         """Always the dead letter."""

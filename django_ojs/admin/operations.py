@@ -10,7 +10,7 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from django_ojs.admin.actions import ActionReport, Operation, Run
+from django_ojs.admin.actions import ActionReport, Operation, Run, say_gone
 from django_ojs.admin.forms import (
     EditForm,
     ExtendForm,
@@ -72,7 +72,7 @@ def _deciding(name: str) -> Run:
             there = {change.before.id for change in changes}
             for key in chunk:
                 if key not in there:
-                    report.skipped.append(_gone(key))
+                    report.skipped.append(say_gone(key))
                 elif key in why:
                     report.skipped.append(why[key])
         return report
@@ -95,10 +95,6 @@ def _left(job: JobRow) -> str:
     return _("%(id)s was left as it is: it is %(state)s by now.") % {"id": job.id, "state": state}
 
 
-def _gone(key: UUID) -> str:
-    return _("%s is no longer there.") % key
-
-
 def _purge(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
     report = ActionReport()
     for start in range(0, len(keys), CHUNK):
@@ -106,7 +102,7 @@ def _purge(keys: Sequence[UUID], cleaned: Mapping[str, Any], actor: Actor) -> Ac
         purged = operate.purge_finished(chunk, actor=actor)
         report.done += len(purged.done)
         there = {job.id for job in (*purged.done, *purged.left)}
-        report.skipped += [_gone(key) for key in chunk if key not in there]
+        report.skipped += [say_gone(key) for key in chunk if key not in there]
         report.skipped += map(_left, purged.left)
     return report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -228,6 +229,57 @@ def test_an_action_on_many_jobs_leaves_out_those_that_it_is_not_for() -> None:
     assert text.count("was left as it is") == 2
     assert Job.objects.filter(state="cancelled").count() == 3
     assert AuditEntry.objects.filter(source="admin").count() == 3
+
+
+def select(browser: Client, name: str, query: str, jobs: list[Any]) -> Callable[[], str]:
+    """Select jobs in a list and choose an action; what is returned confirms it, and has the answer."""
+    data = {"action": name, "_selected_action": [str(job.id) for job in jobs], "index": "0"}
+    data["select_across"] = "0"
+    assert "_confirmed" in browser.post(LIST + query, data).content.decode()
+
+    def confirm() -> str:
+        response = browser.post(LIST + query, {**data, "_confirmed": "1"}, follow=True)
+        return str(response.content.decode())
+
+    return confirm
+
+
+@pytest.mark.parametrize("more", ["", "&queue=default", "&sort=line"])
+def test_selected_jobs_that_have_left_the_tab_are_cancelled_too(more: str) -> None:
+    browser = login("view_job", "cancel_job")
+    confirm = select(browser, "cancel", f"?state=available{more}", make(2))
+    take(1)
+    assert "2 done" in confirm()
+    assert set(Job.objects.values_list("state", flat=True)) == {"cancelled"}
+
+
+def test_selected_jobs_that_an_action_is_no_longer_for_are_named() -> None:
+    browser = login("view_job", "retry_job")
+    jobs = [in_state("discarded") for _number in range(3)]
+    confirm = select(browser, "retry", "?state=discarded", jobs)
+    do(login("view_job", "retry_job", name="eva"), jobs[0], "retry")
+    ack(*take())
+    Job.objects.filter(pk=jobs[1].id).delete()
+    text = confirm()
+    assert "1 done" in text
+    assert f"{jobs[0].id} was left as it is: it is completed by now." in text
+    assert f"{jobs[1].id} is no longer there." in text
+    assert {job.state for job in Job.objects.all()} == {"completed", "available"}
+
+
+def test_selected_jobs_that_have_left_the_dead_letter_are_named_and_left() -> None:
+    browser = login("view_deadletter", "purge_job")
+    jobs = [in_state("discarded") for _number in range(2)]
+    Job.objects.update(dead_letter=True)
+    data = {"action": "purge", "_selected_action": [str(job.id) for job in jobs], "index": "0"}
+    path = "/admin/django_ojs/deadletter/"
+    assert "_confirmed" in browser.post(path, data).content.decode()
+    Job.objects.filter(pk=jobs[0].id).update(dead_letter=False)
+    confirmed = {**data, "_confirmed": "1", "typed": "purge"}
+    text = browser.post(path, confirmed, follow=True).content.decode()
+    assert "1 done" in text
+    assert f"{jobs[0].id} is no longer there." in text
+    assert Job.objects.get().pk == jobs[0].id
 
 
 @pytest.mark.slow
