@@ -127,8 +127,10 @@ class JobChangeList(KeysetChangeList):
         state = self.params.get("state")
         if not shown or self.params.get("lens") or self.query:
             return super().count(request)
-        count = sum(shown.values()) if state is None else shown.get(str(state), 0)
-        return int(min(count, selectors.COUNT_CAP + 1))
+        counts = list(shown.values()) if state is None else [shown.get(str(state), 0)]
+        cap = selectors.COUNT_CAP
+        # A count that has reached the cap may be one of more.
+        return cap + 1 if max(counts) >= cap else min(sum(counts), cap + 1)
 
     @property
     def shown_count(self) -> str:

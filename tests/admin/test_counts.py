@@ -14,6 +14,7 @@ from django.utils.formats import date_format
 from django_ojs.admin import base
 from django_ojs.admin import bulk as pages
 from django_ojs.admin import jobs as jobs_admin
+from django_ojs.admin.job_changelist import JobChangeList
 from django_ojs.clock import FrozenClock
 from django_ojs.domain import histogram
 from django_ojs.models import MaintenanceRun, MinuteStat
@@ -117,6 +118,22 @@ def test_a_queue_has_at_least_what_was_found_of_it(monkeypatch: pytest.MonkeyPat
 def between(text: str, label: str) -> str:
     """The body of the panel with this label."""
     return text.partition(f'id="{label}"')[2].partition("<tbody>")[2].partition("</tbody>")[0]
+
+
+@pytest.mark.parametrize("query", [{"state": "available"}, {}])
+def test_a_tab_with_more_than_is_counted_says_at_least(
+    monkeypatch: pytest.MonkeyPatch, query: dict[str, str]
+) -> None:
+    monkeypatch.setattr(selectors, "COUNT_CAP", 4)
+    monkeypatch.setattr(JobChangeList, "count_cap", 4)
+    monkeypatch.setattr(jobs_admin.JobAdmin, "list_per_page", 2)
+    browser = login("view_job", "cancel_job")
+    make(3)
+    assert "<span>3 jobs</span>" in page(browser, "job/", **query)
+    make(2)
+    text = page(browser, "job/", **query)
+    assert "<span>≥ 4 jobs</span>" in text
+    assert "Select all ≥ 4 jobs" in text
 
 
 def test_minutes_that_are_not_counted_yet_are_not_drawn(frozen: FrozenClock) -> None:
