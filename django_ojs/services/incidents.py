@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import connections
-from django.db.models import Count, Max, Min, QuerySet, Sum
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 from django.db.models.fields.json import KT
 from django.db.models.functions import Left
 
@@ -34,6 +34,10 @@ FAILED = {
     str(Kind.FAILED): "unknown",
 }
 """The kinds of event that are failures, and the error where the event has none."""
+FAILURES = Q(kind__in=FAILED) & (~Q(kind=str(Kind.TOTAL_TIMEOUT)) | Q(data__lookahead__isnull=True))
+"""The events that are counted: a job that is given up because no attempt fits into its total timeout
+has had a failed one.
+"""
 
 
 class FailureKey(NamedTuple):
@@ -59,7 +63,7 @@ class FailureCounts:
 
 def count(events: QuerySet[Event]) -> FailureCounts:
     """The failures among these events: the most frequent ones, and the rest in one."""
-    rows = events.filter(kind__in=FAILED).annotate(
+    rows = events.filter(FAILURES).annotate(
         said=KT("data__error__type"), message=Left(KT("data__error__message"), MOST_MESSAGE)
     )
     grouped = rows.values_list("queue", "job_type", "said", "message", "kind").annotate(

@@ -219,9 +219,11 @@ def _minute(at: datetime, using: str) -> _Minute:
             for place, count in enumerate(amount.buckets):
                 waits[place] += count
     events = _events(at, using)
-    for kind, name, count in events.values_list("kind", "queue").annotate(n=Count("pk")).order_by():
+    only = Count("pk", filter=incidents.FAILURES)
+    groups = events.values_list("kind", "queue").annotate(n=Count("pk"), failed=only)
+    for kind, name, count, failed in groups.order_by():
         counters = found[name or ALL]
-        counters.failed += count if kind in incidents.FAILED else 0
+        counters.failed += failed
         counters.timed_out += count if kind in _TIMED_OUT else 0
     failures = FailureCounts()
     if any(counters.failed for counters in found.values()):

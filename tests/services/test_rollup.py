@@ -187,6 +187,21 @@ def test_failures_from_real_jobs(at: clock.FrozenClock) -> None:
     assert stats_queries.failures(limit=1, by=1)[0].counts == [0, 2, 2, 2, 2]
 
 
+def test_a_failure_after_which_no_time_is_left_is_one(at: clock.FrozenClock) -> None:
+    """The total timeout is why the job is given up: it has not run out."""
+    make(1, timeout=60, total_timeout=70)
+    (job,) = take()
+    at.advance(10)
+    fail(job)
+    assert Job.objects.get().state == "discarded"
+    at.time = START + 3 * MINUTE
+    rollup.rollup()
+    assert rows(queue="default") == [(START, "default", 0, 1, 1, 1)]
+    assert list(FailureStat.objects.values_list("error", "count")) == [("test.Error", 1)]
+    incident = Incident.objects.get()
+    assert (incident.error, incident.id) == ("test.Error", Job.objects.get().incident)
+
+
 def test_many_kinds_of_failure_are_folded(at: clock.FrozenClock, monkeypatch: Any) -> None:
     monkeypatch.setattr(incidents, "MOST", 3)
     for number in (0, 0, 1, 1, 2, 2, 3, 4):
