@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from django_ojs import clock
+from django_ojs import clock, conf
 from django_ojs.admin import charts, links
 from django_ojs.admin.actions import ActionReport, Operation, Run
 from django_ojs.admin.cells import badge, column, shortened, since, span_of
@@ -37,10 +37,10 @@ MOST_MEMBERS = 200
 WINDOW = 5_000
 """The newest workflows among which a search by kind or by the beginning of a name looks."""
 CANCEL_SECONDS = 2.0
-"""How long a request cancels members; the maintenance of the workers cancels the others."""
+"""How long a request cancels workflows; the maintenance of the workers cancels the other members."""
 
 
-def _each(change: Callable[[UUID, Actor], Workflow]) -> Run:
+def _each(change: Callable[[UUID, Actor], object]) -> Run:
     """An operation on each workflow by itself; those that cannot be changed are skipped."""
 
     def run(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
@@ -56,8 +56,22 @@ def _each(change: Callable[[UUID, Actor], Workflow]) -> Run:
     return run
 
 
-def _cancel(key: UUID, actor: Actor) -> Workflow:
-    return operate.cancel(key, actor=actor, seconds=CANCEL_SECONDS)
+def _cancel(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> ActionReport:
+    """Stop all of them before any members are cancelled, which may take longer than there is time."""
+    stopped: list[UUID] = []
+
+    def stop(key: UUID, actor: Actor) -> None:
+        operate.stop(key, actor=actor)
+        stopped.append(key)
+
+    until = clock.boottime() + CANCEL_SECONDS
+    report = _each(stop)(keys, cleaned, actor)
+    using = conf.current().database
+    for key in stopped:
+        if key != stopped[0] and clock.boottime() >= until:
+            break
+        operate.cancel_members(key, actor=actor, until=until, skip_locked=False, using=using)
+    return report
 
 
 def _resume(key: UUID, actor: Actor) -> Workflow:
@@ -89,7 +103,7 @@ WORKFLOW_OPERATIONS = (
             "All jobs of the workflow are cancelled, and those that run are told to stop. What waits "
             "is never enqueued, and callbacks do not run. It can be resumed."
         ),
-        _each(_cancel),
+        _cancel,
         allowed=lambda row: row.state == WorkflowState.RUNNING,
         danger=True,
     ),

@@ -17,7 +17,7 @@ from django_ojs.clock import FrozenClock
 from django_ojs.models import AuditEntry, Job, Workflow, WorkflowStep
 from django_ojs.services.explain import explain
 from django_ojs.services.reap import reap
-from django_ojs.services.workflows import read
+from django_ojs.services.workflows import read, upkeep
 from django_ojs.services.workflows.story import story
 from tests.admin.support import cell, login, page, reads
 from tests.services.support import ack, fail, take
@@ -223,6 +223,25 @@ def test_many_are_cancelled_from_the_list() -> None:
     browser.post("/admin/django_ojs/workflow/", {**fields, "index": "0", "select_across": "0"})
     states = dict(Workflow.objects.values_list("pk", "state"))
     assert [states[one.id] for one in made] == ["cancelled", "cancelled", "running"]
+
+
+def test_all_are_stopped_before_the_time_for_their_members_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("django_ojs.admin.workflows.CANCEL_SECONDS", 0.0)
+    made = [group(step("a.b"), step("a.c")).enqueue() for _ in range(3)]
+    browser = login("view_workflow", "cancel_workflow")
+    chosen = [str(one.id) for one in made]
+    fields = {"action": "cancel", "_selected_action": chosen, "_confirmed": "1", "_many": "0"}
+    path = "/admin/django_ojs/workflow/"
+    answer = browser.post(path, {**fields, "index": "0", "select_across": "0"}, follow=True)
+    assert "3 done" in answer.content.decode()
+    rows = Workflow.objects.filter(state="cancelled", cancel_requested_at__isnull=False)
+    assert rows.count() == 3
+    cancelled = Job.objects.filter(state="cancelled")
+    assert set(cancelled.values_list("workflow_id", flat=True)) == {made[0].id}
+    upkeep.finish(seconds=60, using="default")
+    assert cancelled.count() == 6
 
 
 def test_the_sentence_tells_apart_what_ran_and_what_did_not(frozen: FrozenClock) -> None:
