@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from django_ojs.domain.failures import cause_of
-from django_ojs.domain.job import JobRow
+from django_ojs.domain.job import JobRow, ran_for
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.domain.timeouts import (
     active_deadline,
@@ -82,8 +82,7 @@ def clocks(job: JobRow, now: datetime) -> list[TimeoutClock]:
         queue.used = now - ((job.enqueued_at if job.attempt else None) or job.limits_from)
     if not live and job.finished_at is not None:
         total.used = job.finished_at - job.limits_from
-        if job.started_at is not None:
-            execution.used = job.finished_at - job.started_at
+        execution.used = ran_for(job)
     found = [execution, total, queue, beat]
     error = None if running or job.error is None else job.json("error")
     if isinstance(error, dict):

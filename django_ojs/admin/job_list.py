@@ -34,6 +34,7 @@ from django_ojs.admin.job_menu import JobMenu
 from django_ojs.admin.redaction import redacted
 from django_ojs.admin.sorting import SORTS, Sort
 from django_ojs.domain.failures import cause_of
+from django_ojs.domain.job import ran_for
 from django_ojs.domain.reserved import is_own
 from django_ojs.domain.states import LIVE, State
 from django_ojs.models import Job, Queue, Worker
@@ -201,9 +202,8 @@ def _heartbeat(row: Any, page: JobListing) -> SafeString | str:
 
 def _duration(row: Any, page: JobListing) -> str:
     """The duration of the last attempt."""
-    if row.started_at is None or row.finished_at is None:
-        return ""
-    return humanize_duration(row.finished_at - row.started_at)
+    span = ran_for(row)
+    return "" if span is None else humanize_duration(span)
 
 
 def _waited(row: Any, page: JobListing) -> str:

@@ -22,7 +22,7 @@ from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.admin.timeline import picture, spans
 from django_ojs.admin.verdict import of_application, verdict
 from django_ojs.domain.events import Kind
-from django_ojs.domain.job import JobRow
+from django_ojs.domain.job import JobRow, ran_for
 from django_ojs.domain.reserved import RETRIED_FROM
 from django_ojs.domain.states import TERMINAL, State
 from django_ojs.models import Attempt, AttemptLog, Event, Job
@@ -194,9 +194,9 @@ def _related(job: JobRow, now: datetime, using: str) -> dict[str, Any]:
     first = selectors.newest_before(job.id, RELATED_WINDOW, using=using)
     made = rows.filter(pk__lt=job.id, pk__gte=first)
     queued = made.filter(queue=job.queue, type=job.type).order_by("-pk")
-    columns = ("pk", "state", "started_at", "finished_at")
+    columns = ("pk", "state", "started_at", "finished_at", "enqueued_at", "scheduled_at")
     runs = [RecentRun(*row) for row in queued.values_list(*columns)[: recent_runs.MOST]]
-    lasted = None if job.started_at is None else (job.finished_at or now) - job.started_at
+    lasted = ran_for(job, now)
     return {
         "origin": origin,
         "before": runs,

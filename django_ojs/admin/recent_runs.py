@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from django_ojs.admin.charts import plain
+from django_ojs.domain.job import ran_for
 from django_ojs.domain.states import State
 from django_ojs.models import Job
 from django_ojs.services.phrases import humanize_duration
@@ -34,13 +35,13 @@ class RecentRun:
     state: str
     started_at: datetime | None
     finished_at: datetime | None
+    enqueued_at: datetime | None
+    scheduled_at: datetime | None
 
     @property
     def lasted(self) -> timedelta | None:
-        """How long its last attempt took; ``None`` for one that has not ended."""
-        if self.started_at is None or self.finished_at is None:
-            return None
-        return self.finished_at - self.started_at
+        """How long its last attempt took; ``None`` for one that has not ended, or waited afterwards."""
+        return ran_for(self)
 
     @property
     def words(self) -> str:

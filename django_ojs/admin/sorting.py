@@ -12,7 +12,7 @@ from datetime import timedelta
 from enum import Enum, auto
 from typing import Any
 
-from django.db.models import DurationField, ExpressionWrapper, F, Field, Value
+from django.db.models import Case, DurationField, ExpressionWrapper, F, Field, Q, Value, When
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy
 
@@ -79,10 +79,17 @@ def _named(column: str, heading: str, first: Any, last: Any) -> tuple[Sort, Sort
     return _ways(column, keys, first, last, heading, reach=Reach.WINDOW)
 
 
-def _span(name: str, start: str, end: str, most: Any, least: Any) -> tuple[Sort, Sort]:
-    """By the time between two columns, the longest first, within a window."""
+def _span(
+    name: str, start: str, end: str, most: Any, least: Any, unless: Q | None = None
+) -> tuple[Sort, Sort]:
+    """By the time between two columns, the longest first, within a window. It counts as none where it
+    is not known: where a column is empty, and ``unless`` holds.
+    """
+    none = Value(timedelta(0), output_field=DurationField())
     between = ExpressionWrapper(F(end) - F(start), output_field=DurationField())
-    value = Coalesce(between, Value(timedelta(0)), output_field=DurationField())
+    value: Any = Coalesce(between, none, output_field=DurationField())
+    if unless is not None:
+        value = Case(When(unless, then=none), default=value, output_field=DurationField())
     keys: Keys = ((f"ojs_{name}", True), ("pk", True))
     return _ways(f"-{name}", keys, most, least, name, reach=Reach.WINDOW, value=value)
 
@@ -141,6 +148,8 @@ _DURATION = _span(
     "finished_at",
     gettext_lazy("longest duration first"),
     gettext_lazy("shortest duration first"),
+    # As for ran_for.
+    unless=Q(enqueued_at__gt=F("started_at")) | Q(scheduled_at__gt=F("started_at")),
 )
 _WAITED = _span(
     "waited",

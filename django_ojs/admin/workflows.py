@@ -25,7 +25,7 @@ from django_ojs.admin.graph import LABELS, TONES, graph, url_of
 from django_ojs.admin.qualifiers import not_understood, terms
 from django_ojs.admin.redaction import pretty, redacted
 from django_ojs.domain.errors import OJSError
-from django_ojs.domain.job import Actor
+from django_ojs.domain.job import Actor, ran_for
 from django_ojs.domain.workflow import WorkflowKind, WorkflowState
 from django_ojs.models import Workflow
 from django_ojs.services.phrases import humanize_duration
@@ -264,14 +264,12 @@ def _bar(done: int, total: int) -> SafeString:
 
 
 def _member(one: Member, keys: Mapping[int, str], site: admin.AdminSite) -> dict[str, Any]:
-    lasted = None
-    if one.started_at is not None and one.finished_at is not None:
-        lasted = humanize_duration(one.finished_at - one.started_at)
+    span = ran_for(one)
     return {
         "key": one.key,
         "type": one.type,
         "url": url_of(one, site),
         "state": badge(TONES.get(one.state, "quiet"), LABELS.get(one.state, one.state)),
         "after": ", ".join(keys.get(index, str(index)) for index in one.depends_on),
-        "lasted": lasted,
+        "lasted": None if span is None else humanize_duration(span),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import repeat
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -123,6 +123,19 @@ class JobRow(NamedTuple):
             + len(self.checkpoint or "")
             + len(self.progress_data or "")
         )
+
+
+def ran_for(job: Any, now: datetime | None = None) -> timedelta | None:
+    """How long the last attempt of a job took, or has taken until ``now``; of anything with its times.
+
+    ``None`` if it never started, and if it waited again after that attempt, whose end its times do not
+    have.
+    """
+    started, until = job.started_at, job.finished_at or now
+    if started is None or until is None:
+        return None
+    entered = (moment for moment in (job.enqueued_at, job.scheduled_at) if moment is not None)
+    return None if any(moment > started for moment in entered) else until - started
 
 
 class ExistingJob(JobRow):

@@ -15,14 +15,17 @@ from django.test import Client, override_settings
 from benchmarks.rows import load
 from django_ojs import clock
 from django_ojs.admin import tabs
+from django_ojs.admin.clocks import clocks
 from django_ojs.admin.sorting import SORTS, Reach, Sort
 from django_ojs.admin.tabs import Tab
 from django_ojs.api import enqueue
 from django_ojs.clock import FrozenClock
 from django_ojs.models import Job
+from django_ojs.services import operate
+from django_ojs.services.promote import promote
 from tests.admin.support import login, page, worker
 from tests.admin.test_search import KEY, ids
-from tests.services.support import ack, fail, make, take
+from tests.services.support import ack, fail, make, now_stored, take
 
 pytestmark = [pytest.mark.every_database, pytest.mark.usefixtures("ojs_db", "no_users")]
 LIST = "/admin/django_ojs/job/"
@@ -335,6 +338,34 @@ def test_a_job_that_never_ran_took_no_time(frozen: FrozenClock) -> None:
     Job.objects.filter(pk=never.id).update(state="discarded", finished_at=frozen.time)
     found = ids_of_rows(page(browser, "job/", state="discarded", sort="-duration"))
     assert found == [str(job.id), str(never.id)]
+
+
+@pytest.mark.parametrize("promoted", [False, True])
+def test_what_waited_again_after_it_ran_did_not_run_for_so_long(
+    frozen: FrozenClock, promoted: bool
+) -> None:
+    browser = login("view_job")
+    (waited,) = make()
+    (claimed,) = take()
+    frozen.advance(1)
+    fail(claimed)
+    frozen.advance(3600)
+    if promoted:
+        assert promote() == 1
+    frozen.advance(3600)
+    operate.discard([waited.id])
+    (ran,) = make(retry={"max_attempts": 1})
+    (claimed,) = take()
+    frozen.advance(3)
+    fail(claimed)
+    text = page(browser, "job/", state="discarded", sort="-duration")
+    assert ids_of_rows(text) == [str(ran.id), str(waited.id)]
+    assert re.findall(r'class="field-duration">(?:<span[^>]*>)?([^<]*)<', text) == ["3 s", ""]
+    used = {one.name: one.used for one in clocks(now_stored(waited), frozen.time)}
+    assert used["execution"] is None
+    text = page(browser, f"job/{ran.id}/change/").partition("The last runs of this type")[2]
+    assert str(waited.id) in text
+    assert "2 h" not in text
 
 
 # The line

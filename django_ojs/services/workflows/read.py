@@ -122,6 +122,8 @@ class Member:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     progress: float | None = None
+    enqueued_at: datetime | None = None
+    scheduled_at: datetime | None = None
 
 
 PENDING = "pending"
@@ -134,7 +136,7 @@ def members(row: Workflow, *, most: int = MOST_MEMBERS, using: str) -> list[Memb
     steps = {step.index: step for step in rows.defer("call")}
     jobs = Job.objects.using(using).filter(workflow_id=row.id, workflow_step__lt=most)
     fields = ("workflow_step", "extra__workflow_step_id", "pk", "type", "state")
-    times = ("started_at", "finished_at", "progress")
+    times = ("started_at", "finished_at", "progress", "enqueued_at", "scheduled_at")
     found: dict[int, Member] = {}
     current = {step.job_id for step in steps.values()}
     for index, name, job_id, kind, state, *more in jobs.values_list(*fields, *times):
