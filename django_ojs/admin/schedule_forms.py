@@ -111,10 +111,12 @@ def spec_from(cleaned: Mapping[str, Any]) -> ScheduleSpec:
         cleaned["type"], cleaned["args"], now=schedule.NO_TIME, queue=cleaned["queue"] or None
     )
     known = Schedule.objects.using(conf.current().database).filter(pk=cleaned["template"]).first()
-    if known is None or known.type != cleaned["type"]:
-        return schedule.make(cleaned["name"], cleaned["expression"], envelope, options)
-    spec = schedule.make(cleaned["name"], cleaned["expression"], _like(known, envelope), options)
-    # What the form does not have stays as it was.
+    if known is not None and known.type == cleaned["type"]:
+        envelope = _like(known, envelope)
+    spec = schedule.make(cleaned["name"], cleaned["expression"], envelope, options)
+    if known is None:
+        return spec
+    # What the form does not have stays as it was; the options of the job are those of its type.
     kept = ("catch_up_within_ms", "jitter_ms", "enabled", "starts_at", "ends_at")
     return replace(spec, **{name: getattr(known, name) for name in kept})
 

@@ -232,6 +232,19 @@ def test_a_change_keeps_what_the_form_does_not_have() -> None:
     assert row.template["priority"] == 7
 
 
+def test_a_change_of_the_type_keeps_when_it_runs() -> None:
+    """The options of the job are those of its type."""
+    make(jitter="1m", enabled=False, ends_at="2027-01-01T00:00:00Z", catch_up_within="2m")
+    before = Schedule.objects.get()
+    fields = {**FORM, "template": "report", "type": "report.mail"}
+    assert do(operator(), "edit", **fields).status_code == 302
+    row = Schedule.objects.get()
+    assert (row.type, row.template.get("priority"), row.due_at) == ("report.mail", None, None)
+    for name in ("enabled", "ends_at", "jitter_ms", "catch_up_within_ms"):
+        assert getattr(row, name) == getattr(before, name)
+    assert not row.enabled
+
+
 def test_what_no_code_declares_any_more_is_deleted(frozen: FrozenClock) -> None:
     row = make("code")
     frozen.time = not_none(row.due_at) + timedelta(minutes=5)
