@@ -70,6 +70,18 @@ def test_the_list_says_when_and_what_became_of_the_last(frozen: FrozenClock) -> 
     assert "/schedule/report/" not in page(browser, "schedule/", q="port")
 
 
+def test_a_zone_that_is_not_known_here_hides_no_other_schedule() -> None:
+    make()
+    other = schedule.make("broken", "@hourly", from_call("a.b", [], now=schedule.NO_TIME))
+    operate.put(other, source=schedule.ScheduleSource.ADMIN)
+    Schedule.objects.filter(pk="broken").update(timezone="Mars/Base")
+    browser = login("view_schedule")
+    text = page(browser, "schedule/")
+    assert "2026-03-30 00:30:00" in text
+    assert "/schedule/broken/" in text
+    assert "Mars/Base" in page(browser, "schedule/broken/change/")
+
+
 def test_the_list_takes_no_statement_a_row() -> None:
     browser = login("view_schedule")
     counts = []

@@ -343,6 +343,19 @@ def test_the_manifest_says_so(api: Api) -> None:
     assert shown["capabilities"]["cron_jobs"] is True
 
 
+def test_a_zone_that_is_not_known_here_hides_no_other_schedule(api: Api, frozen: FrozenClock) -> None:
+    register(api)
+    register(api, name="broken")
+    Schedule.objects.filter(pk="broken").update(timezone="Mars/Base")
+    listed = api.get("/cron")
+    assert listed.status == 200
+    assert {one["name"]: one["next_run_at"] is None for one in listed.body["items"]} == {
+        "daily": False,
+        "broken": True,
+    }
+    assert api.get("/cron/broken").body["cron"]["timezone"] == "Mars/Base"
+
+
 def test_next_runs_follow_the_zone(api: Api, frozen: FrozenClock) -> None:
     frozen.time += timedelta(days=180)
     made = register(api, timezone="Asia/Tokyo")

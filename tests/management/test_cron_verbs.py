@@ -53,6 +53,12 @@ def test_the_list_has_what_the_code_declares_too() -> None:
     assert "never" in text
 
 
+def test_the_list_has_a_schedule_whose_zone_is_not_known_here() -> None:
+    make()
+    Schedule.objects.update(timezone="Mars/Base")
+    assert [(one["timezone"], one["next_run_at"]) for one in read("list")] == [("Mars/Base", None)]
+
+
 def test_the_times_ahead_with_the_change_of_the_clocks() -> None:
     make()
     lines = run("ojs", "cron", "next", "report", "-n", "4").splitlines()

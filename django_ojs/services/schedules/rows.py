@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django_ojs.domain import stored_envelope
 from django_ojs.domain.cron import Interval, Tick, Timing, timing_of, zone_of
 from django_ojs.domain.envelope import Envelope
-from django_ojs.domain.errors import Conflict, NotFound
+from django_ojs.domain.errors import Conflict, InvalidRequest, NotFound
 from django_ojs.domain.schedule import DECLARED, ScheduleSource, ScheduleSpec
 from django_ojs.models import Schedule
 from django_ojs.services.job_defaults import queue_of
@@ -127,12 +127,17 @@ def gap_at(row: Schedule, tick: datetime) -> tuple[str, str]:
 
 
 def next_run(row: Schedule) -> datetime | None:
-    """When the next job is enqueued: the next tick that is not left out; ``None`` if there is none."""
+    """When the next job is enqueued: the next tick that is not left out; ``None`` if there is none, and
+    if this host does not know the zone.
+    """
     if row.due_at is None:
         return None
-    tick: Tick | None = tick_at(row, row.due_at)
-    while tick is not None and tick.skipped:
-        tick = next_tick(row, tick.at)
+    try:
+        tick: Tick | None = tick_at(row, row.due_at)
+        while tick is not None and tick.skipped:
+            tick = next_tick(row, tick.at)
+    except InvalidRequest:
+        return None
     return None if tick is None else tick.at
 
 
