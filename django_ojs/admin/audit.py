@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Value
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -186,6 +186,12 @@ class AuditEntryAdmin(DetailsAdmin):
         "and filters are looked for among the newest entries only."
     )
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Each entry has whether the user may see what bulk work was searched for."""
+        shows_args = bool(request.user.has_perm("django_ojs.view_args"))
+        found: QuerySet[Any] = super().get_queryset(request).annotate(ojs_shows_args=Value(shows_args))
+        return found
+
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
@@ -230,7 +236,7 @@ class AuditEntryAdmin(DetailsAdmin):
     @admin.display(description=gettext_lazy("detail"))
     def detail(self, row: Any) -> str:
         """The most informative parts of the data."""
-        data = row.data if isinstance(row.data, dict) else {}
+        data = _shown(row)
         found = [f"{name}: {data[name]}" for name in _DETAIL if data.get(name)]
         narrowing = data.get("filter")
         if isinstance(narrowing, dict):
@@ -253,5 +259,14 @@ class AuditEntryAdmin(DetailsAdmin):
                 (_("address"), row.address or "—"),
                 (_("reason"), row.reason or "—"),
             ],
-            "data": pretty(redacted(row.data)) if row.data else "",
+            "data": pretty(redacted(_shown(row))) if row.data else "",
         }
+
+
+def _shown(row: Any) -> dict[str, Any]:
+    """The data of an entry as its reader may see them: a search may be for arguments."""
+    data = row.data if isinstance(row.data, dict) else {}
+    narrowing = data.get("filter")
+    if row.ojs_shows_args or not isinstance(narrowing, dict) or "search" not in narrowing:
+        return data
+    return {**data, "filter": {**narrowing, "search": "…"}}

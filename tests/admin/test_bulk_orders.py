@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from django_ojs.admin import base
+from django_ojs.api import enqueue
 from django_ojs.models import AuditEntry, Job
 from django_ojs.services import bulk
 from tests.admin.support import across, login, page, worker
@@ -78,3 +79,22 @@ def test_the_page_of_the_job_says_what_was_ordered(monkeypatch: pytest.MonkeyPat
     assert order.format("…") in page(stranger, f"job/{job.pk}/change/")
     Job.objects.filter(pk=job.pk).update(args=["forged"])
     assert "not an order of the admin" in page(browser, f"job/{job.pk}/change/")
+
+
+@pytest.mark.every_database
+def test_the_audit_hides_a_search_from_who_may_not_see_arguments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(base, "MOST_AT_ONCE", 2)
+    browser = login("view_job", "view_args", "cancel_job", "view_auditentry")
+    for _number in range(3):
+        enqueue("test.job", [{"email": "ada@example.org"}])
+    across(browser, "cancel", "?state=available&q=email:ada@example.org", **ORDER)
+    entry = AuditEntry.objects.get(action="bulk.started")
+    stranger = login("view_auditentry", name="eva")
+    for path in ("auditentry/", f"auditentry/{entry.pk}/change/"):
+        assert "email:ada@example.org" in page(browser, path)
+        hidden = page(stranger, path)
+        assert "ada@example.org" not in hidden
+        assert "available" in hidden
+    assert "search: …, state: available" in page(stranger, "auditentry/")
