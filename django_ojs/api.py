@@ -222,12 +222,13 @@ def jobs(
 ) -> list[JobRecord]:
     """A page of jobs, the newest first.
 
-    Filters: ``state``, ``queue``, ``type`` (one or a list; queues and types may end in ``*``),
-    ``worker_id``, ``error_type``, ``dead_letter``, ``workflow_id``, ``since`` and ``until`` (when the
-    job was made: a time, or a duration that is so long ago). ``limit`` is at most 1,000; ``after`` is
-    the last job of the page before. With ``OJS["QUEUE_DATABASES"]`` the jobs are those of one
-    ``database``: by default that of the queues, without these ``OJS["DATABASE"]``. Raises
-    :class:`InvalidRequest` naming the filter, ``TypeError`` for an unknown one.
+    Filters: ``state``, ``queue``, ``type`` (one or a list, of which an empty one matches no job; queues
+    and types may end in ``*``), ``worker_id``, ``error_type``, ``dead_letter``, ``workflow_id``,
+    ``since`` and ``until`` (when the job was made: a time, or a duration that is so long ago).
+    ``limit`` is at most 1,000; ``after`` is the last job of the page before. With
+    ``OJS["QUEUE_DATABASES"]`` the jobs are those of one ``database``: by default that of the queues,
+    without these ``OJS["DATABASE"]``. Raises :class:`InvalidRequest` naming the filter, ``TypeError``
+    for an unknown one.
     """
     using = _databases.of_filter(filters.get("queue"), database)
     query = JobQuery.of(using=using, **filters)

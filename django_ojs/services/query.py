@@ -29,7 +29,9 @@ Moment = datetime | timedelta | str
 
 
 class JobFilters(TypedDict, total=False):
-    """The filters of :class:`JobQuery` as a caller writes them; ``None`` is left out."""
+    """The filters of :class:`JobQuery` as a caller writes them; ``None`` is left out, and an empty list
+    matches no job.
+    """
 
     state: str | Sequence[str] | None
     queue: str | Sequence[str] | None
@@ -44,11 +46,11 @@ class JobFilters(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """Which jobs: all conditions hold. Made by :meth:`of`, which checks them."""
+    """Which jobs: all conditions that are not ``None`` hold. Made by :meth:`of`, which checks them."""
 
-    state: Sequence[str] = ()
-    queue: Sequence[str] = ()
-    type: Sequence[str] = ()
+    state: Sequence[str] | None = None
+    queue: Sequence[str] | None = None
+    type: Sequence[str] | None = None
     worker_id: str | None = None
     error_type: str | None = None
     dead_letter: bool | None = None
@@ -85,11 +87,11 @@ class JobQuery:
     def rows(self, using: str) -> QuerySet[Job]:
         """Their rows, without an order."""
         rows = Job.objects.using(using)
-        if self.state:
+        if self.state is not None:
             rows = rows.filter(state__in=self.state)
-        if self.queue:
+        if self.queue is not None:
             rows = rows.filter(any_of("queue", self.queue))
-        if self.type:
+        if self.type is not None:
             rows = rows.filter(any_of("type", self.type))
         plain = {
             "worker_id": self.worker_id,

@@ -55,6 +55,16 @@ def test_filters_hold_together() -> None:
     assert count_jobs(state="available") == 2
 
 
+@pytest.mark.parametrize("name", ["state", "queue", "type"])
+def test_nothing_is_out_of_an_empty_list(name: str) -> None:
+    make()
+    nothing: Any = {name: []}
+    anything: Any = {name: None}
+    assert jobs(**nothing) == []
+    assert count_jobs(**nothing) == 0
+    assert len(jobs(**anything)) == count_jobs(**anything) == 1
+
+
 def test_jobs_of_a_workflow() -> None:
     flow = api.group(api.step("a.job"), api.step("b.job")).enqueue()
     enqueue("a.job")
