@@ -29,6 +29,7 @@ from django_ojs.admin.forms import ReasonForm
 from django_ojs.admin.limits import SLOW, limited
 from django_ojs.admin.replica import routed
 from django_ojs.domain.errors import OJSError
+from django_ojs.domain.printable import one_line
 from django_ojs.services import audit
 from django_ojs.store.keyset import Keys
 
@@ -262,7 +263,8 @@ class OJSModelAdmin(JobsDatabaseAdmin):
         It is returned, not raised: with ``ATOMIC_REQUESTS`` an exception would roll the record back.
         """
         if request.method == "POST" and self.has_view_permission(request):
-            names = self.names(keys[:10])
+            # Some databases have no NUL in text.
+            names = [one_line(name) for name in self.names(keys[:10])]
             target = (self.kind, names[0]) if len(keys) == len(names) == 1 else ("", "")
             more: dict[str, Any] = {}
             if len(keys) != 1:

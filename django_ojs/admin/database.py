@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, ValidationError
+from django.core.validators import ProhibitNullCharactersValidator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
@@ -16,6 +17,8 @@ from django_ojs.admin.changelists import LimitedChangeList
 from django_ojs.admin.replica import routed
 from django_ojs.domain.job import Actor
 from django_ojs.services import reading
+
+_without_nul = ProhibitNullCharactersValidator()
 
 
 class JobsDatabaseAdmin(banner.BulkWorkAdmin):
@@ -51,6 +54,7 @@ class JobsDatabaseAdmin(banner.BulkWorkAdmin):
         field: Any = self.opts.pk
         for key in request.POST.getlist(ACTION_CHECKBOX_NAME):
             try:
+                _without_nul(key)
                 field.run_validators(field.to_python(key))
             except ValidationError as error:
                 raise BadRequest(f"{ACTION_CHECKBOX_NAME}: no such key") from error

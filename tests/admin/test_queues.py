@@ -198,6 +198,19 @@ def test_a_forged_post_is_refused_and_noted(name: str) -> None:
     assert Queue.objects.values().get() == before
 
 
+@pytest.mark.every_database
+def test_a_name_with_nul_is_refused() -> None:
+    browser = login("view_queue", "pause_queue")
+    action = {"action": "pause", "_selected_action": "a\0b", "index": "0"}
+    assert browser.post(LIST, action).status_code == 400
+    assert browser.post(f"{LIST}%00/do/pause/", {"_confirmed": "1"}).status_code == 404
+    stranger = login("view_queue", name="eva")
+    assert stranger.post(LIST, action).status_code == 403
+    assert stranger.post(f"{LIST}%00/do/pause/", {"_confirmed": "1"}).status_code == 403
+    noted = AuditEntry.objects.values_list("actor", "target_id", "result").order_by("pk")
+    assert list(noted) == [("eva", r"a\x00b", "denied"), ("eva", r"\x00", "denied")]
+
+
 @pytest.mark.parametrize("where", ["add/", "default/change/", "default/delete/"])
 def test_no_form_changes_anything(where: str) -> None:
     browser = login(superuser=True)
