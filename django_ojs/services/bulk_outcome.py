@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, OuterRef, Subquery, UUIDField, Value
+from django.db.models import Count, Max, OuterRef, Subquery, UUIDField, Value
 from django.db.models.functions import Cast, Replace
 
 from django_ojs.models import AuditEntry, Job
@@ -34,7 +34,7 @@ class BulkOutcome:
 
 
 def outcome(job_id: UUID, done: int, *, using: str) -> BulkOutcome | None:
-    """What became of the ``done`` jobs of a bulk job, in two statements; ``None`` if the audit does
+    """What became of the ``done`` jobs of a bulk job, in three statements; ``None`` if the audit does
     not know.
     """
     audit = AuditEntry.objects.using(using)
@@ -42,9 +42,11 @@ def outcome(job_id: UUID, done: int, *, using: str) -> BulkOutcome | None:
     begin = given.values_list("pk", flat=True).first()
     if begin is None:
         return None
-    written = audit.filter(
-        pk__gt=begin, pk__lte=begin + MOST, target_type="job", data__bulk_job_id=str(job_id)
-    )
+    after = audit.filter(pk__gt=begin)
+    last = after.order_by("pk").values("pk")[:MOST].aggregate(last=Max("pk"))["last"]
+    if last is None:
+        return None
+    written = after.filter(pk__lte=last, target_type="job", data__bulk_job_id=str(job_id))
     # A look at each job by its key, which no planner takes for a reason to read the whole table.
     key = Cast(Replace("target_id", Value("-"), Value("")), UUIDField())
     state = Job.objects.using(using).filter(pk=OuterRef("key")).values("state")

@@ -87,6 +87,19 @@ def test_filters_look_among_the_newest_only() -> None:
         assert "newest 10 entries" in page(browser, "auditentry/", q="actor:ada")
 
 
+@pytest.mark.every_database
+def test_entries_whose_ids_are_far_apart_are_found() -> None:
+    """As they are where several servers give ids."""
+    browser = login("view_auditentry")
+    for number in range(12):
+        note("queue.paused", target=f"q{number}")
+    for key in AuditEntry.objects.order_by("-pk").values_list("pk", flat=True):
+        AuditEntry.objects.filter(pk=key).update(id=key * 10**6)
+    with override_settings(OJS={"ADMIN": {"SEARCH_WINDOW": 10}}):
+        assert listed(browser, did="queue") == [f"q{number}" for number in range(11, 1, -1)]
+    assert len(listed(browser, did="queue")) == len(listed(browser, q="actor:ada")) == 12
+
+
 def test_pages_by_the_key() -> None:
     browser = login("view_auditentry")
     for number in range(60):

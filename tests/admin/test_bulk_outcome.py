@@ -152,6 +152,16 @@ def test_the_heads_of_pages_do_not_look_again_at_once(monkeypatch: pytest.Monkey
     assert "2 cancelled, 1 deleted" in notes(page(browser, "queue/"))[0]
 
 
+def test_rows_whose_ids_are_far_apart_are_counted() -> None:
+    """As they are where several servers give ids."""
+    browser = login(superuser=True)
+    make(4)
+    job = ordered(browser, "cancel", "?state=available")
+    for key in AuditEntry.objects.order_by("-pk").values_list("pk", flat=True):
+        AuditEntry.objects.filter(pk=key).update(id=key * 10**6)
+    assert said(browser, job) == "4 cancelled"
+
+
 def test_without_the_audit_nothing_is_said() -> None:
     browser = login(superuser=True)
     make(3)
