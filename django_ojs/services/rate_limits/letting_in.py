@@ -25,7 +25,8 @@ PAGE = 200
 """The most jobs that one transaction lets in."""
 LEFT_BEHIND = timedelta(milliseconds=200)
 """After which time a due admission is anybody's: those who made it due have died, or could not."""
-_SPARE = 8
+_SPARE, _MORE_SPARE = 8, 64
+"""How many more than are wanted are looked at, and how many where others hold those."""
 _PUT_OFF = timedelta(seconds=1)
 """For how long a job is put off at least, and where the time of the next opening is not known."""
 
@@ -46,8 +47,7 @@ def let_in(
 ) -> LetIn:
     """Let in up to so many of those who wait, in their turn, passing over jobs that somebody holds."""
     waiting = _waiting(places, paused)
-    # First as few as will do; many only where those are not enough, because others hold them.
-    for most in (wanted + _SPARE, wanted + PAGE):
+    for most in (wanted + _SPARE, wanted + _MORE_SPARE):
         seen = dict(waiting.values_list("job_id", "pk")[:most])
         if not seen:
             return LetIn(wait=_wait(places))
