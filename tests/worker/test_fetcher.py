@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from django_ojs.store import candidates
 from django_ojs.store.candidates import Look
 from django_ojs.store.dialect import dialect
 from django_ojs.store.sources import Sources
+from django_ojs.worker.threads import fetcher
 from django_ojs.worker.threads.database import DatabaseThread, database_threads
 from django_ojs.worker.threads.fetcher import Claims, Moment
 from django_ojs.worker.threads.outcomes import Pending
@@ -81,6 +83,10 @@ class Loop:
             call()
         else:
             self.late.append(call)
+
+    def has_made(self, calls: int) -> bool:
+        """Whether so many have been posted."""
+        return self.calls >= calls
 
     def on_claimed(self, jobs: list[JobRow], at: Moment) -> None:
         """Keep them."""
@@ -239,6 +245,71 @@ def test_nothing_is_claimed_until_what_was_claimed_has_been_delivered(
     database.want(2, 2)
     database.wake()
     poll(lambda: len(loop.claimed) == 3)
+
+
+@pytest.fixture
+def eager(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterator[DatabaseThread]:
+    """One that looks again at once after a claim, for two jobs at a time."""
+    monkeypatch.setattr(fetcher, "CLAIMED_AT_ONCE", 2)
+    claims = Claims(WHERE, IdlenessSchedule(), "w1", loop.on_claimed, loop.on_empty)
+    made = DatabaseThread(loop, "default", [claims])
+    made.start()
+    yield made
+    made.close()
+    made.join(10)
+    assert not made.is_alive()
+
+
+def test_full_claims_follow_while_the_supervisor_does_not_know_of_those_before(
+    eager: DatabaseThread, loop: Loop
+) -> None:
+    """All together no more than it wanted; what would be less than a full claim waits for it."""
+    make(9)
+    late: list[Callable[[], None]] = []
+    loop.late = late
+    eager.want(5, 2)
+    poll(lambda: len(late) == 2)
+    eager.want(6, 2)
+    poll(lambda: len(late) == 3)
+    eager.want(7, 2)
+    answered(eager, loop)
+    assert Job.objects.filter(state="active").count() == 6
+    loop.late = None
+    for call in late:
+        call()
+    assert len(loop.claimed) == 6
+    answered(eager, loop)
+    assert Job.objects.filter(state="active").count() == 6
+    eager.want(1, 0)
+    eager.wake()
+    poll(lambda: len(loop.claimed) == 7)
+
+
+def test_a_claim_that_is_not_full_is_the_last_until_it_has_been_delivered(
+    eager: DatabaseThread, loop: Loop
+) -> None:
+    made = make(3)
+    late: list[Callable[[], None]] = []
+    loop.late = late
+    eager.want(8, 0)
+    poll(lambda: len(late) == 2)
+    make(4)
+    answered(eager, loop)
+    assert Job.objects.filter(state="active").count() == len(made)
+    loop.late = None
+    for call in late:
+        call()
+    eager.want(4, 0)
+    eager.wake()
+    poll(lambda: len(loop.claimed) == 7)
+
+
+def answered(database: DatabaseThread, loop: Loop) -> None:
+    """Wait until the thread has gone round: it makes calls before it looks."""
+    for _ in range(2):
+        after = loop.calls + 1
+        database.call(lambda: None, lambda value, error: None)
+        poll(partial(loop.has_made, after))
 
 
 def test_a_worker_that_was_full_looks_again_when_a_job_ends(

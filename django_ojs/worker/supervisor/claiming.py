@@ -10,7 +10,7 @@ from django_ojs.worker.prefork.pool import Pool
 from django_ojs.worker.supervisor.assignment import Assignment
 from django_ojs.worker.supervisor.config import Config
 from django_ojs.worker.supervisor.shared_types import SharedTypes
-from django_ojs.worker.threads.fetcher import Claims
+from django_ojs.worker.threads.fetcher import CLAIMED_AT_ONCE, Claims
 
 _BUSY_WITHIN = 0.05
 """Seconds since the end of the last job within which jobs are claimed ahead."""
@@ -65,7 +65,7 @@ def claim_size(
         ahead = estimate.prefetch(config.concurrency, going)
     queued = sum(len(slot.queued) for slot in alone)
     jobs = max(0, immediate + ahead - held_back - queued)
-    if leases and jobs < ahead // 2:
+    if leases and jobs < min(ahead // 2, CLAIMED_AT_ONCE):
         jobs = 0
     free = sum(slot.free for slot in pool.slots() if slot.child.is_shared) if shared else 0
     waiting = sum(leased.job.type in shared for leased in assignment.waiting) if free else 0

@@ -24,6 +24,8 @@ from django_ojs.worker.threads.polling import PollSchedule
 logger = logging.getLogger("django_ojs.worker")
 AHEAD_BYTES = 8 << 20
 """Bytes of text of the jobs claimed ahead, at most."""
+CLAIMED_AT_ONCE = 500
+"""Jobs of one claim at most: executors get the first of them before the next are claimed."""
 _TOGETHER = 0.05
 """Seconds within which two clocks are read at one moment."""
 _LOOKS = 3
@@ -56,7 +58,11 @@ class Claims:
 
 
 class Fetcher:
-    """Claims the number of jobs that the supervisor wants. ``changed`` guards its state."""
+    """Claims the number of jobs that the supervisor wants. ``changed`` guards its state.
+
+    The supervisor does not know of what is on its way to it, so that is part of what it wants. Until it
+    has arrived only full claims follow.
+    """
 
     def __init__(
         self,
@@ -73,9 +79,9 @@ class Fetcher:
         self._state = state
         self._changed = changed
         self._using = using
-        self._want = 0
+        self._left = 0
         self._immediate = 0
-        self._delivered = True
+        self._coming = 0
         self._empty = False
         self._passed_over = False
         self._announced: set[tuple[str, str]] = set()
@@ -87,8 +93,9 @@ class Fetcher:
     def want(self, jobs: int, immediate: int) -> None:
         """Set how many jobs the supervisor can take now, and how many of them can begin at once."""
         with self._changed:
-            rises = jobs > self._want
-            self._want, self._immediate = jobs, immediate
+            left = max(0, jobs - self._coming)
+            rises = left > self._left
+            self._left, self._immediate = left, max(0, immediate - self._coming)
             if immediate and self._passed_over:
                 # Jobs that may not be claimed ahead were passed over; now they can begin.
                 self._passed_over, rises = False, True
@@ -109,15 +116,16 @@ class Fetcher:
 
     def stop(self) -> None:
         """Claim nothing more."""
-        self._want = 0
+        self._left = 0
 
     def wanted(self) -> tuple[int, int]:
         """Return how many jobs to claim, and how many of them can begin at once."""
-        return (self._want if self._delivered else 0), self._immediate
+        waits = self._coming and self._left < CLAIMED_AT_ONCE
+        return (0 if waits else min(self._left, CLAIMED_AT_ONCE)), self._immediate
 
     def pause(self) -> float | None:
         """Seconds until the next look; ``None`` while nothing is wanted."""
-        return self._schedule.pause() if self._want > 0 and self._delivered else None
+        return self._schedule.pause() if self.wanted()[0] else None
 
     def watched(self) -> PollSchedule | None:
         """What to check during the pause; ``None`` while nothing is wanted."""
@@ -187,14 +195,17 @@ class Fetcher:
                 self._loop.call_soon(lambda: on_empty(left))
             return
         with self._changed:
-            self._delivered = False
+            self._coming += len(jobs)
+            self._left = max(0, self._left - len(jobs)) if len(jobs) == want else 0
+            self._immediate = max(0, self._immediate - len(jobs))
         self._loop.call_soon(lambda: self._deliver(claims, jobs, at))
 
     def _deliver(self, claims: Claims, jobs: list[JobRow], at: Moment) -> None:
-        """Hand jobs to the supervisor, in its main loop: what it wants next comes in addition."""
+        """Hand jobs to the supervisor, in its main loop, which sets what else it wants."""
         with self._changed:
-            self._delivered = True
-            self._want = 0
+            self._coming -= len(jobs)
+            if self._left < CLAIMED_AT_ONCE:
+                self._left = 0
         claims.on_claimed(jobs, at)
 
 
