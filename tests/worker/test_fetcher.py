@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from secrets import token_hex
 from typing import Any
 
 import pytest
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from django_ojs import clock
+from django_ojs import clock, enqueue
 from django_ojs.domain.job import JobRow
 from django_ojs.models import Job
 from django_ojs.services.claim import claim, sources
@@ -118,10 +120,10 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Sources]:
     return seen
 
 
-@pytest.fixture
-def database(loop: Loop) -> Iterator[DatabaseThread]:
-    """A running database thread."""
-    claims = Claims(WHERE, Patient(), "w1", loop.on_claimed, loop.on_empty)
+@contextmanager
+def running(loop: Loop, schedule: PollSchedule) -> Iterator[DatabaseThread]:
+    """A database thread that looks when the schedule has it look."""
+    claims = Claims(WHERE, schedule, "w1", loop.on_claimed, loop.on_empty)
     with bounded():
         made = DatabaseThread(loop, "default", [claims])
         made.start()
@@ -129,6 +131,13 @@ def database(loop: Loop) -> Iterator[DatabaseThread]:
         made.close()
         made.join(10)
     assert not made.is_alive()
+
+
+@pytest.fixture
+def database(loop: Loop) -> Iterator[DatabaseThread]:
+    """One that looks only when it is told to."""
+    with running(loop, Patient()) as made:
+        yield made
 
 
 def test_while_a_file_does_not_change_it_is_only_checked(vendor: str, loop: Loop) -> None:
@@ -251,13 +260,8 @@ def test_nothing_is_claimed_until_what_was_claimed_has_been_delivered(
 def eager(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterator[DatabaseThread]:
     """One that looks again at once after a claim, for two jobs at a time."""
     monkeypatch.setattr(fetcher, "CLAIMED_AT_ONCE", 2)
-    claims = Claims(WHERE, IdlenessSchedule(), "w1", loop.on_claimed, loop.on_empty)
-    made = DatabaseThread(loop, "default", [claims])
-    made.start()
-    yield made
-    made.close()
-    made.join(10)
-    assert not made.is_alive()
+    with running(loop, IdlenessSchedule()) as made:
+        yield made
 
 
 def test_full_claims_follow_while_the_supervisor_does_not_know_of_those_before(
@@ -302,6 +306,29 @@ def test_a_claim_that_is_not_full_is_the_last_until_it_has_been_delivered(
     eager.want(4, 0)
     eager.wake()
     poll(lambda: len(loop.claimed) == 7)
+
+
+def test_a_claim_that_follows_another_takes_less_text(
+    eager: DatabaseThread, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How large the jobs of the one before are the supervisor has not measured yet."""
+    monkeypatch.setattr(fetcher, "FOLLOWING_BYTES", 8000)
+    make(2)
+    for number in range(4):
+        # Of characters in no order: what is stored is as large.
+        enqueue("test.job", [number, token_hex(2400)])
+    late: list[Callable[[], None]] = []
+    loop.late = late
+    eager.want(6, 0)
+    poll(lambda: len(late) == 2)
+    answered(eager, loop)
+    assert Job.objects.filter(state="active").count() == 3
+    loop.late = None
+    for call in late:
+        call()
+    eager.want(3, 0)
+    eager.wake()
+    poll(lambda: len(loop.claimed) == 5)
 
 
 def answered(database: DatabaseThread, loop: Loop) -> None:

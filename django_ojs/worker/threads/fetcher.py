@@ -24,6 +24,8 @@ from django_ojs.worker.threads.polling import PollSchedule
 logger = logging.getLogger("django_ojs.worker")
 AHEAD_BYTES = 8 << 20
 """Bytes of text of the jobs claimed ahead, at most."""
+FOLLOWING_BYTES = 1 << 20
+"""The same of a claim that follows another, whose jobs the supervisor has not measured yet."""
 CLAIMED_AT_ONCE = 500
 """Jobs of one claim at most: executors get the first of them before the next are claimed."""
 _TOGETHER = 0.05
@@ -165,7 +167,7 @@ class Fetcher:
                 probe=probe,
                 limit=want,
                 immediate=immediate,
-                ahead_bytes=AHEAD_BYTES,
+                ahead_bytes=FOLLOWING_BYTES if self._coming else AHEAD_BYTES,
                 worker_id=claims.worker_id,
                 beats=True,
                 using=self._using,
