@@ -20,12 +20,14 @@ from django_ojs.admin import links
 from django_ojs.admin.actions import ActionReport, Operation
 from django_ojs.admin.base import OJSModelAdmin
 from django_ojs.admin.cells import badge, column, grey
+from django_ojs.admin.changelists import KeysetChangeList
 from django_ojs.admin.forms import ReasonForm, validating
 from django_ojs.domain.durations import format_instant, parse_instant
 from django_ojs.domain.errors import InvalidRequest
 from django_ojs.domain.job import Actor
 from django_ojs.domain.rate_limit import MAX_CONCURRENCY, MAX_STARTS, parse_rate_limit
 from django_ojs.models import RateLimit
+from django_ojs.services import reading
 from django_ojs.services.phrases import say_limits
 from django_ojs.services.rate_limits import operate, read
 
@@ -96,10 +98,22 @@ def _restore(keys: Sequence[Any], cleaned: Mapping[str, Any], actor: Actor) -> A
     return ActionReport(len(keys))
 
 
+class RateLimitChangeList(KeysetChangeList):
+    """Reads the states of a page together."""
+
+    def read(self, request: HttpRequest) -> None:
+        super().read(request)
+        using = reading.database()
+        states = read.states(self.result_list, clock.now(using), using)
+        for row, state in zip(self.result_list, states, strict=True):
+            row.ojs_state = state
+
+
 @admin.register(RateLimit)
 class RateLimitAdmin(OJSModelAdmin):
     """The rate limits by key."""
 
+    list_class = RateLimitChangeList
     keys = (("pk", False),)
     list_display = ("key", "limits", "running", "waiting", "opens")
     search_fields = ("key",)

@@ -56,8 +56,7 @@ class RateLimitVerbs(OJSCommand):
         rows = RateLimit.objects.using(alias).order_by("key")
         if options["waiting"]:
             rows = rows.filter(exceeded=True)
-        now = clock.now(alias)
-        found = [read.state(row, now, alias) for row in rows[:limit]]
+        found = read.states(rows[:limit], clock.now(alias), alias)
         shown = [("KEY", "LIMITS", "RUNNING", "ADMITTED", "WAITING", "OPENS")]
         shown += [
             (

@@ -272,8 +272,10 @@ def _rate_limits(using: str) -> list[Family]:
     running = Family("ojs_rate_limit_running", "gauge", text, ("key",))
     rows = RateLimit.objects.using(using).filter(exceeded=True).order_by("key")
     keys = list(rows.values_list("key", flat=True)[:MOST_QUEUES])
-    for key, crowd in rate_limit_keys.crowds(keys, cap=selectors.COUNT_CAP, using=using).items():
-        waiting.values[key,], running.values[key,] = crowd
+    most = selectors.COUNT_CAP
+    found = rate_limit_keys.crowds(keys, waiting=most, taken=most, using=using)
+    for key, crowd in found.items():
+        waiting.values[key,], running.values[key,] = crowd.waiting, crowd.running
     return [waiting, running]
 
 

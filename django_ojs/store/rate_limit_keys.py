@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from django_ojs.models import Queue, RateLimitDue, RateLimitPlace
+from django_ojs.domain.rate_limit import MAX_STARTS, Window
+from django_ojs.models import Queue, RateLimitDue, RateLimitPlace, RateLimitStart
 from django_ojs.store.columns import ColumnType
 from django_ojs.store.dialect import cursor, dialect, repeated
 
@@ -15,6 +16,7 @@ _TAKEN = (_Status.ADMITTED, _Status.RUNNING, _Status.ENDING)
 _PLACES = RateLimitPlace._meta.db_table
 _DUES = RateLimitDue._meta.db_table
 _QUEUES = Queue._meta.db_table
+_STARTS = RateLimitStart._meta.db_table
 
 
 class KeyRows(NamedTuple):
@@ -58,26 +60,75 @@ def read(key: str, *, using: str) -> KeyRows:
 
 
 class Crowd(NamedTuple):
-    """How many jobs wait for a place under a key, and how many places run or end."""
+    """How many jobs wait for a place under a key, how many were let in, how many places run or end."""
 
     waiting: int
+    admitted: int
     running: int
 
 
-def crowds(keys: Sequence[str], *, cap: int, using: str) -> dict[str, Crowd]:
-    """Count what waits and what runs under each key, up to ``cap``, by one statement over ranges of an
-    index.
+def crowds(keys: Sequence[str], *, waiting: int, taken: int, using: str) -> dict[str, Crowd]:
+    """Count what waits under each key, up to ``waiting``, and what has a place, up to ``taken``, by
+    one statement over ranges of an index.
     """
     if not keys:
         return {}
     name = dialect(using).quote("key")
-    busy = f"{_Status.RUNNING.value}, {_Status.ENDING.value}"
+    asked = (
+        (f"{_Status.WAITING.value}", waiting),
+        (f"{_Status.ADMITTED.value}", taken),
+        (f"{_Status.RUNNING.value}, {_Status.ENDING.value}", taken),
+    )
     counted = ", ".join(
         f"(SELECT COUNT(*) FROM (SELECT id FROM {_PLACES} WHERE {name} = %s AND status IN ({those})"
         f" LIMIT {cap}) s)"
-        for those in (_Status.WAITING.value, busy)
+        for those, cap in asked
     )
     statement = " UNION ALL ".join(f"SELECT {place}, {counted}" for place in range(len(keys)))
     with cursor(using) as cur:
-        cur.execute(statement, [key for one in keys for key in (one, one)])
-        return {keys[place]: Crowd(waiting, running) for place, waiting, running in cur.fetchall()}
+        cur.execute(statement, [key for one in keys for key in (one,) * len(asked)])
+        return {keys[place]: Crowd(*counts) for place, *counts in cur.fetchall()}
+
+
+class WindowStarts(NamedTuple):
+    """The starts of a key within a window: their number, up to ``MAX_STARTS``, and the oldest.
+
+    ``filling`` is when the newest of them that fill the window begin, ``taking`` the same for what is
+    left of the window beside the jobs that were let in; ``None`` while there are fewer.
+    """
+
+    number: int
+    oldest: datetime | None
+    filling: datetime | None
+    taking: datetime | None
+
+
+def started(
+    asked: Sequence[tuple[str, Window, int]], now: datetime, *, using: str
+) -> list[WindowStarts]:
+    """Read the starts of each key within its window, for so many jobs that were let in, by one
+    statement over ranges of an index.
+    """
+    if not asked:
+        return []
+    sql = dialect(using)
+    within = f"FROM {_STARTS} WHERE {sql.quote('key')} = %s AND started_at > %s"
+    selects: list[str] = []
+    parameters: list[Any] = []
+    for place, (key, window, admitted) in enumerate(asked):
+        fill = max(1, window.limit)
+        take = max(1, window.limit - admitted)
+        newest = f"(SELECT started_at {within} ORDER BY started_at DESC LIMIT 1 OFFSET"
+        selects.append(
+            f"SELECT {place}, (SELECT COUNT(*) FROM (SELECT id {within} LIMIT {MAX_STARTS}) s),"
+            f" (SELECT started_at {within} ORDER BY started_at LIMIT 1),"
+            f" {newest} {fill - 1}), {newest} {take - 1})"
+        )
+        parameters += [key, sql.bind(ColumnType.TIME, now - window.period)] * 4
+    found: dict[int, WindowStarts] = {}
+    with cursor(using) as cur:
+        cur.execute(" UNION ALL ".join(selects), parameters)
+        for place, count, *moments in cur.fetchall():
+            times = (None if one is None else sql.decode(ColumnType.TIME, one) for one in moments)
+            found[place] = WindowStarts(count, *times)
+    return [found[place] for place in range(len(asked))]

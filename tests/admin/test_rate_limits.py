@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_ojs.models import AuditEntry, RateLimit
 from tests.admin.support import login, page
@@ -74,3 +76,17 @@ def test_a_bad_override_is_said_on_the_form(fields: dict[str, str], said: str) -
     assert RateLimit.objects.get().override is None
     assert answer.status_code == 200
     assert said in answer.content.decode()
+
+
+def test_a_longer_list_takes_no_more_statements() -> None:
+    browser = login("view_ratelimit")
+    counts = []
+    for some in (range(2), range(2, 30)):
+        for number in some:
+            make(2, rate_limit={"key": f"k{number}", "throttle": {"limit": 1, "period": "1h"}})
+        with CaptureQueriesContext(connection) as asked:
+            text = page(browser, "ratelimit/")
+        counts.append((text.count("1 in PT1H, evenly"), len(asked)))
+    (few, first), (many, second) = counts
+    assert (few, many) == (2, 30)
+    assert second == first

@@ -183,6 +183,15 @@ def test_a_worker_that_reloads_starts_as_it_was_started(
     assert runner.wait() == 0
 
 
+def test_a_worker_that_reloads_stops_when_its_parent_is_killed(manage: Start) -> None:
+    job = jobs.echo.enqueue(1)
+    runner = manage("runworker", "--reload", "--concurrency=1")
+    in_state(job, "completed")
+    runner.send(signal.SIGKILL)
+    assert runner.wait() == -signal.SIGKILL
+    poll(lambda: Worker.objects.get().phase == "stopped")
+
+
 @pytest.mark.every_database
 def test_drain_ends_with_a_summary(worker: StartWorker) -> None:
     made = jobs.echo.enqueue_many([[number] for number in range(500)])

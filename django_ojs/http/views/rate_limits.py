@@ -39,8 +39,8 @@ class RateLimitViewSet(OJSViewSet):
         only = None if self.caller.unrestricted else ("key", self._sees)
 
         def shape(found: Sequence[RateLimit]) -> list[responses.JsonObject]:
-            now = clock.now(self.using)
-            return [responses.rate_limit(read.state(row, now, self.using)) for row in found]
+            states = read.states(found, clock.now(self.using), self.using)
+            return [responses.rate_limit(state) for state in states]
 
         return Response(listing.listed(request, rows, shape, "rate_limits", keys=("key",), only=only))
 

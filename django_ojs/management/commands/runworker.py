@@ -28,9 +28,9 @@ from django_ojs.process_title import set_title
 from django_ojs.services import deploys, queues
 from django_ojs.services.phrases import humanize_duration
 from django_ojs.services.workers import process_name
+from django_ojs.worker.supervisor import reload
 from django_ojs.worker.supervisor.config import Config, Summary
 from django_ojs.worker.supervisor.probes import HealthServer
-from django_ojs.worker.supervisor.reload import run_reloading
 from django_ojs.worker.supervisor.runner import Runner
 
 
@@ -83,8 +83,8 @@ class Command(OJSCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until stopped; the exit code says why."""
-        if options["reload"] and not os.environ.get("OJS_RELOADING"):
-            sys.exit(run_reloading())
+        if options["reload"] and not reload.is_child():
+            sys.exit(reload.run_reloading())
         alias = self.alias(options)
         _refuse_unshared(alias)
         config = self._config(alias, options)

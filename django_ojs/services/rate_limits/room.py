@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -90,13 +90,26 @@ def room_of(
     row: RateLimit, limits: RateLimitPolicy, standing: Standing, now: datetime, using: str
 ) -> Room:
     """What is free under a key."""
+    return room_by(
+        row, limits, standing, now, lambda window: _opening(row.key, window, standing, now, using)
+    )
+
+
+def room_by(
+    row: RateLimit,
+    limits: RateLimitPolicy,
+    standing: Standing,
+    now: datetime,
+    opening_of: Callable[[Window], Opening],
+) -> Room:
+    """As :func:`room_of`; ``opening_of`` has what a window still allows."""
     if is_blocked(row, now):
         return Room(0, standing, "blocked", 0, row.blocked_until)
     places, strategy, limit, opens_at = free_places(limits, standing), "", 0, None
     if places is not None:
         strategy, limit = "concurrency", limits.concurrency or 0
     for name, window in limits.windows():
-        opening = opening_of(row.key, window, standing, now, using)
+        opening = opening_of(window)
         if places is None or opening.starts < places:
             places, strategy, limit, opens_at = opening.starts, name, window.limit, opening.at
         elif not places and not opening.starts:
@@ -105,14 +118,25 @@ def room_of(
     return Room(places, standing, strategy, limit, opens_at)
 
 
-def opening_of(key: str, window: Window, standing: Standing, now: datetime, using: str) -> Opening:
-    """What a window still allows. Who was let in and has not started counts as if he started now."""
+def _opening(key: str, window: Window, standing: Standing, now: datetime, using: str) -> Opening:
+    starts = RateLimitStart.objects.using(using).filter(key=key, started_at__gt=now - window.period)
+    allowed = window.limit - standing.admitted
+    newest = starts.order_by("-started_at").values_list("started_at", flat=True)
+    taking = newest[allowed - 1 : allowed].first() if allowed > 0 else None
+    return opening(window, standing, taking, starts.count)
+
+
+def opening(
+    window: Window, standing: Standing, taking: datetime | None, count: Callable[[], int]
+) -> Opening:
+    """What a window still allows. Who was let in and has not started counts as if he started now.
+
+    ``taking`` is when the newest starts begin that take all that those let in leave, ``None`` while
+    there are fewer; ``count`` has their number then.
+    """
     allowed = window.limit - standing.admitted
     if allowed <= 0:
         return Opening(0)
-    starts = RateLimitStart.objects.using(using).filter(key=key, started_at__gt=now - window.period)
-    newest = starts.order_by("-started_at")
-    last = newest.values_list("started_at", flat=True)[allowed - 1 : allowed].first()
-    if last is not None:
-        return Opening(0, last + window.period)
-    return Opening(allowed - newest.order_by().count())
+    if taking is not None:
+        return Opening(0, taking + window.period)
+    return Opening(allowed - count())

@@ -35,6 +35,13 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def stop_with_parent(parent: int) -> None:
+    """Send this process SIGTERM when its parent ends, or end now if it has ended already."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
 def continue_with_parents_end() -> None:
     """Send this process SIGCONT when its parent ends, in case a handler has stopped it."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)

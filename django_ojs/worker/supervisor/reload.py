@@ -12,8 +12,21 @@ from pathlib import Path
 from django.utils.autoreload import get_child_arguments, iter_all_python_module_files
 
 from django_ojs import clock
+from django_ojs.worker.prefork import linux
 
 _EVERY = 1.0
+_PARENT = "OJS_RELOADING"
+
+
+def is_child() -> bool:
+    """Whether this process is the worker that :func:`run_reloading` has started. It then stops with
+    the process that did.
+    """
+    parent = os.environ.pop(_PARENT, None)
+    if parent is None:
+        return False
+    linux.stop_with_parent(int(parent))
+    return True
 
 
 def run_reloading() -> int:
@@ -25,6 +38,13 @@ def run_reloading() -> int:
     def forward(number: int, frame: object) -> None:
         stopping.set()
         child.send_signal(number)
+
+    def start() -> subprocess.Popen[bytes]:
+        started = _start()
+        if stopping.is_set():
+            # The signal came meanwhile, and was sent to the worker before.
+            started.terminate()
+        return started
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, forward)
@@ -38,7 +58,7 @@ def run_reloading() -> int:
                 sys.stderr.write(f"{changed[0]} changed, restarting the worker\n")
                 child.terminate()
                 child.wait()
-                child = _start()
+                child = start()
             seen = now
             continue
         if stopping.is_set() or code == 0:
@@ -49,11 +69,11 @@ def run_reloading() -> int:
         if stopping.is_set():
             return code
         seen = _modified()
-        child = _start()
+        child = start()
 
 
 def _start() -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "OJS_RELOADING": "1"}
+    environment = {**os.environ, _PARENT: str(os.getpid())}
     return subprocess.Popen(get_child_arguments(), env=environment)
 
 
