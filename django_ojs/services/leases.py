@@ -107,10 +107,12 @@ def _sign_of_life(
     def work() -> list[RenewedLease]:
         alive = {"heartbeat_at": now, "heartbeat_armed": True, **shared}
         renewed = leases.write(held, alive, varying, counted, using=using)
-        written = {Lease(lease.job_id, lease.lease_id) for lease in renewed}
-        others = [lease for lease in held if lease not in written]
-        passed_over = leases.find(others, using=using)
-        _put_aside([Lease(*lease[:2]) for lease in passed_over], now, visibility_ms, using)
+        passed_over: list[RenewedLease] = []
+        if len(renewed) < len(held):
+            written = {Lease(lease.job_id, lease.lease_id) for lease in renewed}
+            others = [lease for lease in held if lease not in written]
+            passed_over = leases.find(others, using=using)
+            _put_aside([Lease(*lease[:2]) for lease in passed_over], now, visibility_ms, using)
         asked = [
             lease.visibility_timeout_ms or visibility_ms or lease.lease_visibility_ms
             for lease in renewed

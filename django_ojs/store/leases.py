@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import starmap
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -25,7 +26,9 @@ _TABLE = Job._meta.db_table
 _BEATS = LeaseBeat._meta.db_table
 
 
-_KEPT = ", ".join(f"j.{column}" for column in ("id", *RenewedLease._fields[1:-1]))
+_COLUMNS = ("id", *RenewedLease._fields[1:-1])
+_KEPT = ", ".join(f"j.{column}" for column in _COLUMNS)
+_KINDS = [JOB[column] for column in _COLUMNS]
 
 
 def write(
@@ -121,17 +124,7 @@ def find(leases: Sequence[Lease], *, pass_over: bool = False, using: str) -> lis
 
 
 def _kept(rows: Sequence[Sequence[Any]], using: str) -> list[RenewedLease]:
-    decode = dialect(using).decode
-    return [
-        RenewedLease(
-            decode(ColumnType.UUID, job_id),
-            decode(ColumnType.UUID, lease_id),
-            decode(ColumnType.TIME, heartbeat_at),
-            decode(ColumnType.TIME, deadline_at),
-            *limits,
-        )
-        for job_id, lease_id, heartbeat_at, deadline_at, *limits in rows
-    ]
+    return list(starmap(RenewedLease, dialect(using).rows(_KINDS, rows)))
 
 
 class Beat(NamedTuple):

@@ -20,6 +20,7 @@ from django_ojs.domain.job import LARGE, JobRow
 from django_ojs.store.columns import JOB, JOB_COLUMNS, ColumnType
 
 Writer = Callable[[Any], Any]
+_Decoder = tuple[int, Callable[[Any], Any], bool]
 
 
 def in_list(values: Sequence[Any]) -> str:
@@ -29,6 +30,27 @@ def in_list(values: Sequence[Any]) -> str:
 
 def _literal(text: str | None) -> str:
     return "NULL" if text is None else f"'{text}'"
+
+
+def _decoded(rows: Iterable[Sequence[Any]], decoders: Sequence[_Decoder]) -> Iterable[Sequence[Any]]:
+    if not decoders:
+        return rows
+    # By column, since many of them hold nothing.
+    columns = list(zip(*rows, strict=True))
+    # Of a claim, and of a batch that was enqueued, all have the same times.
+    once = cache(cache)
+    for index, decode, repeats in decoders if columns else ():
+        column = columns[index]
+        empty = column.count(None)
+        if empty == len(column):
+            continue
+        if repeats:
+            decode = once(decode)
+        if empty:
+            columns[index] = tuple([None if value is None else decode(value) for value in column])
+        else:
+            columns[index] = tuple(map(decode, column))
+    return zip(*columns, strict=True)
 
 
 class Dialect(ABC):
@@ -61,12 +83,7 @@ class Dialect(ABC):
         self.for_update = " FOR UPDATE" if connection.features.has_select_for_update else ""
         self.for_share = self._for_share if connection.features.has_select_for_update else ""
         self.share_unheld = f"{self._for_share_now} SKIP LOCKED" if skips else ""
-        kinds = [JOB[column] for column in JOB_COLUMNS]
-        self._decoded = [
-            (index, decode, kind is ColumnType.TIME)
-            for index, kind in enumerate(kinds)
-            if (decode := self._decoder(kind)) is not None
-        ]
+        self._of_jobs = self._decoders([JOB[column] for column in JOB_COLUMNS])
 
     _for_share = " FOR SHARE"
 
@@ -263,24 +280,21 @@ class Dialect(ABC):
 
     def jobs(self, rows: Iterable[Sequence[Any]]) -> list[JobRow]:
         """Rows selected as ``job_columns``."""
-        if not self._decoded:
-            return [JobRow._make(row) for row in rows]
-        # By column, since many of them hold nothing.
-        columns = list(zip(*rows, strict=True))
-        # Of a claim, and of a batch that was enqueued, all have the same times.
-        once = cache(cache)
-        for index, decode, repeats in self._decoded if columns else ():
-            column = columns[index]
-            empty = column.count(None)
-            if empty == len(column):
-                continue
-            if repeats:
-                decode = once(decode)
-            if empty:
-                columns[index] = tuple([None if value is None else decode(value) for value in column])
-            else:
-                columns[index] = tuple(map(decode, column))
-        return [JobRow._make(row) for row in zip(*columns, strict=True)]
+        return list(map(JobRow._make, _decoded(rows, self._of_jobs)))
+
+    def rows(
+        self, kinds: Sequence[ColumnType], rows: Iterable[Sequence[Any]]
+    ) -> Iterable[Sequence[Any]]:
+        """Rows of columns of these kinds as they came from a cursor, with the values they stand for."""
+        return _decoded(rows, self._decoders(kinds))
+
+    def _decoders(self, kinds: Sequence[ColumnType]) -> list[_Decoder]:
+        """Those that are needed, with the place of their column and whether its values are repeated."""
+        return [
+            (index, decode, kind is ColumnType.TIME)
+            for index, kind in enumerate(kinds)
+            if (decode := self._decoder(kind)) is not None
+        ]
 
     def decode(self, kind: ColumnType, value: Any) -> Any:
         """One value as it came from a cursor."""

@@ -239,12 +239,13 @@ class Postgres(Dialect):
     ) -> tuple[str, list[Any]]:
         """Locked first, passing over what others hold: an UPDATE alone would wait for it."""
         source, bound = given
-        free = f"SELECT k.id FROM {table} k WHERE k.id = ANY(%s) FOR NO KEY UPDATE SKIP LOCKED"
+        free = f"SELECT k.id FROM {table} k WHERE k.id = ANY(%s::uuid[]) FOR NO KEY UPDATE SKIP LOCKED"
         among = f"free, {source}" if source else "free"
         statement, parameters = self.update(
             table, sets, (among, bound), f"j.id = free.id AND {on}", where, returning
         )
-        return f"WITH free AS MATERIALIZED ({free}) {statement}", [list(keys), *parameters]
+        keyed = _array(ColumnType.UUID, keys)
+        return f"WITH free AS MATERIALIZED ({free}) {statement}", [keyed, *parameters]
 
     def size_of(self, quoted: str) -> str:
         """Of the text that is read, not of what is stored, which may be compressed."""
