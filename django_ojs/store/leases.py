@@ -124,7 +124,7 @@ def find(leases: Sequence[Lease], *, pass_over: bool = False, using: str) -> lis
 
 
 def _kept(rows: Sequence[Sequence[Any]], using: str) -> list[RenewedLease]:
-    return list(starmap(RenewedLease, dialect(using).rows(_KINDS, rows)))
+    return list(starmap(RenewedLease, dialect(using).decoded_rows(_KINDS, rows)))
 
 
 class Beat(NamedTuple):

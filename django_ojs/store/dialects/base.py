@@ -282,7 +282,7 @@ class Dialect(ABC):
         """Rows selected as ``job_columns``."""
         return list(map(JobRow._make, _decoded(rows, self._of_jobs)))
 
-    def rows(
+    def decoded_rows(
         self, kinds: Sequence[ColumnType], rows: Iterable[Sequence[Any]]
     ) -> Iterable[Sequence[Any]]:
         """Rows of columns of these kinds as they came from a cursor, with the values they stand for."""
