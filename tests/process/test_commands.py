@@ -192,6 +192,13 @@ def test_a_worker_that_reloads_stops_when_its_parent_is_killed(manage: Start) ->
     poll(lambda: Worker.objects.get().phase == "stopped")
 
 
+@pytest.mark.parametrize("parent", ["1", "x", ""])
+def test_a_worker_whose_reloader_is_gone_says_so(manage: Start, parent: str) -> None:
+    runner = manage("runworker", "--reload", OJS_RELOADING=parent)
+    assert runner.wait() == 1
+    assert runner.stderr == "runworker --reload: the process of OJS_RELOADING is not its parent\n"
+
+
 @pytest.mark.every_database
 def test_drain_ends_with_a_summary(worker: StartWorker) -> None:
     made = jobs.echo.enqueue_many([[number] for number in range(500)])

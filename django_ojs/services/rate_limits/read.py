@@ -96,8 +96,8 @@ def _states(rows: Sequence[RateLimit], now: datetime, using: str) -> list[RateLi
     )
     limits = {row.key: effective(row, now) for row in rows}
     asked = [(key, window, crowds[key].admitted) for key in keys for _, window in limits[key].windows()]
-    rows_of = rate_limit_keys.started(asked, now, using=using)
-    started = {(key, window): found for (key, window, _), found in zip(asked, rows_of, strict=True)}
+    windows = rate_limit_keys.started(asked, now, using=using)
+    started = {(key, window): found for (key, window, _), found in zip(asked, windows, strict=True)}
     return [_state(row, limits[row.key], crowds[row.key], started, now) for row in rows]
 
 

@@ -35,11 +35,9 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def stop_with_parent(parent: int) -> None:
-    """Send this process SIGTERM when its parent ends, or end now if it has ended already."""
+def stop_with_parent() -> None:
+    """Send this process SIGTERM when its parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        sys.exit(1)
 
 
 def continue_with_parents_end() -> None:

@@ -20,12 +20,14 @@ _PARENT = "OJS_RELOADING"
 
 def is_child() -> bool:
     """Whether this process is the worker that :func:`run_reloading` has started. It then stops with
-    the process that did.
+    the process that did. Exits if that has ended already.
     """
     parent = os.environ.pop(_PARENT, None)
     if parent is None:
         return False
-    linux.stop_with_parent(int(parent))
+    linux.stop_with_parent()
+    if parent != str(os.getppid()):
+        sys.exit(f"runworker --reload: the process of {_PARENT} is not its parent")
     return True
 
 
